@@ -1,0 +1,1 @@
+"""liqod: peer-to-peer discovery, peering and pod offloading between Kubernetes clusters."""

@@ -1,0 +1,1 @@
+"""Whether an advertisement is accepted, and why."""

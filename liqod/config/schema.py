@@ -1,0 +1,172 @@
+"""The settings: one frozen class per section of ``/etc/liqod/liqod.toml``, with defaults and bounds.
+
+Keys are written in kebab-case in the file. Durations are seconds. Endpoint strings are Twisted's
+(``tcp:5872``, ``tcp:5872:interface=10.0.0.1``, ``systemd:domain=INET:name=liqod``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from liqod.model.records import Switch
+
+Seconds = Annotated[float, Meta(gt=0, le=86400 * 365, description="seconds, more than 0")]
+Percentage = Annotated[int, Meta(ge=0, le=100, description="a whole number from 0 to 100")]
+Workers = Annotated[int, Meta(ge=0, le=64, description="a whole number from 0 (off) to 64")]
+Name = Annotated[
+    str,
+    Meta(
+        pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$",
+        description="lower-case letters, digits and '-', at most 63, beginning and ending with a letter or digit",
+    ),
+]
+Fingerprint = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$", description="sha256: and 64 lower-case hex digits")]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    """The base of all sections."""
+
+
+class Cluster(Section, frozen=True):
+    """Who this cluster is. An empty id means the UID of ``kube-system``; an empty name means the host's name."""
+
+    id: Name = ""
+    name: Name = ""
+
+
+class Kubernetes(Section, frozen=True):
+    """How the daemon reaches its own API server, and what it tells borrowers about it.
+
+    ``kubeconfig`` empty: in-cluster where there is one, else ``$KUBECONFIG`` and ``~/.kube/config``.
+    ``api-server-url`` empty: the address in the kubeconfig is what borrowers get.
+    """
+
+    kubeconfig: str = ""
+    context: str = ""
+    namespace: Name = "liqo-system"
+    api_server_url: str = ""
+    manage_crds: bool = True
+
+
+class Identity(Section, frozen=True):
+    """The cluster's key: made and kept in a Secret unless files are named. ``ca`` trusts every certificate it signed."""
+
+    certificate: str = ""
+    key: str = ""
+    ca: str = ""
+
+
+class Peer(Section, frozen=True):
+    """A peer named by hand: where it is and, optionally, the fingerprint that pins it."""
+
+    address: str
+    fingerprint: Fingerprint | None = None
+
+
+class Discovery(Section, frozen=True):
+    """How peers are found. ``interfaces`` empty: all that are up and multicast, without those of containers."""
+
+    mdns: bool = True
+    interfaces: list[str] = []
+    peers: list[Peer] = []
+
+
+class Peering(Section, frozen=True):
+    """The session: where it listens, whether peering happens by itself, and its time-outs."""
+
+    listen: str = "tcp:5872"
+    advertise_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    advertise_addresses: list[str] = []
+    autojoin: bool = True
+    autojoin_untrusted: bool = False
+    outgoing: Switch = "Auto"
+    incoming: Switch = "Auto"
+    ping_interval: Seconds = 10.0
+    handshake_timeout: Seconds = 10.0
+    max_sessions: Annotated[int, Meta(ge=1, le=4096)] = 512
+    max_untrusted: Annotated[int, Meta(ge=1, le=4096)] = 64
+
+
+class Sharing(Section, frozen=True):
+    """What is offered: a percentage of what is free, and absolute limits by resource that cap it."""
+
+    percentage: Percentage = 30
+    limits: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    prices: dict[str, str] = {}
+    ttl: Seconds = 1800.0
+    threshold: Percentage = 5
+
+
+class Acceptance(Section, frozen=True):
+    """Whether offers are accepted without being asked."""
+
+    policy: Literal["Manual", "AutoAcceptAll", "AutoAcceptMax"] = "AutoAcceptMax"
+    maximum: Annotated[int, Meta(ge=0, le=10000)] = 5
+
+
+class Hosting(Section, frozen=True):
+    """What tenants may do here."""
+
+    pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
+    token_lifetime: Annotated[int, Meta(ge=600, le=86400, description="seconds, from 600 to 86400")] = 3600
+    workers: Annotated[int, Meta(ge=1, le=64)] = 16
+
+
+class Kubelet(Section, frozen=True):
+    """The virtual kubelets: their workers and their node lease."""
+
+    workers: Annotated[int, Meta(ge=1, le=64)] = 16
+    node_address: str = ""
+    lease_duration: Annotated[int, Meta(ge=10, le=600)] = 40
+    status_delay: Annotated[float, Meta(ge=0, le=5)] = 0.05
+
+
+class Webhook(Section, frozen=True):
+    """The admission webhook. ``url`` is what the API server calls; empty: https://<node address>:<port of listen>."""
+
+    enabled: bool = True
+    listen: str = "tcp:5873"
+    url: str = ""
+
+
+class Leader(Section, frozen=True):
+    """The lease that lets one of several daemons of a cluster act while the others stand by."""
+
+    identity: str = ""
+    lease_duration: Annotated[int, Meta(ge=3, le=300)] = 10
+    renew_interval: Seconds = 3.0
+    retry_interval: Seconds = 2.0
+
+
+class Metrics(Section, frozen=True):
+    """Where /metrics, /healthz and /readyz are served; empty: nowhere."""
+
+    listen: str = "tcp:5874:interface=127.0.0.1"
+
+
+class Log(Section, frozen=True):
+    """How much is logged."""
+
+    level: Literal["debug", "info", "warn", "error"] = "info"
+
+
+class Settings(Section, frozen=True):
+    """All of the configuration."""
+
+    cluster: Cluster = Cluster()
+    kubernetes: Kubernetes = Kubernetes()
+    identity: Identity = Identity()
+    discovery: Discovery = Discovery()
+    peering: Peering = Peering()
+    sharing: Sharing = Sharing()
+    acceptance: Acceptance = Acceptance()
+    hosting: Hosting = Hosting()
+    kubelet: Kubelet = Kubelet()
+    webhook: Webhook = Webhook()
+    leader: Leader = Leader()
+    metrics: Metrics = Metrics()
+    log: Log = Log()

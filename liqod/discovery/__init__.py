@@ -1,0 +1,1 @@
+"""Finding peers by mDNS, DNS-SD and configuration."""

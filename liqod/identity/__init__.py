@@ -1,0 +1,1 @@
+"""Keys, certificates, pins and TLS contexts."""

@@ -1,0 +1,1 @@
+"""The Kubernetes API: client, list and watch, caches."""

@@ -1,0 +1,1 @@
+"""Virtual nodes and the pods offloaded through them."""

@@ -1,0 +1,1 @@
+"""The nouns of the daemon: frozen values that import nothing of ours."""

@@ -1,0 +1,102 @@
+"""Typed views of what every Kubernetes object has: metadata, owner references, conditions.
+
+Views are msgspec structs that name only the fields liqod uses, so that decoding a watch event skips the rest
+(managedFields above all) and a cache of thousands of objects stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from liqod.model.ids import Key
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of every view: immutable, camelCase on the wire, unknown fields skipped."""
+
+
+class OwnerReference(View, frozen=True):
+    """An entry of ``metadata.ownerReferences``."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(View, frozen=True):
+    """The part of ``metadata`` that liqod reads."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    owner_references: list[OwnerReference] = []
+    finalizers: list[str] = []
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+    @property
+    def deleting(self) -> bool:
+        return self.deletion_timestamp is not None
+
+
+class Object(View, frozen=True):
+    """Any object, seen by its metadata alone."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> Key:
+        return self.metadata.key
+
+
+class Condition(View, frozen=True):
+    """A condition as Kubernetes' API conventions define it; ``status`` is True, False or Unknown."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+def find_condition(conditions: Sequence[Condition], kind: str) -> Condition | None:
+    """Return the condition of a type, or None."""
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def set_condition(conditions: Sequence[Condition], new: Condition, now: str) -> list[Condition]:
+    """Return the conditions with one replaced or added.
+
+    The transition time moves to ``now`` (RFC 3339) only when the status changes; an equal condition leaves the list equal,
+    so that comparing before and after tells whether anything must be written.
+    """
+    old = find_condition(conditions, new.type)
+    since = old.last_transition_time if old is not None and old.status == new.status else now
+    stamped = msgspec.structs.replace(new, last_transition_time=since)
+    if old is None:
+        return [*conditions, stamped]
+    return [stamped if condition.type == new.type else condition for condition in conditions]
+
+
+def to_dict(value: Any) -> Any:
+    """Return a view as plain JSON values (dicts, lists, strings), ready for a request body."""
+    return msgspec.to_builtins(value)
+
+
+def label_selector(labels: Mapping[str, str]) -> str:
+    """Render an equality selector, sorted by key."""
+    return ",".join(f"{key}={labels[key]}" for key in sorted(labels))

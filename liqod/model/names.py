@@ -1,0 +1,60 @@
+"""Labels, annotations, taints and names that liqod shares with its users and its peers.
+
+The strings are the field's own (``liqo.io/...``), so that manifests written for Liqo keep working.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+FIELD_MANAGER: Final = "liqod"
+REFLECTION_MANAGER: Final = "reflection.liqo.io"
+SYSTEM_NAMESPACE: Final = "liqo-system"
+
+ENABLED_LABEL: Final = "liqo.io/enabled"
+TYPE_LABEL: Final = "liqo.io/type"
+VIRTUAL_NODE_TYPE: Final = "virtual-node"
+REMOTE_CLUSTER_LABEL: Final = "liqo.io/remote-cluster-id"
+TENANT_NAMESPACE_LABEL: Final = "liqo.io/tenant-namespace"
+MANAGED_BY_LABEL: Final = "liqo.io/managed-by"
+MANAGED_BY_SHADOWPOD: Final = "shadowpod"
+SHADOW_POD_LABEL: Final = "liqo.io/shadowPod"
+ORIGIN_LABEL: Final = "offloading.liqo.io/origin"
+DESTINATION_LABEL: Final = "offloading.liqo.io/destination"
+NODE_NAME_LABEL: Final = "offloading.liqo.io/nodename"
+ORIGINAL_NAME_ANNOTATION: Final = "liqo.io/original-name"
+ANTI_AFFINITY_PRESET: Final = "liqo.io/anti-affinity-preset"
+ANTI_AFFINITY_LABELS: Final = "liqo.io/anti-affinity-labels"
+HOME_POD_UID_ANNOTATION: Final = "offloading.liqo.io/home-pod-uid"
+
+TAINT_KEY: Final = "virtual-node.liqo.io/not-allowed"
+TAINT_VALUE: Final = "true"
+TAINT_EFFECT: Final = "NoExecute"
+
+MAX_NAME: Final = 63
+
+
+def tenant_namespace(cluster_id: str) -> str:
+    """Return the name of the namespace that holds what concerns one peer, on either side."""
+    return f"liqo-tenant-{cluster_id}"
+
+
+def advertisement_name(provider_id: str) -> str:
+    """Return the name of the Advertisement record that a provider's offer is kept in."""
+    return f"advertisement-{provider_id}"
+
+
+def remote_namespace(local: str, home_cluster_id: str) -> str:
+    """Return ``<local>-<home-cluster-id>``, shortened with a hash where that would pass 63 characters.
+
+    Source: spec 001, "Multi-namespaced environment". The natting table stays the authority for what a namespace is called.
+    """
+    full = f"{local}-{home_cluster_id}"
+    if len(full) <= MAX_NAME:
+        return full
+    digest = hashlib.sha256(local.encode()).hexdigest()[:8]
+    room = MAX_NAME - len(home_cluster_id) - len(digest) - 2
+    if room < 1:
+        return f"{digest}-{hashlib.sha256(full.encode()).hexdigest()[:40]}"
+    return f"{local[:room].rstrip('-')}-{digest}-{home_cluster_id}"

@@ -1,0 +1,55 @@
+"""What a cluster lends: the value that travels in an advertisement and ends as the capacity of a virtual node."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+MAX_RESOURCES: Final = 128
+MAX_LABELS: Final = 64
+MAX_CLASSES: Final = 64
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Resources (quantities as text, by name), prices, labels for the virtual node, and the classes the lender has.
+
+    Everything in it comes from the peer when it is received: ``acceptance`` checks it before anything uses it.
+    """
+
+    resources: dict[str, str] = {}
+    prices: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    storage_classes: list[str] = []
+    ingress_classes: list[str] = []
+    load_balancer_classes: list[str] = []
+    kubernetes_version: str = ""
+
+
+class AccessGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """How a borrower reaches the lender's API server: URL, CA bundle (PEM) and a bearer token with its life in seconds.
+
+    The token never shows in ``repr``.
+    """
+
+    api_url: str
+    ca: str
+    token: str
+    lifetime: int
+    namespace: str
+
+    def __repr__(self) -> str:
+        return f"AccessGrant(api_url={self.api_url!r}, namespace={self.namespace!r}, lifetime={self.lifetime})"
+
+
+class Refusal(Exception):
+    """The other side, or our own policy, said no: a machine-readable reason and a sentence for people."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+
+
+class PeerUnreachable(Exception):
+    """There is no established session with the peer; try again when there is."""

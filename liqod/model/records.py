@@ -1,0 +1,176 @@
+"""Views of liqod's own records (custom resources), as their definitions in ``kube/manifests`` describe them.
+
+``spec`` holds what a user or an earlier step wants, ``status`` what the daemon saw. Every view tolerates absent fields,
+because a record may be older than the daemon that reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from liqod.model.meta import Condition, Object, View
+from liqod.model.offer import Offer
+
+Switch = Literal["Auto", "Yes", "No"]
+Decision = Literal["Auto", "Accept", "Refuse"]
+
+
+class Endpoint(View, frozen=True):
+    """Where a peer can be dialled: ``host:port`` and how it was found (mDNS, DNS-SD, Manual, Incoming)."""
+
+    address: str
+    source: str = "Manual"
+
+
+class ForeignClusterSpec(View, frozen=True):
+    """User-owned: the pin (``fingerprint``), addresses written by hand, and whether to peer in each direction."""
+
+    cluster_id: str = msgspec.field(name="clusterID", default="")
+    fingerprint: str = ""
+    endpoints: list[Endpoint] = []
+    outgoing_peering: Switch = "Auto"
+    incoming_peering: Switch = "Auto"
+
+
+class Lent(View, frozen=True):
+    """What this cluster offered to the peer, and what the peer said to it."""
+
+    resources: dict[str, str] = {}
+    epoch: int = 0
+    seq: int = 0
+    verdict: str = ""
+    reason: str = ""
+    tenant_namespace: str = ""
+
+
+class ForeignClusterStatus(View, frozen=True):
+    """Daemon-owned: identity as seen, addresses as found, phase, and conditions for each step.
+
+    Condition types: Discovered, Authenticated, Advertised (they offer to us), Accepted (we accepted), Lending (they accepted
+    ours), Network, Node.
+    """
+
+    cluster_name: str = ""
+    seen_fingerprint: str = ""
+    words: str = ""
+    endpoints: list[Endpoint] = []
+    phase: str = ""
+    lent: Lent | None = None
+    conditions: list[Condition] = []
+
+
+class ForeignCluster(Object, frozen=True):
+    """One peer, named by its cluster ID."""
+
+    spec: ForeignClusterSpec = ForeignClusterSpec()
+    status: ForeignClusterStatus = ForeignClusterStatus()
+
+
+class AdvertisementSpec(View, frozen=True):
+    """A provider's offer as it was received; only ``decision`` belongs to the user."""
+
+    cluster_id: str = msgspec.field(name="clusterID", default="")
+    epoch: int = 0
+    seq: int = 0
+    time_to_live: int = 0
+    offer: Offer = Offer()
+    decision: Decision = "Auto"
+
+
+class AdvertisementStatus(View, frozen=True):
+    """``phase`` is Pending, Accepted, Refused, Withdrawn or Expired, with a reason and a sentence."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    received_at: str = ""
+    conditions: list[Condition] = []
+
+
+class Advertisement(Object, frozen=True):
+    """What one provider lends us, named ``advertisement-<provider ID>``."""
+
+    spec: AdvertisementSpec = AdvertisementSpec()
+    status: AdvertisementStatus = AdvertisementStatus()
+
+
+class OffloadingPatch(View, frozen=True):
+    """Adjustments to what is reflected through one virtual node."""
+
+    labels_not_reflected: list[str] = []
+    annotations_not_reflected: list[str] = []
+
+
+class VirtualNodeSpec(View, frozen=True):
+    """Which peer, which node name, and what is particular to this node."""
+
+    cluster_id: str = msgspec.field(name="clusterID", default="")
+    node_name: str = ""
+    labels: dict[str, str] = {}
+    offloading_patch: OffloadingPatch = OffloadingPatch()
+
+
+class VirtualNodeStatus(View, frozen=True):
+    """Daemon-owned: phase and conditions (Credential, Node, Reflection)."""
+
+    phase: str = ""
+    conditions: list[Condition] = []
+
+
+class VirtualNode(Object, frozen=True):
+    """One per accepted advertisement, in the peer's tenant namespace; its existence starts a kubelet."""
+
+    spec: VirtualNodeSpec = VirtualNodeSpec()
+    status: VirtualNodeStatus = VirtualNodeStatus()
+
+
+class NattingTableSpec(View, frozen=True):
+    """The translation in both directions, written before the remote namespace is asked for."""
+
+    cluster_id: str = msgspec.field(name="clusterID", default="")
+    natting_table: dict[str, str] = {}
+    de_natting_table: dict[str, str] = {}
+
+
+class MappingStatus(View, frozen=True):
+    """What the lender said to one namespace: Pending, Ready, Refused or Releasing."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class NattingTableStatus(View, frozen=True):
+    """By local namespace, what became of each mapping."""
+
+    mappings: dict[str, MappingStatus] = {}
+
+
+class NamespaceNattingTable(Object, frozen=True):
+    """One per foreign cluster, named by its cluster ID: local namespace <-> remote namespace."""
+
+    spec: NattingTableSpec = NattingTableSpec()
+    status: NattingTableStatus = NattingTableStatus()
+
+
+class ShadowPodSpec(View, frozen=True):
+    """The pod that the borrower wants; kept opaque here, checked by ``hosting``."""
+
+    pod: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class ShadowPodStatus(View, frozen=True):
+    """Written only when it matters: a refusal (with its reason), or the final phase of a finished pod."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class ShadowPod(Object, frozen=True):
+    """On the lender: what a borrower wants to run; hosting makes it a Pod of the same name and keeps it real."""
+
+    spec: ShadowPodSpec = ShadowPodSpec()
+    status: ShadowPodStatus = ShadowPodStatus()

@@ -1,0 +1,1 @@
+"""Sessions with peers, offers out, offers in."""

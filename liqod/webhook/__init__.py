@@ -1,0 +1,1 @@
+"""Admission: the toleration that lets pods onto virtual nodes."""

@@ -1,0 +1,1 @@
+"""The peer protocol liqod/1, without I/O."""
