@@ -81,8 +81,8 @@ def find_condition(conditions: Sequence[Condition], kind: str) -> Condition | No
 def set_condition(conditions: Sequence[Condition], new: Condition, now: str) -> list[Condition]:
     """Return the conditions with one replaced or added.
 
-    The transition time moves to ``now`` (RFC 3339) only when the status changes; an equal condition leaves the list equal,
-    so that comparing before and after tells whether anything must be written.
+    The transition time moves to ``now`` (RFC 3339) only when the status changes; an equal condition leaves the list
+    equal, so that comparing before and after tells whether anything must be written.
     """
     old = find_condition(conditions, new.type)
     since = old.last_transition_time if old is not None and old.status == new.status else now

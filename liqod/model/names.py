@@ -48,7 +48,8 @@ def advertisement_name(provider_id: str) -> str:
 def remote_namespace(local: str, home_cluster_id: str) -> str:
     """Return ``<local>-<home-cluster-id>``, shortened with a hash where that would pass 63 characters.
 
-    Source: spec 001, "Multi-namespaced environment". The natting table stays the authority for what a namespace is called.
+    Source: spec 001, "Multi-namespaced environment". The natting table stays the authority for what a namespace is
+    called.
     """
     full = f"{local}-{home_cluster_id}"
     if len(full) <= MAX_NAME:

@@ -46,10 +46,10 @@ class Lent(View, frozen=True):
 
 
 class ForeignClusterStatus(View, frozen=True):
-    """Daemon-owned: identity as seen, addresses as found, phase, and conditions for each step.
+    """Daemon-owned: identity as seen, addresses as found, phase with reason and sentence, conditions.
 
-    Condition types: Discovered, Authenticated, Advertised (they offer to us), Accepted (we accepted), Lending (they accepted
-    ours), Network, Node.
+    Condition types: Discovered, Authenticated, Advertised (they offer to us), Accepted (we accepted), Lending (they
+    accepted ours), Network, Node.
     """
 
     cluster_name: str = ""
@@ -57,6 +57,8 @@ class ForeignClusterStatus(View, frozen=True):
     words: str = ""
     endpoints: list[Endpoint] = []
     phase: str = ""
+    reason: str = ""
+    message: str = ""
     lent: Lent | None = None
     conditions: list[Condition] = []
 
@@ -113,9 +115,11 @@ class VirtualNodeSpec(View, frozen=True):
 
 
 class VirtualNodeStatus(View, frozen=True):
-    """Daemon-owned: phase and conditions (Credential, Node, Reflection)."""
+    """Daemon-owned: phase with reason and sentence, and conditions (Credential, Node, Reflection)."""
 
     phase: str = ""
+    reason: str = ""
+    message: str = ""
     conditions: list[Condition] = []
 
 
