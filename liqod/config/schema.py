@@ -52,7 +52,7 @@ class Kubernetes(Section, frozen=True):
 
 
 class Identity(Section, frozen=True):
-    """The cluster's key: made and kept in a Secret unless files are named. ``ca`` trusts every certificate it signed."""
+    """The cluster's key: made and kept in a Secret unless files are named. ``ca`` trusts what it signed."""
 
     certificate: str = ""
     key: str = ""

@@ -1,0 +1,216 @@
+"""Checks that the type of a setting cannot express: endpoints, quantities, addresses, settings that need each other.
+
+Nothing is opened or bound here: every check takes the settings and yields complaints as ``section.key = value: what is allowed``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from twisted.internet.endpoints import serverFromString
+
+from liqod.config.allowed import shown
+from liqod.config.schema import Settings
+from liqod.model.quantity import parse as parse_quantity
+
+_HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([-A-Za-z0-9]{0,62})(\.[A-Za-z0-9][-A-Za-z0-9]{0,62})*")
+_LABEL_NAME = re.compile(
+    r"((?=.{1,253}/)[a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+ENDPOINT = "an endpoint such as tcp:5872, tcp:5872:interface=10.0.0.1 or systemd:domain=INET:name=liqod"
+
+
+def problems(settings: Settings) -> list[str]:
+    """Return every complaint about settings that are well-typed but do not make sense, in the order of the file."""
+    return [
+        *_kubernetes(settings),
+        *_identity(settings),
+        *_discovery(settings),
+        *_peering(settings),
+        *_sharing(settings),
+        *_node(settings),
+        *_webhook(settings),
+        *_leader(settings),
+        *_listeners(settings),
+    ]
+
+
+def _complain(where: str, value: object, allowed: str) -> str:
+    return f"{where} = {shown(value)}: {allowed}"
+
+
+def _kubernetes(settings: Settings) -> Iterator[str]:
+    url = settings.kubernetes.api_server_url
+    if url and not is_https(url):
+        yield _complain(
+            "kubernetes.api-server-url", url, "must be an address such as https://203.0.113.7:6443, or empty"
+        )
+    if not settings.kubernetes.namespace:
+        yield _complain("kubernetes.namespace", "", "must name a namespace, such as liqo-system")
+
+
+def _identity(settings: Settings) -> Iterator[str]:
+    identity = settings.identity
+    if identity.certificate and not identity.key:
+        yield _complain("identity.key", "", "must name the private key that belongs to identity.certificate")
+    if identity.key and not identity.certificate:
+        yield _complain("identity.certificate", "", "must name the certificate that belongs to identity.key")
+
+
+def _discovery(settings: Settings) -> Iterator[str]:
+    for index, interface in enumerate(settings.discovery.interfaces):
+        if not interface.strip() or len(interface) > 64:
+            where = f"discovery.interfaces[{index}]"
+            yield _complain(where, interface, "must be the name of a network interface or an address of one")
+    seen: set[str] = set()
+    for index, peer in enumerate(settings.discovery.peers):
+        where = f"discovery.peers[{index}].address"
+        if split_address(peer.address) is None:
+            yield _complain(where, peer.address, "must be host:port, such as 203.0.113.7:5872 or [2001:db8::7]:5872")
+        elif peer.address in seen:
+            yield _complain(where, peer.address, "must be given once; an earlier entry has the same address")
+        seen.add(peer.address)
+
+
+def _peering(settings: Settings) -> Iterator[str]:
+    for index, address in enumerate(settings.peering.advertise_addresses):
+        if not is_host(address):
+            where = f"peering.advertise-addresses[{index}]"
+            yield _complain(where, address, "must be an IP address or a host name without a port")
+
+
+def _sharing(settings: Settings) -> Iterator[str]:
+    sharing = settings.sharing
+    for section, table in (("limits", sharing.limits), ("prices", sharing.prices)):
+        for name, text in table.items():
+            where = f"sharing.{section}.{name}"
+            if _RESOURCE.fullmatch(name) is None:
+                yield _complain(where, text, "must be named like a resource: cpu, memory, nvidia.com/gpu")
+            if not _is_amount(text):
+                yield _complain(where, text, "must be a quantity of 0 or more, such as 4, 500m or 16Gi")
+    for name, text in sharing.labels.items():
+        where = f"sharing.labels.{name}"
+        if _LABEL_NAME.fullmatch(name) is None:
+            yield _complain(where, text, "must be named like a Kubernetes label, such as topology.kubernetes.io/region")
+        if _LABEL_VALUE.fullmatch(text) is None:
+            yield _complain(
+                where, text, "must be at most 63 letters, digits, '-', '_' and '.', as Kubernetes asks of labels"
+            )
+
+
+def _node(settings: Settings) -> Iterator[str]:
+    address = settings.kubelet.node_address
+    if address and not is_ip(address):
+        yield _complain("kubelet.node-address", address, "must be an IP address, or empty to find it out")
+
+
+def _webhook(settings: Settings) -> Iterator[str]:
+    url = settings.webhook.url
+    if url and not is_https(url):
+        yield _complain("webhook.url", url, "must be an address such as https://10.0.0.4:5873, or empty to find it out")
+
+
+def _leader(settings: Settings) -> Iterator[str]:
+    leader = settings.leader
+    for key, value in (("renew-interval", leader.renew_interval), ("retry-interval", leader.retry_interval)):
+        if value >= leader.lease_duration:
+            where = f"leader.{key}"
+            yield _complain(where, value, f"must be less than leader.lease-duration ({leader.lease_duration} seconds)")
+
+
+def _listeners(settings: Settings) -> Iterator[str]:
+    """Check the endpoint strings, and that no two listeners want one port."""
+    taken: dict[str, str] = {}
+    for where, text, required in (
+        ("peering.listen", settings.peering.listen, True),
+        ("webhook.listen", settings.webhook.listen, settings.webhook.enabled),
+        ("metrics.listen", settings.metrics.listen, False),
+    ):
+        if not text and not required:
+            continue
+        complaint = endpoint_problem(text)
+        if complaint:
+            yield _complain(where, text, complaint)
+            continue
+        port = _port_of(text)
+        if port and port != "0" and port in taken:
+            yield _complain(where, text, f"must be another port than {taken[port]}")
+        elif port:
+            taken[port] = where
+
+
+def endpoint_problem(text: str) -> str:
+    """Return what is wrong with the description of a listening endpoint, or an empty text."""
+    if text.startswith("systemd:"):
+        # Twisted would look into the environment at once; whether the socket was passed is found out when listening.
+        good = "domain=" in text and ("name=" in text or "index=" in text)
+        return "" if good else f"must be {ENDPOINT}"
+    port = _port_of(text)
+    if port is not None and not (port.isdigit() and int(port) <= 65535):
+        return f"must have a port from 0 to 65535: {ENDPOINT}"
+    no_reactor: Any = None
+    try:
+        serverFromString(no_reactor, text)  # type: ignore[no-untyped-call]
+    except (ValueError, TypeError, KeyError, IndexError, OSError):
+        return f"must be {ENDPOINT}"
+    return ""
+
+
+def _port_of(text: str) -> str | None:
+    """Return the port in a tcp endpoint's description, or None where it has none."""
+    kind, _, rest = text.partition(":")
+    if kind not in ("tcp", "tcp4", "tcp6"):
+        return None
+    parts = rest.split(":")
+    named = next((part.removeprefix("port=") for part in parts if part.startswith("port=")), None)
+    return parts[0] if named is None else named
+
+
+def split_address(text: str) -> tuple[str, int] | None:
+    """Return host and port of ``host:port`` or ``[IPv6]:port``, or None where it is neither."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65535:
+        return None
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        return (host, int(port)) if ":" in host and is_ip(host) else None
+    return (host, int(port)) if ":" not in host and is_host(host) else None
+
+
+def is_ip(text: str) -> bool:
+    """Tell whether a text is an IPv4 or IPv6 address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_host(text: str) -> bool:
+    """Tell whether a text is an IP address or a host name; four numbers that are no IPv4 address are neither."""
+    if is_ip(text):
+        return True
+    return _HOST.fullmatch(text) is not None and not text.rpartition(".")[2].isdigit()
+
+
+def is_https(text: str) -> bool:
+    """Tell whether a text is an https address with a host and, where there is one, a port that can be."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme == "https" and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+
+
+def _is_amount(text: str) -> bool:
+    try:
+        return parse_quantity(text) >= 0
+    except ValueError:
+        return False
