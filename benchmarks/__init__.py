@@ -1,0 +1,1 @@
+"""Benchmarks: what liqod costs and how fast it is, against the same work done locally in the same run."""
