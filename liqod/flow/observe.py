@@ -1,0 +1,71 @@
+"""Observers on one reactor: a value that changes, and an event that happens once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+
+T = TypeVar("T")
+
+
+class Latest(Generic[T]):
+    """A value with subscribers; only changes are told, an equal value is not news.
+
+    A subscriber is called with each new value, in the order of subscription. It is not called at subscription: read
+    ``value`` for what holds now. One that raises is logged and the others are still called.
+    """
+
+    _log = Logger()
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+        self._subscribers: dict[object, Callable[[T], None]] = {}
+
+    def set(self, value: T) -> None:
+        """Replace the value and tell the subscribers, unless it is equal to the old one."""
+        if value == self.value:
+            return
+        self.value = value
+        for subscriber in list(self._subscribers.values()):
+            try:
+                subscriber(value)
+            except Exception:
+                self._log.failure("an observer failed on a new value")
+
+    def subscribe(self, subscriber: Callable[[T], None]) -> Callable[[], None]:
+        """Call ``subscriber`` with each new value; returns what ends the subscription (harmless to call twice)."""
+        token = object()
+        self._subscribers[token] = subscriber
+
+        def unsubscribe() -> None:
+            self._subscribers.pop(token, None)
+
+        return unsubscribe
+
+
+class Gate:
+    """An event that happens once: closed until ``open``, then open for ever."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._waiting: dict[Deferred[None], None] = {}
+
+    def open(self) -> None:
+        """Let everyone through who waits or will wait; opening twice is harmless."""
+        if self.is_open:
+            return
+        self.is_open = True
+        waiting, self._waiting = self._waiting, {}
+        for deferred in waiting:
+            deferred.callback(None)
+
+    def wait(self) -> Deferred[None]:
+        """Return a Deferred that fires when the gate is open; cancelling it only gives up waiting."""
+        if self.is_open:
+            return succeed(None)
+        deferred: Deferred[None] = Deferred(lambda cancelled: self._waiting.pop(cancelled, None))
+        self._waiting[deferred] = None
+        return deferred

@@ -1,0 +1,62 @@
+"""Detached coroutines with an owner: they are logged when they fail and ended when the service stops."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from liqod.flow.errors import FORESEEN
+
+
+class Tasks(Service):
+    """Keeps coroutines that nobody awaits; ``stopService`` cancels them and fires when all have ended."""
+
+    _log = Logger()
+
+    def __init__(self) -> None:
+        self._running: set[Deferred[Any]] = set()
+        self._stopping = False
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], what: str) -> None:
+        """Run a coroutine; ``what`` names it in the log ("renewing the lease of c2").
+
+        While the service is stopping nothing new is started: the coroutine is closed unrun.
+        """
+        if self._stopping:
+            coroutine.close()
+            return
+        deferred: Deferred[Any] = Deferred.fromCoroutine(coroutine)
+        self._running.add(deferred)
+        deferred.addErrback(self._failed, what)
+        deferred.addBoth(self._ended, deferred)
+
+    def _failed(self, failure: Failure, what: str) -> None:
+        if failure.check(CancelledError) and self._stopping:
+            return
+        if failure.check(*FORESEEN):
+            self._log.warn("{what} failed: {reason}", what=what, reason=failure.getErrorMessage())
+        else:
+            self._log.failure("{what} failed", failure, what=what)
+
+    def _ended(self, _: object, deferred: Deferred[Any]) -> None:
+        self._running.discard(deferred)
+
+    def startService(self) -> None:
+        super().startService()
+        self._stopping = False
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        self._stopping = True
+        running = list(self._running)
+        for deferred in running:
+            deferred.cancel()
+        return DeferredList(running).addCallback(lambda _: None)

@@ -1,0 +1,299 @@
+"""A keyed queue for level-triggered work, with client-go's semantics on one reactor.
+
+The queue holds keys, not events: the newest state wins and nothing is replayed. A key that is added while it is being
+processed is handed out again afterwards, so one key is never processed twice at once and no addition is lost.
+Memory is bounded by the number of distinct keys. Source of the semantics: k8s.io/client-go ``util/workqueue``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random as _random
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, Final, Generic, TypeVar
+
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, fail
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from liqod.flow.backoff import Backoff
+from liqod.flow.errors import is_foreseen
+
+K = TypeVar("K", bound=Hashable)
+
+TURN: Final = 0.02
+"""Seconds that keys are handed out for in one turn of the reactor, so that it keeps serving everything else."""
+
+
+GRACE: Final = 3.0
+"""Seconds that work in progress may go on after the service was told to stop; then it is cancelled."""
+
+
+class QueueClosed(Exception):
+    """The queue was closed: nothing more will come out of it."""
+
+
+class WorkQueue(Generic[K]):
+    """Keys waiting to be processed.
+
+    Keys are handed out from the reactor, never from inside ``add``: whoever adds is not re-entered. ``name`` is for logs
+    and metrics.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        name: str,
+        backoff: Backoff | None = None,
+        random: Callable[[], float] = _random.random,
+    ) -> None:
+        self.name = name
+        self.clock = clock
+        self._backoff = backoff or Backoff()
+        self._random = random
+        self._ready: deque[K] = deque()
+        self._dirty: set[K] = set()
+        self._processing: set[K] = set()
+        self._failures: dict[K, int] = {}
+        self._due: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._sequence = 0
+        self._timer: IDelayedCall | None = None
+        self._dispatch: IDelayedCall | None = None
+        self._waiting: dict[Deferred[K], None] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        """The number of keys that are ready to be processed."""
+        return len(self._ready)
+
+    @property
+    def processing(self) -> int:
+        """The number of keys being processed now."""
+        return len(self._processing)
+
+    @property
+    def delayed(self) -> int:
+        """The number of keys that wait for their time."""
+        return len(self._due)
+
+    def failures(self, key: K) -> int:
+        """Return how often ``add_rate_limited`` was called for a key since it was last forgotten."""
+        return self._failures.get(key, 0)
+
+    def add(self, key: K) -> None:
+        """Have a key processed; a key that waits already is not queued twice."""
+        if self._closed or key in self._dirty:
+            return
+        self._dirty.add(key)
+        if key not in self._processing:
+            self._ready.append(key)
+            self._wake()
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Add a key after a while; of several pending times the earliest counts."""
+        if self._closed:
+            return
+        if seconds <= 0:
+            self.add(key)
+            return
+        due = self.clock.seconds() + seconds
+        known = self._due.get(key)
+        if known is not None and known <= due:
+            return
+        self._due[key] = due
+        self._sequence += 1
+        heapq.heappush(self._heap, (due, self._sequence, key))
+        if len(self._heap) > 64 and len(self._heap) > 4 * len(self._due):
+            # Superseded entries stay in the heap until their time; a key rescheduled again and again must not grow it.
+            self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
+            heapq.heapify(self._heap)
+        self._arm()
+
+    def add_rate_limited(self, key: K) -> None:
+        """Add a key after the back-off that its failures so far have earned."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        self.add_after(key, self._backoff.delay(failures, self._random()))
+
+    def forget(self, key: K) -> None:
+        """Let a key's back-off begin anew."""
+        self._failures.pop(key, None)
+
+    def get(self) -> Deferred[K]:
+        """Return a Deferred (to be awaited) of the next key; raises QueueClosed. The caller owes ``done(key)``."""
+        if self._closed:
+            return fail(QueueClosed(f"the queue {self.name} is closed"))
+        deferred: Deferred[K] = Deferred(lambda cancelled: self._waiting.pop(cancelled, None))
+        self._waiting[deferred] = None
+        self._wake()
+        return deferred
+
+    def done(self, key: K) -> None:
+        """End the processing of a key; if it was added meanwhile, it is ready again."""
+        self._processing.discard(key)
+        if key in self._dirty and not self._closed:
+            self._ready.append(key)
+            self._wake()
+
+    def close(self) -> None:
+        """Drop everything and let whoever waits know."""
+        self._closed = True
+        for timer in (self._timer, self._dispatch):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._dispatch = None
+        self._ready.clear()
+        self._dirty.clear()
+        self._due.clear()
+        self._heap.clear()
+        self._failures.clear()
+        waiting, self._waiting = self._waiting, {}
+        for deferred in waiting:
+            deferred.errback(QueueClosed(f"the queue {self.name} is closed"))
+
+    def _wake(self) -> None:
+        if self._ready and self._waiting and self._dispatch is None:
+            self._dispatch = self.clock.callLater(0, self._hand_out)
+
+    def _hand_out(self) -> None:
+        self._dispatch = None
+        begun = self.clock.seconds()
+        while self._ready and self._waiting:
+            if self.clock.seconds() - begun > TURN:
+                self._wake()
+                return
+            key = self._ready.popleft()
+            self._dirty.discard(key)
+            self._processing.add(key)
+            deferred = next(iter(self._waiting))
+            del self._waiting[deferred]
+            deferred.callback(key)
+
+    def _arm(self) -> None:
+        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        if not self._heap:
+            return
+        due = self._heap[0][0]
+        if self._timer is not None:
+            if self._timer.getTime() <= due:
+                return
+            self._timer.cancel()
+        self._timer = self.clock.callLater(max(0.0, due - self.clock.seconds()), self._ripe)
+
+    def _ripe(self) -> None:
+        self._timer = None
+        now = self.clock.seconds()
+        while self._heap and self._heap[0][0] <= now:
+            due, _, key = heapq.heappop(self._heap)
+            if self._due.get(key) == due:
+                del self._due[key]
+                self.add(key)
+        self._arm()
+
+
+class Workers(Service, Generic[K]):
+    """``count`` loops over one queue.
+
+    ``process(key)`` returning None means settled; a number means look again after so many seconds; raising means try again
+    after a back-off. A failure is logged when it is new for its key, not at every attempt: as one sentence if it is a
+    foreseen one (``flow.errors``), else with its traceback. ``log_what`` names the work ("reflecting pod").
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, queue: WorkQueue[K], count: int, process: Callable[[K], Awaitable[float | None]], log_what: str
+    ) -> None:
+        self.queue = queue
+        self.count = count
+        self._process = process
+        self._what = log_what
+        self._loops: set[Deferred[None]] = set()
+        self._idle: set[Deferred[K]] = set()
+        self._troubles: dict[K, str] = {}
+        self._stopping = False
+
+    @property
+    def troubles(self) -> dict[K, str]:
+        """The keys whose last attempt failed, with the reason."""
+        return dict(self._troubles)
+
+    def startService(self) -> None:
+        super().startService()
+        self._stopping = False
+        for _ in range(self.count):
+            loop = Deferred.fromCoroutine(self._loop())
+            self._loops.add(loop)
+            loop.addErrback(lambda failure: self._log.failure("{what}: a worker ended", failure, what=self._what))
+            loop.addBoth(self._ended, loop)
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        self._stopping = True
+        for waiting in list(self._idle):
+            waiting.cancel()
+        loops = list(self._loops)
+        if not loops:
+            return DeferredList([]).addCallback(lambda _: None)
+        deadline = self.queue.clock.callLater(GRACE, self._cancel)
+
+        def quiet(_: Any) -> None:
+            if deadline.active():
+                deadline.cancel()
+
+        return DeferredList(loops).addCallback(quiet)
+
+    def _cancel(self) -> None:
+        for loop in list(self._loops):
+            loop.cancel()
+
+    def _ended(self, _: object, loop: Deferred[None]) -> None:
+        self._loops.discard(loop)
+
+    async def _loop(self) -> None:
+        while not self._stopping:
+            waiting = self.queue.get()
+            self._idle.add(waiting)
+            try:
+                key = await waiting
+            except (CancelledError, QueueClosed):
+                return
+            finally:
+                self._idle.discard(waiting)
+            try:
+                await self._one(key)
+            finally:
+                self.queue.done(key)
+
+    async def _one(self, key: K) -> None:
+        try:
+            again = await self._process(key)
+        except CancelledError:
+            self.queue.add(key)
+            if not self._stopping:
+                self._log.warn("{what} {key} was cancelled; it is tried again", what=self._what, key=key)
+        except Exception as error:
+            self._failed(key, error)
+            self.queue.add_rate_limited(key)
+        else:
+            if self._troubles and self._troubles.pop(key, None) is not None:
+                self._log.info("{what} {key} works again", what=self._what, key=key)
+            self.queue.forget(key)
+            if again is not None:
+                self.queue.add_after(key, again)
+
+    def _failed(self, key: K, error: Exception) -> None:
+        sentence = f"{type(error).__name__}: {error}"
+        if self._troubles.get(key) == sentence:
+            return
+        self._troubles[key] = sentence
+        if is_foreseen(error):
+            self._log.warn("{what} {key} failed: {error}", what=self._what, key=key, error=str(error))
+        else:
+            self._log.failure("{what} {key} failed", what=self._what, key=key)

@@ -1,0 +1,61 @@
+"""The kinds of object that liqod reads or writes, and how the API names them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+
+@attrs.frozen
+class Resource:
+    """A kind as the API serves it; ``group`` is empty for the core group."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """What ``apiVersion`` holds in an object of this kind."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+PODS: Final = Resource("", "v1", "pods", "Pod", True)
+NODES: Final = Resource("", "v1", "nodes", "Node", False)
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", False)
+SECRETS: Final = Resource("", "v1", "secrets", "Secret", True)
+SERVICES: Final = Resource("", "v1", "services", "Service", True)
+CONFIGMAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True)
+EVENTS: Final = Resource("", "v1", "events", "Event", True)
+SERVICEACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount", True)
+RESOURCEQUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota", True)
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
+ENDPOINTSLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", True)
+ROLES: Final = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role", True)
+ROLEBINDINGS: Final = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", True)
+CLUSTERROLES: Final = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
+CLUSTERROLEBINDINGS: Final = Resource(
+    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False
+)
+CRDS: Final = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False)
+MUTATINGWEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
+)
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True)
+REPLICASETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet", True)
+STORAGECLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False)
+
+SEARCHDOMAINS: Final = Resource("discovery.liqo.io", "v1alpha1", "searchdomains", "SearchDomain", False)
+FOREIGNCLUSTERS: Final = Resource("discovery.liqo.io", "v1alpha1", "foreignclusters", "ForeignCluster", False)
+ADVERTISEMENTS: Final = Resource("sharing.liqo.io", "v1alpha1", "advertisements", "Advertisement", False)
+VIRTUALNODES: Final = Resource("offloading.liqo.io", "v1beta1", "virtualnodes", "VirtualNode", True)
+NATTINGTABLES: Final = Resource(
+    "virtualkubelet.liqo.io", "v1alpha1", "namespacenattingtables", "NamespaceNattingTable", False
+)
+SHADOWPODS: Final = Resource("offloading.liqo.io", "v1beta1", "shadowpods", "ShadowPod", True)
