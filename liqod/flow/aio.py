@@ -1,7 +1,7 @@
 """The one bridge to asyncio, for libraries that speak nothing else.
 
-Deferred coroutines and asyncio coroutines do not mix: awaiting a Future in the one or a Deferred in the other fails. What
-needs asyncio is written as an asyncio coroutine and handed over here.
+Deferred coroutines and asyncio coroutines do not mix: awaiting a Future in the one or a Deferred in the other fails.
+What needs asyncio is written as an asyncio coroutine and handed over here.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ def reactor_is_asyncio(reactor: object) -> bool:
 def from_coroutine(coroutine: Coroutine[Any, Any, T]) -> Deferred[T]:
     """Run an asyncio coroutine on the reactor's loop; cancelling the Deferred cancels it.
 
-    May be called before the reactor runs (from ``startService``): the coroutine then begins with the loop, so that what it
-    constructs finds ``asyncio.get_running_loop()``. Check ``reactor_is_asyncio`` first: on another reactor it would never run.
+    May be called before the reactor runs (from ``startService``): the coroutine then begins with the loop, so that what
+    it constructs finds ``asyncio.get_running_loop()``. Check ``reactor_is_asyncio`` first: on another reactor it would
+    never run.
     """
     try:
         loop = asyncio.get_running_loop()

@@ -38,8 +38,8 @@ class QueueClosed(Exception):
 class WorkQueue(Generic[K]):
     """Keys waiting to be processed.
 
-    Keys are handed out from the reactor, never from inside ``add``: whoever adds is not re-entered. ``name`` is for logs
-    and metrics.
+    Keys are handed out from the reactor, never from inside ``add``: whoever adds is not re-entered. ``name`` is for
+    logs and metrics.
     """
 
     _log = Logger()
@@ -200,9 +200,9 @@ class WorkQueue(Generic[K]):
 class Workers(Service, Generic[K]):
     """``count`` loops over one queue.
 
-    ``process(key)`` returning None means settled; a number means look again after so many seconds; raising means try again
-    after a back-off. A failure is logged when it is new for its key, not at every attempt: as one sentence if it is a
-    foreseen one (``flow.errors``), else with its traceback. ``log_what`` names the work ("reflecting pod").
+    ``process(key)`` returning None means settled; a number means look again after so many seconds; raising means try
+    again after a back-off. A failure is logged when it is new for its key, not at every attempt: as one sentence if it
+    is a foreseen one (``flow.errors``), else with its traceback. ``log_what`` names the work ("reflecting pod").
     """
 
     _log = Logger()

@@ -15,9 +15,9 @@ class ConfigError(Exception):
 class ClientConfig:
     """Server URL, trust, and credentials; secrets never show in ``repr``.
 
-    ``ca_pem`` None: the system's trust store. ``token`` is asked at every request, so it must be cheap: it returns what it
-    holds and re-reads now and then. ``renew_token`` is called once when the server says 401, before one more try; where
-    ``renewal_blocks`` it runs a program and is called in a thread.
+    ``ca_pem`` None: the system's trust store. ``token`` is asked at every request, so it must be cheap: it returns what
+    it holds and re-reads now and then. ``renew_token`` is called once when the server says 401, before one more try;
+    where ``renewal_blocks`` it runs a program and is called in a thread.
     """
 
     server: str

@@ -17,7 +17,7 @@ class KubeError(Foreseen):
 
 
 class Unreachable(KubeError):
-    """No answer was had: connection, TLS or time-out; the text says which and where. The request may have been executed."""
+    """No answer was had: connection, TLS or time-out; the text says which. The request may have been executed."""
 
 
 class Undecodable(KubeError):

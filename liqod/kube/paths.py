@@ -32,8 +32,8 @@ def collection(resource: Resource, namespace: str = "") -> str:
 def item(resource: Resource, namespace: str, name: str, subresource: str = "") -> str:
     """Return the path of one object or of a subresource of it.
 
-    Raises ValueError for an empty name or a missing namespace: the path would mean a whole collection, and a deletion of it
-    must not happen by an empty string. Names are escaped, so that no name reaches another path.
+    Raises ValueError for an empty name or a missing namespace: the path would mean a whole collection, and deleting
+    that must not happen by an empty string. Names are escaped, so that no name reaches another path.
     """
     if not name or name in (".", ".."):
         raise ValueError(f"{name!r} is no name for one of {resource}")
