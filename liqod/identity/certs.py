@@ -1,0 +1,211 @@
+"""Keys and X.509 certificates: making them, reading them, and what a peer's certificate must be.
+
+A cluster's identity is the SHA-256 of its public key (SubjectPublicKeyInfo), never a name in a certificate: a
+certificate may be renewed around the same key, and its names are only claims.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from functools import cached_property
+from typing import Final
+
+import attrs
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.offer import Refusal
+
+PrivateKey = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+LIFETIME: Final = datetime.timedelta(days=3652)
+BACK_DATED: Final = datetime.timedelta(days=1)
+MIN_RSA_BITS: Final = 2048
+MAX_RSA_BITS: Final = 8192
+"""Above it a signature check costs the verifier milliseconds for nothing: no stranger may choose that."""
+
+
+class IdentityError(Exception):
+    """Our own key or certificate cannot be used; the text says what is wrong, where, and what to do."""
+
+
+class CertificateRefused(Refusal):
+    """A peer's certificate is nothing we would ever trust."""
+
+
+@attrs.frozen(slots=False)
+class KeyPair:
+    """A private key and its certificate (first in its PEM, the chain after it), as PEM; ``repr`` shows neither."""
+
+    key_pem: bytes = attrs.field(repr=False)
+    certificate_pem: bytes = attrs.field(repr=False)
+
+    @cached_property
+    def key(self) -> PrivateKey:
+        return _read_key(self.key_pem)
+
+    @cached_property
+    def chain(self) -> tuple[x509.Certificate, ...]:
+        """Return the certificate and, after it, the intermediates it came with."""
+        return tuple(x509.load_pem_x509_certificates(self.certificate_pem))
+
+    @property
+    def certificate(self) -> x509.Certificate:
+        return self.chain[0]
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        return fingerprint_of(self.certificate)
+
+
+def fingerprint_of(certificate: x509.Certificate) -> Fingerprint:
+    """Return the digest of a certificate's public key, the identity of whoever holds the private one."""
+    spki = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return Fingerprint(f"sha256:{hashlib.sha256(spki).hexdigest()}")
+
+
+def generate(cluster_id: ClusterID, not_before: datetime.datetime) -> KeyPair:
+    """Make a new Ed25519 key and its self-signed certificate.
+
+    The certificate lives ten years and is dated a day back, so that a peer whose clock is behind does not stumble; it
+    serves as client and server alike, because either side may dial.
+    """
+    return certify(ed25519.Ed25519PrivateKey.generate(), cluster_id, not_before)
+
+
+def certify(key: PrivateKey, cluster_id: ClusterID, not_before: datetime.datetime) -> KeyPair:
+    """Make a self-signed certificate for an existing key; the identity stays what the key says."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, cluster_id)])
+    start = not_before - BACK_DATED
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(start + LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(cluster_id)]), critical=False)
+    )
+    digest = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    certificate = builder.sign(key, digest)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return KeyPair(pem, certificate.public_bytes(Encoding.PEM))
+
+
+def load(key_pem: bytes, certificate_pem: bytes) -> KeyPair:
+    """Return the pair after checking that both can be read, belong together and would be accepted by peers.
+
+    Raises IdentityError otherwise. Dates are not looked at: peers that pinned the key do not look at them either.
+    """
+    key = _read_key(key_pem)
+    try:
+        chain = x509.load_pem_x509_certificates(certificate_pem)
+    except ValueError as error:
+        raise IdentityError(
+            "the certificate is not PEM text ('-----BEGIN CERTIFICATE-----'): give the file that goes with the key"
+        ) from error
+    if _spki(chain[0].public_key()) != _spki(key.public_key()):
+        raise IdentityError(
+            "the certificate does not belong to the private key: give the pair that was made together "
+            "(the cluster's own certificate must be the first in its file)"
+        )
+    try:
+        check_certificate(chain[0])
+    except CertificateRefused as refused:
+        raise IdentityError(f"no peer would accept this certificate: {refused.message}") from refused
+    return KeyPair(key_pem, certificate_pem)
+
+
+def check_certificate(certificate: x509.Certificate) -> None:
+    """Raise CertificateRefused for a key or signature too weak, too costly or too unusual to be an identity.
+
+    Dates are not checked here. For a pinned, self-signed key they carry no trust: the signer is the subject, who could
+    date it at will, and a cluster must not fall out with all its peers because ten years passed. They count where a CA
+    vouches.
+    """
+    try:
+        key = certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise CertificateRefused("KeyTypeRefused", "the certificate's public key cannot be read") from error
+    match key:
+        case ed25519.Ed25519PublicKey():
+            pass
+        case ec.EllipticCurvePublicKey() if isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1 | ec.SECP521R1):
+            pass
+        case rsa.RSAPublicKey() if MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS:
+            pass
+        case rsa.RSAPublicKey():
+            raise CertificateRefused(
+                "KeyTypeRefused",
+                f"the certificate's RSA key has {key.key_size} bits; {MIN_RSA_BITS} to {MAX_RSA_BITS} are accepted",
+            )
+        case _:
+            raise CertificateRefused(
+                "KeyTypeRefused", "the certificate's key is none of Ed25519, ECDSA P-256/P-384/P-521 or RSA"
+            )
+    if not is_signature_strong(certificate):
+        raise CertificateRefused("SignatureRefused", "the certificate is signed with a broken hash (MD5 or SHA-1)")
+
+
+def is_signature_strong(certificate: x509.Certificate) -> bool:
+    """Tell whether a certificate's signature rests on a hash that still holds."""
+    try:
+        digest = certificate.signature_hash_algorithm
+    except UnsupportedAlgorithm:
+        return False
+    return not isinstance(digest, hashes.MD5 | hashes.SHA1)
+
+
+def common_name(certificate: x509.Certificate) -> str:
+    """Return the subject's common name, or an empty text."""
+    try:
+        found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    except ValueError:
+        return ""
+    value = found[0].value if found else ""
+    return value if isinstance(value, str) else ""
+
+
+def serves_as(certificate: x509.Certificate, usage: x509.ObjectIdentifier) -> bool:
+    """Tell whether a certificate may be used so; without the extension it may be for all (RFC 5280, 4.2.1.12)."""
+    try:
+        allowed = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return True
+    except ValueError:
+        return False
+    return usage in allowed or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in allowed
+
+
+def _read_key(pem: bytes) -> PrivateKey:
+    try:
+        key = load_pem_private_key(pem, password=None)
+    except TypeError as error:
+        raise IdentityError(
+            "the private key is encrypted: store it without a passphrase, readable by the daemon only"
+        ) from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise IdentityError("the private key is not a PEM private key ('-----BEGIN PRIVATE KEY-----')") from error
+    if not isinstance(key, ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise IdentityError("the private key is none of Ed25519, ECDSA or RSA: make another")
+    return key
+
+
+def _spki(key: object) -> bytes:
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined,no-any-return]

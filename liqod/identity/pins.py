@@ -1,0 +1,49 @@
+"""The decision about a key: pure, made once per handshake, before anything is believed or sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+
+from liqod.model.ids import ClusterID, Fingerprint
+
+
+@attrs.frozen
+class Trusted:
+    """The key is the one pinned for that ID, or a configured CA vouches for it."""
+
+    by: Literal["pin", "ca"]
+
+
+@attrs.frozen
+class Unknown:
+    """Nothing speaks for or against the key; a person has to."""
+
+
+@attrs.frozen
+class Mismatch:
+    """Another key is pinned for the claimed ID: an impostor, or a cluster that lost its key. It is never replaced."""
+
+    pinned: Fingerprint
+
+
+Judgement = Trusted | Unknown | Mismatch
+
+
+def judge(
+    claimed_id: ClusterID, fingerprint: Fingerprint, pins: Mapping[ClusterID, Fingerprint], *, chains_to_ca: bool
+) -> Judgement:
+    """Judge a key that claims to be a cluster.
+
+    A pin beats everything, a CA included. ``chains_to_ca`` must mean that the CA vouches for *this* ID
+    (``PeerCertificate.vouches_for``). A key that is already pinned for another ID is not trusted for a second one by
+    the CA's word alone: one key is one cluster, and a person decides about exceptions.
+    """
+    pinned = pins.get(claimed_id)
+    if pinned is not None:
+        return Trusted("pin") if pinned == fingerprint else Mismatch(pinned)
+    if chains_to_ca and fingerprint not in pins.values():
+        return Trusted("ca")
+    return Unknown()

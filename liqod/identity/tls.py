@@ -1,0 +1,234 @@
+"""TLS between peers: version 1.3 only, both sides with a certificate, decided by key and not by name.
+
+The verify callback accepts every certificate, because peers are self-signed and pinned. That is safe on one condition,
+which the user of this module keeps: **nothing is sent and nothing is believed before the peer's key was judged.** So a
+protocol over these transports implements ``twisted.internet.interfaces.IHandshakeListener``, does nothing in
+``connectionMade``, and in ``handshakeCompleted`` calls ``peer_certificate(self.transport)`` and hands the result to
+``identity.pins.judge``.
+
+A TLS 1.3 client's handshake completes before the server has judged the client's certificate; only the server's Welcome
+(``liqod.wire``) tells the client that it is in.
+
+Session resumption is off: every session shows its key anew. This module is the only door to OpenSSL. Type stubs for
+pyOpenSSL that know only its older objects are common, hence ``Any`` for contexts and connections.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+import attrs
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from OpenSSL import SSL, crypto
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IOpenSSLServerConnectionCreator
+from twisted.protocols.tls import TLSMemoryBIOProtocol
+from zope.interface import implementer
+
+from liqod.identity.certs import (
+    CertificateRefused,
+    IdentityError,
+    KeyPair,
+    check_certificate,
+    common_name,
+    fingerprint_of,
+    is_signature_strong,
+    serves_as,
+)
+from liqod.model.ids import ClusterID, Fingerprint
+
+ALPN: Final = b"liqod/1"
+MAX_CHAIN: Final = 6
+"""Certificates a peer may show: root, two intermediates and a leaf are four. OpenSSL itself stops at 100 KB of them."""
+CLOCK_SKEW: Final = datetime.timedelta(minutes=5)
+"""How far two clocks may differ where dates count, that is for certificates of a CA."""
+
+
+@attrs.frozen
+class PeerCertificate:
+    """What the peer's certificate says, after the handshake proved that the peer holds its key.
+
+    ``subject_cn`` and the dates are claims, unless ``chains_to_ca``: then a configured CA signed them, and they hold.
+    """
+
+    fingerprint: Fingerprint
+    chains_to_ca: bool
+    subject_cn: str
+    not_before: datetime.datetime
+    not_after: datetime.datetime
+
+    def vouches_for(self, cluster_id: ClusterID) -> bool:
+        """Tell whether the configured CA says that this key is that cluster: give *this* to ``pins.judge``.
+
+        Chaining alone is not enough: any member of the CA could claim the ID of any other that is not pinned yet.
+        """
+        return self.chains_to_ca and self.subject_cn == cluster_id
+
+
+def utc_now() -> datetime.datetime:
+    """Return the wall clock's time, which is what the dates in certificates are about."""
+    return datetime.datetime.now(datetime.UTC)
+
+
+class PeerTLS:
+    """The TLS side of a cluster's identity: makes connections, and reads who is at the other end of one."""
+
+    def __init__(
+        self,
+        keypair: KeyPair,
+        ca_pem: bytes | None = None,
+        *,
+        now: Callable[[], datetime.datetime] = utc_now,
+    ) -> None:
+        self.keypair = keypair
+        self._now = now
+        self._authorities = _read_authorities(ca_pem)
+        self._context = _make_context(keypair)
+
+    def server_creator(self) -> IOpenSSLServerConnectionCreator:
+        """Return what ``TLSMemoryBIOFactory(creator, isClient=False, ...)`` or ``transport.startTLS`` takes."""
+        return _Creator(self._context, _SERVER)
+
+    def client_creator(self) -> IOpenSSLClientConnectionCreator:
+        """Return what ``wrapClientTLS(creator, endpoint)`` takes."""
+        return _Creator(self._context, _CLIENT)
+
+    def peer_certificate(self, transport: object) -> PeerCertificate:
+        """Return what the peer showed in a completed handshake.
+
+        Raises CertificateRefused (a Refusal with reason and sentence) for a peer that speaks another protocol, shows
+        too many certificates, or has a key of a kind that is not accepted.
+        """
+        connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None  # type: ignore[no-untyped-call]
+        if not isinstance(connection, SSL.Connection):
+            raise CertificateRefused("NotTLS", "the connection is not a TLS connection")
+        if connection.get_alpn_proto_negotiated() != ALPN:
+            raise CertificateRefused(
+                "NoCommonProtocol",
+                f"the other side does not speak {ALPN.decode()}: is it liqod, and of this major version?",
+            )
+        role = connection.get_app_data()
+        # Whoever answered our call acts as a server, whoever called us as a client.
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if role is _CLIENT else ExtendedKeyUsageOID.CLIENT_AUTH
+        return self.read_chain(_shown_by_peer(connection), usage)
+
+    def read_chain(self, chain: Sequence[x509.Certificate], usage: x509.ObjectIdentifier) -> PeerCertificate:
+        """Return what a chain (the peer's own certificate first) says; ``usage`` is what a CA must allow it to be."""
+        if not chain:
+            raise CertificateRefused("NoCertificate", "the peer showed no certificate")
+        if len(chain) > MAX_CHAIN:
+            raise CertificateRefused(
+                "ChainTooLong", f"the peer showed {len(chain)} certificates; {MAX_CHAIN} are accepted"
+            )
+        leaf = chain[0]
+        try:
+            check_certificate(leaf)
+            return PeerCertificate(
+                fingerprint=fingerprint_of(leaf),
+                chains_to_ca=serves_as(leaf, usage) and self._is_vouched_for(chain),
+                subject_cn=common_name(leaf),
+                not_before=leaf.not_valid_before_utc,
+                not_after=leaf.not_valid_after_utc,
+            )
+        except ValueError as error:
+            raise CertificateRefused("CertificateUnreadable", "the peer's certificate cannot be read") from error
+
+    def _is_vouched_for(self, chain: Sequence[x509.Certificate]) -> bool:
+        """Tell whether a configured CA signed the first certificate, now or within the clocks' skew.
+
+        OpenSSL validates the path: signatures, CA flags, lengths, name constraints, critical extensions, dates.
+        """
+        if not self._authorities or not all(is_signature_strong(certificate) for certificate in chain):
+            return False
+        now = self._now()
+        leaf = crypto.X509.from_cryptography(chain[0])
+        others = [crypto.X509.from_cryptography(certificate) for certificate in chain[1:]]
+        # A clock that is behind sees "not yet valid", one that is ahead "expired": what holds within the skew, holds.
+        for moment in (now, now + CLOCK_SKEW, now - CLOCK_SKEW):
+            store = crypto.X509Store()
+            for authority in self._authorities:
+                store.add_cert(crypto.X509.from_cryptography(authority))
+            store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
+            store.set_time(moment)
+            try:
+                crypto.X509StoreContext(store, leaf, others).verify_certificate()
+            except crypto.X509StoreContextError:
+                continue
+            return True
+        return False
+
+
+_SERVER: Final = "server"
+_CLIENT: Final = "client"
+
+
+@implementer(IOpenSSLClientConnectionCreator, IOpenSSLServerConnectionCreator)
+class _Creator:
+    """Makes connections of one context and notes which side they are."""
+
+    def __init__(self, context: SSL.Context, role: str) -> None:
+        self._context = context
+        self._role = role
+
+    def clientConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
+        return self._make()
+
+    def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
+        return self._make()
+
+    def _make(self) -> SSL.Connection:
+        connection = SSL.Connection(self._context, None)
+        connection.set_app_data(self._role)
+        return connection
+
+
+def _make_context(keypair: KeyPair) -> SSL.Context:
+    context: Any = SSL.Context(SSL.TLS_METHOD)
+    context.set_min_proto_version(SSL.TLS1_3_VERSION)
+    context.set_max_proto_version(SSL.TLS1_3_VERSION)
+    context.set_options(SSL.OP_NO_TICKET)
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    context.set_session_id(ALPN)
+    context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _accept)
+    context.set_alpn_protos([ALPN])
+    context.set_alpn_select_callback(_select_protocol)
+    context.use_privatekey(keypair.key)
+    context.use_certificate(keypair.certificate)
+    for certificate in keypair.chain[1:]:
+        context.add_extra_chain_cert(certificate)
+    return cast(SSL.Context, context)
+
+
+def _accept(connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int) -> bool:
+    """Accept: the decision is made by key once the handshake proved that the peer holds it (see the module's text)."""
+    return True
+
+
+def _select_protocol(connection: SSL.Connection, offered: list[bytes]) -> bytes | object:
+    """Choose ours; without it the handshake goes on, so that ``peer_certificate`` can refuse with a reason."""
+    return ALPN if ALPN in offered else SSL.NO_OVERLAPPING_PROTOCOLS
+
+
+def _shown_by_peer(connection: Any) -> list[x509.Certificate]:
+    try:
+        leaf = connection.get_peer_certificate(as_cryptography=True)
+        chain = connection.get_peer_cert_chain(as_cryptography=True) or []
+    except ValueError as error:
+        raise CertificateRefused("CertificateUnreadable", "the peer's certificate cannot be read") from error
+    if leaf is None:
+        return []
+    # OpenSSL's chain holds the peer's own certificate on the client's side only.
+    return [leaf, *(certificate for certificate in chain if certificate != leaf)]
+
+
+def _read_authorities(ca_pem: bytes | None) -> list[x509.Certificate]:
+    if not ca_pem:
+        return []
+    try:
+        return x509.load_pem_x509_certificates(ca_pem)
+    except ValueError as error:
+        raise IdentityError(
+            "the file under [identity] ca holds no PEM certificate: give the CA's certificate"
+        ) from error
