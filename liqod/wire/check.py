@@ -1,0 +1,189 @@
+"""What the fields of each event may hold, beyond their types: one function per event, the same for both directions.
+
+Nothing of what passes here needs to be checked for shape again: names are DNS labels, numbers are finite and bounded,
+texts for people are one line of printable characters. What a value *means* (may this peer ask for it?) is for others
+to judge.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from liqod.model.ids import is_dns_label
+from liqod.wire import events
+from liqod.wire.events import Event
+
+MAX_COUNTER: Final = 2**63 - 1
+MAX_MINOR: Final = 2**16 - 1
+MAX_FEATURES: Final = 64
+MAX_TEXT: Final = 1024
+MAX_SECONDS: Final = 365 * 86400
+MAX_RETRY_AFTER: Final = 86400
+MAX_URL: Final = 2048
+MAX_TOKEN: Final = 16 * 1024
+
+_NAME = re.compile(r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_FEATURE = re.compile(r"[a-z0-9][-a-z0-9]{0,31}")
+_REASON = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
+_URL = re.compile(r"https?://[!-~]+")
+_TOKEN = re.compile(r"[!-~]+")
+
+
+class BadField(ValueError):
+    """A field holds what it may not."""
+
+
+def check(event: Event) -> None:
+    """Raise BadField when a field of an event is out of its bounds."""
+    _CHECKS[type(event)](event)
+
+
+def plain(text: str) -> str:
+    """Return a text as it may travel: one line, printable, at most 1024 characters."""
+    return "".join(character if character.isprintable() else " " for character in text[:MAX_TEXT])
+
+
+def _counter(name: str, value: int, maximum: int = MAX_COUNTER, minimum: int = 0) -> None:
+    if not minimum <= value <= maximum:
+        raise BadField(f"{name} is {value}; from {minimum} to {maximum} are allowed")
+
+
+def _match(name: str, value: str, pattern: re.Pattern[str], wanted: str) -> None:
+    if pattern.fullmatch(value) is None:
+        raise BadField(f"{name} is not {wanted}")
+
+
+def _label(name: str, value: str) -> None:
+    if not is_dns_label(value):
+        raise BadField(f"{name} is not a DNS-1123 label of at most 63 characters")
+
+
+def _text(name: str, value: str) -> None:
+    if len(value) > MAX_TEXT or not value.isprintable():
+        raise BadField(f"{name} is not one line of at most {MAX_TEXT} printable characters")
+
+
+def _reason(value: str, *, optional: bool) -> None:
+    if value or not optional:
+        _match("reason", value, _REASON, "a CamelCase word")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise BadField(f"{name} is none of {', '.join(allowed)}")
+
+
+def _features(values: list[str]) -> None:
+    if len(values) > MAX_FEATURES:
+        raise BadField(f"there are {len(values)} features; {MAX_FEATURES} are allowed")
+    for value in values:
+        _match("a feature", value, _FEATURE, "a lower-case word of at most 32 characters")
+
+
+def _hello(event: events.Hello) -> None:
+    _label("cluster_id", event.cluster_id)
+    _match("cluster_name", event.cluster_name, _NAME, "a DNS-1123 name of at most 63 characters")
+    _counter("epoch", event.epoch)
+    _counter("min_minor", event.min_minor, MAX_MINOR)
+    _counter("max_minor", event.max_minor, MAX_MINOR, event.min_minor)
+    _features(event.features)
+
+
+def _welcome(event: events.Welcome) -> None:
+    _counter("minor", event.minor, MAX_MINOR)
+    _features(event.features)
+
+
+def _bye(event: events.Bye) -> None:
+    _reason(event.reason, optional=False)
+    _text("message", event.message)
+    if not (math.isfinite(event.retry_after) and 0 <= event.retry_after <= MAX_RETRY_AFTER):
+        raise BadField(f"retry_after is not from 0 to {MAX_RETRY_AFTER}")
+
+
+def _payload(event: events.Ping | events.Pong) -> None:
+    _counter("payload", event.payload)
+
+
+def _unsupported(event: events.Unsupported) -> None:
+    _counter("unknown", event.unknown, MAX_MINOR)
+
+
+def _advertise(event: events.Advertise) -> None:
+    _counter("epoch", event.epoch)
+    _counter("seq", event.seq)
+    _counter("ttl", event.ttl, MAX_SECONDS)
+
+
+def _verdict(event: events.Verdict) -> None:
+    _counter("epoch", event.epoch)
+    _counter("seq", event.seq)
+    _one_of("decision", event.decision, ("Accepted", "Refused", "Pending"))
+    _reason(event.reason, optional=True)
+    _text("message", event.message)
+
+
+def _withdraw(event: events.Withdraw) -> None:
+    _counter("epoch", event.epoch)
+    _one_of("role", event.role, ("lender", "borrower"))
+    _reason(event.reason, optional=True)
+
+
+def _withdrawn(event: events.Withdrawn) -> None:
+    _counter("epoch", event.epoch)
+    _one_of("role", event.role, ("lender", "borrower"))
+
+
+def _credential(event: events.Credential) -> None:
+    if len(event.api_url) > MAX_URL:
+        raise BadField(f"api_url has more than {MAX_URL} characters")
+    _match("api_url", event.api_url, _URL, "an http or https URL")
+    if not event.ca.isascii():
+        raise BadField("ca is not PEM text")
+    if len(event.token) > MAX_TOKEN:
+        raise BadField(f"token has more than {MAX_TOKEN} characters")
+    _match("token", event.token, _TOKEN, "printable ASCII without spaces")
+    _counter("lifetime", event.lifetime, MAX_SECONDS)
+    _label("namespace", event.namespace)
+
+
+def _map_namespace(event: events.MapNamespace) -> None:
+    _counter("request", event.request)
+    _label("local", event.local)
+    _label("remote", event.remote)
+
+
+def _namespace_mapped(event: events.NamespaceMapped) -> None:
+    _counter("request", event.request)
+    _label("remote", event.remote)
+    _reason(event.reason, optional=True)
+    _text("message", event.message)
+
+
+def _release_namespace(event: events.ReleaseNamespace) -> None:
+    _counter("request", event.request)
+    _label("remote", event.remote)
+
+
+_CHECKS: Final[Mapping[type[Event], Callable[[Any], None]]] = MappingProxyType(
+    {
+        events.Hello: _hello,
+        events.Welcome: _welcome,
+        events.Bye: _bye,
+        events.Ping: _payload,
+        events.Pong: _payload,
+        events.Unsupported: _unsupported,
+        events.Advertise: _advertise,
+        events.Verdict: _verdict,
+        events.Withdraw: _withdraw,
+        events.Withdrawn: _withdrawn,
+        events.Credential: _credential,
+        events.MapNamespace: _map_namespace,
+        events.NamespaceMapped: _namespace_mapped,
+        events.ReleaseNamespace: _release_namespace,
+    }
+)

@@ -1,0 +1,74 @@
+"""Frames: four bytes of length, big-endian, and that many bytes of payload.
+
+The receive buffer is bounded twice. A frame that announces more than the cap is refused on its header alone; and frames
+that wait to be taken out may not pile up beyond ``Limits.pending``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from liqod.wire.errors import RemoteProtocolError
+
+HEADER: Final = 4
+
+
+@attrs.frozen
+class Limits:
+    """What a session takes from its peer, and therefore sends at most. Sizes in bytes.
+
+    ``frame``: an offer with every field at its own limit stays below 64 KiB, so four times that is generous.
+    ``pending``: a transport reads 64 KiB at a time; an owner that takes events out after each read never comes near.
+    """
+
+    frame: int = 256 * 1024
+    depth: int = 8
+    string: int = 64 * 1024
+    items: int = 4096
+    pending: int = 1024 * 1024
+
+
+def frame(payload: bytes) -> bytes:
+    """Return a payload with its header."""
+    return len(payload).to_bytes(HEADER, "big") + payload
+
+
+class FrameBuffer:
+    """Collects bytes and yields payloads; costs time linear in the bytes, however they are cut."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._data = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def feed(self, data: bytes) -> None:
+        """Keep bytes; raises RemoteProtocolError when more wait than anybody may leave waiting."""
+        if len(self._data) + len(data) > self._limits.pending:
+            raise RemoteProtocolError(
+                "TooMuchPending", f"more than {self._limits.pending} bytes of events wait to be read"
+            )
+        self._data += data
+
+    def take(self) -> bytes | None:
+        """Return the next whole payload, or None while it is incomplete; RemoteProtocolError for a bad length."""
+        if len(self._data) < HEADER:
+            return None
+        length = int.from_bytes(self._data[:HEADER], "big")
+        if not 0 < length <= self._limits.frame:
+            raise RemoteProtocolError(
+                "FrameLength", f"a frame announces {length} bytes; from 1 to {self._limits.frame} are allowed"
+            )
+        end = HEADER + length
+        if len(self._data) < end:
+            return None
+        payload = bytes(self._data[HEADER:end])
+        del self._data[:end]
+        return payload
+
+    def clear(self) -> None:
+        """Forget what was collected."""
+        self._data.clear()

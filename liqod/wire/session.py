@@ -1,0 +1,235 @@
+"""One session of ``liqod/1``: bytes in, events out, and a table that says what may follow what.
+
+Three verbs, no I/O: ``receive_data(bytes)``, ``next_event()`` until it returns NEED_DATA, ``send(event) -> bytes``.
+
+Rule 1: everything that affects the state lives in this file, and most of it in the two tables.
+Rule 2: the tables do not know which of the two parties we are; the same rules bind us (LocalProtocolError) and them
+(RemoteProtocolError).
+
+Each party goes its own way SILENT -> GREETED -> TRUSTING, or to GONE from anywhere::
+
+    dialer    SILENT --Hello--> GREETED --Welcome--> TRUSTING --(anything else)--> TRUSTING
+    listener  SILENT --Hello--> GREETED --Welcome--> TRUSTING       Bye: from any of them to GONE
+
+The listener greets after the dialer did; nobody says Welcome before both have greeted; everything else needs both to be
+TRUSTING, that is, the session to be established.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Literal
+
+from liqod.wire.codec import UnknownEvent, decode, encode
+from liqod.wire.errors import LocalProtocolError, RemoteProtocolError
+from liqod.wire.events import Bye, Event, Hello, Welcome
+from liqod.wire.framing import FrameBuffer, Limits, frame
+
+Role = Literal["dialer", "listener"]
+
+
+class NeedData(enum.Enum):
+    """The type of NEED_DATA."""
+
+    NEED_DATA = "NEED_DATA"
+
+
+NEED_DATA: Final = NeedData.NEED_DATA
+"""What ``next_event`` returns when the next event has not arrived in full."""
+
+
+class State(enum.Enum):
+    """How far a session is, as its owner sees it."""
+
+    OPENING = "opening"
+    """Not both have said Hello."""
+    JUDGING = "judging"
+    """Both have said Hello; not both have said Welcome."""
+    ESTABLISHED = "established"
+    CLOSED = "closed"
+    """Somebody said Bye, or the peer broke the protocol."""
+
+
+class Party(enum.IntEnum):
+    """How far one party is."""
+
+    SILENT = 0
+    GREETED = 1
+    TRUSTING = 2
+    GONE = 3
+
+
+_OTHER: Final = Event
+"""Stands in the tables for every event that has no row of its own."""
+
+# What a party's event makes of it. Absent: not allowed.
+NEXT: Final[Mapping[Party, Mapping[type[Event], Party]]] = MappingProxyType(
+    {
+        Party.SILENT: {Hello: Party.GREETED, Bye: Party.GONE},
+        Party.GREETED: {Welcome: Party.TRUSTING, Bye: Party.GONE},
+        Party.TRUSTING: {_OTHER: Party.TRUSTING, Bye: Party.GONE},
+        Party.GONE: {},
+    }
+)
+# How far the other party must be before an event may be said.
+NEEDS: Final[Mapping[tuple[Role, type[Event]], Party]] = MappingProxyType(
+    {
+        ("dialer", Hello): Party.SILENT,
+        ("listener", Hello): Party.GREETED,
+        ("dialer", Welcome): Party.GREETED,
+        ("listener", Welcome): Party.GREETED,
+        ("dialer", Bye): Party.SILENT,
+        ("listener", Bye): Party.SILENT,
+        ("dialer", _OTHER): Party.TRUSTING,
+        ("listener", _OTHER): Party.TRUSTING,
+    }
+)
+_ROWS: Final = (Hello, Welcome, Bye)
+
+
+class Session:
+    """The protocol of one connection, seen from one end."""
+
+    def __init__(self, role: Role, limits: Limits | None = None) -> None:
+        self.role: Role = role
+        self.peer_role: Role = "listener" if role == "dialer" else "dialer"
+        self.limits = limits if limits is not None else Limits()
+        self.hello: Hello | None = None
+        """What we said first."""
+        self.peer_hello: Hello | None = None
+        """What the peer said first: claims, until its key was judged."""
+        self._we = Party.SILENT
+        self._they = Party.SILENT
+        self._buffer = FrameBuffer(self.limits)
+        self._error: RemoteProtocolError | None = None
+        self._last_words_said = False
+
+    @property
+    def state(self) -> State:
+        if self._error is not None or Party.GONE in (self._we, self._they):
+            return State.CLOSED
+        if self._we is self._they is Party.TRUSTING:
+            return State.ESTABLISHED
+        if Party.SILENT in (self._we, self._they):
+            return State.OPENING
+        return State.JUDGING
+
+    @property
+    def minor(self) -> int | None:
+        """The minor version both speak (the highest), once both have said Hello; None when there is none."""
+        if self.hello is None or self.peer_hello is None:
+            return None
+        highest = min(self.hello.max_minor, self.peer_hello.max_minor)
+        return highest if highest >= max(self.hello.min_minor, self.peer_hello.min_minor) else None
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The features both have, once both have said Hello."""
+        if self.hello is None or self.peer_hello is None:
+            return frozenset()
+        return frozenset(self.hello.features) & frozenset(self.peer_hello.features)
+
+    def welcome(self) -> Welcome:
+        """Return the Welcome that fits what both said; raises LocalProtocolError before that."""
+        minor = self.minor
+        if minor is None:
+            raise LocalProtocolError("there is no common minor version yet: Welcome needs both Hellos")
+        return Welcome(minor, sorted(self.features))
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes from the peer; after the end of the session they are dropped.
+
+        What is wrong with them comes out of ``next_event``.
+        """
+        if self.state is State.CLOSED:
+            return
+        try:
+            self._buffer.feed(data)
+        except RemoteProtocolError as error:
+            self._fail(error)
+
+    def next_event(self) -> Event | UnknownEvent | NeedData:
+        """Return the peer's next event, or NEED_DATA.
+
+        Raises RemoteProtocolError, and nothing else, when the peer broke the protocol; the session is closed then, and
+        the same error is raised every time after.
+        """
+        if self._error is not None:
+            raise self._error
+        if self.state is State.CLOSED:
+            return NEED_DATA
+        try:
+            payload = self._buffer.take()
+            if payload is None:
+                return NEED_DATA
+            event = decode(payload, self.limits)
+            following = self._step_of_peer(event)
+            if isinstance(event, Hello):
+                self._greeted_with(event)
+        except RemoteProtocolError as error:
+            self._fail(error)
+            raise
+        self._they = following
+        if isinstance(event, Bye):
+            self._buffer.clear()
+        return event
+
+    def send(self, event: Event) -> bytes:
+        """Return the bytes that tell the peer an event.
+
+        Raises LocalProtocolError, leaving everything as it was, when the event may not be said now or would be refused.
+        """
+        if self._error is not None:
+            raise LocalProtocolError("the session ended with the peer's error; only last_words may follow")
+        row = _row(type(event))
+        following = NEXT[self._we].get(row)
+        if following is None or self._they is Party.GONE or self._they < NEEDS[self.role, row]:
+            raise LocalProtocolError(f"{type(event).__name__} may not be sent while the session is {self.state.value}")
+        if isinstance(event, Welcome) and not self._is_agreed(event):
+            raise LocalProtocolError("Welcome differs from what both Hellos allow: use Session.welcome()")
+        data = frame(encode(event, self.limits))
+        self._we = following
+        if isinstance(event, Hello):
+            self.hello = event
+        if isinstance(event, Bye):
+            self._buffer.clear()
+        return data
+
+    def last_words(self) -> bytes:
+        """Return, once, the Bye that tells a peer how it broke the protocol; empty when there is nothing to say."""
+        if self._error is None or self._last_words_said or self._we is Party.GONE:
+            return b""
+        self._last_words_said = True
+        return frame(encode(Bye(self._error.reason, self._error.message), self.limits))
+
+    def _step_of_peer(self, event: Event | UnknownEvent) -> Party:
+        row = _OTHER if isinstance(event, UnknownEvent) else _row(type(event))
+        name = f"event {event.number}" if isinstance(event, UnknownEvent) else type(event).__name__
+        following = NEXT[self._they].get(row)
+        if following is None or self._we < NEEDS[self.peer_role, row]:
+            raise RemoteProtocolError("OutOfOrder", f"{name} came while the session was {self.state.value}")
+        if isinstance(event, Welcome) and not self._is_agreed(event):
+            raise RemoteProtocolError("WelcomeDiffers", "Welcome names another minor or feature than both Hellos allow")
+        return following
+
+    def _greeted_with(self, hello: Hello) -> None:
+        self.peer_hello = hello
+        if self.hello is not None and self.minor is None:
+            raise RemoteProtocolError(
+                "NoCommonMinor",
+                f"they speak liqod/1 minors {hello.min_minor} to {hello.max_minor}, we "
+                f"{self.hello.min_minor} to {self.hello.max_minor}: upgrade the older of the two clusters",
+            )
+
+    def _is_agreed(self, welcome: Welcome) -> bool:
+        return welcome.minor == self.minor and self.features.issuperset(welcome.features)
+
+    def _fail(self, error: RemoteProtocolError) -> None:
+        self._error = error
+        self._buffer.clear()
+
+
+def _row(kind: type[Event]) -> type[Event]:
+    return kind if kind in _ROWS else _OTHER
