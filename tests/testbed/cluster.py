@@ -1,0 +1,149 @@
+"""One test cluster: a control plane and, where asked for, a real node or made-up ones."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from tests.testbed import controlplane, kwok, node, process, versions
+from tests.testbed.controlplane import Addresses, wait
+from tests.testbed.host import Host, remove_cgroups
+from tests.testbed.lan import address
+from tests.testbed.process import Process
+
+
+@frozen
+class Shape:
+    """What each cluster of a testbed is made of.
+
+    ``nodes``: a real node with containers. ``kwok``: the number of made-up nodes; beside a real one they are tainted.
+    ``qps``: requests per second that controller-manager and scheduler may make, 0 for their own defaults.
+    ``same_pod_cidr``: all clusters use the same addresses for their pods.
+    """
+
+    nodes: bool = True
+    kwok: int = 0
+    qps: int = 0
+    same_pod_cidr: bool = False
+
+
+class Cluster:
+    """One cluster; made by ``Testbed``, which has also made its network namespace.
+
+    ``name`` is ``c1``, ``c2``...; ``namespace`` its network namespace, ``address`` its host on the test network,
+    ``kubeconfig`` the path of the administrator's, whose server only answers from inside of the test network.
+    """
+
+    def __init__(self, testbed: str, index: int, shape: Shape, directory: Path, *, leased: bool) -> None:
+        self.index = index
+        self.name = f"c{index}"
+        self.node_name = f"node{index}"
+        self.shape = shape
+        self.directory = directory
+        self.namespace = f"{testbed}-{self.name}"
+        self.cgroup = self.namespace
+        self.address = address(index)
+        self.addresses = Addresses(
+            host=self.address,
+            service_cidr=f"10.{100 + index}.0.0/16",
+            first_service=f"10.{100 + index}.0.1",
+            pod_cidr="10.201.0.0/16" if shape.same_pod_cidr else f"10.{200 + index}.0.0/16",
+        )
+        self.kubeconfig = directory / "admin.conf"
+        self.host = Host(self.namespace, directory, leased=leased)
+        self.seconds = 0.0
+        self._daemons: list[Process] = []
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server, to be used from inside of the test network."""
+        return self.addresses.server
+
+    def start(self, archive: Path) -> None:
+        """Start everything and wait until pods can be made and the node is Ready."""
+        begin = time.monotonic()
+        self.host.start()
+        controlplane.issue(self.host, self.namespace, self.node_name, self.addresses)
+        with ThreadPoolExecutor(1) as beside:
+            runtime = (
+                beside.submit(node.start_runtime, self.host, self.addresses, archive) if self.shape.nodes else None
+            )
+            self._daemons += controlplane.start_api(self.host, self.addresses)
+            self._wait("the API server", lambda: self.kubectl("get", "--raw=/readyz") == "ok")
+            self._daemons += controlplane.start_controllers(
+                self.host, self.addresses, qps=self.shape.qps, node_cidrs=self.shape.nodes
+            )
+            if runtime is not None:
+                self._daemons += runtime.result()
+                self._daemons += node.start_kubelet(self.host, self.addresses, self.node_name, self.cgroup)
+        if self.shape.kwok:
+            self._start_kwok()
+        self._wait("the default service account", lambda: bool(self.kubectl("get", "sa", "default", "-o=name")))
+        if self.shape.nodes:
+            self._wait("the node", lambda: self._node_ready(self.node_name))
+        self.seconds = time.monotonic() - begin
+
+    def stop(self) -> None:
+        """End everything at once, containers included; nothing of it has to answer any more."""
+        self.host.stop()
+        remove_cgroups(self.cgroup)
+        self._daemons.clear()
+
+    def kubectl(self, *args: str, input: str | None = None, timeout: float = 60.0) -> str:
+        """Run kubectl as administrator and return what it prints; CommandFailed holds what it complains about."""
+        command = [
+            str(versions.program("kubectl")),
+            f"--kubeconfig={self.kubeconfig}",
+            f"--cache-dir={self.directory}/kubectl",
+            *args,
+        ]
+        return self.run(command, input=input, timeout=timeout)
+
+    def get(self, *args: str) -> Any:
+        """Return the decoded JSON of ``kubectl get ARGS``."""
+        return json.loads(self.kubectl("get", *args, "-o=json"))
+
+    def apply(self, *manifests: object) -> str:
+        """Apply objects given as plain dicts."""
+        body = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+        return self.kubectl("apply", "-f", "-", input=json.dumps(body))
+
+    def run(self, argv: Sequence[str], *, input: str | None = None, timeout: float = 60.0) -> str:
+        """Run a program to its end in the cluster's network namespace and return its standard output."""
+        return process.run_in(self.namespace, argv, input=input, timeout=timeout)
+
+    def spawn(self, name: str, argv: Sequence[str]) -> Process:
+        """Start a program in the cluster's network namespace; its log is ``NAME.log`` in the cluster's directory."""
+        return process.spawn_in(self.namespace, argv, log=self.directory / f"{name}.log")
+
+    def add_kwok_node(self, name: str) -> None:
+        """Make one more made-up node."""
+        self.kubectl("create", "-f", "-", input=kwok.node_manifest(name, tainted=self.shape.nodes))
+
+    def logs(self, lines: int = 25) -> str:
+        """Return the last lines of every daemon's log, for the report of a failed test."""
+        files = sorted(self.directory.glob("*.log"))
+        return "\n".join(f"--- {self.name} {file.name}\n{process.tail(file, lines)}" for file in files)
+
+    def _start_kwok(self) -> None:
+        self._daemons.append(kwok.start_kwok(self.host, self.addresses))
+        names = [f"kwok{self.index}-{number}" for number in range(1, self.shape.kwok + 1)]
+        for name in names:
+            self.add_kwok_node(name)
+        for name in names:
+            self._wait(f"the node {name}", lambda name=name: self._node_ready(name))
+
+    def _node_ready(self, name: str) -> bool:
+        body = self.get("node", name)
+        conditions = {one["type"]: one["status"] for one in body["status"].get("conditions", [])}
+        taints = {one["key"] for one in body["spec"].get("taints", [])}
+        return conditions.get("Ready") == "True" and not any(key.startswith("node.kubernetes.io/") for key in taints)
+
+    def _wait(self, what: str, done: Any) -> None:
+        wait(f"{what} of {self.name}", done, self._daemons, 120)

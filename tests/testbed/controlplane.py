@@ -1,0 +1,122 @@
+"""The control plane of one test cluster: etcd, API server, controller-manager, scheduler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from attrs import frozen
+
+from tests.testbed import certs, versions
+from tests.testbed.host import Host
+from tests.testbed.process import CommandFailed, Process
+
+
+@frozen
+class Addresses:
+    """The addresses of one cluster: its host on the test network, and the ranges inside of it."""
+
+    host: str
+    service_cidr: str
+    first_service: str
+    pod_cidr: str
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return f"https://{self.host}:6443"
+
+
+def issue(host: Host, name: str, node: str, addresses: Addresses) -> None:
+    """Write every certificate and kubeconfig of the cluster into its directory."""
+    authority = certs.Authority(host.directory, f"{name}-authority")
+    certs.service_account_keys(host.directory)
+    services = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+    serving = [*services, "localhost", "127.0.0.1", addresses.host, addresses.first_service]
+    authority.issue("apiserver", "kube-apiserver", hosts=serving)
+    authority.issue("kubelet-client", "kube-apiserver-kubelet-client", group="system:masters")
+    authority.issue("kubelet", f"system:node:{node}", group="system:nodes", hosts=[node, addresses.host])
+    authority.kubeconfig("admin", addresses.server, "admin", group="system:masters")
+    authority.kubeconfig("node", addresses.server, f"system:node:{node}", group="system:nodes")
+    for who in ("kube-controller-manager", "kube-scheduler", "kube-proxy"):
+        authority.kubeconfig(who, addresses.server, f"system:{who}")
+
+
+def start_api(host: Host, addresses: Addresses) -> list[Process]:
+    """Start etcd and the API server."""
+    d = host.directory
+    client = "http://127.0.0.1:2379"
+    etcd = [
+        f"--data-dir={d}/etcd",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        "--listen-peer-urls=http://127.0.0.1:2380",
+        "--unsafe-no-fsync",
+        "--log-level=error",
+    ]
+    api = [
+        f"--etcd-servers={client}",
+        "--secure-port=6443",
+        f"--advertise-address={addresses.host}",
+        f"--service-cluster-ip-range={addresses.service_cidr}",
+        f"--client-ca-file={d}/ca.crt",
+        f"--tls-cert-file={d}/apiserver.crt",
+        f"--tls-private-key-file={d}/apiserver.key",
+        f"--cert-dir={d}/apiserver",
+        "--authorization-mode=Node,RBAC",
+        f"--service-account-key-file={d}/sa.pub",
+        f"--service-account-signing-key-file={d}/sa.key",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--allow-privileged=true",
+        f"--kubelet-certificate-authority={d}/ca.crt",
+        f"--kubelet-client-certificate={d}/kubelet-client.crt",
+        f"--kubelet-client-key={d}/kubelet-client.key",
+        "--kubelet-preferred-address-types=InternalIP,Hostname",
+    ]
+    return [
+        host.spawn("etcd", [str(versions.program("etcd")), *etcd]),
+        host.spawn("kube-apiserver", [str(versions.program("kube-apiserver")), *api]),
+    ]
+
+
+def start_controllers(host: Host, addresses: Addresses, *, qps: int, node_cidrs: bool) -> list[Process]:
+    """Start the controller-manager and the scheduler; with ``qps`` 0 they have their usual request rates."""
+    d = host.directory
+    rate = [f"--kube-api-qps={qps}", f"--kube-api-burst={2 * qps}"] if qps else []
+    controllers = [
+        f"--kubeconfig={d}/kube-controller-manager.conf",
+        f"--service-account-private-key-file={d}/sa.key",
+        f"--root-ca-file={d}/ca.crt",
+        f"--cert-dir={d}/kube-controller-manager",
+        "--use-service-account-credentials=true",
+        "--leader-elect=false",
+        *([f"--cluster-cidr={addresses.pod_cidr}", "--allocate-node-cidrs=true"] if node_cidrs else []),
+        *rate,
+    ]
+    scheduler = [f"--kubeconfig={d}/kube-scheduler.conf", f"--cert-dir={d}/kube-scheduler", "--leader-elect=false"]
+    return [
+        host.spawn("kube-controller-manager", [str(versions.program("kube-controller-manager")), *controllers]),
+        host.spawn("kube-scheduler", [str(versions.program("kube-scheduler")), *scheduler, *rate]),
+    ]
+
+
+def wait(what: str, done: Callable[[], bool], daemons: list[Process], timeout: float) -> None:
+    """Wait until a condition holds; the error says which daemon ended, and what it said last.
+
+    The condition may fail with CommandFailed as long as it likes.
+    """
+    deadline = time.monotonic() + timeout
+    last = ""
+    while True:
+        try:
+            if done():
+                return
+        except CommandFailed as failure:
+            last = str(failure)
+        for daemon in daemons:
+            if not daemon.running:
+                raise CommandFailed([daemon.name], 1, f"it ended while waiting for {what}:\n{daemon.tail()}")
+        if time.monotonic() > deadline:
+            logs = "\n".join(f"--- {daemon.name}\n{daemon.tail(8)}" for daemon in daemons)
+            raise CommandFailed([what], None, f"not after {timeout:.0f} s; {last}\n{logs}")
+        time.sleep(0.25)

@@ -1,0 +1,130 @@
+"""A real node of a test cluster: containerd, the bridge network of its pods, the kubelet and kube-proxy."""
+
+from __future__ import annotations
+
+import json
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Final
+
+from tests.testbed import image, versions
+from tests.testbed.controlplane import Addresses, wait
+from tests.testbed.host import Host, make_cgroups
+from tests.testbed.process import Process
+
+# Each host has a /run of its own, so that the usual place is as good as any.
+_SOCKET: Final = "/run/containerd/containerd.sock"
+_CNI_DIRECTORIES: Final = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
+
+
+def start_runtime(host: Host, addresses: Addresses, archive: Path) -> list[Process]:
+    """Start containerd and give it the image; it needs no API server, so that this goes beside its start."""
+    directory = host.directory / "runtime"
+    directory.mkdir()
+    (directory / "cni").mkdir()
+    (directory / "cni" / "10-testbed.conflist").write_text(json.dumps(_network(directory, addresses)))
+    (directory / "containerd.toml").write_text(_containerd(directory))
+    daemon = host.spawn("containerd", ["containerd", "--config", str(directory / "containerd.toml")])
+    ctr = ["ctr", "--address", _SOCKET, "--namespace", "k8s.io"]
+    wait("containerd", lambda: "Server:" in host.run([*ctr, "version"]), [daemon], 30)
+    host.run([*ctr, "images", "import", str(archive)])
+    return [daemon]
+
+
+def start_kubelet(host: Host, addresses: Addresses, node: str, cgroup: str) -> list[Process]:
+    """Start the kubelet and kube-proxy; the API server has to be ready."""
+    d = host.directory
+    make_cgroups(cgroup)
+    (d / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+    (d / "kubelet.yaml").write_text(json.dumps(_kubelet(d, cgroup)))
+    (d / "kube-proxy.yaml").write_text(json.dumps(_proxy(d, addresses)))
+    kubelet = [
+        f"--config={d}/kubelet.yaml",
+        f"--kubeconfig={d}/node.conf",
+        f"--root-dir={d}/kubelet",
+        f"--cert-dir={d}/kubelet/pki",
+        f"--hostname-override={node}",
+        f"--node-ip={addresses.host}",
+    ]
+    proxy = [f"--config={d}/kube-proxy.yaml", f"--hostname-override={node}"]
+    return [
+        host.spawn("kubelet", [str(versions.program("kubelet")), *kubelet]),
+        host.spawn("kube-proxy", [str(versions.program("kube-proxy")), *proxy]),
+    ]
+
+
+def _network(directory: Path, addresses: Addresses) -> dict[str, object]:
+    subnet = next(IPv4Network(addresses.pod_cidr).subnets(new_prefix=24))
+    bridge = {
+        "type": "bridge",
+        "bridge": "cni0",
+        "isGateway": True,
+        "ipMasq": True,
+        "hairpinMode": True,
+        "ipam": {
+            "type": "host-local",
+            "dataDir": str(directory / "ipam"),
+            "ranges": [[{"subnet": str(subnet)}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+        },
+    }
+    portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
+    return {"cniVersion": "0.4.0", "name": "testbed", "plugins": [bridge, portmap]}
+
+
+def _containerd(directory: Path) -> str:
+    plugins = next((place for place in _CNI_DIRECTORIES if Path(place, "bridge").exists()), _CNI_DIRECTORIES[0])
+    return f"""version = 2
+root = "{directory}/containerd"
+state = "/run/containerd"
+[grpc]
+  address = "{_SOCKET}"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{image.PAUSE}"
+  disable_apparmor = true
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{plugins}"
+    conf_dir = "{directory}/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native"
+"""
+
+
+def _kubelet(d: Path, cgroup: str) -> dict[str, object]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": f"{d}/ca.crt"},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": f"{d}/kubelet.crt",
+        "tlsPrivateKeyFile": f"{d}/kubelet.key",
+        "containerRuntimeEndpoint": f"unix://{_SOCKET}",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{cgroup}",
+        "cgroupsPerQOS": True,
+        "enforceNodeAllocatable": [],
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "50Mi"},
+        "clusterDomain": "cluster.local",
+        "resolvConf": f"{d}/resolv.conf",
+        "syncFrequency": "10s",
+        "podLogsDir": f"{d}/pod-logs",
+    }
+
+
+def _proxy(d: Path, addresses: Addresses) -> dict[str, object]:
+    return {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "nftables",
+        "clientConnection": {"kubeconfig": f"{d}/kube-proxy.conf"},
+        "clusterCIDR": addresses.pod_cidr,
+        "conntrack": {"maxPerCore": 0, "min": 0},
+        "nftables": {"minSyncPeriod": "0s"},
+    }

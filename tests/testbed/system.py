@@ -1,0 +1,95 @@
+"""What the test clusters need of the machine: root, kernel features, Debian packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+# Package -> the file or program that shows that it is installed.
+PACKAGES: Final = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "containernetworking-plugins": "/usr/lib/cni/bridge",
+    "busybox-static": "/bin/busybox",
+    "iproute2": "ip",
+    "nftables": "nft",
+    "conntrack": "conntrack",
+    "util-linux": "nsenter",
+    "mount": "mount",
+    "wireguard-go": "wireguard-go",
+    "wireguard-tools": "wg",
+    "iperf3": "iperf3",
+}
+
+
+class Missing(Exception):
+    """The machine cannot carry test clusters; the text is the list of reasons."""
+
+
+def missing() -> list[str]:
+    """Return, in one sentence each, what this machine lacks; programs that are built are not part of it."""
+    if not sys.platform.startswith("linux"):
+        return ["test clusters need Linux"]
+    lacking = [] if os.geteuid() == 0 else ["test clusters need root: they make namespaces, bridges and mounts"]
+    lacking += [f"the system package {package} is not installed" for package in missing_packages()]
+    return lacking + (_missing_features() if not lacking else [])
+
+
+def missing_packages() -> list[str]:
+    """Return the Debian packages that are not installed."""
+    return [package for package, proof in PACKAGES.items() if not _present(proof)]
+
+
+def require() -> None:
+    """Raise Missing unless this machine can carry test clusters; packages are installed where that is possible."""
+    install()
+    if lacking := missing():
+        raise Missing("; ".join(lacking))
+
+
+def install() -> None:
+    """Install missing packages when this is root on Debian or a relative; else raise Missing with the command."""
+    packages = missing_packages()
+    if not packages:
+        return
+    command = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise Missing(f"missing system packages; as root on Debian: {' '.join(command)}")
+    print(f"installing system packages: {' '.join(packages)}", flush=True)
+    begin = time.monotonic()
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    # Services of the packages are not wanted: the clusters start their own.
+    quiet = ["-o", "Dpkg::Use-Pty=0", "-o", "DPkg::Lock::Timeout=300", "-qq"]
+    for words in (["apt-get", *quiet, "update"], [command[0], *quiet, *command[1:]]):
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Missing(f"{' '.join(words)} failed: {(done.stderr + done.stdout)[-2000:]}")
+    print(f"installed in {time.monotonic() - begin:.0f} s", flush=True)
+
+
+def _present(proof: str) -> bool:
+    search = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+    return Path(proof).exists() if proof.startswith("/") else shutil.which(proof, path=search) is not None
+
+
+def _missing_features() -> list[str]:
+    """Try, in namespaces that vanish with the trial, what the clusters do."""
+    trials = {
+        "bridges with veth pairs": "ip link add br0 type bridge mcast_snooping 0"
+        " && ip link add ve0 type veth peer name ve1 && ip link set ve0 master br0",
+        "nftables NAT": "nft add table ip t && nft 'add chain ip t c { type nat hook prerouting priority 0; }'",
+        "process and mount namespaces": "unshare --fork --pid --mount --mount-proc mount -t tmpfs x /run",
+    }
+    lacking = []
+    for what, script in trials.items():
+        done = subprocess.run(["unshare", "--net", "sh", "-c", script], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            lacking.append(f"the kernel does not offer {what}: {done.stderr.strip()}")
+    if not any(Path("/sys/fs/cgroup").glob("**/cgroup.procs")):
+        lacking.append("no control groups are mounted at /sys/fs/cgroup")
+    return lacking
