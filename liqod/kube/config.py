@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import attrs
 
+from liqod.flow.errors import Foreseen
 
-class ConfigError(Exception):
+
+class ConfigError(Foreseen):
     """The way to an API server cannot be established; the text says what was tried and what to do."""
 
 

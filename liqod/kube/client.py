@@ -1,0 +1,551 @@
+"""The client of one API server: verbs as coroutines over pooled connections.
+
+Bodies are encoded and decoded by msgspec straight to and from bytes. A request that may safely be repeated is repeated
+a few times when the server is busy or the connection breaks; everything else surfaces as a typed ``KubeError``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import random as _random
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Generic, Literal, cast
+
+import msgspec
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.protocol import Protocol
+from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
+from twisted.logger import Logger
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IAgent, IResponse
+from typing_extensions import TypeVar
+
+from liqod.flow.backoff import Backoff
+from liqod.kube import paths
+from liqod.kube.bodies import Content, encoded, identity, typed
+from liqod.kube.config import ClientConfig
+from liqod.kube.errors import (
+    ApiError,
+    Gone,
+    KubeError,
+    NotFound,
+    ServerError,
+    Throttled,
+    Unauthorized,
+    Undecodable,
+    Unreachable,
+    from_status,
+)
+from liqod.kube.resources import Resource
+from liqod.kube.transport import (
+    IN_FLIGHT,
+    Body,
+    Collect,
+    Connections,
+    Endpoint,
+    innermost,
+    is_tls_failure,
+    unreachable,
+    was_never_sent,
+)
+from liqod.model.names import FIELD_MANAGER
+
+T = TypeVar("T", default=dict[str, Any])
+R = TypeVar("R")
+
+PatchKind = Literal["merge", "json", "strategic"]
+
+JSON: Final = b"application/json"
+APPLY: Final = b"application/apply-patch+yaml"
+_PATCHES: Final[Mapping[str, bytes]] = {
+    "merge": b"application/merge-patch+json",
+    "json": b"application/json-patch+json",
+    "strategic": b"application/strategic-merge-patch+json",
+}
+_DICT: Any = dict
+
+TRIES: Final = 3
+LONGEST_RETRY_AFTER: Final = 5.0
+"""Seconds that the client waits for a busy server by itself; a longer wait is the caller's to plan."""
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    """The metadata of a list."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class Page(msgspec.Struct, Generic[T]):
+    """One page of a list as the API sends it; ``metadata.continue_`` asks for the next one."""
+
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
+class Listing(msgspec.Struct, Generic[T], frozen=True):
+    """All objects of a list, and the resource version they are of."""
+
+    items: list[T]
+    resource_version: str
+
+
+class _TimedOut(Exception):
+    """The time for one request was over."""
+
+
+class Client:
+    """The API server of one cluster.
+
+    ``view`` names the type that an answer is decoded to: a msgspec struct, ``dict`` for plain JSON, or None when nobody
+    needs the answer (it is then not decoded, and None is returned). ``impersonate`` is the user to act as. ``timeout``
+    is for one request, from the moment it is sent. ``agent`` replaces the network, for tests.
+    ``requests`` counts what was sent, by verb and plural (with subresource).
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        reactor: Any,
+        *,
+        user_agent: str = "liqod",
+        impersonate: str | None = None,
+        timeout: float = 30.0,
+        agent: IAgent | None = None,
+        random: Callable[[], float] = _random.random,
+    ) -> None:
+        self.config = config
+        self.clock: IReactorTime = reactor
+        self.timeout = timeout
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self._connections = Connections(config, reactor)
+        self._given_agent = agent
+        self._agent = agent or self._connections.agent
+        self._base = config.server.rstrip("/").encode("ascii")
+        self._fixed = {
+            b"Host": [self._connections.uri.netloc],
+            b"User-Agent": [user_agent.encode()],
+            b"Accept": [JSON],
+        }
+        if impersonate is not None:
+            self._fixed[b"Impersonate-User"] = [impersonate.encode()]
+        self._token = ""
+        self._headers: dict[bytes, Headers] = {}
+        self._slots = DeferredSemaphore(IN_FLIGHT)
+        self._backoff = Backoff(initial=0.2, cap=2.0)
+        self._random = random
+        self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Client {self.config.server}>"
+
+    # Verbs
+
+    async def get(
+        self, resource: Resource, name: str, namespace: str = "", *, view: type[T] | None = _DICT, subresource: str = ""
+    ) -> T:
+        """Return an object; raises NotFound."""
+        path = paths.item(resource, namespace, name, subresource)
+        answer = await self._request(("get", _counted(resource, subresource)), b"GET", path, repeatable=True)
+        return self._decoded(answer, view)
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        view: type[T] | None = _DICT,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+    ) -> Listing[T]:
+        """Return all objects (of a namespace), consistent as of one resource version; read page by page.
+
+        A list whose continue token expires on the way is read anew, in one piece.
+        """
+        items: builtins.list[T] = []
+        token = ""
+        while True:
+            try:
+                page = await self.page(resource, namespace, view, labels, fields, limit, token)
+            except Gone:
+                if not token:
+                    raise
+                items, token, limit = [], "", 0
+                continue
+            items.extend(page.items or ())
+            token = page.metadata.continue_
+            if not token:
+                return Listing(items, page.metadata.resource_version)
+
+    async def page(
+        self,
+        resource: Resource,
+        namespace: str,
+        view: type[T] | None,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+        token: str = "",
+    ) -> Page[T]:
+        """Return one page of a list; raises Gone when the token of the page before has expired."""
+        path = paths.query(
+            paths.collection(resource, namespace),
+            {
+                "labelSelector": labels,
+                "fieldSelector": fields,
+                "limit": str(limit) if limit else "",
+                "continue": token,
+            },
+        )
+        answer = await self._request(("list", _counted(resource)), b"GET", path, repeatable=True)
+        # At run time Page is subscripted with the view; to the type checker it is a class with a type variable.
+        return cast("Page[T]", self._decoded(answer, cast(Any, Page)[view or dict]))
+
+    async def create(
+        self,
+        resource: Resource,
+        body: Content,
+        namespace: str = "",
+        *,
+        view: type[T] | None = _DICT,
+        name: str = "",
+        subresource: str = "",
+    ) -> T:
+        """Create an object, or one of its subresources (``name`` and ``subresource``: token, binding, eviction).
+
+        The namespace is the body's unless given. A broken connection surfaces as Unreachable: the object may exist.
+        """
+        namespace = namespace or (identity(body)[0] if resource.namespaced else "")
+        if subresource:
+            path, content = paths.item(resource, namespace, name, subresource), encoded(body)
+        elif resource.namespaced and not namespace:
+            raise ValueError(f"{resource} are in namespaces, none was given")
+        else:
+            path, content = paths.collection(resource, namespace), typed(resource, body)
+        counted = ("create", _counted(resource, subresource))
+        return self._decoded(await self._request(counted, b"POST", path, JSON, content), view)
+
+    async def replace(
+        self,
+        resource: Resource,
+        body: Content,
+        name: str,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        view: type[T] | None = _DICT,
+    ) -> T:
+        """Replace an object; a ``resourceVersion`` in the body makes it conditional (raises Conflict)."""
+        path = paths.item(resource, namespace or identity(body)[0], name, subresource)
+        counted = ("update", _counted(resource, subresource))
+        return self._decoded(
+            await self._request(counted, b"PUT", path, JSON, typed(resource, body), repeatable=True), view
+        )
+
+    async def apply(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any] | msgspec.Struct,
+        *,
+        manager: str = FIELD_MANAGER,
+        force: bool = True,
+        subresource: str = "",
+        view: type[T] | None = _DICT,
+    ) -> T:
+        """Server-side apply: the object is created or the fields in ``body`` are set, and ``manager`` owns them.
+
+        Name and namespace are the body's. With ``force`` fields are taken over from other managers.
+        """
+        path = paths.query(
+            paths.item(resource, *identity(body), subresource),
+            {"fieldManager": manager, "force": "true" if force else ""},
+        )
+        counted = ("apply", _counted(resource, subresource))
+        return self._decoded(
+            await self._request(counted, b"PATCH", path, APPLY, typed(resource, body), repeatable=True), view
+        )
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Content | builtins.list[Any],
+        namespace: str = "",
+        *,
+        kind: PatchKind = "merge",
+        subresource: str = "",
+        view: type[T] | None = _DICT,
+    ) -> T:
+        """Patch an object: a merge patch (RFC 7396), a JSON patch (RFC 6902) or a strategic merge patch."""
+        path = paths.item(resource, namespace, name, subresource)
+        counted = ("patch", _counted(resource, subresource))
+        answer = await self._request(
+            counted, b"PATCH", path, _PATCHES[kind], encoded(patch), repeatable=kind == "merge"
+        )
+        return self._decoded(answer, view)
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        grace: int | None = None,
+        propagation: str = "",
+        missing_ok: bool = True,
+    ) -> None:
+        """Delete an object; with ``uid`` only that very one (raises Conflict when another took its name).
+
+        ``propagation`` is Background, Foreground or Orphan. An object that is not there is fine unless ``missing_ok``
+        is False.
+        """
+        options: dict[str, Any] = {}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        if propagation:
+            options["propagationPolicy"] = propagation
+        path = paths.item(resource, namespace, name)
+        content = encoded(options) if options else b""
+        try:
+            await self._request(("delete", _counted(resource)), b"DELETE", path, JSON, content, repeatable=True)
+        except NotFound:
+            if not missing_ok:
+                raise
+
+    async def raw(
+        self, method: str, path: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> bytes:
+        """Send any request below the server's URL and return the body of the answer; raises ApiError from 300 on."""
+        counted = (method.lower(), path.partition("?")[0])
+        return await self._request(counted, method.encode(), path, b"", body, extra=headers)
+
+    # Streams
+
+    async def watch(
+        self, resource: Resource, namespace: str, parameters: Mapping[str, str], receiver: Protocol
+    ) -> Callable[[], None]:
+        """Begin a watch (see ``stream``); ``parameters`` are those of the API, besides ``watch`` itself."""
+        path = paths.query(paths.collection(resource, namespace), {"watch": "true", **parameters})
+        return await self.stream(path, receiver, counted=("watch", _counted(resource)))
+
+    async def stream(
+        self, path: str, receiver: Protocol, *, counted: tuple[str, str] = ("get", "stream")
+    ) -> Callable[[], None]:
+        """GET a long answer on a connection of its own and deliver its body to ``receiver`` as it comes.
+
+        Returns, once the answer has begun, what aborts the connection without waiting for the other side.
+        Raises ApiError or Unreachable before.
+        """
+        renewed = False
+        while True:
+            self.requests[counted] += 1
+            agent, abort = self._stream_agent(receiver)
+            try:
+                response = await self._timed(agent.request(b"GET", self._base + path.encode("ascii"), self._head(b"")))
+                if response.code < 300:
+                    response.deliverBody(receiver)
+                    return abort
+                answer = await self._timed(_read(response))
+            except CancelledError:
+                abort()
+                raise
+            except Exception as error:
+                abort()
+                raise unreachable(self.config.server, _told(counted), error) from error
+            refusal = _refusal(response, answer)
+            if renewed or not isinstance(refusal, Unauthorized) or not await self._renewed():
+                raise refusal
+            renewed = True
+
+    def _stream_agent(self, receiver: Protocol) -> tuple[IAgent, Callable[[], None]]:
+        if self._given_agent is None:
+            return self._connections.stream_agent()
+
+        def lose() -> None:
+            if receiver.transport is not None:
+                receiver.transport.loseConnection()
+
+        return self._given_agent, lose
+
+    def endpoint(self) -> Endpoint:
+        """Return an endpoint to the API server (TLS included), for connections that are upgraded from HTTP."""
+        return self._connections.endpoint()
+
+    def request_headers(self) -> Headers:
+        """Return the headers (Host, credentials, user) for a request made over ``endpoint``; they hold a secret."""
+        return self._head(b"").copy()
+
+    async def close(self) -> None:
+        """Close the pooled connections; requests made afterwards fail."""
+        self._closed = True
+        await self._connections.close()
+
+    # The way of a request
+
+    async def _request(
+        self,
+        counted: tuple[str, str],
+        method: bytes,
+        path: str,
+        content_type: bytes = b"",
+        content: bytes = b"",
+        *,
+        repeatable: bool = False,
+        extra: Mapping[str, str] | None = None,
+    ) -> bytes:
+        await self._slots.acquire()
+        try:
+            renewed = False
+            attempt = 0
+            while True:
+                self.requests[counted] += 1
+                try:
+                    return await self._attempt(method, path, content_type, content, extra)
+                except Unauthorized:
+                    if renewed or not await self._renewed():
+                        raise
+                    renewed = True
+                    continue
+                except (KubeError, CancelledError) as error:
+                    pause = self._pause(error, attempt, repeatable)
+                    if pause is None:
+                        raise
+                except Exception as error:
+                    attempt_again = was_never_sent(error) or (repeatable and not is_tls_failure(error))
+                    if not attempt_again or attempt + 1 >= TRIES or isinstance(error, _TimedOut):
+                        raise unreachable(self.config.server, _told(counted), error) from error
+                    pause = self._backoff.delay(attempt, self._random())
+                attempt += 1
+                await deferLater(self.clock, pause)
+        finally:
+            self._slots.release()
+
+    def _pause(self, error: BaseException, attempt: int, repeatable: bool) -> float | None:
+        """Return how long to wait before the request is sent again, or None when it is not."""
+        if attempt + 1 >= TRIES:
+            return None
+        if isinstance(error, Throttled):
+            # A throttled request was not executed: any verb may be sent again. Without a time given it is a refusal
+            # for another reason (a disruption budget), which waiting here does not change.
+            return error.retry_after if 0 < error.retry_after <= LONGEST_RETRY_AFTER else None
+        if isinstance(error, ServerError) and repeatable and error.retry_after <= LONGEST_RETRY_AFTER:
+            return max(error.retry_after, self._backoff.delay(attempt, self._random()))
+        return None
+
+    async def _attempt(
+        self, method: bytes, path: str, content_type: bytes, content: bytes, extra: Mapping[str, str] | None
+    ) -> bytes:
+        if self._closed:
+            raise Unreachable(f"the client of {self.config.server} was closed")
+        headers = self._head(content_type)
+        if extra:
+            headers = headers.copy()
+            for name, value in extra.items():
+                headers.setRawHeaders(name, [value])
+        response, answer = await self._timed(self._exchange(method, path, headers, content))
+        if response.code < 300:
+            return answer
+        raise _refusal(response, answer)
+
+    async def _exchange(self, method: bytes, path: str, headers: Headers, content: bytes) -> tuple[IResponse, bytes]:
+        body = Body(content) if content else None
+        response = await self._agent.request(method, self._base + path.encode("ascii"), headers, body)
+        return response, await _read(response)
+
+    async def _timed(self, work: Coroutine[Any, Any, R] | Deferred[R]) -> R:
+        """Await one exchange for at most ``timeout``; a cancellation is one, however the transport words it."""
+        pending = work if isinstance(work, Deferred) else Deferred.fromCoroutine(work)
+        over = False
+
+        def give_up() -> None:
+            nonlocal over
+            over = True
+            pending.cancel()
+
+        timer = self.clock.callLater(self.timeout, give_up)
+        try:
+            return await pending
+        except Exception as error:
+            if over:
+                raise _TimedOut(f"no answer within {self.timeout:g} s") from error
+            if isinstance(innermost(error), CancelledError):
+                raise CancelledError from error
+            raise
+        finally:
+            if timer.active():
+                timer.cancel()
+
+    def _head(self, content_type: bytes) -> Headers:
+        """Return the headers for a content type; made once as long as the token stays the same."""
+        token = self.config.token() if self.config.token is not None else ""
+        if token != self._token:
+            self._headers.clear()
+            self._token = token
+        headers = self._headers.get(content_type)
+        if headers is None:
+            headers = Headers(self._fixed)
+            if content_type:
+                headers.setRawHeaders(b"Content-Type", [content_type])
+            if token:
+                headers.setRawHeaders(b"Authorization", [b"Bearer " + token.encode()])
+            self._headers[content_type] = headers
+        return headers
+
+    async def _renewed(self) -> bool:
+        """Have the token read anew after the server did not know it; returns whether trying again makes sense."""
+        renew = self.config.renew_token
+        if renew is None:
+            return False
+        try:
+            if self.config.renewal_blocks:
+                await deferToThread(renew)
+            else:
+                renew()
+        except Exception as error:
+            self._log.warn("no new token for {server}: {error}", server=self.config.server, error=error)
+            return False
+        return True
+
+    def _decoded(self, answer: bytes, view: type[T] | None) -> T:
+        if view is None:
+            return cast(T, None)
+        decoder = self._decoders.get(view)
+        if decoder is None:
+            decoder = self._decoders[view] = msgspec.json.Decoder(view)
+        try:
+            return cast(T, decoder.decode(answer))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Undecodable(f"an answer of {self.config.server} is not what the API promises: {error}") from error
+
+
+def _read(response: IResponse) -> Deferred[bytes]:
+    collect = Collect()
+    response.deliverBody(collect)
+    return collect.whole
+
+
+def _refusal(response: IResponse, answer: bytes) -> ApiError:
+    error = from_status(response.code, answer)
+    if isinstance(error, Throttled | ServerError):
+        values = response.headers.getRawHeaders(b"Retry-After", ())
+        if values and values[0].isdigit():
+            error.retry_after = float(values[0][:6])
+    return error
+
+
+def _counted(resource: Resource, subresource: str = "") -> str:
+    return f"{resource.plural}/{subresource}" if subresource else resource.plural
+
+
+def _told(counted: tuple[str, str]) -> str:
+    return " ".join(counted)
