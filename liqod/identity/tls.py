@@ -89,11 +89,11 @@ class PeerTLS:
 
     def server_creator(self) -> IOpenSSLServerConnectionCreator:
         """Return what ``TLSMemoryBIOFactory(creator, isClient=False, ...)`` or ``transport.startTLS`` takes."""
-        return _Creator(self._context, _SERVER)
+        return _Creator(self._context)
 
     def client_creator(self) -> IOpenSSLClientConnectionCreator:
         """Return what ``wrapClientTLS(creator, endpoint)`` takes."""
-        return _Creator(self._context, _CLIENT)
+        return _Creator(self._context)
 
     def peer_certificate(self, transport: object) -> PeerCertificate:
         """Return what the peer showed in a completed handshake.
@@ -101,7 +101,7 @@ class PeerTLS:
         Raises CertificateRefused (a Refusal with reason and sentence) for a peer that speaks another protocol, shows
         too many certificates, or has a key of a kind that is not accepted.
         """
-        connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None  # type: ignore[no-untyped-call]
+        connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None
         if not isinstance(connection, SSL.Connection):
             raise CertificateRefused("NotTLS", "the connection is not a TLS connection")
         if connection.get_alpn_proto_negotiated() != ALPN:
@@ -109,9 +109,9 @@ class PeerTLS:
                 "NoCommonProtocol",
                 f"the other side does not speak {ALPN.decode()}: is it liqod, and of this major version?",
             )
-        role = connection.get_app_data()
         # Whoever answered our call acts as a server, whoever called us as a client.
-        usage = ExtendedKeyUsageOID.SERVER_AUTH if role is _CLIENT else ExtendedKeyUsageOID.CLIENT_AUTH
+        dialed = isinstance(connection, _Dialed)
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if dialed else ExtendedKeyUsageOID.CLIENT_AUTH
         return self.read_chain(_shown_by_peer(connection), usage)
 
     def read_chain(self, chain: Sequence[x509.Certificate], usage: x509.ObjectIdentifier) -> PeerCertificate:
@@ -160,28 +160,22 @@ class PeerTLS:
         return False
 
 
-_SERVER: Final = "server"
-_CLIENT: Final = "client"
+class _Dialed(SSL.Connection):
+    """A connection on which we are the client; OpenSSL's own does not tell."""
 
 
 @implementer(IOpenSSLClientConnectionCreator, IOpenSSLServerConnectionCreator)
 class _Creator:
-    """Makes connections of one context and notes which side they are."""
+    """Makes the connections of one context."""
 
-    def __init__(self, context: SSL.Context, role: str) -> None:
+    def __init__(self, context: SSL.Context) -> None:
         self._context = context
-        self._role = role
 
     def clientConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        return self._make()
+        return _Dialed(self._context, None)
 
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        return self._make()
-
-    def _make(self) -> SSL.Connection:
-        connection = SSL.Connection(self._context, None)
-        connection.set_app_data(self._role)
-        return connection
+        return SSL.Connection(self._context, None)
 
 
 def _make_context(keypair: KeyPair) -> SSL.Context:
