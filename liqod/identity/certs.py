@@ -54,7 +54,7 @@ class KeyPair:
 
     @cached_property
     def key(self) -> PrivateKey:
-        return _read_key(self.key_pem)
+        return read_key(self.key_pem)
 
     @cached_property
     def chain(self) -> tuple[x509.Certificate, ...]:
@@ -113,7 +113,7 @@ def load(key_pem: bytes, certificate_pem: bytes) -> KeyPair:
 
     Raises IdentityError otherwise. Dates are not looked at: peers that pinned the key do not look at them either.
     """
-    key = _read_key(key_pem)
+    key = read_key(key_pem)
     try:
         chain = x509.load_pem_x509_certificates(certificate_pem)
     except ValueError as error:
@@ -193,7 +193,8 @@ def serves_as(certificate: x509.Certificate, usage: x509.ObjectIdentifier) -> bo
     return usage in allowed or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in allowed
 
 
-def _read_key(pem: bytes) -> PrivateKey:
+def read_key(pem: bytes) -> PrivateKey:
+    """Return the private key in a PEM; raises IdentityError when it is not one that we use."""
     try:
         key = load_pem_private_key(pem, password=None)
     except TypeError as error:
