@@ -28,7 +28,7 @@ class Judgement:
 
 @attrs.frozen
 class Ruling:
-    """What becomes of one offer: its phase with reason and sentence, and whether it holds a place among the accepted."""
+    """What becomes of one offer: its phase with reason and sentence, and whether it holds an accepted place."""
 
     peer: ClusterID
     phase: Phase

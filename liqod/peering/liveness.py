@@ -1,0 +1,78 @@
+"""Whether a peer is there: counted in beats, not in times, so that a busy daemon accuses nobody. Pure."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import attrs
+
+MISSES: Final = 3
+"""Beats without a sign of life after which a session is given up."""
+
+GRACE: Final = 2.0
+"""Ping intervals that a session may be broken before its peer is suspect."""
+
+
+@attrs.frozen
+class Pulse:
+    """The beats of one session. ``heard`` since the last beat, ``missed`` in a row before it.
+
+    A beat that comes late because the daemon was busy counts once, however late: what the peer sent meanwhile was read
+    before the next beat.
+    """
+
+    missed: int = 0
+    heard: bool = True
+
+    def hear(self) -> Pulse:
+        """Note a sign of life: any complete event."""
+        return self if self.heard and not self.missed else Pulse(0, True)
+
+    def beat(self) -> Pulse:
+        """Note that a ping interval passed."""
+        return Pulse(0, False) if self.heard else Pulse(self.missed + 1, False)
+
+    @property
+    def dead(self) -> bool:
+        """Nothing came for ``MISSES`` beats: the session is to be given up."""
+        return self.missed >= MISSES
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing came since the last beat: worth a Ping."""
+        return not self.heard
+
+
+class Standing(Enum):
+    """How a peer that was authenticated before stands now."""
+
+    ALIVE = "Alive"
+    SUSPECT = "Suspect"
+    LOST = "Lost"
+
+
+@attrs.frozen
+class Outlook:
+    """A standing and the moment at which it turns worse by itself, None when it does not."""
+
+    standing: Standing
+    until: float | None
+
+
+def outlook(
+    now: float, *, connected: bool, missed: int, broken_since: float, interval: float, expires: float | None
+) -> Outlook:
+    """Return how a peer stands.
+
+    ``broken_since``: when the last session ended; ``interval``: the ping interval; ``expires``: when its offer's TTL
+    passes, None without an offer (then it is never Lost, only Suspect). Nothing here deletes anything.
+    """
+    if connected:
+        return Outlook(Standing.SUSPECT if missed >= MISSES else Standing.ALIVE, None)
+    suspect_at = broken_since + GRACE * interval
+    if expires is not None and now >= expires:
+        return Outlook(Standing.LOST, None)
+    if now >= suspect_at:
+        return Outlook(Standing.SUSPECT, expires)
+    return Outlook(Standing.ALIVE, suspect_at)
