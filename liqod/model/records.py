@@ -147,8 +147,10 @@ class MappingStatus(View, frozen=True):
 
 
 class NattingTableStatus(View, frozen=True):
-    """By local namespace, what became of each mapping."""
+    """By local namespace, what became of each mapping; ``phase`` and ``message`` sum it up for people."""
 
+    phase: str = ""
+    message: str = ""
     mappings: dict[str, MappingStatus] = {}
 
 
