@@ -1,6 +1,7 @@
 """Checks that the type of a setting cannot express: endpoints, quantities, addresses, settings that need each other.
 
-Nothing is opened or bound here: every check takes the settings and yields complaints as ``section.key = value: what is allowed``.
+Nothing is opened or bound here: every check takes the settings and yields complaints, each in the form
+``section.key = value: what is allowed``.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ def endpoint_problem(text: str) -> str:
         return f"must have a port from 0 to 65535: {ENDPOINT}"
     no_reactor: Any = None
     try:
-        serverFromString(no_reactor, text)  # type: ignore[no-untyped-call]
+        serverFromString(no_reactor, text)
     except (ValueError, TypeError, KeyError, IndexError, OSError):
         return f"must be {ENDPOINT}"
     return ""

@@ -1,0 +1,41 @@
+"""What keeps the daemon from working, in a form that fits a log line, the service's status and ``/readyz``."""
+
+from __future__ import annotations
+
+from liqod.flow.errors import Foreseen
+from liqod.kube.errors import ApiError, Forbidden, KubeError, Unauthorized, Unreachable
+
+
+class Trouble(Foreseen):
+    """A reason in one word, and a sentence: what does not work, why, what to do next."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+def explain(error: KubeError, doing: str, server: str) -> Trouble:
+    """Return the trouble behind a failed request; ``doing`` completes the sentence "... while <doing>"."""
+    match error:
+        case Unreachable():
+            return Trouble(
+                "APIUnreachable",
+                f"cannot reach the API server {server}: {error}; "
+                "check the network and kubernetes.kubeconfig, it is tried again",
+            )
+        case Unauthorized():
+            return Trouble(
+                "CredentialsRefused",
+                f"the API server {server} does not know the credentials ({error.message}); "
+                "renew them in the kubeconfig that kubernetes.kubeconfig names",
+            )
+        case Forbidden():
+            return Trouble(
+                "RightsMissing",
+                f"{doing} is not allowed: {error.message}; `liqodctl check` lists all rights that are missing",
+            )
+        case ApiError():
+            return Trouble("APIRefused", f"{doing} failed: {error.message} (HTTP {error.code}); it is tried again")
+        case _:
+            return Trouble("APIFailed", f"{doing} failed: {error}; it is tried again")

@@ -1,0 +1,174 @@
+"""The home cluster, made ready step by step: reachable, known by ID, definitions, namespace, rights, clock, identity.
+
+Every step may be repeated at any time, and by several daemons of one cluster at once. What stands in the way is raised
+as ``Trouble``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+from twisted.logger import Logger
+
+from liqod.agent import rights
+from liqod.agent.address import cluster_name
+from liqod.agent.clock import judge, server_time
+from liqod.agent.errors import Trouble, explain
+from liqod.config.schema import Settings
+from liqod.identity import certs
+from liqod.identity.certs import IdentityError, KeyPair
+from liqod.identity.store import from_secret, to_secret
+from liqod.kube import manifests
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, KubeError, NotFound
+from liqod.kube.resources import CRDS, NAMESPACES, SECRETS
+from liqod.model.ids import ClusterID, parse_cluster_id
+from liqod.model.meta import Object
+
+IDENTITY_SECRET = "liqod-identity"  # noqa: S105  # a name, not a secret
+
+T = TypeVar("T")
+_log = Logger()
+
+
+@attrs.frozen
+class Home:
+    """What the daemon knows about its own cluster once it is ready to work there."""
+
+    cluster_id: ClusterID
+    cluster_name: str
+    keypair: KeyPair
+    ca_pem: bytes | None
+
+
+async def prepare(client: Client, settings: Settings, server: str, hostname: str, now: Callable[[], datetime]) -> Home:
+    """Check and prepare the home cluster; raises Trouble with what is in the way."""
+
+    async def step(doing: str, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await work
+        except KubeError as error:
+            raise explain(error, doing, server) from error
+
+    await step("asking for the version", client.raw("GET", "/version"))
+    cluster_id = await step("reading the namespace kube-system", _cluster_id(client, settings))
+    await step("looking up the rights", _check_rights(client, settings))
+    await step("preparing the definitions of the records", _ensure_definitions(client, settings))
+    await step(f"preparing the namespace {settings.kubernetes.namespace}", _ensure_namespace(client, settings))
+    _check_clock(await step("comparing clocks", server_time(client)), now())
+    keypair = await step("reading the cluster's identity", _identity(client, settings, cluster_id, now()))
+    ca_pem = _read("identity.ca", settings.identity.ca) if settings.identity.ca else None
+    return Home(cluster_id, cluster_name(settings.cluster.name, hostname), keypair, ca_pem)
+
+
+async def _cluster_id(client: Client, settings: Settings) -> ClusterID:
+    if settings.cluster.id:
+        return ClusterID(settings.cluster.id)
+    system: Object = await client.get(NAMESPACES, "kube-system", view=Object)
+    return parse_cluster_id(system.metadata.uid)
+
+
+async def _check_rights(client: Client, settings: Settings) -> None:
+    missing = await rights.missing(client, definitions=settings.kubernetes.manage_crds)
+    if missing:
+        named = ", ".join(str(right) for right in missing[:6]) + (" and others" if len(missing) > 6 else "")
+        raise Trouble(
+            "RightsMissing",
+            f"the daemon may not: {named}; bind its user to the ClusterRole that `liqodctl install --print` shows, "
+            "or to cluster-admin",
+        )
+
+
+async def _ensure_definitions(client: Client, settings: Settings) -> None:
+    if settings.kubernetes.manage_crds:
+        changed = await manifests.ensure(client)
+        if changed:
+            _log.info("definitions installed or updated: {names}", names=", ".join(changed))
+        return
+    absent = []
+    for definition in manifests.definitions():
+        name = definition["metadata"]["name"]
+        try:
+            await client.get(CRDS, name, view=Object)
+        except NotFound:
+            absent.append(name)
+    if absent:
+        raise Trouble(
+            "DefinitionsMissing",
+            f"the cluster has no definition of {', '.join(absent)}; run `liqodctl install`, "
+            "or set kubernetes.manage-crds = true",
+        )
+
+
+async def _ensure_namespace(client: Client, settings: Settings) -> None:
+    name = settings.kubernetes.namespace
+    try:
+        await client.get(NAMESPACES, name, view=Object)
+    except NotFound:
+        try:
+            await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        except AlreadyExists:
+            return
+
+
+def _check_clock(server: datetime | None, now: datetime) -> None:
+    if server is None:
+        return
+    verdict = judge((now - server).total_seconds())
+    if verdict.fatal:
+        raise Trouble("ClockSkew", verdict.message)
+    if verdict.message:
+        _log.warn("{message}", message=verdict.message)
+
+
+async def _identity(client: Client, settings: Settings, cluster_id: ClusterID, now: datetime) -> KeyPair:
+    """Return the cluster's key: from the named files, or from the Secret that all daemons of a cluster share."""
+    files = settings.identity
+    try:
+        if files.key:
+            return certs.load(_read("identity.key", files.key), _read("identity.certificate", files.certificate))
+        return await _shared_identity(client, settings.kubernetes.namespace, cluster_id, now)
+    except IdentityError as error:
+        where = files.key or f"Secret {settings.kubernetes.namespace}/{IDENTITY_SECRET}"
+        raise Trouble("IdentityUnusable", f"the cluster's key in {where} cannot be used: {error}") from error
+
+
+async def _shared_identity(client: Client, namespace: str, cluster_id: ClusterID, now: datetime) -> KeyPair:
+    try:
+        secret: dict[str, Any] = await client.get(SECRETS, IDENTITY_SECRET, namespace)
+    except NotFound:
+        keypair = certs.generate(cluster_id, now)
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": IDENTITY_SECRET, "namespace": namespace},
+            "type": "kubernetes.io/tls",
+            "data": to_secret(keypair),
+        }
+        try:
+            await client.create(SECRETS, body, namespace)
+        except AlreadyExists:
+            # Another daemon of this cluster was faster: its key is the cluster's.
+            secret = await client.get(SECRETS, IDENTITY_SECRET, namespace)
+        else:
+            _log.info("made the cluster's key {fingerprint}", fingerprint=keypair.fingerprint)
+            return keypair
+    return from_secret(secret.get("data") or {})
+
+
+def _read(setting: str, path: str) -> bytes:
+    try:
+        return Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise Trouble(
+            "FileUnreadable", f"{setting} = {path}: {(error.strerror or 'cannot be read').lower()}"
+        ) from error
+
+
+def utc_now() -> datetime:
+    """Return the wall clock's time."""
+    return datetime.now(UTC)

@@ -1,0 +1,237 @@
+"""The daemon of one cluster, from its settings to running features, for as long as it lives.
+
+    connect -> prepare the home cluster -> stand by for the lease -> lead: features run -> the lease is lost -> stand by
+
+What stands in the way is said in the log, in the service's status and on ``/readyz``, and tried again after a back-off;
+only a wrong configuration ends the process, before this service exists. When the lease is lost the features are stopped
+and the same process stands by again: a restart would tell nothing new, and the records say where to go on.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import socket
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from liqod.agent import home as homes
+from liqod.agent.address import own_address
+from liqod.agent.home import Home
+from liqod.agent.numbers import register
+from liqod.agent.sdnotify import Notifier
+from liqod.agent.watchdog import Watchdog
+from liqod.agent.wiring import Features
+from liqod.config.schema import Settings
+from liqod.flow.backoff import Backoff
+from liqod.flow.errors import Foreseen
+from liqod.flow.observe import Gate, Latest
+from liqod.flow.tasks import Tasks
+from liqod.kube import config as kube_config
+from liqod.kube.client import Client
+from liqod.kube.config import ClientConfig
+from liqod.kube.leader import LeaderLease
+from liqod.metrics.lag import LagMeter
+from liqod.metrics.registry import Registry
+from liqod.metrics.service import MetricsServer
+
+LEASE = "liqod"
+LOOK = 0.05
+"""Seconds between two looks at what start-up still waits for."""
+LOOK_LATER = 5.0
+WEDGED = 60.0
+"""Seconds without a measured turn of the reactor after which the watchdog is no longer fed."""
+
+
+class Agent(Service):
+    """One cluster's daemon; several may live in one process.
+
+    ``client_config`` replaces the kubeconfig of the settings. ``ready`` opens when this daemon leads for the first time
+    and everything is up; ``status`` is what it does now, in one line; ``trouble`` is what keeps it from that, or empty.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        settings: Settings,
+        *,
+        client_config: ClientConfig | None = None,
+        notifier: Notifier | None = None,
+        hostname: str = "",
+    ) -> None:
+        self.settings = settings
+        self.ready = Gate()
+        self.status: Latest[str] = Latest("starting")
+        self.trouble = ""
+        self.home: Home | None = None
+        self.client: Client | None = None
+        self.features: Features | None = None
+        self.registry = Registry()
+        self._reactor = reactor
+        self._client_config = client_config
+        self._notifier = notifier or Notifier()
+        self._hostname = hostname or socket.gethostname()
+        self._identity = settings.leader.identity or f"{self._hostname}-{secrets.token_hex(4)}"
+        self._backoff = Backoff(initial=1.0, cap=30.0)
+        self._failures = 0
+        self._tasks = Tasks()
+        self._lag = LagMeter(reactor, self.registry.observe_lag)
+        self._watchdog = Watchdog(reactor, self._notifier, self._stuck)
+        self._pages: MetricsServer | None = None
+        if settings.metrics.listen:
+            self._pages = MetricsServer(reactor, settings.metrics.listen, self.registry, self._unsound, self.missing)
+        self.status.subscribe(self._notifier.status)
+        register(self)
+
+    @property
+    def metrics_port(self) -> int:
+        """The bound port of the pages for machines, or 0."""
+        return self._pages.port if self._pages is not None else 0
+
+    def missing(self) -> list[str]:
+        """Return what is missing for this daemon to do its work, one sentence each; a standby misses nothing."""
+        if self.trouble:
+            return [self.trouble]
+        if self.features is None:
+            return [] if self.status.value.startswith("standby") else [self.status.value]
+        return [fact.otherwise for fact in self.features.facts() if not fact.holds]
+
+    def startService(self) -> None:
+        super().startService()
+        self._tasks.startService()
+        self._lag.startService()
+        self._watchdog.startService()
+        if self._pages is not None:
+            self._pages.startService()
+        self._tasks.spawn(self._run(), "the daemon")
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        self._notifier.stopping()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await self._tasks.stopService()
+        await self._watchdog.stopService()
+        await self._lag.stopService()
+        if self._pages is not None:
+            await self._pages.stopService()
+
+    def _unsound(self) -> list[str]:
+        stuck = self._stuck()
+        return [stuck] if stuck else []
+
+    def _stuck(self) -> str:
+        """Tell what no longer moves, for the watchdog; trouble with the world outside is not it."""
+        if self.running and not len(self._tasks):
+            return "the daemon's main task has ended"
+        age = self._reactor.seconds() - self._lag.measured_at
+        return f"no turn of the reactor was measured for {age:.0f} s" if age > WEDGED else ""
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._connected()
+            except CancelledError:
+                raise
+            except (Foreseen, kube_config.ConfigError) as error:
+                self._in_trouble(str(error))
+            except Exception as error:
+                self._log.failure("the daemon failed and begins anew")
+                self.trouble = f"{type(error).__name__}: {error}"
+            self.status.set(f"waiting: {self.trouble}")
+            await deferLater(self._reactor, self._backoff.delay(self._failures, random.random()))
+            self._failures += 1
+
+    def _in_trouble(self, sentence: str) -> None:
+        if sentence != self.trouble:
+            self._log.error("{trouble}", trouble=sentence)
+        self.trouble = sentence
+
+    async def _connected(self) -> None:
+        kube = self.settings.kubernetes
+        config = self._client_config or kube_config.load(kube.kubeconfig, kube.context)
+        client = self.client = Client(config, self._reactor)
+        try:
+            home = self.home = await homes.prepare(client, self.settings, config.server, self._hostname, homes.utc_now)
+            self.trouble = ""
+            self._log.info(
+                "cluster {name} ({cluster}) with key {fingerprint}",
+                name=home.cluster_name,
+                cluster=home.cluster_id,
+                fingerprint=home.keypair.fingerprint,
+            )
+            while True:
+                await self._term(client, home)
+        finally:
+            await client.close()
+
+    async def _term(self, client: Client, home: Home) -> None:
+        """Stand by, lead, and stop when the lease is lost."""
+        lost = Gate()
+        leader = self.settings.leader
+        lease = LeaderLease(
+            client,
+            self._reactor,
+            self.settings.kubernetes.namespace,
+            LEASE,
+            self._identity,
+            leader.lease_duration,
+            leader.renew_interval,
+            leader.retry_interval,
+        )
+        lease.on_lost = lost.open
+        lease.startService()
+        try:
+            self.status.set("standby: another daemon of this cluster leads")
+            self._notifier.ready()
+            await lease.when_leading()
+            await self._lead(client, home, lost)
+        finally:
+            await lease.stopService()
+
+    async def _lead(self, client: Client, home: Home, lost: Gate) -> None:
+        self.status.set("leading: starting")
+        self._log.info("this daemon leads as {identity}", identity=self._identity)
+        address = self.settings.kubelet.node_address or own_address(client.config.server)
+        features = self.features = Features(self._reactor, client, home, self.settings, address, self._hostname)
+        ended: Deferred[None] = Deferred()
+        watching = Deferred.fromCoroutine(self._keep_status(features))
+        starting = Deferred.fromCoroutine(features.start())
+        for work in (watching, starting):
+            work.addErrback(_pass_on, ended)
+        lost.wait().addCallback(_pass_on, ended)
+        try:
+            await ended
+            self._log.warn("the lease was lost: features stop, this daemon stands by")
+        finally:
+            watching.cancel()
+            starting.cancel()
+            self.status.set("stopping")
+            await features.stop()
+            self.features = None
+
+    async def _keep_status(self, features: Features) -> None:
+        """Open ``ready`` once everything is up, and keep the status line true."""
+        while True:
+            absent = [fact.otherwise for fact in features.facts() if not fact.holds]
+            if absent:
+                self.status.set(f"leading, but {absent[0]}")
+            else:
+                self.status.set("leading")
+                self._failures = 0
+                self.ready.open()
+            await deferLater(self._reactor, LOOK_LATER if self.ready.is_open else LOOK)
+
+
+def _pass_on(outcome: Any, ended: Deferred[None]) -> None:
+    """End the term with an outcome, a Failure among them, unless it has ended already."""
+    if not ended.called and not (isinstance(outcome, Failure) and outcome.check(CancelledError)):
+        ended.callback(outcome)

@@ -1,0 +1,122 @@
+"""The features of a leading daemon, made and connected: the only place that knows them all.
+
+Features know each other only by what is passed here: hosting is peering's lender, peering is what kubelets ask for
+namespaces, discovery feeds peering with candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+from twisted.application.service import IService
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from liqod.agent.home import Home
+from liqod.config.schema import Settings
+from liqod.discovery.service import Announcement, Discovery
+from liqod.hosting.service import ApiAccess, Hosting
+from liqod.identity.tls import PeerTLS
+from liqod.kube.client import Client
+from liqod.kube.events import EventRecorder
+from liqod.kube.informers import Informers
+from liqod.kubelet.service import Kubelets
+from liqod.peering.service import Peering
+from liqod.webhook.service import AdmissionWebhook
+
+STOP_DEADLINE: Final = 10.0
+"""Seconds that one feature may take to become quiet before the next is stopped all the same."""
+
+LISTEN_STEP: Final = 0.02
+
+
+@attrs.frozen
+class Fact:
+    """One condition of readiness, and the sentence to show while it does not hold."""
+
+    name: str
+    holds: bool
+    otherwise: str
+
+
+class Features:
+    """Everything that acts on the cluster while this daemon leads."""
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any, client: Client, home: Home, settings: Settings, address: str, host: str) -> None:
+        self._reactor = reactor
+        self._settings = settings
+        self._home = home
+        self.client = client
+        self.informers = Informers(client, reactor)
+        self.recorder = EventRecorder(client, reactor, "liqod", host)
+        access = ApiAccess(settings.kubernetes.api_server_url or client.config.server, client.config.ca_pem)
+        self.hosting = Hosting(client, self.informers, reactor, settings, home.cluster_id, access, self.recorder)
+        self.peering = Peering(
+            reactor,
+            client,
+            self.informers,
+            settings,
+            home.cluster_id,
+            home.cluster_name,
+            PeerTLS(home.keypair, home.ca_pem),
+            self.hosting,
+            self.recorder,
+        )
+        self.kubelets = Kubelets(
+            reactor, client, self.informers, settings, home.cluster_id, home.cluster_name, self.peering, self.recorder
+        )
+        self.webhook = (
+            AdmissionWebhook(reactor, client, settings, reactor, address) if settings.webhook.enabled else None
+        )
+        self.discovery: Discovery | None = None
+        self._started: list[tuple[str, IService]] = []
+
+    async def start(self) -> None:
+        """Start every feature; discovery last, because it announces the port that peering listens on."""
+        self._start("informers", self.informers)
+        self._start("hosting", self.hosting)
+        self._start("peering", self.peering)
+        self._start("kubelets", self.kubelets)
+        if self.webhook is not None:
+            self._start("webhook", self.webhook)
+        while not self.peering.port:
+            await deferLater(self._reactor, LISTEN_STEP)
+        peering = self._settings.peering
+        me = Announcement(
+            cluster_id=self._home.cluster_id,
+            cluster_name=self._home.cluster_name,
+            fingerprint=self._home.keypair.fingerprint,
+            port=peering.advertise_port or self.peering.port,
+            addresses=tuple(peering.advertise_addresses),
+        )
+        self.discovery = Discovery(self._settings.discovery, me, self._reactor, self.peering.update_candidates)
+        self._start("discovery", self.discovery)
+
+    def _start(self, name: str, service: IService) -> None:
+        self._started.append((name, service))
+        service.startService()
+
+    async def stop(self) -> None:
+        """Stop what was started, in reverse order; each is quiet, or given up on, before the next is told."""
+        while self._started:
+            name, service = self._started.pop()
+            stopping: Deferred[object] = maybeDeferred(service.stopService)
+            stopping.addTimeout(STOP_DEADLINE, self._reactor)
+            try:
+                await stopping
+            except Exception:
+                self._log.failure("stopping {name} failed", name=name)
+
+    def facts(self) -> Iterator[Fact]:
+        """Tell what readiness depends on."""
+        yield Fact(
+            "listener", bool(self.peering.port), f"peering.listen = {self._settings.peering.listen} is not bound"
+        )
+        yield Fact("informers", self.informers.synced, "the first lists of the records are not complete")
+        if self.webhook is not None:
+            yield Fact("webhook", self.webhook.configured, "the admission webhook is not configured")

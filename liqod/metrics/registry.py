@@ -1,0 +1,84 @@
+"""The numbers of one daemon, in a registry of its own, read at the moment somebody asks.
+
+Parts of the daemon do not know this package: they keep plain counters and lengths, and whoever composes them registers
+a function that reads them. A function that fails is logged and leaves its numbers out; the others are still served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+from twisted.logger import Logger
+
+Samples = Iterable[tuple[Sequence[str], float]]
+"""Values with their labels, in the order in which the label names were registered."""
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+
+
+class Registry:
+    """Gauges and counters that are functions, and the histogram of the reactor's lag."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._lag = Histogram(
+            "liqod_reactor_lag_seconds",
+            "How much later than asked the event loop ran a timer.",
+            buckets=_LAG_BUCKETS,
+            registry=self._registry,
+        )
+
+    def observe_lag(self, seconds: float) -> None:
+        """Count one measurement of the reactor's lag."""
+        self._lag.observe(seconds)
+
+    def gauge(self, name: str, text: str, labels: Sequence[str], read: Callable[[], Samples]) -> None:
+        """Serve what ``read`` returns as values that go up and down."""
+        self._registry.register(_Numbers("gauge", name, text, labels, read))
+
+    def counter(self, name: str, text: str, labels: Sequence[str], read: Callable[[], Samples]) -> None:
+        """Serve what ``read`` returns as counts that only grow; the name is served with ``_total``."""
+        self._registry.register(_Numbers("counter", name, text, labels, read))
+
+    def text(self) -> bytes:
+        """Return all numbers in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+class _Numbers(Collector):
+    _log = Logger(namespace="liqod.metrics")
+
+    def __init__(
+        self,
+        kind: Literal["gauge", "counter"],
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        read: Callable[[], Samples],
+    ) -> None:
+        self._kind = kind
+        self._name = name
+        self._text = text
+        self._labels = tuple(labels)
+        self._read = read
+
+    def describe(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        return [self._family()]
+
+    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        family = self._family()
+        try:
+            for labels, value in self._read():
+                family.add_metric(tuple(labels), value)
+        except Exception:
+            self._log.failure("the numbers of {name} cannot be read", name=self._name)
+        return [family]
+
+    def _family(self) -> GaugeMetricFamily | CounterMetricFamily:
+        kind = GaugeMetricFamily if self._kind == "gauge" else CounterMetricFamily
+        return kind(self._name, self._text, labels=self._labels)

@@ -1,0 +1,62 @@
+"""The unit file is one that systemd takes, and says what the daemon relies on."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+UNIT = Path(__file__).resolve().parent.parent / "systemd" / "liqod.service"
+
+
+class Unit(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.parser = configparser.ConfigParser(interpolation=None)
+        self.parser.optionxform = str  # type: ignore[assignment,method-assign]
+        self.parser.read(UNIT)
+        self.service = self.parser["Service"]
+
+    def test_notify(self) -> None:
+        """The daemon reports itself: readiness, status, watchdog; it may wait for its API server without end."""
+        self.assertEqual(self.service["Type"], "notify")
+        self.assertGreater(int(self.service["WatchdogSec"]), 0)
+        self.assertEqual(self.service["TimeoutStartSec"], "infinity")
+
+    def test_command(self) -> None:
+        """The command is the one that the daemon asks for."""
+        self.assertTrue(
+            self.service["ExecStart"].endswith(
+                "twistd --nodaemon --pidfile= --reactor=asyncio liqod --config /etc/liqod/liqod.toml"
+            )
+        )
+
+    def test_restart(self) -> None:
+        """Failures are restarted, except for a configuration that cannot work."""
+        self.assertEqual(self.service["Restart"], "on-failure")
+        self.assertEqual(self.service["RestartPreventExitStatus"], "2")
+
+    def test_rights(self) -> None:
+        """It runs as its own user, with the one capability it needs."""
+        self.assertEqual(self.service["User"], "liqod")
+        self.assertEqual(self.service["AmbientCapabilities"], "CAP_NET_ADMIN")
+        self.assertEqual(self.service["CapabilityBoundingSet"], "CAP_NET_ADMIN")
+        self.assertEqual(self.service["NoNewPrivileges"], "yes")
+        self.assertEqual(self.service["ProtectSystem"], "strict")
+
+    def test_verify(self) -> None:
+        """systemd finds nothing wrong with the unit; its program is replaced by one that is installed here."""
+        analyze = shutil.which("systemd-analyze")
+        if analyze is None:
+            # Every directive is still checked by the tests above; only systemd's own opinion is missing.
+            return
+        copy = Path(self.mktemp()).absolute()
+        copy.mkdir()
+        unit = copy / "liqod.service"
+        unit.write_text(UNIT.read_text().replace("/usr/bin/twistd", sys.executable))
+        done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False)
+        ours = [line for line in done.stderr.splitlines() if "liqod.service" in line]
+        self.assertEqual(ours, [])

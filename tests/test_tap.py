@@ -1,0 +1,87 @@
+"""``twistd liqod`` as an operator runs it: a real process, its status and what it prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from twisted.internet.utils import getProcessOutputAndValue
+from twisted.trial.unittest import TestCase
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Twistd(TestCase):
+    timeout = 60
+
+    def write(self, text: str) -> str:
+        path = Path(self.mktemp()).absolute()
+        path.write_text(text)
+        return str(path)
+
+    async def run_twistd(self, *arguments: str, reactor: str = "asyncio") -> tuple[str, str, int]:
+        environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONPATH": str(ROOT)}
+        twistd = ["--nodaemon", "--pidfile=", f"--reactor={reactor}", "liqod"]
+        # What the script ``twistd`` runs, without depending on where it is installed.
+        start = "import sys; from twisted.scripts.twistd import run; sys.argv[0] = 'twistd'; run()"
+        out, err, status = await getProcessOutputAndValue(
+            sys.executable, ["-c", start, *twistd, *arguments], env=environ, path=str(ROOT)
+        )
+        return out.decode(), err.decode(), status
+
+    async def test_all_problems(self) -> None:
+        """A wrong configuration ends with status 2, every problem and no traceback."""
+        config = self.write('[peering]\nlisten = "5872"\nautojoin = 1\n[sharing]\npercentage = 200\n')
+        out, err, status = await self.run_twistd("--config", config)
+        self.assertEqual(status, 2, err)
+        lines = err.splitlines()
+        self.assertEqual(len(lines), 3, err)
+        for line, setting in zip(lines, ("peering.autojoin", "sharing.percentage", "peering.listen"), strict=True):
+            self.assertTrue(line.startswith(f"liqod: {setting} = "), line)
+        self.assertNotIn("Traceback", out + err)
+
+    async def test_missing_file(self) -> None:
+        """A configuration that is not there is a sentence, too."""
+        out, err, status = await self.run_twistd("--config", "/nonexistent/liqod.toml")
+        self.assertEqual(status, 2)
+        self.assertEqual(
+            err, "liqod: /nonexistent/liqod.toml: no such file or directory; name the configuration with --config\n"
+        )
+        self.assertNotIn("Traceback", out)
+
+    async def test_wrong_reactor(self) -> None:
+        """Another reactor is refused with the command line to use."""
+        out, err, status = await self.run_twistd("--config", self.write(""), reactor="epoll")
+        self.assertEqual(status, 2, err)
+        self.assertEqual(len(err.splitlines()), 1, err)
+        self.assertIn("twistd --nodaemon --pidfile= --reactor=asyncio liqod --config ", err)
+        self.assertNotIn("Traceback", out + err)
+
+    async def test_check(self) -> None:
+        """--check says that the shipped configuration is good, under any reactor, and starts nothing."""
+        out, err, status = await self.run_twistd(
+            "--check", "--config", str(ROOT / "etc" / "liqod.toml"), reactor="epoll"
+        )
+        self.assertEqual((status, err), (0, ""))
+        self.assertTrue(out.endswith("liqod.toml: good\n"), out)
+
+    async def test_help(self) -> None:
+        """--help names the options and the default configuration."""
+        out, _, status = await self.run_twistd("--help")
+        self.assertEqual(status, 0)
+        self.assertIn("--config=", out)
+        self.assertIn("/etc/liqod/liqod.toml", out)
+        self.assertIn("--check", out)
+
+    async def test_light_plugin(self) -> None:
+        """Listing twistd's commands imports nothing of the daemon."""
+        program = (
+            "import sys; from twisted.plugin import getPlugins; "
+            "from twisted.application.service import IServiceMaker; "
+            "names = [plugin.tapname for plugin in getPlugins(IServiceMaker)]; "
+            "assert 'liqod' in names, names; "
+            "print([name for name in sys.modules if name.startswith('liqod')])"
+        )
+        out, err, status = await getProcessOutputAndValue(sys.executable, ["-c", program], path=str(ROOT))
+        self.assertEqual((out.strip(), status), (b"[]", 0), err)
