@@ -1,0 +1,253 @@
+"""What to do next about one pod: a pure function of what is seen at home and at the lender.
+
+One step is decided at a time; carrying it out changes what is seen, and that brings the pod here again until nothing is
+left to do. Never decide before all three views are complete: absence must mean absence.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from attrs import frozen
+
+from liqod.kubelet.forge.meta import FORGED_ANNOTATION, home_uid, is_of_node, is_ours
+from liqod.kubelet.forge.place import Place
+from liqod.kubelet.forge.pod import digest_of, forge_patch, forge_shadow
+from liqod.kubelet.forge.status import (
+    ABORTED,
+    BACK_OFF,
+    FINISHED,
+    OFFLOADED_CONDITION,
+    absent_status,
+    clean_message,
+    clean_reason,
+    ended_status,
+    forge_status,
+    outside_status,
+    refused_status,
+)
+from liqod.kubelet.restarts import Tally
+from liqod.kubelet.views import HomePod, RemotePod, Shadow, decoded
+
+NOT_OFFLOADED: Final = (
+    "namespace {namespace} is not offloaded to this cluster: label it liqo.io/enabled=true, or keep the pod off "
+    "virtual nodes with a node affinity that excludes liqo.io/type=virtual-node"
+)
+
+
+@frozen
+class Report:
+    """A warning to record as an event of the home pod."""
+
+    reason: str
+    message: str
+
+
+@frozen
+class Create:
+    """Create the ShadowPod."""
+
+    body: dict[str, Any]
+
+
+@frozen
+class Patch:
+    """Bring the ShadowPod up to date by a merge patch."""
+
+    patch: dict[str, Any]
+
+
+@frozen
+class DeleteShadow:
+    """Delete the ShadowPod that has this UID."""
+
+    uid: str
+
+
+@frozen
+class DeleteHome:
+    """Delete the home pod that has this UID, with no more grace."""
+
+    uid: str
+
+
+@frozen
+class WriteStatus:
+    """Give the home pod this status; ``report`` goes out as an event if that is news."""
+
+    status: dict[str, Any]
+    report: Report | None = None
+
+
+@frozen
+class Keep:
+    """Nothing to do; ``why`` is for people who ask."""
+
+    why: str = ""
+
+
+@frozen
+class Skip:
+    """Nothing may be done: an object in the way is not ours."""
+
+    report: Report
+
+
+Decision = Create | Patch | DeleteShadow | DeleteHome | WriteStatus | Keep | Skip
+
+
+def decide(
+    home: HomePod | None,
+    shadow: Shadow | None,
+    remote: RemotePod | None,
+    *,
+    place: Place,
+    namespace: str,
+    tally: Tally | None,
+    now: str,
+    peer_lost: bool = False,
+) -> Decision:
+    """Return the next step for a pod of an offloaded namespace.
+
+    ``namespace`` is the remote one; ``tally`` counts restarts of the remote pod (None without one); ``now`` is RFC
+    3339; ``peer_lost`` says that a deleted pod has waited for the lender long enough.
+    """
+    for seen in (shadow, remote):
+        if seen is not None and not is_ours(seen.metadata, place):
+            return _in_the_way(seen.metadata.name, namespace)
+    if shadow is not None and not is_of_node(shadow.metadata, place):
+        return _in_the_way(shadow.metadata.name, namespace)
+    if home is None:
+        return _delete(shadow) if shadow is not None else Keep("there is no such pod")
+    if home.metadata.deleting:
+        return _end(home, shadow, remote, place, tally, now, peer_lost)
+    status = decoded(home.status)
+    if status.get("phase") in FINISHED:
+        if shadow is not None and (status.get("reason") == ABORTED or home_uid(shadow.metadata) != home.metadata.uid):
+            return _delete(shadow)
+        return Keep("the pod has finished; it is never run again")
+    if shadow is None:
+        if remote is not None:
+            return Keep("the pod that an earlier ShadowPod left at the lender is still going away")
+        return Create(forge_shadow(home.metadata, decoded(home.spec), namespace, place))
+    if home_uid(shadow.metadata) != home.metadata.uid:
+        return _delete(shadow)
+    return _follow(home, status, shadow, remote, place, tally, now)
+
+
+def decide_outside(home: HomePod | None, now: str) -> Decision:
+    """Return the next step for a pod that is on the virtual node though its namespace is not offloaded."""
+    if home is None:
+        return Keep("there is no such pod")
+    if home.metadata.deleting:
+        return _delete_home(home)
+    status = decoded(home.status)
+    if status.get("phase") in FINISHED:
+        return Keep("the pod has finished")
+    message = NOT_OFFLOADED.format(namespace=home.metadata.namespace)
+    new = outside_status(status, message, now)
+    return _write(status, new, Report(str(new.get("reason", BACK_OFF)), message))
+
+
+def decide_refused(home: HomePod | None, reason: str, message: str, now: str) -> Decision:
+    """Return the next step for a pod that the lender (or our own rules) will not take, for the reason given."""
+    if home is None:
+        return Keep("there is no such pod")
+    if home.metadata.deleting:
+        return _delete_home(home)
+    status = decoded(home.status)
+    if status.get("phase") in FINISHED:
+        return Keep("the pod has finished")
+    reason, message = clean_reason(reason, "Refused"), clean_message(message)
+    return _write(status, refused_status(status, reason, message, now), Report(reason, message))
+
+
+def _follow(
+    home: HomePod,
+    status: dict[str, Any],
+    shadow: Shadow,
+    remote: RemotePod | None,
+    place: Place,
+    tally: Tally | None,
+    now: str,
+) -> Decision:
+    if not shadow.metadata.deleting:
+        spec = decoded(home.spec)
+        if shadow.metadata.annotations.get(FORGED_ANNOTATION) != digest_of(home.metadata, spec, place):
+            return Patch(forge_patch(home.metadata, spec, shadow.metadata, place))
+    said = shadow.status
+    if remote is not None and home_uid(remote.metadata) not in ("", home.metadata.uid):
+        remote = None
+    if remote is None or remote.metadata.deleting:
+        if said.phase in FINISHED:
+            return _write(status, _ended(status, said.phase, said.reason, said.message, now), None)
+        if said.reason:
+            reason, message = clean_reason(said.reason, "Refused"), clean_message(said.message)
+            return _write(status, refused_status(status, reason, message, now), Report(reason, message))
+        message = "the pod at the lender is gone; it is re-created there"
+        return _write(status, absent_status(status, "RemotePodMissing", message, now), None)
+    seen = decoded(remote.status)
+    if tally is None:
+        return Keep("the restarts of the remote pod are not counted yet")
+    return _write(status, forge_status(status, seen, tally, place, now, decoded(home.spec)), None)
+
+
+def _ended(status: dict[str, Any], phase: str, reason: str, message: str, now: str) -> dict[str, Any]:
+    reason = clean_reason(reason, "RemotePodTerminated")
+    message = clean_message(message) or "the pod ended at the lender and is gone there"
+    return ended_status(absent_status(status, reason, message, now), phase, reason, message)
+
+
+def _end(
+    home: HomePod,
+    shadow: Shadow | None,
+    remote: RemotePod | None,
+    place: Place,
+    tally: Tally | None,
+    now: str,
+    peer_lost: bool,
+) -> Decision:
+    if peer_lost:
+        return _delete_home(home)
+    if shadow is not None and not shadow.metadata.deleting:
+        return _delete(shadow)
+    if shadow is None and remote is None:
+        return _delete_home(home)
+    if remote is not None and tally is not None and home_uid(remote.metadata) in ("", home.metadata.uid):
+        status, seen = decoded(home.status), decoded(remote.status)
+        if seen.get("phase") in FINISHED and status.get("phase") not in FINISHED:
+            # How it ended is what controllers of jobs look for; other changes on the way out are not worth a request.
+            return _write(status, forge_status(status, seen, tally, place, now, decoded(home.spec)), None)
+    return Keep("waiting for the pod at the lender to end")
+
+
+def _delete(shadow: Shadow) -> Decision:
+    if shadow.metadata.deleting:
+        return Keep("the ShadowPod is being deleted")
+    return DeleteShadow(shadow.metadata.uid)
+
+
+def _delete_home(home: HomePod) -> Decision:
+    if home.metadata.deletion_grace_period_seconds == 0 and home.metadata.finalizers:
+        return Keep("finalizers hold the pod")
+    return DeleteHome(home.metadata.uid)
+
+
+def _write(old: dict[str, Any], new: dict[str, Any], report: Report | None) -> Decision:
+    if old == new:
+        return Keep("the status is up to date")
+    news = report
+    if report is not None:
+        told = {(c.get("type"), c.get("reason"), c.get("message")) for c in old.get("conditions") or []}
+        news = None if (OFFLOADED_CONDITION, report.reason, report.message) in told else report
+    return WriteStatus(new, news)
+
+
+def _in_the_way(name: str, namespace: str) -> Skip:
+    return Skip(
+        Report(
+            "RemoteNameTaken",
+            f"an object {name} that is not ours is in the remote namespace {namespace}; it is left alone, and this pod "
+            "waits until it is gone (rename the pod, or ask the lender's administrator)",
+        )
+    )

@@ -1,0 +1,1 @@
+"""Pure translation of objects between the home cluster and the lender."""

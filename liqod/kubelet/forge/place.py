@@ -1,0 +1,31 @@
+"""Where pods go: what every forge needs to know about the pair of clusters and the virtual node between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import field, frozen
+
+from liqod.model.ids import ClusterID
+
+
+def identity(address: str) -> str:
+    """Return an address as it is: the mapping while no network fabric translates addresses."""
+    return address
+
+
+@frozen
+class Place:
+    """The home cluster, the lender, the virtual node, and what users excluded from reflection.
+
+    ``node_address`` becomes the host IP of offloaded pods. ``map_address`` turns a pod's address at the lender into the
+    one it is reached by from home; an empty answer means that it is not known yet.
+    """
+
+    home: ClusterID
+    lender: ClusterID
+    node_name: str
+    node_address: str = ""
+    labels_not_reflected: frozenset[str] = frozenset()
+    annotations_not_reflected: frozenset[str] = frozenset()
+    map_address: Callable[[str], str] = field(default=identity, eq=False)

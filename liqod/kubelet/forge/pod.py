@@ -1,0 +1,136 @@
+"""From a home pod to the ShadowPod at the lender (spec 004, "Pods offloading").
+
+The spec travels verbatim except for what refers to the home cluster (scheduling, service account) and what would reach
+into the lender's hosts (host namespaces).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from liqod.kubelet.forge.affinity import preset_affinity
+from liqod.kubelet.forge.meta import FORGED_ANNOTATION, remote_annotations, remote_labels
+from liqod.kubelet.forge.place import Place
+from liqod.kubelet.forge.tokens import without_tokens
+from liqod.model.meta import ObjectMeta
+from liqod.model.names import TAINT_KEY
+
+REMOTE_RUNTIME_CLASS: Final = "liqo.io/remote-runtime-class-name"
+
+REMOVED: Final = frozenset(
+    {
+        "affinity",
+        "nodeSelector",
+        "schedulerName",
+        "priority",
+        "priorityClassName",
+        "preemptionPolicy",
+        "nodeName",
+        "overhead",
+        "schedulingGates",
+        "resourceClaims",
+        "runtimeClassName",
+        # Pods are created without them by rule of the API; they are added to running pods only.
+        "ephemeralContainers",
+        "workloadRef",
+        "schedulingGroup",
+    }
+)
+HOST_NAMESPACES: Final = ("hostNetwork", "hostPID", "hostIPC")
+_CONTAINERS: Final = ("containers", "initContainers")
+
+
+def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """Return the pod spec that the lender is asked to run; the spec given is left as it is."""
+    forged = without_tokens({key: value for key, value in spec.items() if key not in REMOVED})
+    for kind in _CONTAINERS:
+        if forged.get(kind):
+            forged[kind] = [_container(container, bool(spec.get("hostNetwork"))) for container in forged[kind]]
+    tolerations = forge_tolerations(spec)
+    if tolerations:
+        forged["tolerations"] = tolerations
+    else:
+        forged.pop("tolerations", None)
+    affinity = preset_affinity(spec, meta.labels, meta.annotations, place)
+    if affinity is not None:
+        forged["affinity"] = affinity
+    runtime_class = meta.annotations.get(REMOTE_RUNTIME_CLASS) or spec.get("runtimeClassName")
+    if runtime_class and runtime_class != "liqo":
+        forged["runtimeClassName"] = runtime_class
+    for namespace in HOST_NAMESPACES:
+        forged[namespace] = False
+    return forged
+
+
+def forge_tolerations(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the tolerations without the one that let the pod onto a virtual node."""
+    return [toleration for toleration in spec.get("tolerations") or [] if toleration.get("key") != TAINT_KEY]
+
+
+def _container(container: dict[str, Any], host_network: bool) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    claims = (container.get("resources") or {}).get("claims")
+    if claims:
+        changes["resources"] = {key: value for key, value in container["resources"].items() if key != "claims"}
+    ports = container.get("ports")
+    if host_network and ports:
+        # With the host's network the API server fills in hostPort; at the lender that would claim ports of its hosts.
+        changes["ports"] = [{key: value for key, value in port.items() if key != "hostPort"} for port in ports]
+    return {**container, **changes} if changes else container
+
+
+def forge_shadow(meta: ObjectMeta, spec: Mapping[str, Any], namespace: str, place: Place) -> dict[str, Any]:
+    """Return the whole ShadowPod for a home pod, to be created in the remote namespace."""
+    labels, annotations = _metadata(meta, spec, place)
+    return {
+        "apiVersion": "offloading.liqo.io/v1beta1",
+        "kind": "ShadowPod",
+        "metadata": {"name": meta.name, "namespace": namespace, "labels": labels, "annotations": annotations},
+        "spec": {"pod": forge_spec(meta, spec, place)},
+    }
+
+
+def digest_of(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> str:
+    """Return the digest of everything that reaches an existing ShadowPod when it changes at home."""
+    annotations = remote_annotations(meta.annotations, meta.uid, place)
+    return _digest(remote_labels(meta.labels, place), annotations, spec)
+
+
+def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, place: Place) -> dict[str, Any]:
+    """Return the merge patch that brings an existing ShadowPod up to date; guarded by its UID."""
+    labels, annotations = _metadata(meta, spec, place)
+    whole = forge_spec(meta, spec, place)
+    pod: dict[str, Any] = {kind: whole[kind] for kind in _CONTAINERS if whole.get(kind)}
+    pod["tolerations"] = whole.get("tolerations")
+    pod["activeDeadlineSeconds"] = whole.get("activeDeadlineSeconds")
+    return {
+        "metadata": {
+            "uid": shadow.uid,
+            "labels": _changes(shadow.labels, labels),
+            "annotations": _changes(shadow.annotations, annotations),
+        },
+        "spec": {"pod": pod},
+    }
+
+
+def _metadata(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> tuple[dict[str, str], dict[str, str]]:
+    labels = remote_labels(meta.labels, place)
+    annotations = remote_annotations(meta.annotations, meta.uid, place)
+    annotations[FORGED_ANNOTATION] = _digest(labels, annotations, spec)
+    return labels, annotations
+
+
+def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str | None]:
+    changes: dict[str, str | None] = {key: value for key, value in new.items() if old.get(key) != value}
+    changes.update({key: None for key in old if key not in new})
+    return changes
+
+
+def _digest(labels: Mapping[str, str], annotations: Mapping[str, str], spec: Mapping[str, Any]) -> str:
+    images = [[(c.get("name"), c.get("image")) for c in spec.get(kind) or []] for kind in _CONTAINERS]
+    changeable = [labels, annotations, images, forge_tolerations(spec), spec.get("activeDeadlineSeconds")]
+    return hashlib.sha256(msgspec.json.encode(changeable, order="deterministic")).hexdigest()[:16]

@@ -1,0 +1,234 @@
+"""From the remote pod's status to the home pod's (spec 004, "Pods offloading"): pure functions of status dicts.
+
+Everything here returns the whole status that the home pod should have; ``forge.patches`` finds what differs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from liqod.kubelet.forge.place import Place
+from liqod.kubelet.restarts import Tally
+
+OFFLOADED_CONDITION: Final = "liqo.io/Offloaded"
+BACK_OFF: Final = "OffloadingBackOff"
+ABORTED: Final = "OffloadingAborted"
+FINISHED: Final = ("Succeeded", "Failed")
+
+# They speak of the remote object's own generation, claims and scheduling, or of containers that the home pod lacks.
+_NOT_REFLECTED: Final = frozenset(
+    {
+        "observedGeneration",
+        "nominatedNodeName",
+        "resourceClaimStatuses",
+        "extendedResourceClaimStatus",
+        "ephemeralContainerStatuses",
+        "resize",
+    }
+)
+_READY: Final = ("Ready", "ContainersReady")
+# What a node's kubelet says: it follows the remote pod also where the remote pod says nothing (yet).
+_NODE_OWNED: Final = frozenset(
+    {
+        *_READY,
+        "Initialized",
+        "PodReadyToStartContainers",
+        "PodResizeInProgress",
+        "PodResizePending",
+        OFFLOADED_CONDITION,
+    }
+)
+_CONTAINER_KINDS: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+_REASON = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
+MAX_MESSAGE: Final = 1024
+
+
+def clean_reason(text: str, otherwise: str) -> str:
+    """Return a peer's reason if it is one word, else the other one."""
+    return text if _REASON.fullmatch(text) else otherwise
+
+
+def clean_message(text: str) -> str:
+    """Return a peer's words fit for a condition: printable and of bounded length."""
+    return _UNPRINTABLE.sub(" ", text[: 2 * MAX_MESSAGE])[:MAX_MESSAGE].strip()
+
+
+def forge_status(
+    home: Mapping[str, Any],
+    remote: Mapping[str, Any],
+    tally: Tally,
+    place: Place,
+    now: str,
+    spec: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the home pod's status for a remote pod's.
+
+    Addresses are mapped, the host's address is the virtual node's, restart counts are augmented. The
+    quality-of-service class belongs to the home pod, and so do conditions that no kubelet writes. ``spec`` is the home
+    pod's: it tells which containers may not run again (the API refuses to un-terminate those).
+    """
+    status = {key: value for key, value in remote.items() if key not in _NOT_REFLECTED and value is not None}
+    for key in ("qosClass", "startTime"):
+        if home.get(key) and (key == "qosClass" or key not in status):
+            status[key] = home[key]
+    _addresses(status, remote, place)
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        if status.get(kind):
+            status[kind] = _containers(home.get(kind) or [], status[kind], kind, tally, spec)
+    conditions = _conditions(home.get("conditions") or [], remote.get("conditions") or [], now)
+    if conditions:
+        status["conditions"] = conditions
+    else:
+        status.pop("conditions", None)
+    return status
+
+
+def absent_status(home: Mapping[str, Any], reason: str, message: str, now: str) -> dict[str, Any]:
+    """Return the status of a home pod whose remote pod is not there: as it was, but not ready."""
+    status = dict(home)
+    conditions = [dict(condition) for condition in home.get("conditions") or []]
+    for condition in conditions:
+        if condition.get("type") in _READY and condition.get("status") == "True":
+            condition.update(status="False", reason=reason, message=message, lastTransitionTime=now)
+    if conditions:
+        status["conditions"] = conditions
+    for kind in _CONTAINER_KINDS:
+        if any(container.get("ready") for container in home.get(kind) or []):
+            status[kind] = [{**container, "ready": False} for container in home[kind]]
+    return status
+
+
+def refused_status(home: Mapping[str, Any], reason: str, message: str, now: str) -> dict[str, Any]:
+    """Return the status of a home pod that cannot be offloaded: not ready, with the reason as a condition."""
+    status = absent_status(home, reason, message, now)
+    status.setdefault("phase", "Pending")
+    new = {"type": OFFLOADED_CONDITION, "status": "False", "reason": reason, "message": message}
+    status["conditions"] = _with_condition(status.get("conditions") or [], new, now)
+    return status
+
+
+def outside_status(home: Mapping[str, Any], message: str, now: str) -> dict[str, Any]:
+    """Return the status of a pod on the virtual node whose namespace is not offloaded.
+
+    It waits as Pending with OffloadingBackOff; if it had been running it is Failed with OffloadingAborted.
+    """
+    ran = home.get("phase", "Pending") != "Pending" or bool(home.get("containerStatuses"))
+    if not ran:
+        return {**refused_status(home, BACK_OFF, message, now), "phase": "Pending", "reason": BACK_OFF}
+    return ended_status(refused_status(home, ABORTED, message, now), "Failed", ABORTED, message)
+
+
+def ended_status(home: Mapping[str, Any], phase: str, reason: str, message: str) -> dict[str, Any]:
+    """Return the status of a pod that ended while nothing is left to say how: no container runs any more."""
+    status = {**home, "phase": phase, "reason": reason, "message": message}
+    code = 1 if phase == "Failed" else 0
+    for kind in _CONTAINER_KINDS:
+        if home.get(kind):
+            status[kind] = [_ended(container, code, reason) for container in home[kind]]
+    return status
+
+
+def _ended(container: Mapping[str, Any], code: int, reason: str) -> dict[str, Any]:
+    ended = {**container, "ready": False, "started": False}
+    if "terminated" not in (container.get("state") or {}):
+        ended["state"] = {"terminated": {"exitCode": code, "reason": reason}}
+    return ended
+
+
+def is_ready(status: Mapping[str, Any]) -> bool:
+    """Tell whether a pod status says Ready."""
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or [])
+
+
+def has_condition(status: Mapping[str, Any], kind: str, reason: str) -> bool:
+    """Tell whether a pod status has a False condition of a type with this reason."""
+    return any(
+        c.get("type") == kind and c.get("status") == "False" and c.get("reason") == reason
+        for c in status.get("conditions") or []
+    )
+
+
+def _addresses(status: dict[str, Any], remote: Mapping[str, Any], place: Place) -> None:
+    for key in ("podIP", "podIPs", "hostIP", "hostIPs"):
+        status.pop(key, None)
+    addresses = [str(entry.get("ip") or "") for entry in remote.get("podIPs") or []]
+    if not addresses and remote.get("podIP"):
+        addresses = [str(remote["podIP"])]
+    mapped = [place.map_address(address) for address in addresses if address]
+    if mapped and mapped[0]:
+        status["podIP"] = mapped[0]
+        status["podIPs"] = [{"ip": address} for address in mapped if address]
+    if remote.get("hostIP") and place.node_address:
+        status["hostIP"] = place.node_address
+        status["hostIPs"] = [{"ip": place.node_address}]
+
+
+def _containers(
+    home: Iterable[Mapping[str, Any]],
+    remote: Iterable[Mapping[str, Any]],
+    kind: str,
+    tally: Tally,
+    spec: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    before = {container.get("name"): container for container in home}
+    forged = []
+    for container in remote:
+        old = before.get(container.get("name"))
+        if (
+            old is not None
+            and _may_not_run_again(old, kind, spec)
+            and "terminated" not in (container.get("state") or {})
+        ):
+            forged.append(dict(old))
+            continue
+        count = tally.count(str(container.get("name", "")), int(container.get("restartCount") or 0))
+        forged.append({**container, "restartCount": count})
+    return forged
+
+
+def _may_not_run_again(old: Mapping[str, Any], kind: str, spec: Mapping[str, Any]) -> bool:
+    # Source: Kubernetes API validation, ValidateContainerStateTransition.
+    terminated = (old.get("state") or {}).get("terminated")
+    policy = spec.get("restartPolicy", "Always")
+    if not terminated or policy == "Always" or (policy == "OnFailure" and terminated.get("exitCode") != 0):
+        return False
+    if kind == "initContainerStatuses":
+        containers = spec.get("initContainers") or []
+        return not any(c.get("name") == old.get("name") and c.get("restartPolicy") == "Always" for c in containers)
+    return True
+
+
+def _conditions(home: list[dict[str, Any]], remote: list[dict[str, Any]], now: str) -> list[dict[str, Any]]:
+    before = {condition.get("type"): condition for condition in home}
+    forged = []
+    for condition in remote:
+        old = before.pop(condition.get("type"), None)
+        if old is not None and _same(old, condition):
+            forged.append(old)
+        else:
+            forged.append({k: v for k, v in condition.items() if k != "observedGeneration" and v is not None})
+    for kind, old in before.items():
+        if kind in _READY:
+            if old.get("status") == "True":
+                message = "the remote pod does not say that it is ready"
+                old = {**old, "status": "False", "reason": "RemotePodPending", "message": message}
+                old["lastTransitionTime"] = now
+            forged.append(old)
+        elif kind not in _NODE_OWNED:
+            forged.append(old)
+    return forged
+
+
+def _same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    return all((left.get(key) or "") == (right.get(key) or "") for key in ("status", "reason", "message"))
+
+
+def _with_condition(conditions: list[dict[str, Any]], new: dict[str, Any], now: str) -> list[dict[str, Any]]:
+    for index, old in enumerate(conditions):
+        if old.get("type") == new["type"]:
+            since = old.get("lastTransitionTime", now) if old.get("status") == new["status"] else now
+            return [*conditions[:index], {**new, "lastTransitionTime": since}, *conditions[index + 1 :]]
+    return [*conditions, {**new, "lastTransitionTime": now}]

@@ -1,0 +1,91 @@
+"""What to do next about one home namespace: a pure function of the label, the natting table and the pods.
+
+The order is what makes a crash harmless: the translation is written before the lender is asked for the namespace, and
+taken out only after the namespace was given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import frozen
+
+from liqod.kubelet.naming import choose_remote
+from liqod.model.ids import ClusterID
+from liqod.model.records import MappingStatus
+
+PENDING: Final = "Pending"
+READY: Final = "Ready"
+REFUSED: Final = "Refused"
+RELEASING: Final = "Releasing"
+
+
+@frozen
+class WriteEntry:
+    """Write the translation into the natting table."""
+
+    remote: str
+
+
+@frozen
+class Ask:
+    """Ask the lender for the namespace."""
+
+    remote: str
+
+
+@frozen
+class Serve:
+    """The namespace is mapped: watch it and offload its pods."""
+
+    remote: str
+
+
+@frozen
+class Drain:
+    """The namespace is no longer offloaded: its pods leave first."""
+
+    remote: str
+
+
+@frozen
+class Release:
+    """Nothing runs there any more: give the remote namespace back and take out the translation."""
+
+    remote: str
+
+
+@frozen
+class Rest:
+    """Nothing to do."""
+
+
+Step = WriteEntry | Ask | Serve | Drain | Release | Rest
+
+
+def plan(
+    local: str,
+    *,
+    enabled: bool,
+    pods: int,
+    table: Mapping[str, str],
+    reverse: Mapping[str, str],
+    status: MappingStatus | None,
+    asked: bool,
+    home: ClusterID,
+) -> Step:
+    """Return the next step for a namespace.
+
+    ``pods`` counts what this virtual node has of the namespace, here and at the lender. ``asked`` tells that the
+    lender's answer is to be had again (it was refused, or access was lost).
+    """
+    remote = table.get(local)
+    if remote is None:
+        return WriteEntry(choose_remote(local, home, reverse)) if enabled and pods else Rest()
+    if not enabled:
+        return Drain(remote) if pods else Release(remote)
+    if status is None or status.phase != READY or asked:
+        # A namespace that no pod asks for any more is not asked for either; its translation does no harm.
+        return Ask(remote) if pods or status is None or status.phase == PENDING else Rest()
+    return Serve(remote)

@@ -1,0 +1,75 @@
+"""AdmissionReview in, AdmissionReview out (pure; admission.k8s.io/v1)."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+
+from liqod.model.meta import View
+from liqod.webhook.placement import mutations
+
+MAX_BODY = 3 << 20
+"""Bytes of a review: an API server sends at most one object of 1.5 MiB, and an old one beside it."""
+
+
+class Malformed(Exception):
+    """The body is not a review that can be answered; the text is a sentence for whoever sent it."""
+
+
+class GroupVersionKind(View, frozen=True):
+    """What kind of object is under review."""
+
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class Request(View, frozen=True):
+    """The request of a review; ``uid`` must come back in the answer."""
+
+    uid: str
+    kind: GroupVersionKind = GroupVersionKind()
+    operation: str = ""
+    sub_resource: str = ""
+    object: dict[str, Any] | None = None
+
+
+class Review(View, frozen=True):
+    """An AdmissionReview as it is received."""
+
+    api_version: str = ""
+    kind: str = ""
+    request: Request | None = None
+
+
+def answer(body: bytes) -> bytes:
+    """Return the answer to a review: always allowed, with a patch for pods being created.
+
+    Raises Malformed for what is not an AdmissionReview of a version we speak.
+    """
+    if len(body) > MAX_BODY:
+        raise Malformed(f"the review has {len(body)} bytes, more than the {MAX_BODY} that are accepted")
+    try:
+        review = msgspec.json.decode(body, type=Review)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(f"the body is not an AdmissionReview: {str(error)[:200]}") from None
+    if review.kind != "AdmissionReview" or review.api_version != "admission.k8s.io/v1":
+        found = f"{review.api_version[:60]} {review.kind[:60]}".strip() or "nothing of that"
+        raise Malformed(f"an admission.k8s.io/v1 AdmissionReview is expected, and the body is {found}")
+    if review.request is None or not review.request.uid:
+        raise Malformed("the AdmissionReview has no request with a uid")
+    response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
+    patch = _patch(review.request)
+    if patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(msgspec.json.encode(patch)).decode("ascii")
+    return msgspec.json.encode({"apiVersion": review.api_version, "kind": review.kind, "response": response})
+
+
+def _patch(request: Request) -> list[dict[str, Any]]:
+    of_pod = request.kind.group == "" and request.kind.kind == "Pod"
+    if request.operation != "CREATE" or not of_pod or request.sub_resource or request.object is None:
+        return []
+    return mutations(request.object)

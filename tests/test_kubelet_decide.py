@@ -1,0 +1,291 @@
+"""What is decided about one pod, and about one namespace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.kubelet import mapping
+from liqod.kubelet.decide import (
+    Create,
+    Decision,
+    DeleteHome,
+    DeleteShadow,
+    Keep,
+    Patch,
+    Skip,
+    WriteStatus,
+    decide,
+    decide_outside,
+    decide_refused,
+)
+from liqod.kubelet.forge.patches import merge_diff, merged
+from liqod.kubelet.forge.place import Place
+from liqod.kubelet.forge.pod import forge_shadow
+from liqod.kubelet.restarts import tally
+from liqod.kubelet.views import HomePod, RemotePod, Shadow, decoded
+from liqod.model.ids import ClusterID
+from liqod.model.records import MappingStatus
+
+PLACE = Place(home=ClusterID("home"), lender=ClusterID("lender"), node_name="liqo-lender", node_address="10.0.0.1")
+NOW = "2026-01-01T00:00:00Z"
+SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "busybox"}], "nodeName": "liqo-lender"}
+PENDING = {"phase": "Pending"}
+RUNNING = {
+    "phase": "Running",
+    "podIP": "10.9.0.1",
+    "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": NOW}],
+    "containerStatuses": [{"name": "main", "ready": True, "restartCount": 0, "state": {"running": {}}}],
+}
+
+
+def home(status: dict[str, Any] = PENDING, **meta: Any) -> HomePod:
+    body = {"metadata": {"name": "web", "namespace": "shop", "uid": "u1", **meta}, "spec": SPEC, "status": status}
+    return msgspec.json.decode(msgspec.json.encode(body), type=HomePod)
+
+
+def shadow(pod: HomePod | None = None, status: dict[str, Any] | None = None, **meta: Any) -> Shadow:
+    body = forge_shadow((pod or home()).metadata, SPEC, "shop-home", PLACE)
+    body["metadata"].update({"uid": "s1", **meta})
+    return msgspec.convert({"metadata": body["metadata"], "status": status or {}}, Shadow)
+
+
+def remote(status: dict[str, Any] = RUNNING, **meta: Any) -> RemotePod:
+    made = shadow().metadata
+    labelled = {"name": "web", "uid": "r1", "labels": made.labels, "annotations": made.annotations, **meta}
+    return msgspec.json.decode(msgspec.json.encode({"metadata": labelled, "status": status}), type=RemotePod)
+
+
+def ask(pod: HomePod | None, there: Shadow | None, runs: RemotePod | None, **more: Any) -> Decision:
+    count = None
+    if pod is not None and runs is not None:
+        count = tally(None, decoded(pod.status), runs.metadata.uid, decoded(runs.status))
+    return decide(pod, there, runs, place=PLACE, namespace="shop-home", tally=count, now=NOW, **more)
+
+
+DELETING: dict[str, Any] = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 30}
+FOREIGN: dict[str, Any] = {"labels": {"app": "theirs"}}
+
+
+class Pods(SynchronousTestCase):
+    def test_the_table(self) -> None:
+        """Each situation gives the one decision that is right for it."""
+        aborted = home({"phase": "Failed", "reason": "OffloadingAborted"})
+        held: dict[str, Any] = {**DELETING, "deletionGracePeriodSeconds": 0, "finalizers": ["x/y"]}
+        other_node: dict[str, Any] = {"labels": {**shadow().metadata.labels, "offloading.liqo.io/nodename": "another"}}
+        table: list[tuple[str, Any, Any, Any, type]] = [
+            ("new pod", home(), None, None, Create),
+            ("nothing at all", None, None, None, Keep),
+            ("orphan", None, shadow(), remote(), DeleteShadow),
+            ("orphan that goes already", None, shadow(deletionTimestamp=NOW), remote(), Keep),
+            ("foreign ShadowPod", home(), shadow(**FOREIGN), None, Skip),
+            ("foreign ShadowPod without a home pod", None, shadow(**FOREIGN), None, Skip),
+            ("foreign pod", home(), None, remote(**FOREIGN), Skip),
+            ("ShadowPod of another node", None, shadow(**other_node), None, Skip),
+            ("leftover pod", home(), None, remote(), Keep),
+            ("predecessor's ShadowPod", home(uid="u2"), shadow(), remote(), DeleteShadow),
+            ("predecessor's, going", home(uid="u2"), shadow(deletionTimestamp=NOW), remote(), Keep),
+            ("labels changed", home(labels={"new": "1"}), shadow(), remote(), Patch),
+            ("runs", home(), shadow(), remote(), WriteStatus),
+            ("not yet there", home(), shadow(), None, Keep),
+            ("vanished", home(RUNNING), shadow(), None, WriteStatus),
+            ("going away at the lender", home(RUNNING), shadow(), remote(deletionTimestamp=NOW), WriteStatus),
+            (
+                "refused",
+                home(),
+                shadow(status={"phase": "Pending", "reason": "Quota", "message": "m"}),
+                None,
+                WriteStatus,
+            ),
+            ("ended, pod gone", home(RUNNING), shadow(status={"phase": "Succeeded"}), None, WriteStatus),
+            ("finished", home({"phase": "Succeeded"}), shadow(), remote(), Keep),
+            ("finished, ShadowPod gone", home({"phase": "Succeeded"}), None, None, Keep),
+            ("aborted", aborted, shadow(aborted), remote(), DeleteShadow),
+            ("aborted, gone", aborted, None, None, Keep),
+            ("deleted, runs", home(**DELETING), shadow(), remote(), DeleteShadow),
+            ("deleted, ends", home(**DELETING), shadow(deletionTimestamp=NOW), remote(), Keep),
+            ("deleted, pod left", home(**DELETING), None, remote(), Keep),
+            ("deleted, ended", home(RUNNING, **DELETING), None, remote({"phase": "Failed"}), WriteStatus),
+            ("deleted, gone", home(**DELETING), None, None, DeleteHome),
+            ("deleted, held by finalizers", home(**held), None, None, Keep),
+        ]
+        for what, pod, there, runs, expected in table:
+            self.assertIsInstance(ask(pod, there, runs), expected, what)
+
+    def test_lost_peer(self) -> None:
+        """A deleted pod that waited long enough for an unreachable lender goes, whatever is still seen there."""
+        self.assertEqual(ask(home(**DELETING), shadow(), remote(), peer_lost=True), DeleteHome("u1"))
+
+    def test_preconditions(self) -> None:
+        """Deletions name the object they mean."""
+        self.assertEqual(ask(None, shadow(), None), DeleteShadow("s1"))
+        self.assertEqual(ask(home(**DELETING), None, None), DeleteHome("u1"))
+        patch = ask(home(labels={"new": "1"}), shadow(), None)
+        assert isinstance(patch, Patch)
+        self.assertEqual(patch.patch["metadata"]["uid"], "s1")
+
+    def test_a_refusal_is_told_once(self) -> None:
+        """The lender's words become a condition and an event; seeing them again is no news."""
+        said = {"phase": "Pending", "reason": "QuotaExceeded", "message": "2 cpu\nleft"}
+        decision = ask(home(), shadow(status=said), None)
+        assert isinstance(decision, WriteStatus) and decision.report is not None
+        self.assertEqual((decision.report.reason, decision.report.message), ("QuotaExceeded", "2 cpu left"))
+        self.assertEqual(decision.status["phase"], "Pending")
+        self.assertIsInstance(ask(home(decision.status), shadow(status=said), None), Keep)
+
+    def test_hostile_words(self) -> None:
+        """A reason that is not one word is replaced, and a huge message is cut."""
+        decision = decide_refused(home(), "not a reason!", "x" * 100000, NOW)
+        assert isinstance(decision, WriteStatus) and decision.report is not None
+        self.assertEqual(decision.report.reason, "Refused")
+        self.assertEqual(len(decision.report.message), 1024)
+
+    def test_a_final_phase_on_the_way_out_is_not_believed(self) -> None:
+        """A pod that is Failed because the lender is deleting it will be re-created; home stays Running, not ready."""
+        decision = ask(home(RUNNING), shadow(), remote({"phase": "Failed"}, deletionTimestamp=NOW))
+        assert isinstance(decision, WriteStatus)
+        self.assertEqual(decision.status["phase"], "Running")
+        self.assertEqual(decision.status["conditions"][0]["status"], "False")
+
+    def test_the_predecessors_pod_tells_nothing(self) -> None:
+        """The status of a remote pod made for an earlier home pod of the same name is not taken over."""
+        old = remote(annotations={"offloading.liqo.io/home-pod-uid": "u0"})
+        self.assertIsInstance(ask(home(), shadow(), old), Keep)
+
+    def test_outside(self) -> None:
+        """A pod of a namespace that is not offloaded is told so once, aborted if it ran, and let go when deleted."""
+        decision = decide_outside(home(), NOW)
+        assert isinstance(decision, WriteStatus) and decision.report is not None
+        self.assertEqual(decision.report.reason, "OffloadingBackOff")
+        self.assertIn("liqo.io/enabled=true", decision.report.message)
+        self.assertIsInstance(decide_outside(home(decision.status), "later"), Keep)
+        ran = decide_outside(home(RUNNING), NOW)
+        assert isinstance(ran, WriteStatus)
+        self.assertEqual(ran.status["reason"], "OffloadingAborted")
+        self.assertIsInstance(decide_outside(home(ran.status), NOW), Keep)
+        self.assertIsInstance(decide_outside(home(**DELETING), NOW), DeleteHome)
+
+    @given(
+        pod=st.sampled_from(["none", "pending", "running", "succeeded", "deleting", "successor"]),
+        there=st.sampled_from(["none", "ours", "stale", "deleting"]),
+        runs=st.sampled_from(["none", "running", "pending", "deleting"]),
+    )
+    @settings(deadline=None)
+    def test_it_converges(self, pod: str, there: str, runs: str) -> None:
+        """From any state, carrying out decisions reaches rest within a few steps, and a live pod ends up running."""
+        world = World(pod, there, runs)
+        for _ in range(20):
+            if not world.step():
+                break
+        else:
+            self.fail(f"no rest: {world.log}")
+        if pod in ("pending", "running", "successor"):
+            assert world.home is not None
+            self.assertEqual(decoded(world.home.status)["phase"], "Running", world.log)
+            assert world.shadow is not None
+            self.assertEqual(world.log.count("Create") <= 1, True)
+        if pod in ("none", "deleting"):
+            self.assertEqual((world.home, world.shadow), (None, None), world.log)
+
+
+class World:
+    """Both clusters around one pod: what a decision changes, and what the lender then does."""
+
+    def __init__(self, pod: str, there: str, runs: str) -> None:
+        pods: dict[str, HomePod | None] = {
+            "none": None,
+            "pending": home(),
+            "running": home(RUNNING),
+            "succeeded": home({"phase": "Succeeded"}),
+            "deleting": home(**DELETING),
+            "successor": home(uid="u2"),
+        }
+        self.home = pods[pod]
+        shadows = {
+            "none": None,
+            "ours": shadow(),
+            "stale": shadow(home(labels={"old": "1"})),
+            "deleting": shadow(deletionTimestamp=NOW),
+        }
+        self.shadow = shadows[there]
+        remotes = {
+            "none": None,
+            "running": remote(),
+            "pending": remote(PENDING),
+            "deleting": remote(deletionTimestamp=NOW),
+        }
+        self.remote = remotes[runs]
+        self.log: list[str] = []
+
+    def step(self) -> bool:
+        decision = ask(self.home, self.shadow, self.remote)
+        self.log.append(type(decision).__name__)
+        match decision:
+            case Create(body):
+                body["metadata"]["uid"] = "s2"
+                self.shadow = msgspec.convert({"metadata": body["metadata"]}, Shadow)
+            case Patch(patch):
+                assert self.shadow is not None
+                old = msgspec.to_builtins(self.shadow.metadata)
+                self.shadow = msgspec.convert({"metadata": merged(old, patch["metadata"])}, Shadow)
+            case DeleteShadow():
+                self.shadow = None
+            case DeleteHome():
+                self.home = None
+            case WriteStatus(status):
+                assert self.home is not None
+                body = {"metadata": msgspec.to_builtins(self.home.metadata), "spec": SPEC}
+                old = decoded(self.home.status)
+                assert merge_diff(old, status), "an equal status was written"
+                body["status"] = merged(old, merge_diff(old, status))
+                self.home = msgspec.json.decode(msgspec.json.encode(body), type=HomePod)
+            case Keep() | Skip():
+                return self.lender()
+        return True
+
+    def lender(self) -> bool:
+        if self.shadow is not None and self.shadow.metadata.deleting:
+            self.shadow = None
+        elif self.remote is not None and (self.shadow is None or self.remote.metadata.deleting):
+            self.remote = None
+        elif self.shadow is not None and self.remote is None:
+            made = self.shadow.metadata
+            self.remote = remote(labels=made.labels, annotations=made.annotations)
+        elif self.remote is not None and decoded(self.remote.status) == PENDING:
+            self.remote = remote()
+        else:
+            return False
+        return True
+
+
+class Namespaces(SynchronousTestCase):
+    def plan(self, **more: Any) -> mapping.Step:
+        facts: dict[str, Any] = {
+            "enabled": True,
+            "pods": 1,
+            "table": {"shop": "shop-home"},
+            "reverse": {"shop-home": "shop"},
+            "status": MappingStatus(phase="Ready"),
+            "asked": False,
+            "home": ClusterID("home"),
+        }
+        return mapping.plan("shop", **{**facts, **more})
+
+    def test_the_table(self) -> None:
+        """The translation comes before the question, the pods leave before the namespace is given back."""
+        remote = "shop-home"
+        self.assertEqual(self.plan(), mapping.Serve(remote))
+        self.assertEqual(self.plan(pods=0), mapping.Serve(remote))
+        self.assertEqual(self.plan(table={}, reverse={}), mapping.WriteEntry(remote))
+        self.assertEqual(self.plan(table={}, reverse={}, pods=0), mapping.Rest())
+        self.assertEqual(self.plan(table={}, reverse={}, enabled=False), mapping.Rest())
+        self.assertEqual(self.plan(status=None), mapping.Ask(remote))
+        self.assertEqual(self.plan(asked=True), mapping.Ask(remote))
+        self.assertEqual(self.plan(status=MappingStatus(phase="Refused")), mapping.Ask(remote))
+        self.assertEqual(self.plan(status=MappingStatus(phase="Refused"), pods=0), mapping.Rest())
+        self.assertEqual(self.plan(enabled=False), mapping.Drain(remote))
+        self.assertEqual(self.plan(enabled=False, pods=0), mapping.Release(remote))
