@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Final
 
 from tests.testbed import versions
@@ -12,6 +13,7 @@ from tests.testbed.process import Process
 
 NODE_ANNOTATION: Final = "kwok.x-k8s.io/node"
 TAINT: Final = "kwok.x-k8s.io/node"
+_STAGES: Final = Path(__file__).with_name("kwok-stages.yaml")
 _CAPACITY: Final = {"cpu": "10000", "memory": "100Ti", "ephemeral-storage": "100Ti", "pods": "100000"}
 
 
@@ -20,6 +22,7 @@ def start_kwok(host: Host, addresses: Addresses) -> Process:
     # Its pods never run anywhere: their addresses come from a range that nobody routes.
     flags = [
         f"--kubeconfig={host.directory}/admin.conf",
+        f"--config={_STAGES}",
         "--manage-all-nodes=false",
         f"--manage-nodes-with-annotation-selector={NODE_ANNOTATION}=fake",
         "--cidr=10.192.0.1/12",
