@@ -1,0 +1,403 @@
+"""A cache of one kind that follows the API server, and tells its subscribers what changes."""
+
+from __future__ import annotations
+
+import random as _random
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final, Generic
+
+import msgspec
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.client import ResponseDone
+from twisted.web.http import PotentialDataLoss
+
+from liqod.flow.observe import Gate
+from liqod.kube.client import Client
+from liqod.kube.errors import Gone, KubeError, Undecodable, Unreachable
+from liqod.kube.listwatch import Command, List, ListWatch, Wait, Watch
+from liqod.kube.resources import Resource
+from liqod.kube.store import Delta, Store, V
+from liqod.kube.transport import innermost
+from liqod.kube.watchlines import Decoder, Lines, LineTooLong, Unreadable
+from liqod.model.ids import Key
+
+TURN: Final = 0.02
+"""Seconds of decoding or telling in one turn of the reactor."""
+REMEMBERED: Final = 256
+"""Objects whose unreadability is remembered, so that it is logged once."""
+
+Subscriber = Callable[[Key, V | None, V | None], None]
+
+
+class Stream(Protocol):
+    """The body of a watch: hands out its lines in turns of bounded length, pausing the connection meanwhile.
+
+    ``closed`` fires with None at an ordinary end and with the error otherwise, after the last line was handed out.
+    """
+
+    def __init__(self, clock: IReactorTime, take: Callable[[bytes], bool]) -> None:
+        self.closed: Deferred[KubeError | None] = Deferred()
+        self._clock = clock
+        self._take = take
+        self._cut = Lines()
+        self._lines: deque[bytes] = deque()
+        self._turn: IDelayedCall | None = None
+        self._lost = False
+        self._error: KubeError | None = None
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._lost:
+            return
+        try:
+            self._lines.extend(self._cut.feed(data))
+        except LineTooLong as error:
+            self._end(Undecodable(str(error)))
+            return
+        if self._turn is None:
+            self._drain()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self._lost:
+            return
+        error = None
+        if not isinstance(reason.value, ResponseDone | PotentialDataLoss):
+            cause = innermost(reason.value or connectionDone.value)
+            error = Unreachable(f"the watch broke: {type(cause).__name__}: {cause}")
+        self._end(error)
+
+    def end(self) -> None:
+        """Take no more lines; ``closed`` does not fire for a stream that was ended from this side."""
+        self._lost = True
+        self._lines.clear()
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+
+    def _end(self, error: KubeError | None) -> None:
+        self._lost = True
+        self._error = error
+        if self._turn is None:
+            self._drain()
+
+    def _drain(self) -> None:
+        self._turn = None
+        begun = self._clock.seconds()
+        while self._lines:
+            if not self._take(self._lines.popleft()):
+                self._lines.clear()
+                self._lost = True
+                break
+            if self._lines and self._clock.seconds() - begun > TURN:
+                self._pause("pauseProducing")
+                self._turn = self._clock.callLater(0, self._drain)
+                return
+        if self._lost:
+            if not self.closed.called:
+                self.closed.callback(self._error)
+        else:
+            self._pause("resumeProducing")
+
+    def _pause(self, what: str) -> None:
+        # A producer is paused or resumed; transports of tests need not be producers.
+        method = getattr(self.transport, what, None)
+        if method is not None and not self._lost:
+            method()
+
+
+class Informer(Service, Generic[V]):
+    """The objects of a kind (of a namespace, by selectors), decoded to ``view``.
+
+    Subscribers are called with ``(key, old, new)``; reading is free. ``error`` is the sentence of the last failure,
+    empty when live; ``stale_since`` the clock's time since which the cache may be behind, None when live.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        view: type[V],
+        clock: IReactorTime,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        random: Callable[[], float] = _random.random,
+    ) -> None:
+        self.resource = resource
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._selectors = {"labelSelector": labels, "fieldSelector": fields}
+        self._decoder = Decoder(view)
+        self._store: Store[V] = Store()
+        self._machine = ListWatch(self._store, random)
+        self._gate = Gate()
+        self._subscribers: dict[object, Subscriber[V]] = {}
+        self._untold: deque[Delta[V]] = deque()
+        self._telling: IDelayedCall | None = None
+        self._run: Deferred[None] | None = None
+        self._known_bad: set[Key | None] = set()
+
+    def __repr__(self) -> str:
+        where = f" in {self._namespace}" if self._namespace else ""
+        return f"<Informer {self.resource}{where}: {len(self._store)}{'' if self.synced else ', not synced'}>"
+
+    # Reading
+
+    @property
+    def synced(self) -> bool:
+        """Whether a first list is complete and was told to the subscribers."""
+        return self._gate.is_open
+
+    @property
+    def error(self) -> str:
+        """The sentence of the last failure; empty when live."""
+        return self._machine.error
+
+    @property
+    def stale_since(self) -> float | None:
+        """The clock's time since which the cache may be behind; None when live."""
+        return self._machine.stale_since
+
+    def when_synced(self) -> Deferred[None]:
+        """Return a Deferred that fires when ``synced``."""
+        return self._gate.wait()
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def get(self, key: Key) -> V | None:
+        """Return an object, or None."""
+        return self._store.get(key)
+
+    def items(self) -> list[V]:
+        """Return all objects."""
+        return list(self._store)
+
+    def keys(self) -> list[Key]:
+        """Return the keys of all objects."""
+        return self._store.keys()
+
+    def add_index(self, name: str, values: Callable[[V], Iterable[Hashable]]) -> None:
+        """Index the objects by what ``values`` gives for each; the same function may be added again."""
+        self._store.add_index(name, values)
+
+    def by_index(self, name: str, value: Hashable) -> list[V]:
+        """Return the objects for which an index gives a value."""
+        return self._store.by_index(name, value)
+
+    def subscribe(self, subscriber: Subscriber[V]) -> Callable[[], None]:
+        """Call ``subscriber`` for every object there is and then for every change; returns what ends that."""
+        while self._untold:
+            self._tell(self._untold.popleft())
+        token = object()
+        for value in list(self._store):
+            self._call(subscriber, Delta(value.metadata.key, None, value))
+        self._subscribers[token] = subscriber
+
+        def unsubscribe() -> None:
+            self._subscribers.pop(token, None)
+
+        return unsubscribe
+
+    # Life
+
+    def startService(self) -> None:
+        super().startService()
+        self._run = Deferred.fromCoroutine(self._follow())
+        self._run.addErrback(self._crashed)
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        run, self._run = self._run, None
+        if run is None:
+            return succeed(None)
+        run.cancel()
+        return run
+
+    def _crashed(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("watching {what} ended", failure, what=str(self.resource))
+
+    async def _follow(self) -> None:
+        command = self._machine.start(self._clock.seconds())
+        while True:
+            try:
+                command = await self._step(command)
+            except CancelledError:
+                raise
+            except Exception:
+                # A defect here must not leave a cache that looks alive but no longer follows.
+                self._log.failure("watching {what} failed", what=str(self.resource))
+                command = self._ended(Undecodable("the daemon failed on what the server sent; see the log"))
+
+    async def _step(self, command: Command) -> Command:
+        if isinstance(command, Wait):
+            await deferLater(self._clock, command.seconds)
+            return self._machine.waited()
+        if isinstance(command, List):
+            return await self._list()
+        return await self._watch(command)
+
+    async def _list(self) -> Command:
+        limit, token = 500, ""
+        objects: list[V] = []
+        unread: set[Key] = set()
+        while True:
+            try:
+                page = await self._client.page(
+                    self.resource,
+                    self._namespace,
+                    msgspec.Raw,
+                    self._selectors["labelSelector"],
+                    self._selectors["fieldSelector"],
+                    limit,
+                    token,
+                )
+            except Gone as error:
+                if not token:
+                    return self._ended(error)
+                objects, unread, token, limit = [], set(), "", 0
+                continue
+            except KubeError as error:
+                return self._ended(error)
+            await self._read(page.items or (), objects, unread)
+            token = page.metadata.continue_
+            if not token:
+                break
+        was_stale = bool(self._machine.error)
+        deltas, command = self._machine.listed(objects, unread, page.metadata.resource_version, self._clock.seconds())
+        self._publish(deltas)
+        if was_stale:
+            self._log.info("listing {what} works again", what=str(self.resource))
+        return command
+
+    async def _read(self, raws: Iterable[msgspec.Raw], objects: list[V], unread: set[Key]) -> None:
+        begun = self._clock.seconds()
+        for raw in raws:
+            value = self._decoder.object(raw)
+            if isinstance(value, Unreadable):
+                self._bad(value)
+                if value.key is not None:
+                    unread.add(value.key)
+            else:
+                objects.append(value)
+            if self._clock.seconds() - begun > TURN:
+                await deferLater(self._clock, 0)
+                begun = self._clock.seconds()
+
+    async def _watch(self, command: Watch) -> Command:
+        stream = Stream(self._clock, self._line)
+        parameters = {
+            **self._selectors,
+            "allowWatchBookmarks": "true",
+            "resourceVersion": command.resource_version,
+            "timeoutSeconds": str(command.timeout),
+        }
+        if command.initial:
+            parameters |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        try:
+            abort = await self._client.watch(self.resource, self._namespace, parameters, stream)
+        except KubeError as refusal:
+            stream.end()
+            return self._ended(refusal)
+        was_stale = bool(self._machine.error)
+        self._machine.connected(self._clock.seconds())
+        if was_stale and not self._machine.error:
+            self._log.info("watching {what} works again", what=str(self.resource))
+        watchdog = _Watchdog(self._clock, lambda: self._machine.deadline, stream.closed)
+        try:
+            error = await stream.closed
+        finally:
+            watchdog.stop()
+            stream.end()
+            abort()
+        return self._ended(error)
+
+    def _line(self, line: bytes) -> bool:
+        event = self._decoder.line(line)
+        if isinstance(event, Unreadable):
+            self._bad(event)
+        self._publish(self._machine.received(event, self._clock.seconds()))
+        return not self._machine.closing
+
+    def _ended(self, error: KubeError | None) -> Command:
+        before = self._machine.error
+        command = self._machine.ended(error, self._clock.seconds())
+        after = self._machine.error
+        if after and after != before:
+            self._log.warn("watching {what} failed: {error}; it is tried again", what=str(self.resource), error=after)
+        return command
+
+    def _bad(self, event: Unreadable) -> None:
+        if event.key in self._known_bad or len(self._known_bad) >= REMEMBERED:
+            return
+        self._known_bad.add(event.key)
+        self._log.warn(
+            "{what} {key} cannot be read and is left out: {why}",
+            what=str(self.resource),
+            key=str(event.key or "(an object without a name)"),
+            why=event.why,
+        )
+
+    # Telling
+
+    def _publish(self, deltas: Iterable[Delta[V]]) -> None:
+        self._untold.extend(deltas)
+        if self._telling is None:
+            self._go_on_telling()
+
+    def _go_on_telling(self) -> None:
+        self._telling = None
+        begun = self._clock.seconds()
+        while self._untold:
+            if self._clock.seconds() - begun > TURN:
+                self._telling = self._clock.callLater(0, self._go_on_telling)
+                return
+            self._tell(self._untold.popleft())
+        if self._machine.synced:
+            self._gate.open()
+
+    def _tell(self, delta: Delta[V]) -> None:
+        for subscriber in list(self._subscribers.values()):
+            self._call(subscriber, delta)
+
+    def _call(self, subscriber: Subscriber[V], delta: Delta[V]) -> None:
+        try:
+            subscriber(delta.key, delta.old, delta.new)
+        except Exception:
+            self._log.failure("a subscriber failed on {what} {key}", what=str(self.resource), key=str(delta.key))
+
+
+class _Watchdog:
+    """Ends a watch in which nothing was heard until its deadline; one timer, set anew only when it fires."""
+
+    def __init__(self, clock: IReactorTime, deadline: Callable[[], float], closed: Deferred[Any]) -> None:
+        self._clock = clock
+        self._deadline = deadline
+        self._closed = closed
+        self._timer: IDelayedCall | None = None
+        self._check()
+
+    def _check(self) -> None:
+        self._timer = None
+        left = self._deadline() - self._clock.seconds()
+        if left > 0:
+            self._timer = self._clock.callLater(left, self._check)
+        elif not self._closed.called:
+            self._closed.callback(None)
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
