@@ -1,0 +1,86 @@
+"""liqod daemons on test clusters, as processes of their own: started from a configuration file and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tests.testbed.cluster import Cluster
+from tests.testbed.process import Process
+
+CONFIGURATION = """\
+[cluster]
+name = "{name}"
+
+[kubernetes]
+kubeconfig = "{kubeconfig}"
+
+[discovery]
+interfaces = ["eth0"]
+
+[leader]
+identity = "{identity}"
+"""
+
+
+class Daemon:
+    """One ``twistd liqod`` in the network namespace of a cluster.
+
+    ``name`` is the cluster's name for people; a second daemon of the same cluster gets another ``identity``.
+    ``extra`` is appended to the configuration file.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, *, identity: str = "one", extra: str = "") -> None:
+        self.cluster = cluster
+        self.name = name
+        self.identity = identity
+        self.directory = cluster.directory / f"liqod-{identity}"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.config = self.directory / "liqod.toml"
+        values = {"name": name, "kubeconfig": cluster.kubeconfig, "identity": f"{cluster.name}-{identity}"}
+        self.config.write_text(CONFIGURATION.format(**values) + extra)
+        self.process: Process | None = None
+
+    @property
+    def log(self) -> Path:
+        """The log of all starts."""
+        return self.cluster.directory / f"liqod-{self.identity}.log"
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process ID."""
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> None:
+        """Start the daemon."""
+        self.process = self.cluster.spawn(
+            f"liqod-{self.identity}",
+            [
+                str(Path(sys.executable).with_name("twistd")),
+                "--nodaemon",
+                "--pidfile=",
+                "--reactor=asyncio",
+                f"--rundir={self.directory}",
+                "liqod",
+                f"--config={self.config}",
+            ],
+        )
+
+    def kill(self) -> None:
+        """End the daemon as a crash would."""
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.stop(0.1)
+
+    def stop(self) -> None:
+        """End the daemon as systemd would."""
+        if self.process is not None:
+            self.process.stop(10.0)
+
+    def liqodctl(self, *args: str, timeout: float = 60.0) -> str:
+        """Run liqodctl on the daemon's own cluster and return what it prints."""
+        program = str(Path(sys.executable).with_name("liqodctl"))
+        return self.cluster.run([program, *args, f"--kubeconfig={self.cluster.kubeconfig}"], timeout=timeout)
