@@ -70,7 +70,7 @@ class OffloadPathTests(SynchronousTestCase):
     def run(self, result: TestResult | None = None) -> TestResult | None:
         """Run one step; when it fails, show what the daemons said."""
         before = _failed(result)
-        done = super().run(result)
+        done: TestResult | None = super().run(result)
         if _failed(result) > before:
             for daemon in (self.rome, self.milan):
                 print(f"--- {daemon.name}", tail(daemon.log, 60), sep="\n")

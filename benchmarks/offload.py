@@ -1,0 +1,279 @@
+"""Time and cost of running a Deployment through a virtual node, against the same Deployment on a local node.
+
+    python -m benchmarks.offload [--counts 10,100,1000] [--qps 0,500] [--out FILE]
+
+Two real control planes with one made-up (kwok) node each, both on this machine; for every request rate of the control
+planes and every number of pods, first the local Deployment, then the offloaded one, in the same run. Needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from benchmarks.measure import Spent, api_requests, per_pod, spent, table
+from tests.real.daemons import Daemon
+from tests.real.path import eventually, node_ready, peer_of
+from tests.testbed import build, process, system
+from tests.testbed.cluster import Cluster
+from tests.testbed.testbed import Testbed
+
+FAST = """
+[peering]
+autojoin-untrusted = true
+
+[sharing]
+percentage = 90
+"""
+
+
+@frozen
+class Reading:
+    """What every process has spent, and every request each API server has served, at one moment."""
+
+    cpu: dict[str, float]
+    peak: dict[str, float]
+    requests: dict[str, Counter[tuple[str, str]]]
+
+
+@frozen
+class Run:
+    """One Deployment, created and deleted again."""
+
+    qps: int
+    where: str
+    pods: int
+    ready: float
+    cpu: dict[str, float]
+    peak: dict[str, float]
+    created: dict[str, Counter[tuple[str, str]]]
+    deleted: dict[str, Counter[tuple[str, str]]]
+    delete_cpu: dict[str, float]
+
+
+def read(testbed: Testbed) -> Reading:
+    """Read all clusters now."""
+    cpu: dict[str, float] = {}
+    peak: dict[str, float] = {}
+    for cluster in testbed.clusters:
+        for pid in process.inhabitants(cluster.namespace):
+            name = f"{cluster.name}/{_program(pid)}"
+            one: Spent = spent(pid)
+            cpu[name] = cpu.get(name, 0.0) + one.cpu
+            peak[name] = max(peak.get(name, 0.0), one.peak_mib)
+    requests = {c.name: api_requests(c.kubectl("get", "--raw=/metrics")) for c in testbed.clusters}
+    return Reading(cpu, peak, requests)
+
+
+def _program(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return "gone"
+    return "liqod" if any("twistd" in word for word in words) else Path(words[0]).name
+
+
+def _spent_between(after: Reading, before: Reading) -> dict[str, float]:
+    return {name: value - before.cpu.get(name, 0.0) for name, value in after.cpu.items() if name[3:] != "kubectl"}
+
+
+def _requests_between(after: Reading, before: Reading) -> dict[str, Counter[tuple[str, str]]]:
+    return {name: counted - before.requests[name] for name, counted in after.requests.items()}
+
+
+def deployment(name: str, pods: int, selector: Mapping[str, str]) -> dict[str, Any]:
+    """Return a Deployment of pods with two containers, as small as pods are in practice."""
+    container = {"image": "localhost/busybox:1", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "bench"},
+        "spec": {
+            "replicas": pods,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "nodeSelector": dict(selector),
+                    "containers": [{"name": "main", **container}, {"name": "side", **container}],
+                },
+            },
+        },
+    }
+
+
+def run(testbed: Testbed, qps: int, where: str, pods: int) -> Run:
+    """Create one Deployment, wait until every pod is Ready, delete it, wait until every pod is gone."""
+    home = testbed[1]
+    name = f"{where}-{pods}"
+    selector = {"type": "kwok"} if where == "local" else {"liqo.io/type": "virtual-node"}
+    _settle(testbed)
+    before = read(testbed)
+    begin = time.monotonic()
+    home.apply(deployment(name, pods, selector))
+    # One watch in one process: polling would cost the API server as much as the work itself.
+    ready = f"--for=jsonpath={{.status.readyReplicas}}={pods}"
+    home.kubectl("wait", "-n", "bench", f"deployment/{name}", ready, "--timeout=900s", timeout=920)
+    took = time.monotonic() - begin
+    _settle(testbed)
+    up = read(testbed)
+    home.kubectl("delete", "-n", "bench", f"deployment/{name}", "--wait=false")
+    eventually("the pods are gone", lambda: _gone(testbed, name), 900, 2.0)
+    _settle(testbed)
+    down = read(testbed)
+    return Run(
+        qps,
+        where,
+        pods,
+        took,
+        _spent_between(up, before),
+        {name: value for name, value in up.peak.items() if name.endswith("/liqod")},
+        _requests_between(up, before),
+        _requests_between(down, up),
+        _spent_between(down, up),
+    )
+
+
+def _gone(testbed: Testbed, app: str) -> bool:
+    wanted = ("get", "pods", "-A", "-l", f"app={app}", "--no-headers", "--ignore-not-found", "-o=name")
+    return not any(cluster.kubectl(*wanted).strip() for cluster in testbed.clusters)
+
+
+def _settle(testbed: Testbed) -> None:
+    """Wait until the control planes have gone quiet: less than 0.15 of a core in two seconds, all together."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        one = sum(_cpu_now(testbed).values())
+        time.sleep(2)
+        if sum(_cpu_now(testbed).values()) - one < 0.3:
+            return
+
+
+def _cpu_now(testbed: Testbed) -> dict[int, float]:
+    return {pid: spent(pid).cpu for c in testbed.clusters for pid in process.inhabitants(c.namespace)}
+
+
+def peer(testbed: Testbed) -> tuple[list[Daemon], dict[str, float]]:
+    """Start both daemons; return them with the seconds to ready and from ready to the virtual node Ready."""
+    daemons = [Daemon(testbed[1], "rome", extra=FAST), Daemon(testbed[2], "milan", extra=FAST)]
+    begin = time.monotonic()
+    for daemon in daemons:
+        daemon.start()
+    for daemon in daemons:
+        eventually(f"{daemon.name} is ready", partial(_is_ready, daemon), 60, 0.02)
+    ready = time.monotonic()
+    home = testbed[1]
+    eventually("the other daemon is seen", lambda: peer_of(home, "milan"), 60, 0.02)
+    home.kubectl("wait", "node/liqo-milan", "--for=create", "--timeout=60s")
+    home.kubectl("wait", "node/liqo-milan", "--for=condition=Ready", "--timeout=60s")
+    done = time.monotonic()
+    eventually("the node has resources", lambda: node_ready(home), 60, 0.05)
+    return daemons, {"start to ready": ready - begin, "ready to virtual node Ready": done - ready}
+
+
+def _is_ready(daemon: Daemon) -> bool:
+    return "liqod is ready" in daemon.log.read_text()
+
+
+def idle(testbed: Testbed, seconds: float = 60.0) -> dict[str, Any]:
+    """Let everything rest and return the daemons' CPU in percent of a core, and the writes at each API server."""
+    _settle(testbed)
+    before = read(testbed)
+    time.sleep(seconds)
+    after = read(testbed)
+    cpu = {n: 100 * v / seconds for n, v in _spent_between(after, before).items() if n.endswith("/liqod")}
+    writes = {
+        name: {f"{v} {r}": n for (v, r), n in counted.items() if v in {"POST", "PUT", "PATCH", "APPLY", "DELETE"}}
+        for name, counted in _requests_between(after, before).items()
+    }
+    return {"cpu_percent": cpu, "writes": writes, "memory_mib": after.peak}
+
+
+def report(runs: list[Run], peering: Mapping[str, Any], rest: Mapping[str, Any]) -> str:
+    """Render everything as Markdown."""
+    rows = []
+    for one in runs:
+        total = sum(one.cpu.values())
+        ours = sum(value for name, value in one.cpu.items() if name.endswith("/liqod"))
+        calls = {name: sum(n for _, _, n in per_pod(counted, one.pods)) for name, counted in one.created.items()}
+        peaks = "/".join(f"{value:.0f}" for value in one.peak.values())
+        rows.append(
+            [
+                *(one.qps or "stock", one.where, one.pods, one.ready, 1000 * total / one.pods, ours, peaks),
+                *(calls.get("c1", 0.0), calls.get("c2", 0.0)),
+            ]
+        )
+    head = [
+        "QPS",
+        "where",
+        "pods",
+        "all Ready s",
+        "CPU ms/pod",
+        "liqod CPU s",
+        "liqod peak MiB",
+        "req/pod home",
+        "lender",
+    ]
+    parts = [table(head, rows), f"\nPeering: {json.dumps(peering)}\n", f"Idle: {json.dumps(rest)}\n"]
+    for one in runs:
+        if one.where == "offloaded" and one.pods == max(r.pods for r in runs):
+            for title, counts in (("create", one.created), ("delete", one.deleted)):
+                for cluster, counted in counts.items():
+                    parts.append(f"\n{title}, {cluster}, {one.pods} pods, QPS {one.qps or 'stock'}\n")
+                    parts.append(table(["verb", "resource", "per pod"], per_pod(counted, one.pods)))
+            parts.append("\nCPU seconds by process\n")
+            parts.append(
+                table(["process", "create", "delete"], ([n, v, one.delete_cpu.get(n, 0.0)] for n, v in one.cpu.items()))
+            )
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Run the benchmark and print its tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--counts", default="10,100,1000")
+    parser.add_argument("--qps", default="0,500")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    system.require()
+    build.ensure()
+    runs: list[Run] = []
+    peering: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    for qps in map(int, args.qps.split(",")):
+        with Testbed(2, nodes=False, kwok=1, qps=qps) as testbed:
+            daemons, times = peer(testbed)
+            peering[str(qps or "stock")] = times
+            home: Cluster = testbed[1]
+            bench = {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": "bench", "labels": {"liqo.io/enabled": "true"}},
+            }
+            home.apply(bench)
+            rest[str(qps or "stock")] = idle(testbed)
+            try:
+                for pods in map(int, args.counts.split(",")):
+                    for where in ("local", "offloaded"):
+                        runs.append(run(testbed, qps, where, pods))
+                        print(f"QPS {qps or 'stock'}, {pods} {where}: {runs[-1].ready:.2f} s", flush=True)
+            finally:
+                for daemon in daemons:
+                    daemon.stop()
+    text = report(runs, peering, rest)
+    print(text)
+    if args.out:
+        args.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

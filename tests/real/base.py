@@ -1,0 +1,134 @@
+"""The base of tests on real clusters: a testbed shared by all tests of a process, and ways to wait.
+
+The first test that needs clusters starts them and moves the main thread to the test network, so that everything the
+reactor does from then on happens there. They are removed when the process ends. A testbed that stands already is used
+when ``LIQOD_TESTBED`` names it (``python -m tests.testbed up 2 --nodes`` makes one named ``liqod-standing``).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import ClassVar, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import FailTest, SkipTest, TestCase
+
+from tests.testbed import versions
+from tests.testbed.cluster import Cluster
+from tests.testbed.process import CommandFailed
+from tests.testbed.system import missing
+from tests.testbed.testbed import Testbed, attach
+
+T = TypeVar("T")
+
+_NOT_YET = (AssertionError, CommandFailed, LookupError)
+
+
+class _Shared:
+    testbed: Testbed | None = None
+    shape: tuple[object, ...] = ()
+
+
+def lacking() -> str:
+    """Return why this machine cannot carry real clusters, or nothing."""
+    reasons = [*missing(), *(f"{name} is not built, `make testbed` builds it" for name in versions.missing())]
+    return "; ".join(reasons)
+
+
+def require_clusters() -> None:
+    """Skip the test on a machine that cannot carry clusters; where ``CI`` is set nothing may be missing."""
+    if reason := lacking():
+        if os.environ.get("CI") == "true":
+            raise FailTest(f"real clusters are not possible here: {reason}")
+        raise SkipTest(f"real clusters are not possible here: {reason}")
+
+
+def shared_testbed(clusters: int, *, nodes: bool, kwok: int, qps: int) -> Testbed:
+    """Return the testbed of this process, starting it the first time; another shape replaces it."""
+    require_clusters()
+    shape = (clusters, nodes, kwok, qps)
+    if _Shared.testbed is None or _Shared.shape != shape:
+        _stop_shared()
+        if name := os.environ.get("LIQOD_TESTBED"):
+            _Shared.testbed = attach(name)
+        else:
+            _Shared.testbed = Testbed(clusters, nodes=nodes, kwok=kwok, qps=qps)
+            atexit.register(_stop_shared)
+            _Shared.testbed.start()
+        _Shared.shape = shape
+        _Shared.testbed.enter()
+    return _Shared.testbed
+
+
+def _stop_shared() -> None:
+    if _Shared.testbed is not None and not _Shared.testbed.stays:
+        _Shared.testbed.stop()
+    _Shared.testbed = None
+
+
+class RealClusters(TestCase):
+    """A test on real clusters; ``self.clusters`` are there when a test begins.
+
+    A class says what it needs: how many clusters, with a real node each or without, how many made-up nodes, and the
+    request rate of the controllers. Classes of one module had better need the same.
+    """
+
+    cluster_count: ClassVar[int] = 2
+    nodes: ClassVar[bool] = True
+    kwok: ClassVar[int] = 0
+    qps: ClassVar[int] = 0
+    timeout = 600
+
+    testbed: Testbed
+    clusters: list[Cluster]
+
+    def setUp(self) -> Deferred[None] | None:
+        """Start the clusters, unless they stand."""
+        self.testbed = shared_testbed(self.cluster_count, nodes=self.nodes, kwok=self.kwok, qps=self.qps)
+        self.clusters = self.testbed.clusters
+        return None
+
+
+def eventually(check: Callable[[], T], timeout: float = 30.0, what: str = "it") -> T:
+    """Call until the answer is true in Python's sense and return it; FailTest says what did not happen.
+
+    A check that raises an assertion, a failed command or a missing key is called again. It blocks the reactor.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            if answer := check():
+                return answer
+            last = f"last answer: {answer!r}"
+        except _NOT_YET as error:
+            last = str(error)
+        if time.monotonic() > deadline:
+            raise FailTest(f"{what} did not happen in {timeout:.0f} s: {last}")
+        time.sleep(0.25)
+
+
+async def becomes(check: Callable[[], Awaitable[T]], timeout: float = 30.0, what: str = "it") -> T:
+    """Do the same as ``eventually`` with a coroutine function, while the reactor runs on."""
+    from twisted.internet import reactor
+
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            if answer := await check():
+                return answer
+            last = f"last answer: {answer!r}"
+        except _NOT_YET as error:
+            last = str(error)
+        if time.monotonic() > deadline:
+            raise FailTest(f"{what} did not happen in {timeout:.0f} s: {last}")
+        await deferLater(reactor, 0.25)  # type: ignore[arg-type]
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """Run a blocking call, such as kubectl, beside the reactor."""
+    return await deferToThread(call)

@@ -1,0 +1,123 @@
+"""The testbed is what it says: whole clusters side by side, and nothing of them afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.real.base import RealClusters, eventually, require_clusters
+from tests.real.manifests import pod, service
+from tests.testbed import process, registry
+from tests.testbed.cluster import Cluster
+from tests.testbed.host import cgroups
+from tests.testbed.lan import TEST_ADDRESS
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+class TwoClusters(RealClusters):
+    """Two clusters with a real node each."""
+
+    def _run(self, cluster: Cluster, *manifests: dict[str, object]) -> None:
+        cluster.apply(*manifests)
+        self.addCleanup(
+            cluster.kubectl, "delete", "-f", "-", "--wait=false", input=json.dumps({"kind": "List", "items": manifests})
+        )
+        cluster.kubectl("wait", "pod", "--all", "--for=condition=Ready", "--timeout=60s", timeout=70)
+
+    def test_nodes(self) -> None:
+        """Each cluster has its own node, and neither sees the other's."""
+        for cluster in self.clusters:
+            names = [node["metadata"]["name"] for node in cluster.get("nodes")["items"]]
+            self.assertEqual(names, [cluster.node_name])
+
+    def test_logs_and_exec(self) -> None:
+        """A pod runs in a real container: its log is read and commands are run in it."""
+        for cluster in self.clusters:
+            self._run(cluster, pod("speaker", ["sh", "-c", f"echo I am in {cluster.name}; exec sleep 1000"]))
+            self.assertEqual(cluster.kubectl("logs", "speaker"), f"I am in {cluster.name}\n")
+            self.assertEqual(cluster.kubectl("exec", "speaker", "--", "hostname"), "speaker\n")
+
+    def test_service(self) -> None:
+        """A service's address leads to its pod, from the host and from another pod."""
+        cluster = self.clusters[0]
+        self._run(
+            cluster,
+            pod("web", ["httpd", "-f", "-p", "8080", "-h", "/www"], labels={"app": "web"}),
+            pod("caller", ["sleep", "1000"]),
+            service("web", {"app": "web"}, 8080),
+        )
+        address = cluster.get("service", "web")["spec"]["clusterIP"]
+        call = ["wget", "-q", "-O", "-", f"http://{address}:8080/"]
+        self.assertEqual(eventually(lambda: cluster.run(["busybox", *call]), 10, "an answer to the host"), "hello\n")
+        self.assertEqual(cluster.kubectl("exec", "caller", "--", *call), "hello\n")
+
+    def test_network(self) -> None:
+        """Hosts of both clusters and the test process reach one another, and nothing beyond."""
+        one, two = self.clusters
+        for target in (two.address, TEST_ADDRESS):
+            one.run(["busybox", "ping", "-c", "1", "-W", "2", target])
+        with self.assertRaises(process.CommandFailed):
+            one.run(["busybox", "ping", "-c", "1", "-W", "1", "192.0.2.1"])
+
+
+class Ending(SynchronousTestCase):
+    """Nothing stays behind, however a run ends."""
+
+    _SCRIPT = """
+import sys
+from tests.testbed.testbed import Testbed
+with Testbed(1, name=sys.argv[1]) as testbed:
+    testbed[1].kubectl("run", "sleeper", "--image=localhost/busybox:1", "--image-pull-policy=Never", "--", "sleep", "1000")
+    testbed[1].kubectl("wait", "pod/sleeper", "--for=condition=Ready", "--timeout=60s", timeout=70)
+    print("stands", flush=True)
+    sys.stdin.read()
+"""
+
+    def setUp(self) -> None:
+        """Begin only where clusters are possible."""
+        require_clusters()
+
+    def _end_with(self, signum: int | None) -> None:
+        name = f"{registry.PREFIX}ending{os.getpid():x}"
+        running = subprocess.Popen(
+            [sys.executable, "-c", self._SCRIPT, name],
+            cwd=_CHECKOUT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert running.stdout is not None
+        self.assertEqual(running.stdout.readline(), "stands\n")
+        note = registry.read(name)
+        inside = process.inhabitants(note["namespaces"][0])
+        self.assertGreater(len(inside), 6, "daemons, a shim and so on")
+        if signum is None:
+            running.communicate("")
+        else:
+            running.send_signal(signum)
+            running.communicate()
+        eventually(lambda: name not in registry.names(), 30, "the removal")
+        self.assertEqual([netns for netns in note["namespaces"] if (process.NETNS / netns).exists()], [])
+        self.assertEqual([found for cgroup in note["cgroups"] for found in cgroups(cgroup)], [])
+        self.assertEqual([pid for pid in inside if process.birth(pid)], [])
+        self.assertFalse(Path(note["directory"]).exists())
+        self.assertNotIn(name, Path("/proc/self/mountinfo").read_text())
+
+    def test_in_order(self) -> None:
+        """A run that ends in order removes its clusters with all containers."""
+        self._end_with(None)
+
+    def test_terminated(self) -> None:
+        """A run that is told to end has its clusters removed."""
+        self._end_with(signal.SIGTERM)
+
+    def test_killed(self) -> None:
+        """A run that is killed, and can do nothing any more, has its clusters removed all the same."""
+        self._end_with(signal.SIGKILL)
