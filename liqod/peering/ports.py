@@ -17,7 +17,7 @@ class Lender(Protocol):
         """Make the peer a tenant with the quota that was offered, and return how it reaches us. Idempotent."""
 
     async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
-        """Give the peer's namespace ``local`` a place, called ``remote`` if that is free; returns its name. Idempotent."""
+        """Give the peer's namespace ``local`` a place, called ``remote`` if free; returns its name. Idempotent."""
 
     async def release_namespace(self, peer: ClusterID, remote: str) -> None:
         """Delete a namespace that was granted to the peer, with all that is in it. Idempotent."""
