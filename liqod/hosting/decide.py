@@ -1,0 +1,135 @@
+"""What to do about one ShadowPod and the pod of its name: a function of the two, without doing it.
+
+A pod that vanished is made again; a pod that ended is never run again; a pod that this cluster took away (eviction, a
+lost node, preemption) has not ended when it was to run for ever. Nothing is deleted on absence alone: ``Remove`` says
+whether the disappearance of the ShadowPod was witnessed or has to be asked for first.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attrs import frozen
+
+from liqod.hosting.admit import sentence
+from liqod.hosting.views import Pod, controller_of, is_managed
+from liqod.model.records import ShadowPod
+
+FINAL_PHASES: Final = ("Succeeded", "Failed")
+_TAKEN_AWAY: Final = frozenset(
+    (
+        "Evicted",
+        "NodeLost",
+        "NodeShutdown",
+        "Shutdown",
+        "Terminated",
+        "Preempting",
+        "Preempted",
+        "NodeAffinity",
+        "UnexpectedAdmissionError",
+    )
+)
+
+
+@frozen
+class Nothing:
+    """All is as it should be, or an event will tell."""
+
+
+@frozen
+class Create:
+    """There is no pod and there should be one."""
+
+
+@frozen
+class Follow:
+    """The pod runs: bring changed labels, annotations and images to it."""
+
+
+@frozen
+class Remove:
+    """The pod of this uid should not be; unless ``certain``, ask first whether the ShadowPod ``owner`` is really
+    gone.
+    """
+
+    uid: str
+    owner: str
+    certain: bool
+
+
+@frozen
+class Finish:
+    """The pod has ended for good: keep that in the ShadowPod's status."""
+
+    phase: str
+    reason: str = ""
+    message: str = ""
+
+
+@frozen
+class Collide:
+    """A pod that this ShadowPod has no right to bears its name."""
+
+
+Step = Nothing | Create | Follow | Remove | Finish | Collide
+
+
+def decide(shadow: ShadowPod | None, pod: Pod | None, *, ended: Finish | None = None, witnessed: str = "") -> Step:
+    """Return the next step.
+
+    ``ended`` is how the pod of this very ShadowPod was seen to end, should the record not show it yet; ``witnessed``
+    is the uid of the ShadowPod of this name that was seen being deleted.
+    """
+    if shadow is None or shadow.metadata.deleting:
+        if pod is None or pod.metadata.deleting or not is_managed(pod):
+            return Nothing()
+        owner = _owner(pod)
+        known = shadow is not None and owner == shadow.metadata.uid
+        return Remove(pod.metadata.uid, owner, certain=known or owner == witnessed)
+    if shadow.status.phase in FINAL_PHASES:
+        return Nothing()
+    if ended is not None:
+        return ended
+    if pod is None:
+        return Create()
+    if not is_managed(pod):
+        return Collide()
+    if _owner(pod) != shadow.metadata.uid:
+        gone = _owner(pod) == witnessed
+        return Nothing() if pod.metadata.deleting else Remove(pod.metadata.uid, _owner(pod), certain=gone)
+    return _about_own(pod)
+
+
+def how_it_ended(pod: Pod) -> Finish | None:
+    """Return how a pod ended for good, or None while it runs or is to be run again."""
+    if not pod.finished or _is_to_return(pod):
+        return None
+    return Finish(pod.status.phase, sentence(pod.status.reason)[:64], sentence(pod.status.message))
+
+
+def _about_own(pod: Pod) -> Step:
+    if (ended := how_it_ended(pod)) is not None:
+        return ended
+    if pod.metadata.deleting:
+        return Nothing()
+    if pod.finished:
+        return Remove(pod.metadata.uid, _owner(pod), certain=True)
+    return Follow()
+
+
+def _is_to_return(pod: Pod) -> bool:
+    if (pod.spec.restart_policy or "Always") != "Always":
+        return False
+    # A kubelet that is told to delete a pod first ends it: Failed or Succeeded says nothing about the work then.
+    if pod.metadata.deleting:
+        return pod.status.reason != "DeadlineExceeded"
+    if pod.status.phase != "Failed":
+        return False
+    reason = pod.status.reason
+    disrupted = any(c.type == "DisruptionTarget" and c.status == "True" for c in pod.status.conditions or ())
+    return disrupted or reason in _TAKEN_AWAY or reason.startswith("OutOf")
+
+
+def _owner(pod: Pod) -> str:
+    owner = controller_of(pod)
+    return "" if owner is None else owner.uid

@@ -1,0 +1,56 @@
+"""Bring one object to what it should be with the fewest requests: read, then create or patch only what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.resources import Resource
+
+
+async def ensure(client: Client, resource: Resource, body: Mapping[str, Any], fixed: Sequence[str] = ()) -> bool:
+    """Make the object exist with the labels and top-level fields of ``body``; returns whether anything was written.
+
+    Fields that others added (labels, annotations) stay. A difference in one of the ``fixed`` fields, which the API
+    does not let change, replaces the object. Raises KubeError.
+    """
+    name, namespace = body["metadata"]["name"], body["metadata"].get("namespace", "")
+    present = await _read(client, resource, name, namespace)
+    if present is None:
+        try:
+            await client.create(resource, body, namespace, view=None)
+        except AlreadyExists:
+            present = await client.get(resource, name, namespace)
+        else:
+            return True
+    if any(present.get(field) != body.get(field) for field in fixed):
+        await client.delete(resource, name, namespace, uid=present["metadata"]["uid"])
+        await client.create(resource, body, namespace, view=None)
+        return True
+    patch = difference(present, body)
+    if patch:
+        await client.patch(resource, name, patch, namespace, kind="merge", view=None)
+    return bool(patch)
+
+
+def difference(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that brings labels and top-level fields to ``wanted``, empty when they are there."""
+    patch: dict[str, Any] = {
+        field: value
+        for field, value in wanted.items()
+        if field not in ("apiVersion", "kind", "metadata", "status") and present.get(field) != value
+    }
+    known = present["metadata"].get("labels") or {}
+    labels = {key: value for key, value in wanted["metadata"].get("labels", {}).items() if known.get(key) != value}
+    if labels:
+        patch["metadata"] = {"labels": labels}
+    return patch
+
+
+async def _read(client: Client, resource: Resource, name: str, namespace: str) -> dict[str, Any] | None:
+    try:
+        return await client.get(resource, name, namespace)
+    except NotFound:
+        return None

@@ -1,0 +1,85 @@
+"""What a borrower may do here, as RBAC objects: everything it needs in the namespaces granted to it, nothing
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
+
+BORROWER_ROLE: Final = "liqod-borrower"
+TENANT_ROLE: Final = "liqod-tenant"
+SERVICE_ACCOUNT: Final = "borrower"
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_READ: Final = ["get", "list", "watch"]
+_ALL: Final = [*_READ, "create", "update", "patch", "delete"]
+
+
+def borrower_role() -> dict[str, Any]:
+    """Return the ClusterRole that is bound in each granted namespace.
+
+    The status of ShadowPods is the lender's. Services and endpoint slices are not in it: with ``externalIPs`` a
+    tenant could take over traffic of other namespaces.
+    """
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": BORROWER_ROLE},
+        "rules": [
+            _rule("offloading.liqo.io", ["shadowpods"], _ALL),
+            _rule("", ["pods", "events"], _READ),
+            _rule("", ["pods/log"], ["get"]),
+            # A websocket upgrade is a GET, a SPDY upgrade a POST.
+            _rule("", ["pods/exec", "pods/attach", "pods/portforward"], ["create", "get"]),
+            _rule("", ["configmaps", "secrets"], _ALL),
+        ],
+    }
+
+
+def tenant_role(peer: str) -> dict[str, Any]:
+    """Return the Role in the tenant namespace: the borrower may look at its own account, to learn that its token works.
+
+    Nothing more, since credentials for the peer's own cluster may lie in the same namespace.
+    """
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "Role",
+        "metadata": {"name": TENANT_ROLE, "namespace": tenant_namespace(peer)},
+        "rules": [{**_rule("", ["serviceaccounts"], ["get"]), "resourceNames": [SERVICE_ACCOUNT]}],
+    }
+
+
+def binding(peer: str, namespace: str, role: str, kind: str) -> dict[str, Any]:
+    """Return the RoleBinding, named after the role, that gives a borrower a role in one namespace."""
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": role, "namespace": namespace, "labels": {REMOTE_CLUSTER_LABEL: peer}},
+        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": tenant_namespace(peer)}],
+    }
+
+
+def tenant_labels(peer: str) -> dict[str, str]:
+    """Return the labels that make a namespace the tenant namespace of a peer."""
+    return {TENANT_NAMESPACE_LABEL: "true", REMOTE_CLUSTER_LABEL: peer}
+
+
+def service_account(peer: str) -> dict[str, Any]:
+    """Return the account whose tokens the borrower gets; nothing in this cluster mounts them."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {
+            "name": SERVICE_ACCOUNT,
+            "namespace": tenant_namespace(peer),
+            "labels": {REMOTE_CLUSTER_LABEL: peer},
+        },
+        "automountServiceAccountToken": False,
+    }
+
+
+def _rule(group: str, resources: list[str], verbs: list[str]) -> dict[str, Any]:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}

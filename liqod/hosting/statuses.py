@@ -1,0 +1,79 @@
+"""What is told to a borrower about its ShadowPods: statuses written only when they differ, and events.
+
+The informer shows a write a little later; until then the last thing written counts as what the record says, so that
+nothing is written twice.
+"""
+
+from __future__ import annotations
+
+from twisted.logger import Logger
+
+from liqod.kube.client import Client
+from liqod.kube.errors import Conflict, Invalid, NotFound
+from liqod.kube.events import EventRecorder
+from liqod.kube.resources import SHADOWPODS
+from liqod.model.ids import Key
+from liqod.model.records import ShadowPod, ShadowPodStatus
+
+
+class Statuses:
+    """The writer of ShadowPods' statuses; remembers at most what the informer has not shown yet."""
+
+    _log = Logger()
+
+    def __init__(self, client: Client, recorder: EventRecorder) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._written: dict[Key, tuple[str, ShadowPodStatus]] = {}
+
+    def of(self, shadow: ShadowPod) -> ShadowPodStatus:
+        """Return what the record says, or what was written to it and is still on its way back."""
+        uid, written = self._written.get(shadow.metadata.key, ("", shadow.status))
+        return written if uid == shadow.metadata.uid else shadow.status
+
+    async def clear(self, shadow: ShadowPod) -> None:
+        """Take back a refusal: the pod runs now."""
+        if self.of(shadow).reason:
+            await self.write(shadow, ShadowPodStatus())
+
+    async def write(self, shadow: ShadowPod, status: ShadowPodStatus) -> None:
+        """Write a status, unless the record says so already. Raises KubeError."""
+        if self.of(shadow) == status:
+            return
+        key = shadow.metadata.key
+        fields = {"phase": status.phase, "reason": status.reason, "message": status.message}
+        body = {
+            # A ShadowPod that was replaced by another of its name must not inherit the end of the first.
+            "metadata": {"uid": shadow.metadata.uid},
+            "status": {name: text or None for name, text in fields.items()},
+        }
+        try:
+            await self._client.patch(
+                SHADOWPODS, key.name, body, key.namespace, kind="merge", subresource="status", view=None
+            )
+        except (NotFound, Conflict) as error:
+            self._log.debug("status of {key} not written: {error}", key=str(key), error=str(error))
+        except Invalid as error:
+            self._log.warn("status of {key} not written: {error}", key=str(key), error=str(error))
+        else:
+            self._written[key] = (shadow.metadata.uid, status)
+
+    def tell(self, shadow: ShadowPod, reason: str, message: str) -> None:
+        """Emit a warning event about a ShadowPod."""
+        regarding = {
+            "apiVersion": SHADOWPODS.api_version,
+            "kind": SHADOWPODS.kind,
+            "name": shadow.metadata.name,
+            "namespace": shadow.metadata.namespace,
+            "uid": shadow.metadata.uid,
+        }
+        self._recorder.emit(regarding, "Warning", reason, message)
+
+    def seen(self, shadow: ShadowPod) -> None:
+        """Take note of what the informer shows."""
+        if self._written.get(shadow.metadata.key) == (shadow.metadata.uid, shadow.status):
+            del self._written[shadow.metadata.key]
+
+    def forget(self, key: Key) -> None:
+        """Forget a ShadowPod that is gone."""
+        self._written.pop(key, None)

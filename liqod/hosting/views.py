@@ -1,0 +1,96 @@
+"""What hosting reads of pods and namespaces: projections that keep a cache of thousands of them small.
+
+The same view of a pod spec reads the opaque pod in a ShadowPod, which is a borrower's input: fields may be null, and
+a value of the wrong shape fails the decoding instead of reaching a decision.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from liqod.model.ids import Key
+from liqod.model.meta import Object, OwnerReference, View
+from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
+
+SHADOW_POD_KIND = "ShadowPod"
+SHADOW_POD_GROUP = "offloading.liqo.io/"
+
+QuantityText = str | int | float
+Toleration = dict[str, Any]
+
+
+class Requirements(View, frozen=True):
+    """Requests and limits of a container, or of a pod as a whole."""
+
+    requests: dict[str, QuantityText] | None = None
+    limits: dict[str, QuantityText] | None = None
+
+
+class Container(View, frozen=True):
+    """The part of a container that counts: what it asks for, and what may change while it runs."""
+
+    name: str = ""
+    image: str | None = None
+    restart_policy: str | None = None
+    resources: Requirements | None = None
+
+
+class PodSpec(View, frozen=True):
+    """The part of a pod spec that decisions are made from."""
+
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    resources: Requirements | None = None
+    overhead: dict[str, QuantityText] | None = None
+    tolerations: list[Toleration] | None = None
+    active_deadline_seconds: int | None = None
+    restart_policy: str | None = None
+    node_name: str | None = None
+
+
+class PodCondition(View, frozen=True):
+    """A pod condition, without its times."""
+
+    type: str = ""
+    status: str = ""
+
+
+class PodStatus(View, frozen=True):
+    """Phase, and why a pod ended."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: list[PodCondition] | None = None
+
+
+class Pod(Object, frozen=True):
+    """A pod, as far as hosting looks at it."""
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def finished(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+def controller_of(pod: Object) -> OwnerReference | None:
+    """Return the owner that controls an object, or None."""
+    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+
+
+def is_managed(pod: Object) -> bool:
+    """Tell whether a pod was made from some ShadowPod: it says so, and a ShadowPod controls it."""
+    owner = controller_of(pod)
+    return (
+        owner is not None
+        and owner.kind == SHADOW_POD_KIND
+        and owner.api_version.startswith(SHADOW_POD_GROUP)
+        and pod.metadata.labels.get(MANAGED_BY_LABEL) == MANAGED_BY_SHADOWPOD
+    )
+
+
+def order_of_creation(thing: Object) -> tuple[str, Key]:
+    """Return the sort key that puts the oldest object first; names settle what was created in the same second."""
+    return (thing.metadata.creation_timestamp or "", thing.key)
