@@ -1,12 +1,24 @@
-"""How to reach an API server: from a kubeconfig, from inside a cluster, or from a peer's grant."""
+"""How to reach an API server: from a kubeconfig, from inside a cluster, or from a peer's grant.
+
+Kubeconfig files, contexts, exec plugins and the in-cluster environment are read by the ``kubernetes`` package, which is
+imported only when it is needed: importing it takes about 0.4 s of CPU.
+"""
 
 from __future__ import annotations
 
+import os
+import tempfile
+import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
 
 import attrs
 
 from liqod.flow.errors import Foreseen
+
+REREAD: Final = 60.0
+"""Seconds between two readings of a token file; Kubernetes replaces projected tokens well before they expire."""
 
 
 class ConfigError(Foreseen):
@@ -23,8 +35,8 @@ class ClientConfig:
     """
 
     server: str
-    ca_pem: bytes | None = None
-    client_cert_pem: bytes | None = None
+    ca_pem: bytes | None = attrs.field(default=None, repr=False)
+    client_cert_pem: bytes | None = attrs.field(default=None, repr=False)
     client_key_pem: bytes | None = attrs.field(default=None, repr=False)
     token: Callable[[], str] | None = attrs.field(default=None, repr=False)
     insecure: bool = False
@@ -36,3 +48,173 @@ class ClientConfig:
 def from_grant(url: str, ca_pem: bytes | None, token: Callable[[], str]) -> ClientConfig:
     """Return the configuration for an API server that a peer granted access to."""
     return ClientConfig(server=url.rstrip("/"), ca_pem=ca_pem, token=token)
+
+
+class TokenFile:
+    """A bearer token in a file that is replaced now and then; read at most once a minute, and when ``expire`` says so.
+
+    While the file cannot be read the token that was read last goes on being used. Raises ConfigError if it never could.
+    """
+
+    def __init__(self, path: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._monotonic = monotonic
+        self._token = ""
+        self._due = 0.0
+
+    def __repr__(self) -> str:
+        return f"TokenFile({str(self._path)!r})"
+
+    def __call__(self) -> str:
+        now = self._monotonic()
+        if not self._token or now >= self._due:
+            self._due = now + REREAD
+            try:
+                self._token = self._path.read_text("ascii").strip() or self._token
+            except (OSError, UnicodeDecodeError) as error:
+                if not self._token:
+                    raise ConfigError(f"the token file {self._path} cannot be read: {error}") from error
+            if not self._token:
+                raise ConfigError(f"the token file {self._path} is empty")
+        return self._token
+
+    def expire(self) -> None:
+        """Have the file read at the next use."""
+        self._due = 0.0
+
+
+class _Held:
+    """A bearer token that ``renew`` can replace."""
+
+    def __init__(self, token: str, read: Callable[[], str]) -> None:
+        self._token = token
+        self._read = read
+
+    def __call__(self) -> str:
+        return self._token
+
+    def renew(self) -> None:
+        self._token = self._read()
+
+
+def load(kubeconfig: str = "", context: str = "") -> ClientConfig:
+    """Return the configuration of a kubeconfig's context, or the in-cluster one.
+
+    ``kubeconfig`` empty: in-cluster where there is one (and no context is asked for), else ``$KUBECONFIG``, else
+    ``~/.kube/config``. Blocks: it reads files and may run an exec plugin. Raises ConfigError.
+    """
+    if not kubeconfig and not context and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return _in_cluster()
+    named = kubeconfig or os.environ.get("KUBECONFIG", "") or "~/.kube/config"
+    if not any(Path(part).expanduser().is_file() for part in named.split(os.pathsep) if part):
+        raise ConfigError(
+            f"no kubeconfig at {named}, and this is not a pod of a cluster; name one in [kubernetes] kubeconfig "
+            "or in $KUBECONFIG"
+        )
+    return _from_kubeconfig(named, context)
+
+
+def _in_cluster() -> ClientConfig:
+    from kubernetes.client import Configuration
+    from kubernetes.config import ConfigException, incluster_config, load_incluster_config
+
+    configuration = Configuration()
+    try:
+        load_incluster_config(client_configuration=configuration)
+        ca_pem = _content(configuration.ssl_ca_cert)
+    except (ConfigException, OSError) as error:
+        raise ConfigError(
+            f"the in-cluster configuration is incomplete: {error}; does the pod have a service account token mounted?"
+        ) from error
+    token = TokenFile(Path(incluster_config.SERVICE_TOKEN_FILENAME))
+    return ClientConfig(server=configuration.host, ca_pem=ca_pem, token=token, renew_token=token.expire)
+
+
+def _from_kubeconfig(named: str, context: str) -> ClientConfig:
+    from kubernetes.config import ConfigException
+
+    try:
+        user = _user(named, context)
+        with tempfile.TemporaryDirectory(prefix="liqod-") as scratch:
+            # The loader writes embedded certificates to files; they are read back and removed at once.
+            configuration = _loaded(named, context, scratch)
+            if getattr(configuration, "proxy", None) and "proxy-url" in Path(named).expanduser().read_text("utf-8"):
+                raise ConfigError(f"{named} names a proxy-url, which is not supported: the connection must be direct")
+            config = ClientConfig(
+                server=configuration.host,
+                ca_pem=_content(configuration.ssl_ca_cert),
+                client_cert_pem=_content(configuration.cert_file),
+                client_key_pem=_content(configuration.key_file),
+                insecure=not configuration.verify_ssl,
+                tls_server_name=configuration.tls_server_name or "",
+            )
+    except ConfigError:
+        raise
+    except (ConfigException, OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"the kubeconfig {named} cannot be used: {error}") from error
+    return _with_token(config, configuration, named, context, user)
+
+
+def _with_token(config: ClientConfig, configuration: Any, named: str, context: str, user: Any) -> ClientConfig:
+    token = _bearer(configuration, named)
+    if "exec" in user:
+        if not token and config.client_cert_pem is None:
+            raise ConfigError(
+                f"the exec plugin of {named} gave neither a token nor a certificate; run "
+                f"`kubectl --kubeconfig {named} get --raw /version` to see why"
+            )
+        if token:
+            held = _Held(token, lambda: _exec_token(named, context))
+            return attrs.evolve(config, token=held, renew_token=held.renew, renewal_blocks=True)
+        return config
+    if "token" not in user and "tokenFile" in user:
+        base = Path(getattr(user, "path", None) or named).expanduser().parent
+        file = TokenFile(base / str(user["tokenFile"]))
+        return attrs.evolve(config, token=file, renew_token=file.expire)
+    if token:
+        return attrs.evolve(config, token=lambda: token)
+    return config
+
+
+def _exec_token(named: str, context: str) -> str:
+    with tempfile.TemporaryDirectory(prefix="liqod-") as scratch:
+        return _bearer(_loaded(named, context, scratch), named)
+
+
+def _loaded(named: str, context: str, scratch: str) -> Any:
+    from kubernetes.client import Configuration
+    from kubernetes.config import load_kube_config
+
+    configuration = Configuration()
+    load_kube_config(
+        config_file=named,
+        context=context or None,
+        client_configuration=configuration,
+        persist_config=False,
+        temp_file_path=scratch,
+    )
+    return configuration
+
+
+def _user(named: str, context: str) -> Any:
+    """Return the user's part of a kubeconfig: it tells where the credentials come from, which the loader forgets."""
+    from kubernetes.config.kube_config import KubeConfigMerger
+
+    whole = KubeConfigMerger(named).config
+    chosen = whole["contexts"].get_with_name(context or whole["current-context"])["context"]
+    found = whole["users"].get_with_name(chosen["user"], safe=True) if chosen.safe_get("user") else None
+    return found["user"] if found and found.safe_get("user") else {}
+
+
+def _bearer(configuration: Any, named: str) -> str:
+    value = str(configuration.api_key.get("BearerToken") or "")
+    if not value:
+        return ""
+    scheme, _, token = value.partition(" ")
+    if scheme.lower() != "bearer":
+        raise ConfigError(f"{named} names a user with password, which Kubernetes no longer knows; use a token")
+    return token.strip()
+
+
+def _content(path: str | None) -> bytes | None:
+    return Path(path).read_bytes() if path else None

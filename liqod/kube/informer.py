@@ -68,7 +68,7 @@ class Stream(Protocol):
             return
         error = None
         if not isinstance(reason.value, ResponseDone | PotentialDataLoss):
-            cause = innermost(reason.value or connectionDone.value)
+            cause = innermost(reason.value) if reason.value is not None else reason
             error = Unreachable(f"the watch broke: {type(cause).__name__}: {cause}")
         self._end(error)
 

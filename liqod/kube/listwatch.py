@@ -1,9 +1,8 @@
 """The order of listing and watching, as a machine without input, output or clock.
 
 It is told what happened and says what to do next; it keeps the cache. Lists are streamed (WatchList) where the server
-can, else read in pages. After a broken watch it goes on from the last resource version; only when that is too old does it
-list again, and then the deletions that nobody saw come out as deltas. Semantics as in k8s.io/client-go
-``cache.Reflector``.
+can, else read in pages. After a broken watch it goes on from the last resource version; only when that is too old does
+it list again, and then the deletions that nobody saw come out as deltas. Semantics as in client-go's Reflector.
 """
 
 from __future__ import annotations
@@ -58,7 +57,8 @@ class ListWatch(Generic[V]):
     """Keeps a store equal to what the server holds, through every failure.
 
     ``synced`` once a first list was complete. ``error`` is the last failure's sentence, empty when live;
-    ``stale_since`` the time since which the store may be behind, None when live. ``closing`` asks the driver to end the watch now.
+    ``stale_since`` the time since which the store may be behind, None when live. ``closing`` asks the driver to end the
+    watch now.
     """
 
     def __init__(self, store: Store[V], random: Callable[[], float], *, stream: bool = True) -> None:

@@ -30,7 +30,7 @@ class Change(msgspec.Struct, Generic[V]):
 
 @attrs.frozen
 class Bookmark:
-    """Everything up to a resource version was sent; ``initial_end`` marks the last initial event of a streaming list."""
+    """Everything up to a resource version was sent; ``initial_end`` ends a streaming list."""
 
     resource_version: str
     initial_end: bool

@@ -1,0 +1,170 @@
+"""Kubernetes events about what the daemon decides: few, aggregated, and never in anyone's way."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from liqod.flow.tasks import Tasks
+from liqod.kube.client import Client
+from liqod.kube.errors import KubeError, NotFound
+from liqod.kube.resources import EVENTS
+
+REMEMBERED: Final = 1024
+"""Distinct events that are counted up rather than written anew; the one not seen for longest is forgotten first."""
+PATCH_INTERVAL: Final = 10.0
+"""Seconds between two writes of one event's count."""
+BURST, PER_SECOND = 50, 5.0
+"""New events in a burst and in the long run; more are dropped: an event costs the API server 1 ms."""
+IN_FLIGHT: Final = 16
+LONGEST_MESSAGE: Final = 1024
+"""Characters of a message; the API server refuses longer ones."""
+
+Identity = tuple[str, str, str, str, str, str, str]
+
+
+@attrs.define
+class _Series:
+    """One event as it was written, and what was not written yet."""
+
+    name: str
+    namespace: str
+    count: int
+    written_at: float
+    due: IDelayedCall | None = None
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class EventRecorder:
+    """Writes core/v1 Events from one component of one host.
+
+    ``emit`` returns at once and never fails. An event that equals an earlier one (object, type, reason, message) raises
+    its count, written at most every 10 s. What exceeds the rate is dropped and counted in ``dropped``.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, client: Client, clock: IReactorTime, component: str, host: str, wall: Callable[[], datetime] = _now
+    ) -> None:
+        self.dropped = 0
+        self._client = client
+        self._clock = clock
+        self._source = {"component": component, "host": host}
+        self._wall = wall
+        self._series: OrderedDict[Identity, _Series] = OrderedDict()
+        self._tokens = float(BURST)
+        self._filled_at = clock.seconds()
+        self._tasks = Tasks()
+        self._trouble = ""
+
+    def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+        """Record that something happened to an object.
+
+        ``regarding`` has apiVersion, kind, name, namespace and uid; ``type`` is Normal or Warning.
+        """
+        message = message[:LONGEST_MESSAGE]
+        about = {key: str(regarding.get(key) or "") for key in ("apiVersion", "kind", "namespace", "name", "uid")}
+        identity = (about["kind"], about["namespace"], about["name"], about["uid"], type, reason, message)
+        series = self._series.get(identity)
+        if series is not None:
+            self._series.move_to_end(identity)
+            series.count += 1
+            if series.due is None:
+                wait = max(0.0, series.written_at + PATCH_INTERVAL - self._clock.seconds())
+                series.due = self._clock.callLater(wait, self._recount, identity)
+            return
+        if not self._allowed():
+            self.dropped += 1
+            return
+        namespace = about["namespace"] or "default"
+        name = f"{about['name'][:200]}.{secrets.token_hex(8)}"
+        self._series[identity] = _Series(name, namespace, 1, self._clock.seconds())
+        if len(self._series) > REMEMBERED:
+            _, oldest = self._series.popitem(last=False)
+            if oldest.due is not None:
+                oldest.due.cancel()
+        stamp = self._stamp()
+        event = {
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": {key: value for key, value in about.items() if value},
+            "type": type,
+            "reason": reason,
+            "message": message,
+            "source": self._source,
+            "reportingComponent": self._source["component"],
+            "reportingInstance": self._source["host"],
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+        self._tasks.spawn(self._create(identity, event), f"recording the event {reason}")
+
+    def stop(self) -> Deferred[None]:
+        """Drop what was not written yet; the Deferred fires when nothing is under way."""
+        for series in self._series.values():
+            if series.due is not None:
+                series.due.cancel()
+        self._series.clear()
+        return self._tasks.stopService()
+
+    def _allowed(self) -> bool:
+        now = self._clock.seconds()
+        self._tokens = min(float(BURST), self._tokens + max(0.0, now - self._filled_at) * PER_SECOND)
+        self._filled_at = now
+        if self._tokens < 1 or len(self._tasks) >= IN_FLIGHT:
+            return False
+        self._tokens -= 1
+        return True
+
+    def _recount(self, identity: Identity) -> None:
+        series = self._series.get(identity)
+        if series is None:
+            return
+        series.due = None
+        series.written_at = self._clock.seconds()
+        self._tasks.spawn(self._patch(identity, series), f"counting the event {identity[5]}")
+
+    async def _create(self, identity: Identity, event: dict[str, Any]) -> None:
+        try:
+            await self._client.create(EVENTS, event, view=None)
+        except KubeError as error:
+            # The next occurrence is to be written as a new event.
+            self._forget(identity)
+            self._failed(error)
+        else:
+            self._trouble = ""
+
+    async def _patch(self, identity: Identity, series: _Series) -> None:
+        patch = {"count": series.count, "lastTimestamp": self._stamp()}
+        try:
+            await self._client.patch(EVENTS, series.name, patch, series.namespace, view=None)
+        except NotFound:
+            # The API server drops events after an hour.
+            self._forget(identity)
+        except KubeError as error:
+            self._failed(error)
+
+    def _forget(self, identity: Identity) -> None:
+        series = self._series.pop(identity, None)
+        if series is not None and series.due is not None:
+            series.due.cancel()
+
+    def _failed(self, error: KubeError) -> None:
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            self._log.info("an event was not recorded: {error}", error=str(error))
+
+    def _stamp(self) -> str:
+        return self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")

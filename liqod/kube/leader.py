@@ -1,0 +1,272 @@
+"""Leader election by a Lease, so that of several daemons of one cluster one acts and the others stand by.
+
+The clocks of the candidates are never compared: a lease has expired when *our* clock has seen it unchanged for its duration.
+Every write carries the resource version it was decided on. Source: client-go ``tools/leaderelection``.
+"""
+
+from __future__ import annotations
+
+import random as _random
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.error import TimeoutError
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from liqod.flow.observe import Gate
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Unreachable
+from liqod.kube.resources import LEASES
+from liqod.model.meta import Object, ObjectMeta, View
+
+
+class LeaseSpec(View, frozen=True):
+    """``coordination.k8s.io/v1`` LeaseSpec; times are RFC 3339 with microseconds."""
+
+    holder_identity: str = ""
+    lease_duration_seconds: int = 0
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int = 0
+
+
+class Lease(Object, frozen=True):
+    """Who leads, and until when."""
+
+    spec: LeaseSpec = LeaseSpec()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _ignore() -> None:
+    """What is called by default when the lead is lost."""
+
+
+class LeaderLease(Service):
+    """One candidate, known to the others by ``identity``.
+
+    Leads as long as renewals succeed; when none has succeeded for two thirds of the duration, ``on_lost`` is called at
+    once, before anyone else can have taken over, and it goes on as a candidate. Give it a client of its own: a renewal
+    must not queue behind other requests. ``stopService`` releases the lease, so that a successor need not wait.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        namespace: str,
+        name: str,
+        identity: str,
+        lease_duration: int,
+        renew_interval: float,
+        retry_interval: float,
+        *,
+        on_lost: Callable[[], None] = _ignore,
+        wall: Callable[[], datetime] = _now,
+        random: Callable[[], float] = _random.random,
+    ) -> None:
+        self.identity = identity
+        self.leading = False
+        self.holder = ""
+        self.error = ""
+        self.on_lost = on_lost
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._name = name
+        self._duration = lease_duration
+        self._renew_interval = renew_interval
+        self._retry_interval = retry_interval
+        self._deadline = lease_duration * 2 / 3
+        self._wall = wall
+        self._random = random
+        self._gate = Gate()
+        self._seen: Lease | None = None
+        self._seen_at = 0.0
+        self._renewed_at = 0.0
+        self._run: Deferred[None] | None = None
+
+    def when_leading(self) -> Deferred[None]:
+        """Return a Deferred that fires when this candidate leads."""
+        return self._gate.wait()
+
+    def startService(self) -> None:
+        super().startService()
+        self._run = Deferred.fromCoroutine(self._campaign())
+        self._run.addErrback(self._crashed)
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        run, self._run = self._run, None
+        if run is None:
+            return succeed(None)
+        run.cancel()
+        return run.addCallback(lambda _: Deferred.fromCoroutine(self._release()))
+
+    def _crashed(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("the leader election ended", failure)
+            self._lose("the election failed; see the log")
+
+    async def _campaign(self) -> None:
+        while True:
+            begun = self._clock.seconds()
+            held = await self._attempt()
+            if held:
+                self._renewed_at = begun
+                self._win()
+            await deferLater(self._clock, self._pause(held))
+
+    async def _attempt(self) -> bool:
+        """Try once to have the lease, for no longer than leading could last."""
+        attempt = Deferred.fromCoroutine(self._acquire_or_renew())
+        left = self._deadline
+        if self.leading:
+            left = max(0.05, self._renewed_at + self._deadline - self._clock.seconds())
+        attempt.addTimeout(left, self._clock)
+        held = False
+        try:
+            held = await attempt
+            self.error = ""
+        except TimeoutError:
+            self._failed(Unreachable(f"the lease {self._namespace}/{self._name}: no answer in {left:.1f} s"))
+        except KubeError as error:
+            self._failed(error)
+        if self.leading and not held:
+            if self.holder != self.identity:
+                self._lose(f"{self.holder or 'nobody'} holds the lease")
+            elif self._clock.seconds() - self._renewed_at >= self._deadline - 0.001:
+                self._lose(f"it was not renewed for {self._deadline:.1f} s: {self.error or 'no answer'}")
+        return held
+
+    def _pause(self, held: bool) -> float:
+        if held:
+            return self._renew_interval
+        pause = self._retry_interval * (1.0 + 0.2 * self._random())
+        if self.leading:
+            pause = min(pause, max(0.0, self._renewed_at + self._deadline - self._clock.seconds()))
+        return pause
+
+    async def _acquire_or_renew(self) -> bool:
+        if not self.leading or self._seen is None:
+            try:
+                self._observe(await self._client.get(LEASES, self._name, self._namespace, view=Lease))
+            except NotFound:
+                return await self._create()
+        seen = self._seen
+        if seen is None:
+            return False
+        holder = seen.spec.holder_identity
+        if (
+            holder not in ("", self.identity)
+            and self._clock.seconds() < self._seen_at + seen.spec.lease_duration_seconds
+        ):
+            return False
+        return await self._write(seen)
+
+    async def _create(self) -> bool:
+        stamp = self._stamp()
+        lease = Lease(
+            metadata=ObjectMeta(name=self._name, namespace=self._namespace),
+            spec=LeaseSpec(
+                holder_identity=self.identity,
+                lease_duration_seconds=self._duration,
+                acquire_time=stamp,
+                renew_time=stamp,
+            ),
+        )
+        try:
+            self._observe(await self._client.create(LEASES, lease, view=Lease))
+        except AlreadyExists:
+            return False
+        return True
+
+    async def _write(self, seen: Lease) -> bool:
+        stamp = self._stamp()
+        ours = seen.spec.holder_identity == self.identity
+        spec = LeaseSpec(
+            holder_identity=self.identity,
+            lease_duration_seconds=self._duration,
+            acquire_time=(seen.spec.acquire_time or stamp) if ours else stamp,
+            renew_time=stamp,
+            lease_transitions=seen.spec.lease_transitions + (0 if ours else 1),
+        )
+        try:
+            self._observe(
+                await self._client.replace(
+                    LEASES, msgspec.structs.replace(seen, spec=spec), self._name, self._namespace, view=Lease
+                )
+            )
+        except (Conflict, NotFound):
+            # Someone else wrote it: what there is now is looked at before anything else is tried.
+            self._seen = None
+            try:
+                self._observe(await self._client.get(LEASES, self._name, self._namespace, view=Lease))
+            except NotFound:
+                self.holder = ""
+            return False
+        return True
+
+    def _observe(self, lease: Lease) -> None:
+        before = self._seen.spec if self._seen is not None else None
+        self._seen = lease
+        self.holder = lease.spec.holder_identity
+        if lease.spec != before:
+            self._seen_at = self._clock.seconds()
+
+    async def _release(self) -> None:
+        seen, leading = self._seen, self.leading
+        self.leading = False
+        self._gate = Gate()
+        if not leading or seen is None:
+            return
+        spec = msgspec.structs.replace(
+            seen.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._stamp()
+        )
+        release = Deferred.fromCoroutine(
+            self._client.replace(
+                LEASES, msgspec.structs.replace(seen, spec=spec), self._name, self._namespace, view=None
+            )
+        )
+        release.addTimeout(min(3.0, self._deadline), self._clock)
+        try:
+            await release
+        except (KubeError, TimeoutError) as error:
+            self._log.info(
+                "the lease {name} was not released: {error}; it expires by itself", name=self._name, error=str(error)
+            )
+
+    def _win(self) -> None:
+        if not self.leading:
+            self.leading = True
+            self._log.info("leading as {identity}", identity=self.identity)
+            self._gate.open()
+
+    def _lose(self, why: str) -> None:
+        if not self.leading:
+            return
+        self.leading = False
+        self._gate = Gate()
+        self._log.warn("no longer leading: {why}", why=why)
+        try:
+            self.on_lost()
+        except Exception:
+            self._log.failure("what is told of a lost lead failed")
+
+    def _failed(self, error: KubeError) -> None:
+        if str(error) != self.error:
+            self.error = str(error)
+            self._log.warn("the lease {name}: {error}", name=self._name, error=self.error)
+
+    def _stamp(self) -> str:
+        return self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

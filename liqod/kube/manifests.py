@@ -1,0 +1,107 @@
+"""The definitions of liqod's own kinds: shipped as package data, brought to the cluster when they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any, Final
+
+import yaml
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from liqod.kube.client import Client
+from liqod.kube.errors import Forbidden, KubeError, NotFound
+from liqod.kube.resources import CRDS
+
+_log = Logger()
+
+PATIENCE: Final = 30.0
+"""Seconds that definitions may take to be established; a healthy API server needs less than one."""
+
+
+class NotEstablished(KubeError):
+    """A definition was accepted but is not served; the text has the API server's own words."""
+
+
+def definitions() -> list[dict[str, Any]]:
+    """Return the CustomResourceDefinitions, sorted by name."""
+    found: list[dict[str, Any]] = []
+    for file in resources.files("liqod.kube").joinpath("manifests").iterdir():
+        if file.name.endswith(".yaml"):
+            found.extend(one for one in yaml.safe_load_all(file.read_text("utf-8")) if one)
+    crds = [one for one in found if one.get("kind") == "CustomResourceDefinition"]
+    return sorted(crds, key=lambda one: str(one["metadata"]["name"]))
+
+
+def covers(there: Any, wanted: Any) -> bool:
+    """Tell whether everything in ``wanted`` is in ``there``; what the API server adds by default does not count.
+
+    Entries of a list are compared in order: the API server keeps the order of versions, columns and short names.
+    """
+    if isinstance(wanted, Mapping):
+        return isinstance(there, Mapping) and all(
+            covers(there.get(key), value) if key in there else value in ({}, [], "", None, False)
+            for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return (
+            isinstance(there, list)
+            and len(there) == len(wanted)
+            and all(covers(left, right) for left, right in zip(there, wanted, strict=True))
+        )
+    return bool(there == wanted)
+
+
+def is_established(definition: Mapping[str, Any]) -> bool:
+    """Tell whether the API server serves what a definition defines."""
+    conditions = definition.get("status", {}).get("conditions", [])
+    return any(one.get("type") == "Established" and one.get("status") == "True" for one in conditions)
+
+
+async def ensure(client: Client, *, wait: bool = True) -> list[str]:
+    """Apply the definitions that differ from the cluster's; returns their names.
+
+    With ``wait`` all of them are established on return. Raises NotEstablished after 30 s; Forbidden says what to do.
+    """
+    applied: list[str] = []
+    pending: list[str] = []
+    for wanted in definitions():
+        name = str(wanted["metadata"]["name"])
+        try:
+            there = await _there(client, name)
+            if there is None or not covers(there.get("spec"), wanted["spec"]):
+                there = await client.apply(CRDS, wanted)
+                applied.append(name)
+                _log.info("applied the definition {name}", name=name)
+        except Forbidden as error:
+            raise Forbidden(
+                error.code,
+                error.reason,
+                f"the daemon may not define {name}: {error.message}; have an administrator run `liqodctl install`, "
+                "then set manage-crds = false in [kubernetes]",
+                error.details,
+            ) from error
+        if not is_established(there):
+            pending.append(name)
+    deadline = client.clock.seconds() + PATIENCE
+    while wait and pending:
+        await deferLater(client.clock, 0.1)
+        now = {name: await client.get(CRDS, name) for name in pending}
+        pending = [name for name in pending if not is_established(now[name])]
+        if pending and client.clock.seconds() > deadline:
+            raise NotEstablished(f"{pending[0]} is not served after {PATIENCE:g} s: {_words(now[pending[0]])}")
+    return applied
+
+
+async def _there(client: Client, name: str) -> dict[str, Any] | None:
+    try:
+        return await client.get(CRDS, name)
+    except NotFound:
+        return None
+
+
+def _words(definition: Mapping[str, Any]) -> str:
+    conditions = definition.get("status", {}).get("conditions", [])
+    said = [str(one.get("message")) for one in conditions if one.get("status") == "False" and one.get("message")]
+    return "; ".join(said) or "the API server gives no reason"
