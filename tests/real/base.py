@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import ClassVar, TypeVar
 
-from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import FailTest, SkipTest, TestCase
@@ -87,11 +86,10 @@ class RealClusters(TestCase):
     testbed: Testbed
     clusters: list[Cluster]
 
-    def setUp(self) -> Deferred[None] | None:
+    def setUp(self) -> None:
         """Start the clusters, unless they stand."""
         self.testbed = shared_testbed(self.cluster_count, nodes=self.nodes, kwok=self.kwok, qps=self.qps)
         self.clusters = self.testbed.clusters
-        return None
 
 
 def eventually(check: Callable[[], T], timeout: float = 30.0, what: str = "it") -> T:
@@ -126,7 +124,7 @@ async def becomes(check: Callable[[], Awaitable[T]], timeout: float = 30.0, what
             last = str(error)
         if time.monotonic() > deadline:
             raise FailTest(f"{what} did not happen in {timeout:.0f} s: {last}")
-        await deferLater(reactor, 0.25)  # type: ignore[arg-type]
+        await deferLater(reactor, 0.25)
 
 
 async def in_thread(call: Callable[[], T]) -> T:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -24,12 +25,13 @@ _CHECKOUT = Path(__file__).resolve().parents[2]
 class TwoClusters(RealClusters):
     """Two clusters with a real node each."""
 
-    def _run(self, cluster: Cluster, *manifests: dict[str, object]) -> None:
+    def _start(self, cluster: Cluster, *manifests: dict[str, Any]) -> None:
         cluster.apply(*manifests)
         self.addCleanup(
             cluster.kubectl, "delete", "-f", "-", "--wait=false", input=json.dumps({"kind": "List", "items": manifests})
         )
-        cluster.kubectl("wait", "pod", "--all", "--for=condition=Ready", "--timeout=60s", timeout=70)
+        pods = [f"pod/{one['metadata']['name']}" for one in manifests if one["kind"] == "Pod"]
+        cluster.kubectl("wait", *pods, "--for=condition=Ready", "--timeout=60s", timeout=70)
 
     def test_nodes(self) -> None:
         """Each cluster has its own node, and neither sees the other's."""
@@ -40,14 +42,14 @@ class TwoClusters(RealClusters):
     def test_logs_and_exec(self) -> None:
         """A pod runs in a real container: its log is read and commands are run in it."""
         for cluster in self.clusters:
-            self._run(cluster, pod("speaker", ["sh", "-c", f"echo I am in {cluster.name}; exec sleep 1000"]))
+            self._start(cluster, pod("speaker", ["sh", "-c", f"echo I am in {cluster.name}; exec sleep 1000"]))
             self.assertEqual(cluster.kubectl("logs", "speaker"), f"I am in {cluster.name}\n")
             self.assertEqual(cluster.kubectl("exec", "speaker", "--", "hostname"), "speaker\n")
 
     def test_service(self) -> None:
         """A service's address leads to its pod, from the host and from another pod."""
         cluster = self.clusters[0]
-        self._run(
+        self._start(
             cluster,
             pod("web", ["httpd", "-f", "-p", "8080", "-h", "/www"], labels={"app": "web"}),
             pod("caller", ["sleep", "1000"]),
@@ -64,7 +66,7 @@ class TwoClusters(RealClusters):
         for target in (two.address, TEST_ADDRESS):
             one.run(["busybox", "ping", "-c", "1", "-W", "2", target])
         with self.assertRaises(process.CommandFailed):
-            one.run(["busybox", "ping", "-c", "1", "-W", "1", "192.0.2.1"])
+            one.run(["busybox", "ping", "-c", "1", "-W", "1", "203.0.113.1"])
 
 
 class Ending(SynchronousTestCase):
@@ -74,8 +76,9 @@ class Ending(SynchronousTestCase):
 import sys
 from tests.testbed.testbed import Testbed
 with Testbed(1, name=sys.argv[1]) as testbed:
-    testbed[1].kubectl("run", "sleeper", "--image=localhost/busybox:1", "--image-pull-policy=Never", "--", "sleep", "1000")
-    testbed[1].kubectl("wait", "pod/sleeper", "--for=condition=Ready", "--timeout=60s", timeout=70)
+    one = testbed[1]
+    one.kubectl("run", "sleeper", "--image=localhost/busybox:1", "--image-pull-policy=Never", "--", "sleep", "1000")
+    one.kubectl("wait", "pod/sleeper", "--for=condition=Ready", "--timeout=60s", timeout=70)
     print("stands", flush=True)
     sys.stdin.read()
 """

@@ -1,0 +1,251 @@
+"""Run all checks and tests of the project and count them: ``python -m tests.run [--only MODULE...]``.
+
+Every test module runs in a trial process of its own, with a working directory of its own. Modules that need nothing
+but this machine run several at a time; those on real clusters one after the other, since each has clusters to itself.
+The last line is the count, and nothing else: ``N passed, N failed, N skipped``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from attrs import define, field, frozen
+
+CHECKOUT: Final = Path(__file__).resolve().parents[1]
+REAL: Final = "tests.real."
+UNIT_LIMIT: Final = 600.0
+REAL_LIMIT: Final = 1500.0
+_SAY_EVERY: Final = 30.0
+
+_SUMMARY: Final = re.compile(r"^(?:PASSED|FAILED)(?: \(([^)]*)\))?$", re.MULTILINE)
+_SKIPPED: Final = re.compile(r"^\[SKIPPED\]\n(.*?)\n\n((?:[\w.]+\n)+)", re.MULTILINE | re.DOTALL)
+_PASSED_WORDS: Final = ("successes", "expectedFailures")
+_FAILED_WORDS: Final = ("failures", "errors", "unexpectedSuccesses")
+
+
+@frozen
+class Step:
+    """One check or test module: its title, its command line, how long it may take."""
+
+    title: str
+    argv: Sequence[str]
+    limit: float
+    is_trial: bool = True
+
+
+@frozen
+class Outcome:
+    """What came of a step; ``output`` is everything that it wrote."""
+
+    step: Step
+    seconds: float
+    output: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    @property
+    def skips(self) -> list[tuple[str, str]]:
+        """Pairs of a test that was skipped and the reason."""
+        groups = _SKIPPED.findall(self.output) if self.step.is_trial else []
+        return [(test, reason) for reason, tests in groups for test in tests.split()]
+
+
+@define
+class Progress:
+    """Counts what is done and prints one line for each step that ends."""
+
+    total: int
+    outcomes: list[Outcome] = field(factory=list)
+    _running: dict[str, float] = field(factory=dict)
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    def run(self, step: Step) -> Outcome:
+        """Run a step, report it, and keep its outcome."""
+        with self._lock:
+            self._running[step.title] = time.monotonic()
+        outcome = execute(step)
+        with self._lock:
+            del self._running[step.title]
+            self.outcomes.append(outcome)
+            counts = f"{outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped"
+            print(f"[{len(self.outcomes)}/{self.total}] {step.title}: {counts}, {outcome.seconds:.1f} s", flush=True)
+            if outcome.failed:
+                print(f"{'-' * 20} {step.title}\n{outcome.output.rstrip()}\n{'-' * 20}", flush=True)
+        return outcome
+
+    def tell(self) -> None:
+        """Say what runs now, when a step takes long."""
+        with self._lock:
+            now = time.monotonic()
+            slow = [f"{title} for {now - begin:.0f} s" for title, begin in self._running.items()]
+        if slow:
+            print(f"[{len(self.outcomes)}/{self.total}] running: {', '.join(slow)}", flush=True)
+
+
+def execute(step: Step) -> Outcome:
+    """Run one step to its end; one that takes too long is ended with all of its children, and has failed."""
+    begin = time.monotonic()
+    place = Path(tempfile.mkdtemp(prefix="liqod-test-"))
+    argv = [*step.argv[:-1], f"--temp-directory={place / 'trial'}", step.argv[-1]] if step.is_trial else step.argv
+    running = subprocess.Popen(
+        argv,
+        cwd=CHECKOUT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={**os.environ, "TMPDIR": str(place)},
+        start_new_session=True,
+    )
+    try:
+        output, _ = running.communicate(timeout=step.limit)
+    except subprocess.TimeoutExpired:
+        _end(running)
+        output = (running.communicate()[0] or "") + f"\nended after {step.limit:.0f} s\n"
+    except BaseException:
+        _end(running)
+        raise
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    passed, failed, skipped = judge(step, running.returncode, output)
+    return Outcome(step, time.monotonic() - begin, output, passed, failed, skipped)
+
+
+def judge(step: Step, code: int, output: str) -> tuple[int, int, int]:
+    """Return how many tests passed, failed and were skipped; a process that did not finish is one failure more."""
+    if not step.is_trial:
+        return (1, 0, 0) if code == 0 else (0, 1, 0)
+    summaries = list(_SUMMARY.finditer(output))
+    words = (summaries[-1][1] or "") if summaries else ""
+    counts = {name: int(number) for name, _, number in (word.partition("=") for word in words.split(", ")) if number}
+    passed = sum(counts.get(word, 0) for word in _PASSED_WORDS)
+    failed = sum(counts.get(word, 0) for word in _FAILED_WORDS)
+    if failed == 0 and (code != 0 or not summaries):
+        failed = 1
+    return passed, failed, counts.get("skips", 0)
+
+
+def modules() -> list[str]:
+    """Return the names of all test modules below ``tests``."""
+    files = sorted((CHECKOUT / "tests").rglob("test_*.py"))
+    return [".".join(file.relative_to(CHECKOUT).with_suffix("").parts) for file in files]
+
+
+def trial(name: str) -> Step:
+    """Return the step that runs a test module, a class in it, or one test."""
+    argv = [sys.executable, "-m", "twisted.trial", "--reactor=asyncio", name]
+    return Step(name, argv, REAL_LIMIT if name.startswith(REAL) else UNIT_LIMIT)
+
+
+def lint_steps() -> list[Step]:
+    """Return the checks of the source code; the import contracts are checked by a test module."""
+    python = [sys.executable, "-m"]
+    checks = {
+        "ruff check": [*python, "ruff", "check", "."],
+        "ruff format": [*python, "ruff", "format", "--check", "."],
+        "mypy": [*python, "mypy"],
+    }
+    return [Step(title, argv, UNIT_LIMIT, is_trial=False) for title, argv in checks.items()]
+
+
+def prepare_clusters() -> str:
+    """Install and build what real clusters need; return why that is not possible here, or nothing."""
+    from tests.testbed import build, process, system
+
+    try:
+        system.require()
+        build.ensure()
+    except (system.Missing, process.CommandFailed) as error:
+        return str(error)
+    return ""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run everything, or the named modules only, and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.run")
+    parser.add_argument("--only", nargs="*", default=[], help="test modules, classes or tests")
+    parser.add_argument("--no-real", action="store_true", help="leave the real clusters out")
+    args = parser.parse_args(argv)
+    begin = time.monotonic()
+    names = args.only or modules()
+    real = [] if args.no_real else [name for name in names if name.startswith(REAL)]
+    unit = [name for name in names if not f"{name}.".startswith(REAL)]
+    steps = [] if args.only else lint_steps()
+    progress = Progress(len(steps) + len(unit) + len(real))
+    parallel = max(2, os.cpu_count() or 1)
+    if real:
+        print("preparing real clusters: system packages and programs", flush=True)
+        if reason := prepare_clusters():
+            print(f"no real clusters on this machine: {reason}", flush=True)
+    print(f"{len(steps)} checks, {len(unit)} test modules {parallel} at a time, {len(real)} modules on real clusters")
+    _run(progress, [*steps, *map(trial, unit)], parallel)
+    _run(progress, map(trial, real), 1)
+    return _report(progress, time.monotonic() - begin)
+
+
+def _run(progress: Progress, steps: Iterable[Step], parallel: int) -> None:
+    with ThreadPoolExecutor(parallel) as pool:
+        waiting = [pool.submit(progress.run, step) for step in steps]
+        told = time.monotonic()
+        try:
+            while not all(one.done() for one in waiting):
+                time.sleep(0.1)
+                if time.monotonic() - told > _SAY_EVERY:
+                    told = time.monotonic()
+                    progress.tell()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        for one in waiting:
+            one.result()
+
+
+def _report(progress: Progress, seconds: float) -> int:
+    total = _sum(progress.outcomes)
+    for outcome in progress.outcomes:
+        for test, reason in outcome.skips:
+            print(f"skipped: {test}: {reason}")
+    for outcome in progress.outcomes:
+        if outcome.failed:
+            print(f"failed: {outcome.step.title}: {outcome.failed}")
+    if not progress.outcomes:
+        print("there was nothing to run")
+    print(f"took {seconds:.0f} s")
+    print("{} passed, {} failed, {} skipped".format(*total), flush=True)
+    return 0 if total[1] == 0 and total[0] > 0 else 1
+
+
+def _sum(outcomes: Iterable[Outcome]) -> tuple[int, int, int]:
+    passed, failed, skipped = 0, 0, 0
+    for one in outcomes:
+        passed, failed, skipped = passed + one.passed, failed + one.failed, skipped + one.skipped
+    return passed, failed, skipped
+
+
+def _end(running: subprocess.Popen[str]) -> None:
+    """End a process and its children, giving it a moment to clean up behind itself."""
+    for signum in (signal.SIGINT, signal.SIGKILL):
+        try:
+            os.killpg(running.pid, signum)
+            running.wait(15)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
