@@ -1,0 +1,157 @@
+"""A candidate: a place where a peer may answer. Only a hint where to dial; nothing is believed because of one.
+
+Also the TXT record that carries a cluster's claims about itself (keys ``id``, ``name``, ``fp``, ``proto``), and which
+addresses are worth dialling, in which order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from liqod.model.ids import is_dns_label, parse_fingerprint
+
+PROTOCOL: Final = "1"
+"""The major version of the peer protocol; others are not worth dialling."""
+MAX_TXT: Final = 1300
+"""Bytes of a TXT record, as RFC 6763 (6.2) advises: what fits one packet."""
+MAX_ADDRESSES: Final = 8
+"""Addresses kept of one announcement."""
+MAX_NAME: Final = 63
+
+MDNS: Final = "mDNS"
+MANUAL: Final = "Manual"
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+@attrs.frozen
+class Candidate:
+    """Where a peer may answer, and what the source claims about who it is (empty: nothing claimed).
+
+    ``stale`` says that the source no longer shows it: still worth a try, after the others.
+    """
+
+    host: str
+    port: int
+    source: str
+    cluster_id: str = ""
+    cluster_name: str = ""
+    fingerprint: str = ""
+    stale: bool = False
+
+
+@attrs.frozen
+class Announcement:
+    """What this cluster tells about itself. ``addresses`` empty: those of the chosen interfaces."""
+
+    cluster_id: str
+    cluster_name: str
+    fingerprint: str
+    port: int
+    addresses: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+
+
+@attrs.frozen
+class Claims:
+    """What a TXT record says, checked for shape."""
+
+    cluster_id: str
+    cluster_name: str
+    fingerprint: str
+
+
+class BadRecord(ValueError):
+    """A record that nobody of ours would send; the text says what is wrong with it."""
+
+
+def to_txt(me: Announcement) -> dict[str, str]:
+    """Return the TXT record's entries."""
+    return {"id": me.cluster_id, "name": me.cluster_name, "fp": me.fingerprint, "proto": PROTOCOL}
+
+
+def from_txt(properties: Mapping[bytes, bytes | None]) -> Claims:
+    """Return what a TXT record claims; raises BadRecord. Unknown keys are skipped."""
+    size = sum(len(key) + len(value or b"") + 2 for key, value in properties.items())
+    if size > MAX_TXT:
+        raise BadRecord(f"the record has {size} bytes; {MAX_TXT} are allowed")
+    protocol = _text(properties, b"proto")
+    if protocol != PROTOCOL:
+        raise BadRecord(f"the record's protocol is not {PROTOCOL}")
+    cluster_id = _text(properties, b"id")
+    if not is_dns_label(cluster_id):
+        raise BadRecord("the record's id is not a DNS-1123 label")
+    name = _text(properties, b"name")
+    if name and (len(name) > MAX_NAME or _NAME.fullmatch(name) is None):
+        raise BadRecord("the record's name is not a DNS-1123 name of at most 63 characters")
+    fingerprint = _text(properties, b"fp")
+    if fingerprint:
+        try:
+            parse_fingerprint(fingerprint)
+        except ValueError as error:
+            raise BadRecord("the record's fp is not a fingerprint") from error
+    return Claims(cluster_id, name, fingerprint)
+
+
+def instance_label(me: Announcement) -> str:
+    """Return the name of this cluster's announcement: readable, and its own even where two clusters share a name."""
+    suffix = hashlib.sha256(me.cluster_id.encode()).hexdigest()[:8]
+    readable = re.sub(r"[^a-z0-9-]+", "-", me.cluster_name.lower()).strip("-")
+    return f"{readable[: MAX_NAME - len(suffix) - 1].rstrip('-') or 'cluster'}-{suffix}"
+
+
+def candidates_of(
+    claims: Claims, addresses: Iterable[str], port: int, *, local: Iterable[Network], loopback: bool
+) -> tuple[Candidate, ...]:
+    """Return the candidates of one announcement, best first: at most eight, without what cannot be dialled.
+
+    ``local`` are the networks we have an address in; ``loopback`` says whether loopback is among the chosen interfaces.
+    """
+    if not 0 < port < 65536:
+        return ()
+    networks = tuple(local)
+    ranked = {}
+    for text in addresses:
+        rank = _rank(text, networks, loopback)
+        if rank is not None:
+            ranked[text] = rank
+    best = sorted(ranked, key=lambda text: (ranked[text], text))[:MAX_ADDRESSES]
+    return tuple(
+        Candidate(host, port, MDNS, claims.cluster_id, claims.cluster_name, claims.fingerprint) for host in best
+    )
+
+
+def _rank(text: str, local: tuple[Network, ...], loopback: bool) -> int | None:
+    """Return how promising an address is (less is better), or None when it cannot be that of a peer."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    if address.is_unspecified or address.is_multicast or address.is_reserved:
+        return None
+    if address.is_loopback:
+        return 0 if loopback else None
+    if isinstance(address, ipaddress.IPv4Address):
+        if address == ipaddress.IPv4Address("255.255.255.255"):
+            return None
+        return 1 if any(address in network for network in local if network.version == 4) else 2
+    if address.ipv4_mapped is not None:
+        return None
+    if address.is_link_local:
+        return 5 if address.scope_id else None
+    plain = ipaddress.IPv6Address(int(address))
+    return 3 if any(plain in network for network in local if network.version == 6) else 4
+
+
+def _text(properties: Mapping[bytes, bytes | None], key: bytes) -> str:
+    value = properties.get(key) or b""
+    try:
+        return value.decode("ascii")
+    except UnicodeDecodeError as error:
+        raise BadRecord(f"the record's {key.decode()} is not ASCII") from error

@@ -1,0 +1,322 @@
+"""The mDNS source: announces this cluster on the LAN and watches for others. The only door to zeroconf.
+
+Two flavours of coroutine meet here and are kept apart: ``Responder`` is asyncio's, and runs only through
+``liqod.flow.aio``; ``Mdns`` is Twisted's. Zeroconf is made inside a coroutine on the reactor's loop, because anywhere
+else it would start a thread of its own.
+
+Probing is skipped: the name of the announcement and of the host carry a digest of the cluster ID, so they are this
+cluster's alone, and the first announcement goes out at once instead of after a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zeroconf import Error as ZeroconfError
+from zeroconf import ServiceInfo, ServiceStateChange, Zeroconf
+from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
+
+from liqod.discovery import interfaces
+from liqod.discovery.candidate import Announcement, BadRecord, candidates_of, from_txt, instance_label, to_txt
+from liqod.discovery.interfaces import Choice
+from liqod.discovery.merge import Lost, Seen
+from liqod.flow import aio
+
+TYPE: Final = "_liqod._tcp.local."
+CHECK_INTERVAL: Final = 30.0
+"""Seconds between looks at our own addresses; also how soon a failed start is tried again."""
+COALESCE: Final = 0.05
+"""Seconds that changes are collected for before they are acted upon."""
+MAX_PENDING: Final = 512
+"""Names waiting to be looked at: twice what the table can hold. What comes on top is dropped; it is announced again."""
+MAX_PER_TURN: Final = 64
+"""Names looked at in one turn of the reactor: some 5 ms."""
+MAX_RESOLVING: Final = 16
+"""Questions in flight for announcements that came without their addresses."""
+RESOLVE_TIMEOUT: Final = 3000
+SECOND_LOOK: Final = 15.0
+"""Seconds after a change: replaced addresses live one second longer, and zeroconf sweeps its cache every ten."""
+MAX_INSTANCE: Final = 255
+CLOSE_DEADLINE: Final = 3.0
+
+
+class Responder:
+    """A running zeroconf; every coroutine here is asyncio's."""
+
+    def __init__(self, me: Announcement, choice: Choice, on_change: Callable[[str, bool], None]) -> None:
+        self._me = me
+        self._on_change = on_change
+        self.choice = choice
+        self._zeroconf = Zeroconf(interfaces=list(choice.listen), use_asyncio=True)
+        self._service = AsyncZeroconf(zc=self._zeroconf)
+        self._browser: AsyncServiceBrowser | None = None
+
+    async def start(self) -> None:
+        """Watch first, then announce; returns when all repetitions of the announcement are out."""
+        await self._zeroconf.async_wait_for_start()
+        self._browser = AsyncServiceBrowser(self._zeroconf, TYPE, handlers=[self._changed])
+        announcing = await self._service.async_register_service(self._record(), cooperating_responders=True)
+        await announcing
+
+    async def move(self, choice: Choice) -> None:
+        """Follow a change of our addresses."""
+        self.choice = choice
+        await self._service.async_update_interfaces(interfaces=list(choice.listen))
+        announcing = await self._service.async_update_service(self._record())
+        await announcing
+
+    def known(self, name: str) -> Seen | None:
+        """Return what the cache says about an announcement, or None while it is incomplete; raises BadRecord."""
+        info = AsyncServiceInfo(TYPE, name)
+        return self._sighting(info) if info.load_from_cache(self._zeroconf) else None
+
+    async def resolve(self, name: str) -> Seen | None:
+        """Ask the network about an announcement; None when nobody answers. Raises BadRecord."""
+        info = AsyncServiceInfo(TYPE, name)
+        return self._sighting(info) if await info.async_request(self._zeroconf, RESOLVE_TIMEOUT) else None
+
+    async def close(self) -> None:
+        """Say goodbye and close the sockets."""
+        if self._browser is not None:
+            await self._browser.async_cancel()
+        await self._service.async_close()
+
+    def _record(self) -> ServiceInfo:
+        label = instance_label(self._me)
+        return ServiceInfo(
+            TYPE,
+            f"{label}.{TYPE}",
+            port=self._me.port,
+            properties=to_txt(self._me),
+            server=f"{label}.local.",
+            parsed_addresses=[*(self._me.addresses or self.choice.addresses)],
+        )
+
+    def _sighting(self, info: ServiceInfo) -> Seen:
+        claims = from_txt(info.properties)
+        if claims.cluster_id == self._me.cluster_id:
+            return Seen(info.name, ())
+        found = candidates_of(
+            claims,
+            info.parsed_scoped_addresses(),
+            info.port or 0,
+            local=self.choice.networks,
+            loopback=self.choice.loopback,
+        )
+        return Seen(info.name, found)
+
+    def _changed(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
+        self._on_change(name, state_change is not ServiceStateChange.Removed)
+
+
+class Mdns(Service):
+    """Keeps a Responder running on the right interfaces and reports what it sees, in batches.
+
+    ``on_sightings`` gets a batch at most every 50 ms. Needs ``--reactor=asyncio``; without it, starting raises
+    RuntimeError.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        me: Announcement,
+        wanted: Sequence[str],
+        clock: IReactorTime,
+        on_sightings: Callable[[Sequence[Seen | Lost]], None],
+        *,
+        observe: Callable[[], Iterable[interfaces.Interface]] = interfaces.observe,
+    ) -> None:
+        self._me = me
+        self._wanted = tuple(wanted)
+        self._clock = clock
+        self._on_sightings = on_sightings
+        self._observe = observe
+        self._responder: Responder | None = None
+        self._pending: dict[str, bool] = {}
+        self._drain_call: IDelayedCall | None = None
+        self._again: set[str] = set()
+        self._again_call: IDelayedCall | None = None
+        self._resolving: dict[str, Deferred[None]] = {}
+        self._loop: Deferred[None] | None = None
+        self.problem = ""
+        """Why mDNS does not run at the moment; empty when it does."""
+        self.dropped = 0
+        """Changes that were not looked at because too many came at once."""
+
+    def startService(self) -> None:
+        if not aio.reactor_is_asyncio(self._clock):
+            raise RuntimeError(
+                "mDNS needs the asyncio reactor: start with 'twistd --reactor=asyncio liqod', or set mdns = false "
+                "under [discovery]"
+            )
+        super().startService()
+        self._loop = Deferred.fromCoroutine(self._run())
+        self._loop.addErrback(self._ended)
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        for call in (self._drain_call, self._again_call):
+            if call is not None:
+                call.cancel()
+        self._drain_call = self._again_call = None
+        self._pending.clear()
+        self._again.clear()
+        for resolving in list(self._resolving.values()):
+            resolving.cancel()
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.cancel()
+            await loop
+        await self._close()
+
+    async def _run(self) -> None:
+        while True:
+            await self._converge()
+            await deferLater(self._clock, CHECK_INTERVAL)
+
+    async def _converge(self) -> None:
+        """Make what runs fit the interfaces that are there."""
+        try:
+            choice = interfaces.choose(self._observe(), self._wanted)
+            if not choice.listen:
+                await self._close()
+                self._note_problem(
+                    f"none of the interfaces {', '.join(self._wanted)} is up"
+                    if self._wanted
+                    else "no interface is up, multicast and not a container's: name one under [discovery] interfaces"
+                )
+            elif self._responder is None:
+                await self._open(choice)
+            elif self._responder.choice != choice:
+                self._log.info("our addresses changed: announcing {addresses}", addresses=", ".join(choice.addresses))
+                await aio.from_coroutine(self._responder.move(choice))
+        except (OSError, RuntimeError, ZeroconfError) as error:
+            # What was half changed is not repaired but made anew at the next look.
+            self._note_problem(f"mDNS cannot use the network: {error}")
+            await self._close()
+
+    async def _open(self, choice: Choice) -> None:
+        async def opened() -> None:
+            self._responder = Responder(self._me, choice, self._changed)
+            await self._responder.start()
+
+        await aio.from_coroutine(opened())
+        self.problem = ""
+        self._log.info(
+            "announcing {name} port {port} by mDNS at {addresses}",
+            name=instance_label(self._me),
+            port=self._me.port,
+            addresses=", ".join(self._me.addresses or choice.addresses),
+        )
+
+    async def _close(self) -> None:
+        responder, self._responder = self._responder, None
+        if responder is None:
+            return
+        closing = aio.from_coroutine(responder.close())
+        closing.addTimeout(CLOSE_DEADLINE, self._clock)
+        # Not try/except: a cancelled asyncio task ends in an exception that is no Exception.
+        closing.addErrback(lambda failure: self._log.warn("closing mDNS failed: {why}", why=failure.getErrorMessage()))
+        await closing
+
+    def _note_problem(self, problem: str) -> None:
+        if problem != self.problem:
+            self._log.warn("{problem}; trying again every {seconds} s", problem=problem, seconds=int(CHECK_INTERVAL))
+        self.problem = problem
+
+    def _ended(self, failure: Failure) -> None:
+        if self.running:
+            self._log.failure("mDNS ended", failure)
+
+    def _changed(self, name: str, shown: bool) -> None:
+        """Note a change; called by zeroconf, so it neither raises nor works."""
+        if not self.running:
+            return
+        if not name.endswith(f".{TYPE}") or len(name) > MAX_INSTANCE:
+            return
+        if name not in self._pending and len(self._pending) >= MAX_PENDING:
+            self.dropped += 1
+            return
+        self._pending[name] = shown
+        if self._drain_call is None:
+            self._drain_call = self._clock.callLater(COALESCE, self._drain)
+
+    def _drain(self) -> None:
+        self._drain_call = None
+        sightings: list[Seen | Lost] = []
+        for name in list(self._pending)[:MAX_PER_TURN]:
+            shown = self._pending.pop(name)
+            sighting = self._look_at(name) if shown else Lost(name)
+            if sighting is not None:
+                sightings.append(sighting)
+        if self._pending:
+            self._drain_call = self._clock.callLater(COALESCE, self._drain)
+        if sightings:
+            self._on_sightings(sightings)
+
+    def _look_at(self, name: str) -> Seen | Lost | None:
+        if self._responder is None:
+            return None
+        try:
+            known = self._responder.known(name)
+        except BadRecord as error:
+            self._log.debug("ignoring the announcement {name}: {error}", name=name, error=error)
+            return Lost(name)
+        if known is None and name not in self._resolving:
+            if len(self._resolving) < MAX_RESOLVING:
+                self._resolve(self._responder, name)
+            else:
+                self.dropped += 1
+        if known is not None:
+            self._look_later(name)
+        return known
+
+    def _look_later(self, name: str) -> None:
+        """Look once more when addresses that were replaced have left the cache: nothing tells of that."""
+        if len(self._again) < MAX_PENDING:
+            self._again.add(name)
+        if self._again_call is None:
+            self._again_call = self._clock.callLater(SECOND_LOOK, self._look_again)
+
+    def _look_again(self) -> None:
+        self._again_call = None
+        sightings: list[Seen | Lost] = []
+        names, self._again = self._again, set()
+        for name in names:
+            try:
+                known = self._responder.known(name) if self._responder is not None else None
+            except BadRecord:
+                continue  # its change was, or is about to be, looked at by itself
+            if known is not None:
+                sightings.append(known)
+        if sightings:
+            self._on_sightings(sightings)
+
+    def _resolve(self, responder: Responder, name: str) -> None:
+        def ended(_: object) -> None:
+            self._resolving.pop(name, None)
+
+        def failed(failure: Failure) -> None:
+            if failure.check(BadRecord):
+                self._log.debug("ignoring the announcement {name}: {error}", name=name, error=failure.value)
+            elif self.running:
+                self._log.failure("resolving {name} failed", failure, name=name)
+
+        def found(seen: Seen | None) -> None:
+            if seen is not None and self.running:
+                self._on_sightings([seen])
+
+        asking = aio.from_coroutine(responder.resolve(name)).addCallback(found).addErrback(failed)
+        self._resolving[name] = asking
+        asking.addBoth(ended)

@@ -1,0 +1,95 @@
+"""Discovery: runs the sources, folds what they see into one table, publishes it when it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from twisted.application.service import IService, MultiService
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from liqod.config import schema
+from liqod.discovery import manual, merge
+from liqod.discovery.candidate import Announcement, Candidate
+from liqod.discovery.mdns import Mdns
+from liqod.discovery.merge import Lost, Seen, Table
+
+__all__ = ("Announcement", "Candidate", "Discovery")
+
+
+class MakeSource(Protocol):
+    """Makes the mDNS source; ``Mdns`` itself is one."""
+
+    def __call__(
+        self,
+        me: Announcement,
+        wanted: Sequence[str],
+        clock: IReactorTime,
+        on_sightings: Callable[[Sequence[Seen | Lost]], None],
+    ) -> IService: ...
+
+
+class Discovery(MultiService):
+    """Finds peers, by mDNS and from the configuration, and announces this cluster.
+
+    ``on_change`` gets the full tuple at start and whenever it differs from the last one; at most every 50 ms. Raises
+    ValueError at once for a configured address that is none.
+    """
+
+    def __init__(
+        self,
+        settings: schema.Discovery,
+        me: Announcement,
+        clock: IReactorTime,
+        on_change: Callable[[tuple[Candidate, ...]], None],
+        *,
+        make_mdns: MakeSource = Mdns,
+    ) -> None:
+        super().__init__()
+        self._clock = clock
+        self._on_change = on_change
+        self._manual = manual.candidates(settings.peers)
+        self._table: Table = {}
+        self._published: tuple[Candidate, ...] | None = None
+        self._expiry: IDelayedCall | None = None
+        if settings.mdns:
+            make_mdns(me, settings.interfaces, clock, self._saw).setServiceParent(self)
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Return the candidates as they stand: those named by hand first."""
+        return (*self._manual, *merge.candidates(self._table))
+
+    def startService(self) -> None:
+        super().startService()
+        self._saw(())
+
+    def stopService(self) -> Deferred[None]:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        return maybeDeferred(super().stopService).addCallback(lambda _: None)
+
+    def _saw(self, sightings: Sequence[Seen | Lost]) -> None:
+        if not self.running:
+            return
+        now = self._clock.seconds()
+        self._table = merge.fold(self._table, sightings, now)
+        current = self.candidates
+        if current != self._published:
+            self._published = current
+            self._on_change(current)
+        self._plan_expiry(now)
+
+    def _plan_expiry(self, now: float) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        moment = merge.next_expiry(self._table)
+        if moment is not None:
+            self._expiry = self._clock.callLater(max(0.0, moment - now), self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        self._saw(())
