@@ -1,0 +1,84 @@
+# Everything the project can do from a fresh clone; it needs make, Python 3.11 or newer, and a network at first.
+# Real clusters need root on Linux besides. Nothing is installed outside of .venv and the user's cache, except for
+# the Debian packages of the test clusters (`make testbed` installs them when it runs as root).
+
+PYTHON ?= python3
+BIN := .venv/bin
+SOURCES := setup.cfg pyproject.toml
+T ?=
+N ?= 2
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint types arch format bench testbed testbed-up testbed-down clean distclean
+
+help:
+	@echo "make demo          two clusters in one process: watch them find each other and share pods"
+	@echo "make test          all checks and tests; T='tests.test_x tests.real.test_y' for some of them"
+	@echo "make lint          style, types and import contracts"
+	@echo "make types | arch  only the types, only the import contracts"
+	@echo "make format        put the source into the project's format"
+	@echo "make bench         measurements on real clusters; ARGS='...' go to them"
+	@echo "make testbed       install and build what real clusters need"
+	@echo "make testbed-up    start N=2 real clusters with nodes, ARGS='--qps 500'; they stay"
+	@echo "make testbed-down  end them"
+	@echo "make venv          only the Python environment"
+	@echo "make clean         remove caches and build results; distclean: the Python environment too"
+
+# The environment of the daemon alone.
+.venv/.runtime: $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version) if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || { echo "making a Python environment in .venv"; $(PYTHON) -m venv .venv; }
+	@echo "installing liqod and what it needs into .venv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+# The same with what the tests and checks need.
+.venv/.development: .venv/.runtime
+	@echo "installing what tests and checks need into .venv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
+	@touch $@
+
+venv: .venv/.development
+
+demo: .venv/.runtime
+	@$(BIN)/liqodctl demo $(ARGS)
+
+test: .venv/.development
+	@$(BIN)/python -m tests.run $(if $(T),--only $(T)) $(ARGS)
+
+lint: .venv/.development
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+types: .venv/.development
+	$(BIN)/mypy
+
+arch: .venv/.development
+	$(BIN)/lint-imports
+
+format: .venv/.development
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+testbed: .venv/.development
+	@$(BIN)/python -m tests.testbed install
+	@$(BIN)/python -m tests.testbed build
+
+testbed-up: .venv/.development
+	@$(BIN)/python -m tests.testbed up $(N) --nodes $(ARGS)
+
+testbed-down: .venv/.development
+	@$(BIN)/python -m tests.testbed down
+
+bench: testbed
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage _trial_temp*
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv
