@@ -199,7 +199,7 @@ class Sense(Base):
     def test_addresses(self) -> None:
         """Addresses must be of the shape that their setting needs."""
         problems = self.problems(
-            '[peering]\nadvertise-addresses = ["10.0.0.1", "rome.example.org", "10.0.0.1:5872", "300.1.1.1"]\n'
+            '[peering]\nadvertise-addresses = ["10.0.0.1", "2001:db8::1", "10.0.0.1:5872", "300.1.1.1"]\n'
             '[kubernetes]\napi-server-url = "10.0.0.1:6443"\n[webhook]\nurl = "http://x"\n'
             '[kubelet]\nnode-address = "rome"\n'
         )

@@ -21,7 +21,7 @@ from liqod.agent.errors import Trouble, explain
 from liqod.config.schema import Settings
 from liqod.identity import certs
 from liqod.identity.certs import IdentityError, KeyPair
-from liqod.identity.store import from_secret, to_secret
+from liqod.identity.store import from_secret, load_files, to_secret
 from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, KubeError, NotFound
@@ -29,6 +29,7 @@ from liqod.kube.resources import CRDS, NAMESPACES, SECRETS
 from liqod.model.ids import ClusterID, parse_cluster_id
 from liqod.model.meta import Object
 
+LEASE = "liqod"
 IDENTITY_SECRET = "liqod-identity"  # noqa: S105  # a name, not a secret
 
 T = TypeVar("T")
@@ -78,8 +79,8 @@ async def _check_rights(client: Client, settings: Settings) -> None:
         named = ", ".join(str(right) for right in missing[:6]) + (" and others" if len(missing) > 6 else "")
         raise Trouble(
             "RightsMissing",
-            f"the daemon may not: {named}; bind its user to the ClusterRole that `liqodctl install --print` shows, "
-            "or to cluster-admin",
+            f"the daemon may not: {named}; bind its user to cluster-admin, "
+            "or to a role with all that `liqodctl check` lists",
         )
 
 
@@ -130,7 +131,7 @@ async def _identity(client: Client, settings: Settings, cluster_id: ClusterID, n
     files = settings.identity
     try:
         if files.key:
-            return certs.load(_read("identity.key", files.key), _read("identity.certificate", files.certificate))
+            return load_files(files.key, files.certificate)
         return await _shared_identity(client, settings.kubernetes.namespace, cluster_id, now)
     except IdentityError as error:
         where = files.key or f"Secret {settings.kubernetes.namespace}/{IDENTITY_SECRET}"

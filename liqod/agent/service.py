@@ -40,7 +40,6 @@ from liqod.metrics.lag import LagMeter
 from liqod.metrics.registry import Registry
 from liqod.metrics.service import MetricsServer
 
-LEASE = "liqod"
 LOOK = 0.05
 """Seconds between two looks at what start-up still waits for."""
 LOOK_LATER = 5.0
@@ -177,17 +176,19 @@ class Agent(Service):
         """Stand by, lead, and stop when the lease is lost."""
         lost = Gate()
         leader = self.settings.leader
+        # A client of its own: a renewal must not queue behind the features' requests.
+        renewals = Client(client.config, self._reactor)
         lease = LeaderLease(
-            client,
+            renewals,
             self._reactor,
             self.settings.kubernetes.namespace,
-            LEASE,
+            homes.LEASE,
             self._identity,
             leader.lease_duration,
             leader.renew_interval,
             leader.retry_interval,
+            on_lost=lost.open,
         )
-        lease.on_lost = lost.open
         lease.startService()
         try:
             self.status.set("standby: another daemon of this cluster leads")
@@ -196,6 +197,7 @@ class Agent(Service):
             await self._lead(client, home, lost)
         finally:
             await lease.stopService()
+            await renewals.close()
 
     async def _lead(self, client: Client, home: Home, lost: Gate) -> None:
         self.status.set("leading: starting")

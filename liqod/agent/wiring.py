@@ -6,7 +6,7 @@ namespaces, discovery feeds peering with candidates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -18,7 +18,8 @@ from twisted.logger import Logger
 from liqod.agent.home import Home
 from liqod.config.schema import Settings
 from liqod.discovery.service import Announcement, Discovery
-from liqod.hosting.service import ApiAccess, Hosting
+from liqod.hosting.access import ApiAccess
+from liqod.hosting.service import Hosting
 from liqod.identity.tls import PeerTLS
 from liqod.kube.client import Client
 from liqod.kube.events import EventRecorder
@@ -54,7 +55,9 @@ class Features:
         self.client = client
         self.informers = Informers(client, reactor)
         self.recorder = EventRecorder(client, reactor, "liqod", host)
-        access = ApiAccess(settings.kubernetes.api_server_url or client.config.server, client.config.ca_pem)
+        # Without a CA of its own the API server's certificate is one that every system trusts, the borrower's too.
+        ca = (client.config.ca_pem or b"").decode("ascii")
+        access = ApiAccess(settings.kubernetes.api_server_url or client.config.server, ca)
         self.hosting = Hosting(client, self.informers, reactor, settings, home.cluster_id, access, self.recorder)
         self.peering = Peering(
             reactor,
@@ -87,12 +90,13 @@ class Features:
         while not self.peering.port:
             await deferLater(self._reactor, LISTEN_STEP)
         peering = self._settings.peering
+        addresses: tuple[str, ...] = tuple(peering.advertise_addresses)
         me = Announcement(
             cluster_id=self._home.cluster_id,
             cluster_name=self._home.cluster_name,
             fingerprint=self._home.keypair.fingerprint,
             port=peering.advertise_port or self.peering.port,
-            addresses=tuple(peering.advertise_addresses),
+            addresses=addresses,
         )
         self.discovery = Discovery(self._settings.discovery, me, self._reactor, self.peering.update_candidates)
         self._start("discovery", self.discovery)
@@ -105,18 +109,26 @@ class Features:
         """Stop what was started, in reverse order; each is quiet, or given up on, before the next is told."""
         while self._started:
             name, service = self._started.pop()
-            stopping: Deferred[object] = maybeDeferred(service.stopService)
-            stopping.addTimeout(STOP_DEADLINE, self._reactor)
-            try:
-                await stopping
-            except Exception:
-                self._log.failure("stopping {name} failed", name=name)
+            await self._quiet(name, service.stopService)
+        await self._quiet("events", self.recorder.stop)
+
+    async def _quiet(self, name: str, stop: Callable[[], Deferred[None] | None]) -> None:
+        stopping: Deferred[None] = maybeDeferred(stop)
+        stopping.addTimeout(STOP_DEADLINE, self._reactor)
+        try:
+            await stopping
+        except Exception:
+            self._log.failure("stopping {name} failed", name=name)
 
     def facts(self) -> Iterator[Fact]:
         """Tell what readiness depends on."""
         yield Fact(
             "listener", bool(self.peering.port), f"peering.listen = {self._settings.peering.listen} is not bound"
         )
-        yield Fact("informers", self.informers.synced, "the first lists of the records are not complete")
+        yield Fact(
+            "informers",
+            all(informer.synced for informer in self.informers),
+            "the first lists of the records are not complete",
+        )
         if self.webhook is not None:
             yield Fact("webhook", self.webhook.configured, "the admission webhook is not configured")

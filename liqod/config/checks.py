@@ -82,9 +82,9 @@ def _discovery(settings: Settings) -> Iterator[str]:
 
 def _peering(settings: Settings) -> Iterator[str]:
     for index, address in enumerate(settings.peering.advertise_addresses):
-        if not is_host(address):
+        if not is_ip(address):
             where = f"peering.advertise-addresses[{index}]"
-            yield _complain(where, address, "must be an IP address or a host name without a port")
+            yield _complain(where, address, "must be an IP address without a port")
 
 
 def _sharing(settings: Settings) -> Iterator[str]:
@@ -140,7 +140,7 @@ def _listeners(settings: Settings) -> Iterator[str]:
         if complaint:
             yield _complain(where, text, complaint)
             continue
-        port = _port_of(text)
+        port = port_of(text)
         if port and port != "0" and port in taken:
             yield _complain(where, text, f"must be another port than {taken[port]}")
         elif port:
@@ -153,18 +153,19 @@ def endpoint_problem(text: str) -> str:
         # Twisted would look into the environment at once; whether the socket was passed is found out when listening.
         good = "domain=" in text and ("name=" in text or "index=" in text)
         return "" if good else f"must be {ENDPOINT}"
-    port = _port_of(text)
+    port = port_of(text)
     if port is not None and not (port.isdigit() and int(port) <= 65535):
         return f"must have a port from 0 to 65535: {ENDPOINT}"
     no_reactor: Any = None
     try:
         serverFromString(no_reactor, text)
-    except (ValueError, TypeError, KeyError, IndexError, OSError):
+    except (ValueError, TypeError, KeyError, IndexError, OSError, RuntimeError):
+        # RuntimeError is what Twisted's parser says to a backslash at the end.
         return f"must be {ENDPOINT}"
     return ""
 
 
-def _port_of(text: str) -> str | None:
+def port_of(text: str) -> str | None:
     """Return the port in a tcp endpoint's description, or None where it has none."""
     kind, _, rest = text.partition(":")
     if kind not in ("tcp", "tcp4", "tcp6"):

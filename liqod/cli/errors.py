@@ -1,0 +1,69 @@
+"""What goes wrong on the command line: a stable code, a sentence, and the next thing to do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from liqod.kube.errors import ApiError, Forbidden, KubeError, NotFound, Unauthorized, Unreachable
+
+FAILED: Final = 1
+USAGE: Final = 2
+
+CONFIGURATION: Final = "LQ1001"
+KUBECONFIG: Final = "LQ1002"
+UNREACHABLE: Final = "LQ1003"
+CREDENTIALS: Final = "LQ1004"
+RIGHTS: Final = "LQ1005"
+NOT_INSTALLED: Final = "LQ1006"
+REFUSED: Final = "LQ1007"
+NO_SUCH_PEER: Final = "LQ2001"
+AMBIGUOUS: Final = "LQ2002"
+NO_KEY: Final = "LQ2003"
+OTHER_KEY: Final = "LQ2004"
+NO_OFFER: Final = "LQ2005"
+NOT_CONFIRMED: Final = "LQ2006"
+TIMED_OUT: Final = "LQ3001"
+IN_USE: Final = "LQ4001"
+DEMO: Final = "LQ5001"
+CHECK: Final = "LQ6001"
+DEFECT: Final = "LQ9001"
+
+
+class CliError(Exception):
+    """A failure to be shown; ``hint`` says what to do next, ``status`` is the exit status."""
+
+    def __init__(self, code: str, message: str, hint: str = "", status: int = FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.status = status
+
+
+def of_kube(error: KubeError, server: str) -> CliError:
+    """Return what to show for a failed request to the API server."""
+    match error:
+        case Unreachable():
+            return CliError(
+                UNREACHABLE,
+                f"cannot reach the API server {server}: {error}",
+                "check the network, or name another cluster with --kubeconfig or --context",
+            )
+        case Unauthorized():
+            return CliError(
+                CREDENTIALS,
+                f"the API server {server} does not know these credentials: {error.message}",
+                "log in again, or name another user with --kubeconfig or --context",
+            )
+        case Forbidden():
+            return CliError(RIGHTS, error.message, "use a kubeconfig whose user may do that")
+        case NotFound():
+            return CliError(
+                NOT_INSTALLED,
+                f"the cluster does not know that: {error.message}",
+                "run `liqodctl install`, then start the daemon",
+            )
+        case ApiError():
+            return CliError(REFUSED, f"the API server refused: {error.message}", "run `liqodctl check`")
+        case _:
+            return CliError(REFUSED, str(error), "run `liqodctl check`")

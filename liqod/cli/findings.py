@@ -1,0 +1,62 @@
+"""What ``check`` found, grouped, with cause and hint. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import attrs
+
+Verdict = Literal["good", "warning", "bad"]
+MARKS = {"good": ("✓", "green"), "warning": ("!", "yellow"), "bad": ("✗", "red")}
+
+
+@attrs.frozen
+class Finding:
+    """One line: what was looked at, how it is, and what to do where it is not good."""
+
+    group: str
+    verdict: Verdict
+    text: str
+    hint: str = ""
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the finding as plain values."""
+        return attrs.asdict(self)
+
+
+def good(group: str, text: str) -> Finding:
+    """Return a finding that all is well."""
+    return Finding(group, "good", text)
+
+
+def warning(group: str, text: str, hint: str) -> Finding:
+    """Return a finding that is worth a look but keeps nothing from working."""
+    return Finding(group, "warning", text, hint)
+
+
+def bad(group: str, text: str, hint: str) -> Finding:
+    """Return a finding that keeps liqod from working."""
+    return Finding(group, "bad", text, hint)
+
+
+def failed(findings: Iterable[Finding]) -> bool:
+    """Tell whether anything keeps liqod from working."""
+    return any(finding.verdict == "bad" for finding in findings)
+
+
+def lines(findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """Return the lines to show, each with its style; groups in the order in which they first appear."""
+    shown: list[tuple[str, str]] = []
+    for group in dict.fromkeys(finding.group for finding in findings):
+        shown.append((group, "bold"))
+        for finding in findings:
+            if finding.group != group:
+                continue
+            mark, style = MARKS[finding.verdict]
+            shown.append((f"  {mark} {finding.text}", style))
+            if finding.hint:
+                shown.append((f"      {finding.hint}", ""))
+    counts = {verdict: sum(finding.verdict == verdict for finding in findings) for verdict in MARKS}
+    shown.append((f"{counts['good']} good, {counts['warning']} to look at, {counts['bad']} in the way", "bold"))
+    return shown

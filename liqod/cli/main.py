@@ -1,0 +1,101 @@
+"""``liqodctl``: every command acts on one's own cluster only.
+
+Exit status: 0 done, 1 failed, 2 wrong usage or configuration. Failures have a stable code (LQ...), a sentence, a hint.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+
+import click
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
+from rich.text import Text
+
+from liqod.cli import errors
+from liqod.cli.errors import CliError
+from liqod.cli.session import console
+
+PROGRAM = "liqodctl"
+_COMMANDS = {
+    "demo": "liqod.cli.demo:demo",
+    "install": "liqod.cli.install:install",
+    "uninstall": "liqod.cli.install:uninstall",
+    "check": "liqod.cli.check:check",
+    "discover": "liqod.cli.status:discover",
+    "trust": "liqod.cli.trust:trust",
+    "distrust": "liqod.cli.trust:distrust",
+    "accept": "liqod.cli.offers:accept",
+    "refuse": "liqod.cli.offers:refuse",
+    "status": "liqod.cli.status:status",
+}
+
+
+class Commands(click.Group):
+    """Imports a command when it is used: ``liqodctl version`` needs neither Twisted nor TLS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_COMMANDS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        where = _COMMANDS.get(cmd_name)
+        if where is None:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = where.partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Peer this Kubernetes cluster with others, and lend and borrow what is free.
+
+    Every command acts on one's own cluster only: that of --kubeconfig, else of $KUBECONFIG and ~/.kube/config.
+    """
+
+
+@cli.command()
+def version() -> None:
+    """Show the version."""
+    click.echo(f"{PROGRAM} {own_version()}")
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes a shell complete commands: eval "$(liqodctl completion bash)"."""
+    kind = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}[shell]
+    click.echo(kind(cli, {}, PROGRAM, "_LIQODCTL_COMPLETE").source())
+
+
+def own_version() -> str:
+    """Return the installed version; a checkout that is not installed says so."""
+    try:
+        return installed_version("liqod")
+    except PackageNotFoundError:
+        return "(from a checkout)"
+
+
+def main() -> None:
+    """Run the command line and end with its status."""
+    try:
+        cli.main(prog_name=PROGRAM, standalone_mode=False)
+    except CliError as error:
+        terminal = console(stderr=True)
+        terminal.print(Text(f"{error.code}: {error.message}", style="red"), soft_wrap=True)
+        if error.hint:
+            terminal.print(Text(f"  {error.hint}"), soft_wrap=True)
+        sys.exit(error.status)
+    except click.exceptions.Exit as exit_:
+        sys.exit(exit_.exit_code)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(errors.USAGE)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(errors.FAILED)
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(errors.FAILED)

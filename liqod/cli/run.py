@@ -1,0 +1,57 @@
+"""Runs a command's coroutine on a reactor of its own, and ends it cleanly on Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import click
+from twisted.internet import asyncioreactor
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ReactorAlreadyInstalledError
+from twisted.python.failure import Failure
+
+T = TypeVar("T")
+
+
+def run(work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+    """Return what ``work(reactor)`` returns, or raise what it raises; works once per process.
+
+    The first Ctrl-C cancels the coroutine and waits until it has tidied up; it ends in ``click.Abort``.
+    """
+    # Where something imported a reactor before, that one is used: only mDNS would miss asyncio's.
+    with contextlib.suppress(ReactorAlreadyInstalledError):
+        asyncioreactor.install()
+    from twisted.internet import reactor
+
+    outcome: list[T | Failure] = []
+    running: list[Deferred[Any]] = []
+
+    def begin() -> None:
+        deferred = Deferred.fromCoroutine(work(reactor))
+        running.append(deferred)
+        deferred.addBoth(outcome.append)
+        deferred.addBoth(lambda _: reactor.stop() if not stopping else None)
+
+    def before_shutdown() -> Deferred[Any] | None:
+        stopping.append(True)
+        if outcome or not running:
+            return None
+        quiet: Deferred[Any] = Deferred()
+        running[0].addBoth(quiet.callback)
+        running[0].cancel()
+        return quiet
+
+    stopping: list[bool] = []
+    reactor.callWhenRunning(begin)
+    reactor.addSystemEventTrigger("before", "shutdown", before_shutdown)
+    reactor.run()
+    if not outcome:
+        raise click.Abort
+    result = outcome[0]
+    if isinstance(result, Failure):
+        if result.check(CancelledError):
+            raise click.Abort
+        result.raiseException()
+    return result

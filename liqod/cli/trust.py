@@ -1,0 +1,124 @@
+"""``trust`` and ``distrust``: pin a peer's key after comparing its words, or take the pin back."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from liqod.cli import errors
+from liqod.cli.errors import CliError
+from liqod.cli.peers import find, is_true, label
+from liqod.cli.session import Options, Session, cluster_options, in_cluster, wait_options
+from liqod.cli.waiting import until
+from liqod.identity.words import words
+from liqod.kube.resources import FOREIGNCLUSTERS
+from liqod.model.ids import Fingerprint, parse_fingerprint
+from liqod.model.records import ForeignCluster
+
+
+@click.command()
+@click.argument("name", metavar="NAME|ID")
+@click.option("--fingerprint", default="", metavar="sha256:...", help="The key must be this one.")
+@click.option("--words", "spoken", default="", metavar="WORDS", help="The key's words must be these.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@wait_options(default=False, seconds=30)
+@cluster_options
+def trust(options: Options, name: str, fingerprint: str, spoken: str, yes: bool, wait: bool, timeout: float) -> None:
+    """Trust a peer: only the holder of its key is believed to be this cluster.
+
+    Compare the words with those that `liqodctl discover` shows at the other side for its own cluster, over a way that
+    nobody can tamper with, such as the telephone.
+    """
+
+    async def work(session: Session) -> None:
+        cluster = find(name, (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
+        key = wanted_key(cluster, fingerprint, spoken)
+        click.echo(f"{label(cluster)} ({cluster.metadata.name})\n  key    {key}\n  words  {words(key)}")
+        if cluster.spec.fingerprint == key:
+            click.echo("trusted already")
+        else:
+            if not (yes or fingerprint or spoken):
+                confirm("Does the other side see the same words?")
+            await session.client.patch(
+                FOREIGNCLUSTERS, cluster.metadata.name, {"spec": pinned(cluster, key)}, view=None
+            )
+            click.echo("trusted; the other side must trust this cluster as well")
+        if wait:
+            done = until(session, FOREIGNCLUSTERS, ForeignCluster, cluster.metadata.key, _authenticated)
+            await session.within(timeout, done, f"a session with {label(cluster)}")
+            click.echo("connected")
+
+    in_cluster(options, work)
+
+
+@click.command()
+@click.argument("name", metavar="NAME|ID")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@cluster_options
+def distrust(options: Options, name: str, yes: bool) -> None:
+    """Take back the trust in a peer: its pin goes, and neither side lends to the other any more."""
+
+    async def work(session: Session) -> None:
+        cluster = find(name, (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
+        if not yes:
+            confirm(f"Distrust {label(cluster)} ({cluster.metadata.name})? Its pods here and ours there end.")
+        spec = {"fingerprint": "", "outgoingPeering": "No", "incomingPeering": "No"}
+        await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, {"spec": spec}, view=None)
+        click.echo(f"{label(cluster)} is no longer trusted")
+
+    in_cluster(options, work)
+
+
+def pinned(cluster: ForeignCluster, key: Fingerprint) -> dict[str, str]:
+    """Return the changes to a peer's spec that trust it, undoing what ``distrust`` switched off."""
+    spec: dict[str, str] = {"fingerprint": key}
+    if cluster.spec.outgoing_peering == cluster.spec.incoming_peering == "No":
+        spec |= {"outgoingPeering": "Auto", "incomingPeering": "Auto"}
+    return spec
+
+
+def wanted_key(cluster: ForeignCluster, fingerprint: str, spoken: str) -> Fingerprint:
+    """Return the key to pin; raises CliError when none was seen or it is not the one that was named."""
+    seen = cluster.status.seen_fingerprint
+    if not seen and not fingerprint:
+        raise CliError(
+            errors.NO_KEY,
+            f"no key of {label(cluster)} was seen yet: there was no session with it",
+            "wait for one, or give the key with --fingerprint",
+        )
+    try:
+        key = parse_fingerprint(seen or fingerprint)
+        named = parse_fingerprint(fingerprint) if fingerprint else key
+    except ValueError as error:
+        raise CliError(errors.OTHER_KEY, str(error), "copy it from the other side", errors.USAGE) from None
+    if named != key:
+        raise CliError(
+            errors.OTHER_KEY,
+            f"{label(cluster)} showed another key than that: {key}",
+            "somebody may stand between the clusters; compare again, and do not trust it before they agree",
+        )
+    if spoken and " ".join(spoken.lower().replace("-", " ").split()) != words(key).replace("-", " "):
+        raise CliError(
+            errors.OTHER_KEY,
+            f"the words of {label(cluster)} are others: {words(key)}",
+            "somebody may stand between the clusters; compare again, and do not trust it before they agree",
+        )
+    return key
+
+
+def confirm(question: str) -> None:
+    """Ask on a terminal; elsewhere nobody can answer, which is an error."""
+    if not sys.stdin.isatty():
+        raise CliError(
+            errors.NOT_CONFIRMED,
+            "this must be confirmed, and there is no terminal to ask on",
+            "add --yes",
+            errors.USAGE,
+        )
+    if not click.confirm(question):
+        raise CliError(errors.NOT_CONFIRMED, "not confirmed: nothing was changed")
+
+
+def _authenticated(cluster: ForeignCluster | None) -> bool:
+    return cluster is not None and is_true(cluster.status.conditions, "Authenticated")

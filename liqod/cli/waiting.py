@@ -1,0 +1,46 @@
+"""Waits for an object to become what is wanted, through a watch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from twisted.internet.defer import Deferred, maybeDeferred
+
+from liqod.cli.session import Session
+from liqod.kube.informer import Informer
+from liqod.kube.resources import Resource
+from liqod.model.ids import Key
+from liqod.model.meta import Object
+
+T = TypeVar("T", bound=Object)
+
+
+def until(
+    session: Session, resource: Resource, view: type[T], key: Key, wanted: Callable[[T | None], bool]
+) -> Deferred[None]:
+    """Return a Deferred that fires when ``wanted`` holds for an object, None being one that does not exist."""
+    informer: Informer[T] = Informer(
+        session.client, resource, view, session.reactor, namespace=key.namespace, fields=f"metadata.name={key.name}"
+    )
+    done: Deferred[None] = Deferred()
+
+    def look(*_: object) -> None:
+        if informer.synced and not done.called and wanted(informer.get(key)):
+            done.callback(None)
+
+    unsubscribe = informer.subscribe(look)
+    informer.startService()
+    informer.when_synced().addCallback(look)
+
+    async def tidy() -> None:
+        unsubscribe()
+        await maybeDeferred(informer.stopService)
+
+    async def waiting() -> None:
+        try:
+            await done
+        finally:
+            await tidy()
+
+    return Deferred.fromCoroutine(waiting())
