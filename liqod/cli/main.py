@@ -48,7 +48,16 @@ class Commands(click.Group):
         return command
 
 
+def _say_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"{PROGRAM} {own_version()}")
+        ctx.exit()
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_say_version, help="Show the version."
+)
 def cli() -> None:
     """Peer this Kubernetes cluster with others, and lend and borrow what is free.
 

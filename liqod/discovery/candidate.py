@@ -47,15 +47,22 @@ class Candidate:
     stale: bool = False
 
 
+def _texts(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(values)
+
+
 @attrs.frozen
 class Announcement:
-    """What this cluster tells about itself. ``addresses`` empty: those of the chosen interfaces."""
+    """What this cluster tells about itself. ``addresses`` empty: those of the chosen interfaces.
+
+    ``port`` 0 announces nothing: whoever has no listener only looks.
+    """
 
     cluster_id: str
     cluster_name: str
     fingerprint: str
     port: int
-    addresses: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    addresses: tuple[str, ...] = attrs.field(default=(), converter=_texts)
 
 
 @attrs.frozen

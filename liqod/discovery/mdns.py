@@ -62,15 +62,17 @@ class Responder:
         """Watch first, then announce; returns when all repetitions of the announcement are out."""
         await self._zeroconf.async_wait_for_start()
         self._browser = AsyncServiceBrowser(self._zeroconf, TYPE, handlers=[self._changed])
-        announcing = await self._service.async_register_service(self._record(), cooperating_responders=True)
-        await announcing
+        if self._me.port:
+            announcing = await self._service.async_register_service(self._record(), cooperating_responders=True)
+            await announcing
 
     async def move(self, choice: Choice) -> None:
         """Follow a change of our addresses."""
         self.choice = choice
         await self._service.async_update_interfaces(interfaces=list(choice.listen))
-        announcing = await self._service.async_update_service(self._record())
-        await announcing
+        if self._me.port:
+            announcing = await self._service.async_update_service(self._record())
+            await announcing
 
     def known(self, name: str) -> Seen | None:
         """Return what the cache says about an announcement, or None while it is incomplete; raises BadRecord."""
@@ -213,6 +215,8 @@ class Mdns(Service):
 
         await aio.from_coroutine(opened())
         self.problem = ""
+        if not self._me.port:
+            return
         self._log.info(
             "announcing {name} port {port} by mDNS at {addresses}",
             name=instance_label(self._me),
