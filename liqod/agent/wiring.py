@@ -112,8 +112,8 @@ class Features:
             await self._quiet(name, service.stopService)
         await self._quiet("events", self.recorder.stop)
 
-    async def _quiet(self, name: str, stop: Callable[[], Deferred[None] | None]) -> None:
-        stopping: Deferred[None] = maybeDeferred(stop)
+    async def _quiet(self, name: str, stop: Callable[[], object]) -> None:
+        stopping: Deferred[object] = maybeDeferred(stop)
         stopping.addTimeout(STOP_DEADLINE, self._reactor)
         try:
             await stopping
