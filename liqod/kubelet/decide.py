@@ -114,9 +114,9 @@ def decide(
     """
     for seen in (shadow, remote):
         if seen is not None and not is_ours(seen.metadata, place):
-            return _in_the_way(seen.metadata.name, namespace)
+            return Skip(in_the_way(seen.metadata.name, namespace))
     if shadow is not None and not is_of_node(shadow.metadata, place):
-        return _in_the_way(shadow.metadata.name, namespace)
+        return Skip(in_the_way(shadow.metadata.name, namespace))
     if home is None:
         return _delete(shadow) if shadow is not None else Keep("there is no such pod")
     if home.metadata.deleting:
@@ -243,11 +243,10 @@ def _write(old: dict[str, Any], new: dict[str, Any], report: Report | None) -> D
     return WriteStatus(new, news)
 
 
-def _in_the_way(name: str, namespace: str) -> Skip:
-    return Skip(
-        Report(
-            "RemoteNameTaken",
-            f"an object {name} that is not ours is in the remote namespace {namespace}; it is left alone, and this pod "
-            "waits until it is gone (rename the pod, or ask the lender's administrator)",
-        )
+def in_the_way(name: str, namespace: str) -> Report:
+    """Return what to tell about an object at the lender that has a pod's name and is not ours."""
+    return Report(
+        "RemoteNameTaken",
+        f"an object {name} that is not ours is in the remote namespace {namespace}; it is left alone, and this pod "
+        "waits until it is gone (rename the pod, or ask the lender's administrator)",
     )

@@ -1,0 +1,132 @@
+"""The way to the lender's API server: the credential it granted, and a client that uses the newest token."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from attrs import frozen
+from twisted.application.service import MultiService
+from twisted.logger import Logger
+
+from liqod.flow.observe import Latest
+from liqod.flow.tasks import Tasks
+from liqod.kube.client import Client
+from liqod.kube.config import from_grant
+from liqod.kube.informer import Informer
+from liqod.kube.resources import SECRETS
+from liqod.kubelet.forge.node import Readiness
+from liqod.kubelet.readiness import not_ready
+from liqod.kubelet.views import Secret
+from liqod.model.ids import Key
+
+SECRET_NAME: Final = "liqo-credential"  # noqa: S105 (a name, not a secret)
+KNOWN: Final = Readiness(ready=True, reason="CredentialPresent", message="the lender granted access to its API server")
+
+
+@frozen
+class Grant:
+    """A credential taken out of its Secret; the token is kept apart, because it alone changes often."""
+
+    api_url: str
+    ca: bytes
+
+
+class Access(MultiService):
+    """Keeps ``client`` (None until there is a credential) and ``readiness`` (why there is none).
+
+    A new token is used from the next request on; a new URL or CA makes a new client. A credential that is deleted is
+    reported, and the client stays: the lender decides whether it still answers.
+    """
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any, home: Client, namespace: str) -> None:
+        super().__init__()
+        self.client: Latest[Client | None] = Latest(None)
+        self.readiness: Latest[Readiness] = Latest(
+            not_ready("CredentialMissing", f"the secret {namespace}/{SECRET_NAME} was not read yet")
+        )
+        self.renewed: Latest[int] = Latest(0)
+        self._reactor = reactor
+        self._key = Key(namespace, SECRET_NAME)
+        self._token = ""
+        self._grant: Grant | None = None
+        self._tasks = Tasks()
+        self._tasks.setServiceParent(self)
+        self._secrets: Informer[Secret] = Informer(
+            home, SECRETS, Secret, reactor, namespace=namespace, fields=f"metadata.name={SECRET_NAME}"
+        )
+        self._secrets.setServiceParent(self)
+        self._secrets.subscribe(self._changed)
+        self._secrets.when_synced().addCallback(lambda _: self._missing(self._secrets.get(self._key)))
+
+    def _missing(self, secret: Secret | None) -> None:
+        if secret is None:
+            self.readiness.set(
+                not_ready(
+                    "CredentialMissing",
+                    f"there is no secret {self._key}: the lender grants access when the clusters are connected",
+                )
+            )
+
+    def _changed(self, key: Key, old: Secret | None, new: Secret | None) -> None:
+        if key != self._key:
+            return
+        if new is None:
+            self._missing(new)
+            return
+        try:
+            grant, token = read(new)
+        except ValueError as error:
+            self.readiness.set(not_ready("CredentialMalformed", f"the secret {self._key} cannot be used: {error}"))
+            return
+        if token != self._token:
+            self._token = token
+            self.renewed.set(self.renewed.value + 1)
+        if grant != self._grant:
+            self._grant = grant
+            self._replace(Client(from_grant(grant.api_url, grant.ca or None, lambda: self._token), self._reactor))
+        self.readiness.set(KNOWN)
+
+    def _replace(self, client: Client | None) -> None:
+        old = self.client.value
+        self.client.set(client)
+        if old is not None:
+            self._tasks.spawn(old.close(), "closing the connections to a lender's former address")
+
+    async def close(self) -> None:
+        """Close the client's connections; called last, when nothing uses it any more."""
+        client = self.client.value
+        if client is not None:
+            await client.close()
+
+
+def read(secret: Secret) -> tuple[Grant, str]:
+    """Return what a credential's Secret holds; raises ValueError with what is wrong."""
+    url = _text(secret, "api-url")
+    parts = urlsplit(url)
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        raise ValueError("api-url is not the URL of an API server")
+    token = _text(secret, "token").strip()
+    if not token or any(character.isspace() or ord(character) < 33 for character in token):
+        raise ValueError("token is empty or not one word")
+    return Grant(url, _bytes(secret, "ca.crt")), token
+
+
+def _text(secret: Secret, key: str) -> str:
+    try:
+        return _bytes(secret, key).decode("ascii")
+    except UnicodeDecodeError:
+        raise ValueError(f"{key} is not ASCII text") from None
+
+
+def _bytes(secret: Secret, key: str) -> bytes:
+    if key not in secret.data:
+        raise ValueError(f"{key} is missing")
+    try:
+        return base64.b64decode(secret.data[key], validate=True)
+    except binascii.Error:
+        raise ValueError(f"{key} is not base64") from None

@@ -1,0 +1,387 @@
+"""Which home namespaces are offloaded through one virtual node, and their counterparts at the lender.
+
+Each namespace is a key of a queue; ``mapping.plan`` says what is next, this file carries it out. A namespace is asked
+for when its first pod lands on the virtual node, and given back when it is no longer offloaded and its pods have left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from attrs import frozen
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.logger import Logger
+
+from liqod.flow.backoff import Backoff
+from liqod.flow.tasks import Tasks
+from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.errors import ApiError, KubeError
+from liqod.kube.informer import Informer
+from liqod.kube.resources import PODS
+from liqod.kubelet import mapping
+from liqod.kubelet.forge.place import Place
+from liqod.kubelet.forge.status import FINISHED, clean_message, clean_reason
+from liqod.kubelet.naming import usable_answer
+from liqod.kubelet.remote import RemoteNamespace
+from liqod.kubelet.tables import Table
+from liqod.kubelet.views import HomePod, Namespace, decoded
+from liqod.model.ids import ClusterID, Key
+from liqod.model.offer import PeerUnreachable, Refusal
+from liqod.model.records import MappingStatus, NamespaceNattingTable
+
+BY_NAMESPACE: Final = "namespace"
+DRAIN_CHECK: Final = 2.0
+SETTLE: Final = 10.0
+"""Seconds that watches of a namespace may take to work before its grant is doubted."""
+REFUSED_RETRY: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
+
+
+class NamespaceGrants(Protocol):
+    """Where namespaces at a lender come from; both raise Refusal or PeerUnreachable."""
+
+    async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
+        """Have the lender make the namespace ``remote`` for our ``local``; returns its name there. Idempotent."""
+        ...
+
+    async def release_namespace(self, peer: ClusterID, remote: str) -> None:
+        """Give a namespace back; what is in it goes. Idempotent."""
+        ...
+
+
+@frozen
+class Outside:
+    """The namespace is not offloaded."""
+
+
+@frozen
+class Waiting:
+    """The namespace is to be offloaded but not usable yet; ``asked`` when the lender may know it already."""
+
+    asked: bool
+
+
+@frozen
+class Refused:
+    """The lender will not have the namespace (now)."""
+
+    reason: str
+    message: str
+
+
+@frozen
+class Served:
+    """Pods of the namespace are offloaded to ``remote``; while ``draining`` no new ones."""
+
+    remote: RemoteNamespace
+    draining: bool
+
+
+Standing = Outside | Waiting | Refused | Served
+
+
+class Namespaces(MultiService):
+    """Maps namespaces for one virtual node; ``changed(key)`` asks for a pod to be looked at again."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        client: Client,
+        place: Place,
+        enabled: Informer[Namespace],
+        tables: Informer[NamespaceNattingTable],
+        pods: Informer[HomePod],
+        grants: NamespaceGrants,
+        changed: Callable[[Key], None],
+    ) -> None:
+        super().__init__()
+        self._reactor = reactor
+        self._client = client
+        self._place = place
+        self._enabled = enabled
+        self._tables = tables
+        self._pods = pods
+        self._grants = grants
+        self._changed = changed
+        self._table = Table(reactor, client, tables, place.lender)
+        self._lender: Client | None = None
+        self._remotes: dict[str, RemoteNamespace] = {}
+        self._again: set[str] = set()
+        self._attempts: dict[str, int] = {}
+        self._retiring = False
+        self._unsubscribe: list[Callable[[], None]] = []
+        self._queue: WorkQueue[str] = WorkQueue(reactor, f"namespaces of {place.node_name}")
+        self._workers: Workers[str] = Workers(self._queue, 4, self._process, f"offloading to {place.lender}: namespace")
+        self._tasks = Tasks()
+        self._tasks.setServiceParent(self)
+        pods.add_index(BY_NAMESPACE, lambda pod: (pod.metadata.namespace,))
+
+    def startService(self) -> None:
+        super().startService()
+        self._unsubscribe = [
+            self._enabled.subscribe(lambda key, old, new: self._queue.add(key.name)),
+            self._tables.subscribe(self._table_changed),
+            self._pods.subscribe(self._pod_changed),
+        ]
+        self._tasks.spawn(self._begin(), f"mapping namespaces to {self._place.lender}")
+
+    def stopService(self) -> Deferred[Any]:
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+        self._queue.close()
+        return maybeDeferred(super().stopService)
+
+    async def _begin(self) -> None:
+        await self.when_synced()
+        # Absence means absence from here on: only now may anything be mapped, drained or released.
+        self._workers.setServiceParent(self)
+
+    def when_synced(self) -> Any:
+        """Return a Deferred that fires when everything that is decided from is complete."""
+        return DeferredList([informer.when_synced() for informer in (self._enabled, self._tables, self._pods)])
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything that is decided from is complete."""
+        return self._enabled.synced and self._tables.synced and self._pods.synced
+
+    # Asked by others
+
+    def look_up(self, local: str) -> Standing:
+        """Return how a namespace stands."""
+        enabled, entry = self._is_enabled(local), self._table.forward.get(local)
+        if entry is None:
+            return Waiting(asked=False) if enabled else Outside()
+        remote = self._remotes.get(local)
+        if remote is not None and remote.namespace == entry:
+            return Served(remote, draining=not enabled)
+        status = self._table.status(local)
+        if status is not None and status.phase == mapping.REFUSED:
+            return Refused(status.reason, status.message)
+        if status is not None and status.reason == "PeerUnreachable" and self._attempts.get(local, 0) > 3:
+            return Refused(status.reason, status.message)
+        return Waiting(asked=True)
+
+    def look_again(self, local: str) -> None:
+        """The lender refused something in a namespace that it had granted: ask for it anew."""
+        if local not in self._again:
+            self._again.add(local)
+            self._queue.add_after(local, 1.0)
+
+    def mapped(self) -> dict[str, str]:
+        """Return all translations, local to remote."""
+        return dict(self._table.forward)
+
+    def waiting(self) -> list[str]:
+        """Return a sentence for each namespace that is wanted and not served."""
+        return [
+            f"{local}: {status.message or status.phase}"
+            for local in sorted(self._table.forward)
+            if (status := self._table.status(local)) is not None and status.phase != mapping.READY
+        ]
+
+    def use(self, client: Client | None) -> None:
+        """Watch the lender through another client from now on (None: there is none yet)."""
+        if client is self._lender:
+            return
+        self._lender = client
+        for local in list(self._remotes):
+            self._forget_remote(local)
+        for local in self._table.forward:
+            self._queue.add(local)
+
+    def retire(self) -> None:
+        """Let every namespace go, enabled or not."""
+        self._retiring = True
+        for local in self._table.forward:
+            self._queue.add(local)
+
+    # Events
+
+    def _table_changed(self, key: Key, old: NamespaceNattingTable | None, new: NamespaceNattingTable | None) -> None:
+        if key.name != str(self._place.lender):
+            return
+        if new is None:
+            self._table.forget()
+        before = old.spec.natting_table if old is not None else {}
+        after = new.spec.natting_table if new is not None else {}
+        for local in {*before, *after}:
+            self._queue.add(local)
+
+    def _pod_changed(self, key: Key, old: HomePod | None, new: HomePod | None) -> None:
+        arrived_or_left = old is None or new is None
+        if not arrived_or_left:
+            return
+        remote = self._remotes.get(key.namespace)
+        if remote is None or not self._is_enabled(key.namespace):
+            self._queue.add(key.namespace)
+
+    def _is_enabled(self, local: str) -> bool:
+        namespace = self._enabled.get(Key("", local))
+        return namespace is not None and not namespace.metadata.deleting and not self._retiring
+
+    # Work
+
+    async def _process(self, local: str) -> float | None:
+        step = mapping.plan(
+            local,
+            enabled=self._is_enabled(local),
+            pods=len(self._live_pods(local)),
+            table=self._table.forward,
+            reverse=self._table.reverse,
+            status=self._table.status(local),
+            asked=local in self._again,
+            home=self._place.home,
+        )
+        match step:
+            case mapping.WriteEntry(remote):
+                await self._table.write(local, remote)
+                return await self._ask(local, remote)
+            case mapping.Ask(remote):
+                return await self._ask(local, remote)
+            case mapping.Serve(remote):
+                self._serve(local, remote)
+                return self._check(local)
+            case mapping.Drain(remote):
+                self._serve(local, remote)
+                await self._evict(local)
+                return DRAIN_CHECK
+            case mapping.Release(remote):
+                await self._release(local, remote)
+            case mapping.Rest():
+                self._forget_remote(local)
+                self._tell_pods(local)
+        return None
+
+    def _check(self, local: str) -> float | None:
+        """Ask anew for a namespace that was granted once and cannot be watched (its grant was lost meanwhile)."""
+        remote = self._remotes.get(local)
+        if remote is None or remote.synced:
+            return None
+        if remote.error and self._reactor.seconds() - remote.since > SETTLE:
+            self.look_again(local)
+        return SETTLE
+
+    def _live_pods(self, local: str) -> list[HomePod]:
+        return [
+            pod for pod in self._pods.by_index(BY_NAMESPACE, local) if decoded(pod.status).get("phase") not in FINISHED
+        ]
+
+    async def _ask(self, local: str, remote: str) -> float | None:
+        attempt = self._attempts.get(local, 0)
+        self._attempts[local] = attempt + 1
+        try:
+            answered = await self._grants.map_namespace(self._place.lender, local, remote)
+        except Refusal as refusal:
+            reason = clean_reason(refusal.reason, "Refused")
+            await self._told(local, mapping.REFUSED, reason, clean_message(refusal.message))
+            return REFUSED_RETRY.delay(attempt, 0.5)
+        except PeerUnreachable as error:
+            if local not in self._remotes:
+                await self._told(local, mapping.PENDING, "PeerUnreachable", clean_message(str(error)))
+            raise
+        if answered != remote:
+            if not usable_answer(answered, local, self._table.reverse):
+                message = f"the lender answered with the namespace {answered[:80]!r}, which cannot be used"
+                await self._told(local, mapping.REFUSED, "BadNamespace", clean_message(message))
+                return REFUSED_RETRY.delay(attempt, 0.5)
+            await self._table.write(local, answered)
+        self._attempts.pop(local, None)
+        if local in self._again:
+            self._again.discard(local)
+            self._forget_remote(local)
+        await self._told(local, mapping.READY, "", "")
+        self._serve(local, answered)
+        return None
+
+    async def _told(self, local: str, phase: str, reason: str, message: str) -> None:
+        await self._table.tell(local, MappingStatus(phase=phase, reason=reason, message=message))
+        self._tell_pods(local)
+
+    def _serve(self, local: str, name: str) -> None:
+        known = self._remotes.get(local)
+        if self._lender is None or (known is not None and known.namespace == name):
+            return
+        self._forget_remote(local)
+
+        def changed(pod: str) -> None:
+            if pod:
+                self._changed(Key(local, pod))
+            else:
+                self._tell_pods(local)
+
+        remote = RemoteNamespace(self._reactor, self._lender, name, self._place, changed)
+        self._remotes[local] = remote
+        remote.setServiceParent(self)
+
+    def _forget_remote(self, local: str) -> None:
+        remote = self._remotes.pop(local, None)
+        if remote is not None:
+            self._tasks.spawn(_stopped(remote), f"closing the watches of {remote.namespace}")
+
+    def _tell_pods(self, local: str) -> None:
+        for pod in self._pods.by_index(BY_NAMESPACE, local):
+            self._changed(pod.metadata.key)
+
+    async def _evict(self, local: str) -> None:
+        """Ask for the pods' eviction; disruption budgets are honoured, so this is tried again and again."""
+        for pod in self._live_pods(local):
+            if pod.metadata.deleting:
+                continue
+            meta = pod.metadata
+            body = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": meta.name, "namespace": meta.namespace},
+                "deleteOptions": {"preconditions": {"uid": meta.uid}},
+            }
+            try:
+                await self._client.create(PODS, body, meta.namespace, name=meta.name, subresource="eviction", view=None)
+            except ApiError as error:
+                self._log.debug("{pod} is not evicted yet: {error}", pod=str(meta.key), error=str(error))
+
+    async def _release(self, local: str, remote: str) -> None:
+        self._forget_remote(local)
+        try:
+            await self._grants.release_namespace(self._place.lender, remote)
+        except PeerUnreachable as error:
+            await self._told(local, mapping.RELEASING, "PeerUnreachable", clean_message(str(error)))
+            raise
+        except Refusal as refusal:
+            # It is the lender's namespace: what it does with it is its business from here on.
+            self._log.warn(
+                "{lender} keeps the namespace {remote}: {why}",
+                lender=str(self._place.lender),
+                remote=remote,
+                why=clean_message(str(refusal)),
+            )
+        await self._table.remove(local)
+        self._attempts.pop(local, None)
+        self._again.discard(local)
+        self._tell_pods(local)
+
+    async def release_all(self, deadline: float) -> None:
+        """Give everything back, best effort: what is not done by then (the clock's time) is the lender's to find."""
+        for local, remote in self.mapped().items():
+            self._forget_remote(local)
+            left = deadline - self._reactor.seconds()
+            if left <= 0:
+                return
+            try:
+                releasing = maybeDeferred(_coroutine, self._grants.release_namespace(self._place.lender, remote))
+                await releasing.addTimeout(left, self._reactor)
+                await self._table.remove(local)
+            except (Refusal, PeerUnreachable, KubeError, TimeoutError) as error:
+                self._log.warn("{remote} could not be given back: {error}", remote=remote, error=str(error))
+
+
+async def _coroutine(work: Any) -> None:
+    await work
+
+
+async def _stopped(service: MultiService) -> None:
+    await maybeDeferred(service.disownServiceParent)

@@ -1,0 +1,198 @@
+"""Keeps the virtual node: the Node object as the offer has it, its conditions, and its lease.
+
+Nothing is written while nothing changes, except the lease, which says that the daemon lives and the lender answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.logger import Logger
+
+from liqod.flow.observe import Latest
+from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.informer import Informer
+from liqod.kube.resources import LEASES, NODES
+from liqod.kubelet.forge.node import (
+    LEASE_NAMESPACE,
+    NodeFacts,
+    Readiness,
+    forge_lease,
+    forge_node,
+    is_foreign,
+    node_patch,
+    status_patch,
+)
+from liqod.kubelet.overlay import Overlay
+from liqod.kubelet.readiness import READY, not_ready
+from liqod.kubelet.times import rfc3339, rfc3339_micro
+from liqod.kubelet.views import Node
+from liqod.model.ids import ClusterID, Key
+from liqod.model.offer import Offer
+
+NODE: Final = "node"
+LEASE: Final = "lease"
+TAKEN_RETRY: Final = 60.0
+
+
+class NodeKeeper(MultiService):
+    """Keeps one node; ``state`` tells whether it stands (NameTaken when another node has its name).
+
+    ``readiness`` and ``offer`` are asked for when something changed; whoever owns them calls ``look``.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        client: Client,
+        name: str,
+        cluster_id: ClusterID,
+        address: str,
+        lease_duration: int,
+        labels: Mapping[str, str],
+        readiness: Callable[[], Readiness],
+        offer: Callable[[], Offer | None],
+        answers: Callable[[], bool],
+        home_version: Callable[[], str],
+    ) -> None:
+        super().__init__()
+        self.state: Latest[Readiness] = Latest(not_ready("NodePending", "the node was not looked at yet"))
+        self._reactor = reactor
+        self._client = client
+        self._name = name
+        self._cluster_id = cluster_id
+        self._address = address
+        self._duration = lease_duration
+        self._labels = dict(labels)
+        self._readiness = readiness
+        self._offer = offer
+        self._answers = answers
+        self._home_version = home_version
+        self._retired = False
+        self._key = Key("", name)
+        self._written: Overlay[Key, Node] = Overlay(reactor)
+        self._nodes: Informer[Node] = Informer(client, NODES, Node, reactor, fields=f"metadata.name={name}")
+        self._queue: WorkQueue[str] = WorkQueue(reactor, f"node {name}")
+        self._workers: Workers[str] = Workers(self._queue, 2, self._process, f"keeping the virtual node {name}: its")
+        self._nodes.subscribe(self._changed)
+        self._nodes.setServiceParent(self)
+        self._nodes.when_synced().addCallback(lambda _: self._workers.setServiceParent(self))
+        self._queue.add(NODE)
+
+    def stopService(self) -> Deferred[Any]:
+        self._queue.close()
+        return maybeDeferred(super().stopService)
+
+    def look(self) -> None:
+        """Something that the node's state depends on changed."""
+        self._queue.add(NODE)
+
+    def relabel(self, labels: Mapping[str, str]) -> None:
+        """Use other labels of the VirtualNode record from now on."""
+        self._labels = dict(labels)
+        self.look()
+
+    async def cordon(self) -> None:
+        """Let nothing more be scheduled on the node."""
+        if self._mine() is not None:
+            await self._client.patch(NODES, self._name, {"spec": {"unschedulable": True}}, view=None)
+
+    async def retire(self) -> None:
+        """Remove node and lease, and keep neither any longer; a node that is not ours stays."""
+        self._retired = True
+        node = self._mine()
+        if node is not None:
+            await self._client.delete(NODES, self._name, uid=node.metadata.uid)
+            await self._client.delete(LEASES, self._name, LEASE_NAMESPACE)
+
+    def _mine(self) -> Node | None:
+        node = self._written.newest(self._key, self._nodes.get(self._key))
+        return None if node is None or is_foreign(node, self._cluster_id) else node
+
+    def _changed(self, key: Key, old: Node | None, new: Node | None) -> None:
+        if new is None:
+            self._written.drop(key)
+        self._queue.add(NODE)
+
+    async def _process(self, what: str) -> float | None:
+        if self._retired:
+            return None
+        if what == LEASE:
+            return await self._renew()
+        return await self._keep()
+
+    def _facts(self) -> NodeFacts:
+        return NodeFacts(
+            name=self._name,
+            cluster_id=str(self._cluster_id),
+            address=self._address,
+            readiness=self._readiness(),
+            offer=self._offer(),
+            home_version=self._home_version(),
+            labels=self._labels,
+        )
+
+    async def _keep(self) -> float | None:
+        facts = self._facts()
+        node = self._written.newest(self._key, self._nodes.get(self._key))
+        if node is None:
+            try:
+                node = await self._client.create(NODES, forge_node(facts), view=Node)
+            except AlreadyExists:
+                node = await self._client.get(NODES, self._name, view=Node)
+            else:
+                self._log.info(
+                    "created the virtual node {node} for {cluster}", node=self._name, cluster=facts.cluster_id
+                )
+            self._written.put(self._key, node)
+        if is_foreign(node, str(self._cluster_id)):
+            self.state.set(
+                not_ready(
+                    "NameTaken",
+                    f"a node named {self._name} exists that does not stand for cluster {self._cluster_id}; it is left "
+                    "alone: remove it, or give the VirtualNode another nodeName",
+                )
+            )
+            return TAKEN_RETRY
+        patch = node_patch(node, facts)
+        if patch:
+            node = await self._write(patch, "")
+        now = rfc3339(self._reactor.seconds())
+        patch = status_patch(node.status, facts, now)
+        if patch:
+            await self._write(patch, "status")
+        self.state.set(READY)
+        self._queue.add(LEASE)
+        return None
+
+    async def _write(self, patch: dict[str, Any], subresource: str) -> Node:
+        try:
+            node = await self._client.patch(NODES, self._name, patch, subresource=subresource, view=Node)
+        except NotFound:
+            self._written.drop(self._key)
+            raise
+        self._written.put(self._key, node)
+        return node
+
+    async def _renew(self) -> float | None:
+        every = self._duration / 4
+        node = self._mine()
+        if node is None:
+            return None
+        if not self._answers():
+            # The next change of what is known about the lender brings us back.
+            return every
+        now = rfc3339_micro(self._reactor.seconds())
+        try:
+            await self._client.patch(LEASES, self._name, {"spec": {"renewTime": now}}, LEASE_NAMESPACE, view=None)
+        except NotFound:
+            lease = forge_lease(self._name, self._duration, now, node.metadata.uid)
+            await self._client.create(LEASES, lease, LEASE_NAMESPACE, view=None)
+        return every

@@ -1,0 +1,241 @@
+"""Offloads the pods that were scheduled on one virtual node, and brings their status back.
+
+Each pod is a key of a queue. A turn looks at all there is to see about the pod, asks ``decide``, and carries the
+decision out in ``steps``. On the way of an ordinary pod that is one POST at the lender and one patch at home.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from attrs import define
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.logger import Logger
+
+from liqod.flow.tasks import Tasks
+from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.events import EventRecorder
+from liqod.kube.informer import Informer
+from liqod.kubelet.decide import (
+    Create,
+    Decision,
+    DeleteHome,
+    DeleteShadow,
+    Keep,
+    Patch,
+    Skip,
+    WriteStatus,
+    decide,
+    decide_outside,
+    decide_refused,
+)
+from liqod.kubelet.forge.meta import home_uid
+from liqod.kubelet.forge.place import Place
+from liqod.kubelet.namespaces import Namespaces, Outside, Refused, Served, Waiting
+from liqod.kubelet.overlay import Overlay
+from liqod.kubelet.reach import Reach
+from liqod.kubelet.remote import RemoteNamespace
+from liqod.kubelet.restarts import Tally, tally
+from liqod.kubelet.steps import Parked, Steps
+from liqod.kubelet.times import epoch, rfc3339
+from liqod.kubelet.views import HomePod, RemotePod, decoded
+from liqod.model.ids import Key
+
+PATIENCE: Final = 30.0
+"""Seconds after a deleted pod's grace that the lender has to answer before the pod goes at home all the same."""
+
+
+@define
+class Track:
+    """What is remembered about one pod between turns; rebuilt from what is seen after a restart."""
+
+    home_uid: str = ""
+    tally: Tally | None = None
+    status_due: float | None = None
+
+
+class Pods(MultiService):
+    """The pods of one virtual node; ``status_delay`` seconds of changes become one write."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        client: Client,
+        pods: Informer[HomePod],
+        place: Place,
+        namespaces: Namespaces,
+        reach: Reach,
+        recorder: EventRecorder,
+        workers: int,
+        status_delay: float,
+    ) -> None:
+        super().__init__()
+        self._reactor = reactor
+        self._pods = pods
+        self._place = place
+        self._reach = reach
+        self._delay = status_delay
+        self._namespaces = namespaces
+        self._tracks: dict[Key, Track] = {}
+        self._written: Overlay[Key, HomePod] = Overlay(reactor)
+        self._parked: set[Key] = set()
+        self._steps = Steps(reactor, client, place, namespaces, reach, recorder, self._written)
+        self._queue: WorkQueue[Key] = WorkQueue(reactor, f"pods of {place.node_name}")
+        self._workers: Workers[Key] = Workers(self._queue, workers, self._process, f"offloading to {place.lender}: pod")
+        self._tasks = Tasks()
+        self._tasks.setServiceParent(self)
+        self._pods.subscribe(self._changed)
+        self._reach.state.subscribe(lambda _: self._unpark())
+
+    def startService(self) -> None:
+        super().startService()
+        self._tasks.spawn(self._begin(), f"offloading pods to {self._place.lender}")
+
+    def stopService(self) -> Deferred[Any]:
+        self._queue.close()
+        return maybeDeferred(super().stopService)
+
+    async def _begin(self) -> None:
+        await self._namespaces.when_synced()
+        self._workers.setServiceParent(self)
+
+    def __len__(self) -> int:
+        """The number of pods that are remembered."""
+        return len(self._tracks)
+
+    @property
+    def troubles(self) -> dict[Key, str]:
+        """The pods whose last turn failed, with the reason."""
+        return self._workers.troubles
+
+    def look(self, key: Key) -> None:
+        """Have a pod looked at again."""
+        self._queue.add(key)
+
+    def _changed(self, key: Key, old: HomePod | None, new: HomePod | None) -> None:
+        if new is None:
+            self._written.drop(key)
+        self._queue.add(key)
+
+    def _unpark(self) -> None:
+        if self._reach.ok:
+            parked, self._parked = self._parked, set()
+            for key in parked:
+                self._queue.add(key)
+
+    async def _process(self, key: Key) -> float | None:
+        home = self._written.newest(key, self._pods.get(key))
+        now = self._reactor.seconds()
+        decision, remote = self._decide(key, home, now)
+        self._forget_if_gone(key, home, remote)
+        if isinstance(decision, WriteStatus) and home is not None:
+            return await self._write_status(key, home, decision, now)
+        if isinstance(decision, Create | Patch | DeleteShadow) and not self._reach.ok:
+            self._parked.add(key)
+            return self._time_left(home, now)
+        try:
+            again = await self._carry_out(key, home, remote, decision)
+        except Parked:
+            self._parked.add(key)
+            again = None
+        left = self._time_left(home, now)
+        return again if left is None else min(left, again if again is not None else left)
+
+    def _decide(self, key: Key, home: HomePod | None, now: float) -> tuple[Decision, RemoteNamespace | None]:
+        written_at = rfc3339(now)
+        match self._namespaces.look_up(key.namespace):
+            case Outside():
+                return decide_outside(home, written_at), None
+            case Refused(reason, message):
+                return decide_refused(home, reason, message, written_at), None
+            case Waiting(asked):
+                if home is not None and home.metadata.deleting and (not asked or self._is_lost(home, now)):
+                    return DeleteHome(home.metadata.uid), None
+                return Keep("the namespace is not ready at the lender yet"), None
+            case Served(remote, draining):
+                if not remote.synced:
+                    if home is not None and self._is_lost(home, now):
+                        return DeleteHome(home.metadata.uid), remote
+                    return Keep("what the lender has of this namespace is not known yet"), remote
+                return self._decide_served(key, home, remote, draining, now), remote
+
+    def _decide_served(
+        self, key: Key, home: HomePod | None, remote: RemoteNamespace, draining: bool, now: float
+    ) -> Decision:
+        runs = remote.pod(key.name)
+        decision = decide(
+            home,
+            remote.shadow(key.name),
+            runs,
+            place=self._place,
+            namespace=remote.namespace,
+            tally=self._count(key, home, runs),
+            now=rfc3339(now),
+            peer_lost=home is not None and self._is_lost(home, now),
+        )
+        if draining and isinstance(decision, Create):
+            return Keep("the namespace is no longer offloaded: the pod is about to leave")
+        return decision
+
+    def _count(self, key: Key, home: HomePod | None, runs: RemotePod | None) -> Tally | None:
+        if home is None:
+            return None
+        track = self._tracks.get(key)
+        if track is None or track.home_uid != home.metadata.uid:
+            track = self._tracks[key] = Track(home.metadata.uid)
+        if runs is None or home_uid(runs.metadata) not in ("", home.metadata.uid):
+            return None
+        track.tally = tally(track.tally, decoded(home.status), runs.metadata.uid, decoded(runs.status))
+        return track.tally
+
+    def _forget_if_gone(self, key: Key, home: HomePod | None, remote: RemoteNamespace | None) -> None:
+        if home is None:
+            self._tracks.pop(key, None)
+            self._parked.discard(key)
+            self._steps.forget(key, shadow_too=remote is None or remote.shadow(key.name) is None)
+
+    async def _write_status(self, key: Key, home: HomePod, decision: WriteStatus, now: float) -> float | None:
+        """Write once per burst of changes: not before the delay after the first, and then the newest."""
+        track = self._tracks.setdefault(key, Track(home.metadata.uid))
+        if track.status_due is None:
+            track.status_due = now + self._delay
+        left = track.status_due - now
+        if left > 0.001:
+            return left
+        track.status_due = None
+        await self._steps.write_status(home, decision)
+        return self._time_left(home, now)
+
+    async def _carry_out(
+        self, key: Key, home: HomePod | None, remote: RemoteNamespace | None, decision: Decision
+    ) -> float | None:
+        match decision:
+            case Create(body) if home is not None and remote is not None:
+                return await self._steps.create(home, remote, body)
+            case Patch(patch) if home is not None and remote is not None:
+                return await self._steps.patch(home, remote, patch)
+            case DeleteShadow(uid) if remote is not None:
+                return await self._steps.delete_shadow(key, home, remote, uid)
+            case DeleteHome(uid):
+                await self._steps.delete_home(key, uid)
+            case Skip(report):
+                return await self._steps.skip(home, report)
+        return None
+
+    def _is_lost(self, home: HomePod, now: float) -> bool:
+        """Tell whether a deleted pod has waited for an unreachable lender long enough."""
+        if not home.metadata.deleting or self._reach.ok:
+            return False
+        deadline = epoch(home.metadata.deletion_timestamp or "")
+        return deadline is not None and now > deadline + PATIENCE
+
+    def _time_left(self, home: HomePod | None, now: float) -> float | None:
+        """Return when a deleted pod is due to be given up on; None while the lender answers."""
+        if home is None or not home.metadata.deleting or self._reach.ok:
+            return None
+        deadline = epoch(home.metadata.deletion_timestamp or "")
+        return None if deadline is None else max(0.5, deadline + PATIENCE - now + 0.5)

@@ -1,0 +1,38 @@
+"""Whether pods can run behind a virtual node, from everything that must hold for it (pure)."""
+
+from __future__ import annotations
+
+from liqod.kubelet.forge.node import Readiness
+from liqod.model.records import Advertisement
+
+READY = Readiness(ready=True, reason="LenderReady", message="the lender answers and its offer is accepted")
+
+_OFFERS = {
+    "": ("OfferPending", "the lender's offer was not judged yet"),
+    "Pending": ("OfferPending", "the lender's offer is not accepted yet"),
+    "Refused": ("OfferRefused", "the lender's offer is refused"),
+    "Withdrawn": ("OfferWithdrawn", "the lender withdrew its offer"),
+    "Expired": ("OfferExpired", "the lender's offer expired: nothing was heard from it for its time to live"),
+}
+
+
+def not_ready(reason: str, message: str) -> Readiness:
+    """Return the readiness of what is not ready."""
+    return Readiness(ready=False, reason=reason, message=message)
+
+
+def judge_offer(offer: Advertisement | None) -> Readiness:
+    """Tell whether an offer can be used."""
+    if offer is None:
+        return not_ready(
+            "AdvertisementMissing", "there is no offer of this lender; it comes when the two clusters are connected"
+        )
+    if offer.status.phase == "Accepted":
+        return READY
+    reason, sentence = _OFFERS.get(offer.status.phase, ("OfferInvalid", "the lender's offer is in an unknown phase"))
+    return not_ready(reason, f"{sentence}: {offer.status.message}" if offer.status.message else sentence)
+
+
+def judge(credential: Readiness, api: Readiness, network: Readiness, offer: Readiness) -> Readiness:
+    """Return the first obstacle in the order in which a person would remove them, or readiness."""
+    return next((part for part in (credential, offer, api, network) if not part.ready), READY)

@@ -1,0 +1,194 @@
+"""Runs one virtual kubelet per VirtualNode record, and removes the nodes whose record is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.logger import Logger
+
+from liqod.config.schema import Settings
+from liqod.flow.tasks import Tasks
+from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.errors import KubeError
+from liqod.kube.events import EventRecorder
+from liqod.kube.informer import Informer
+from liqod.kube.informers import Informers
+from liqod.kube.resources import ADVERTISEMENTS, NAMESPACES, NATTINGTABLES, NODES, VIRTUALNODES
+from liqod.kubelet.forge.node import Readiness
+from liqod.kubelet.namespaces import NamespaceGrants
+from liqod.kubelet.readiness import READY
+from liqod.kubelet.views import Namespace, Node
+from liqod.kubelet.virtual import Surroundings, VirtualKubelet, same_kubelet, same_node
+from liqod.model.ids import ClusterID, Key, is_dns_label
+from liqod.model.meta import ObjectMeta, label_selector
+from liqod.model.names import (
+    ENABLED_LABEL,
+    FIELD_MANAGER,
+    MANAGED_BY_LABEL,
+    REMOTE_CLUSTER_LABEL,
+    TYPE_LABEL,
+    VIRTUAL_NODE_TYPE,
+)
+from liqod.model.records import Advertisement, NamespaceNattingTable, VirtualNode, VirtualNodeSpec
+
+RETIRING: Final = 8
+"""Virtual nodes that are started or removed at the same time."""
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    git_version: str = ""
+
+
+def _network_is_up(_: ClusterID) -> Readiness:
+    """The network while no fabric is configured: pods are reached as the clusters' own networks allow."""
+    return READY
+
+
+def _same_address(_: ClusterID, address: str) -> str:
+    return address
+
+
+class Kubelets(MultiService):
+    """The virtual kubelets of this daemon, by the key of their record.
+
+    ``node_address`` is what offloaded pods have as host address and virtual nodes as InternalIP. ``network`` tells
+    whether a lender's pods can be reached, ``map_address`` by which address.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        client: Client,
+        informers: Informers,
+        settings: Settings,
+        cluster_id: ClusterID,
+        cluster_name: str,
+        grants: NamespaceGrants,
+        recorder: EventRecorder,
+        *,
+        node_address: str = "",
+        network: Callable[[ClusterID], Readiness] = _network_is_up,
+        map_address: Callable[[ClusterID, str], str] = _same_address,
+    ) -> None:
+        super().__init__()
+        self.cluster_name = cluster_name
+        self._client = client
+        self._version = ""
+        self._records: Informer[VirtualNode] = informers.of(VIRTUALNODES, VirtualNode)
+        self._around = Surroundings(
+            reactor=reactor,
+            client=client,
+            settings=settings.kubelet,
+            home=cluster_id,
+            node_address=settings.kubelet.node_address or node_address,
+            records=self._records,
+            offers=informers.of(ADVERTISEMENTS, Advertisement),
+            tables=informers.of(NATTINGTABLES, NamespaceNattingTable),
+            enabled=informers.of(NAMESPACES, Namespace, labels=f"{ENABLED_LABEL}=true"),
+            grants=grants,
+            recorder=recorder,
+            home_version=lambda: self._version,
+            network=network,
+            map_address=map_address,
+        )
+        self._kubelets: dict[Key, VirtualKubelet] = {}
+        self._orphans: dict[Key, VirtualNode] = {}
+        self._unsubscribe = lambda: None
+        self._queue: WorkQueue[Key] = WorkQueue(reactor, "virtual nodes")
+        self._workers: Workers[Key] = Workers(self._queue, RETIRING, self._process, "running the virtual kubelet of")
+        self._tasks = Tasks()
+        self._tasks.setServiceParent(self)
+
+    def __len__(self) -> int:
+        """The number of virtual kubelets that run."""
+        return len(self._kubelets)
+
+    def of(self, cluster_id: ClusterID) -> VirtualKubelet | None:
+        """Return the virtual kubelet for a lender."""
+        return next((k for k in self._kubelets.values() if k.place.lender == cluster_id), None)
+
+    def network_changed(self) -> None:
+        """Have every node looked at again, because what ``network`` tells changed."""
+        for kubelet in self._kubelets.values():
+            kubelet.node.look()
+
+    def startService(self) -> None:
+        super().startService()
+        self._unsubscribe = self._records.subscribe(lambda key, old, new: self._queue.add(key))
+        self._tasks.spawn(self._begin(), "starting the virtual kubelets")
+
+    def stopService(self) -> Deferred[Any]:
+        self._unsubscribe()
+        self._queue.close()
+        return maybeDeferred(super().stopService)
+
+    async def _begin(self) -> None:
+        try:
+            answer = await self._client.raw("GET", "/version")
+            self._version = msgspec.json.decode(answer, type=_Version).git_version
+        except (KubeError, msgspec.MsgspecError) as error:
+            self._log.warn("the version of this cluster is not known: {error}", error=str(error))
+        around = self._around
+        await DeferredList([i.when_synced() for i in (around.records, around.offers, around.tables, around.enabled)])
+        self._workers.setServiceParent(self)
+        await self._sweep()
+
+    async def _sweep(self) -> None:
+        """Find nodes of ours whose record went away while no daemon ran, and have them removed."""
+        mine = {TYPE_LABEL: VIRTUAL_NODE_TYPE, MANAGED_BY_LABEL: FIELD_MANAGER}
+        nodes = await self._client.list(NODES, view=Node, labels=label_selector(mine))
+        known = {record.spec.node_name for record in self._records.items()}
+        for node in nodes.items:
+            name, cluster_id = node.metadata.name, node.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")
+            if name not in known and is_dns_label(cluster_id):
+                key = Key("", name)
+                spec = VirtualNodeSpec(cluster_id=cluster_id, node_name=name)
+                self._orphans[key] = VirtualNode(metadata=ObjectMeta(name=name), spec=spec)
+                self._queue.add(key)
+
+    async def _process(self, key: Key) -> float | None:
+        orphan = self._orphans.get(key)
+        if orphan is not None:
+            await self._retire(key, self._start(key, orphan))
+            del self._orphans[key]
+            return None
+        record = self._records.get(key)
+        if record is not None and record.metadata.deleting:
+            record = None
+        kubelet = self._kubelets.get(key)
+        if kubelet is not None:
+            if record is not None and same_kubelet(kubelet.record, record):
+                return None
+            if record is None or not same_node(kubelet.record, record):
+                await self._retire(key, kubelet)
+            else:
+                await self._stop(key, kubelet)
+            return 0.0
+        if record is None:
+            return None
+        if not record.spec.node_name or not is_dns_label(record.spec.cluster_id):
+            self._log.warn("the VirtualNode {key} lacks a nodeName or a clusterID: it is ignored", key=str(key))
+            return None
+        self._start(key, record)
+        return None
+
+    async def _retire(self, key: Key, kubelet: VirtualKubelet) -> None:
+        await kubelet.retire()
+        await self._stop(key, kubelet)
+
+    def _start(self, key: Key, record: VirtualNode) -> VirtualKubelet:
+        kubelet = VirtualKubelet(self._around, record)
+        self._kubelets[key] = kubelet
+        kubelet.setServiceParent(self)
+        return kubelet
+
+    async def _stop(self, key: Key, kubelet: VirtualKubelet) -> None:
+        self._kubelets.pop(key, None)
+        await maybeDeferred(kubelet.disownServiceParent)

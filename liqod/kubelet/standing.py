@@ -1,0 +1,125 @@
+"""Writes how a virtual kubelet stands into the status of its VirtualNode record, on change only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred, maybeDeferred
+
+from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.errors import NotFound
+from liqod.kube.informer import Informer
+from liqod.kube.resources import VIRTUALNODES
+from liqod.kubelet.access import Access
+from liqod.kubelet.forge.node import Readiness
+from liqod.kubelet.namespaces import Namespaces
+from liqod.kubelet.node import NodeKeeper
+from liqod.kubelet.overlay import Overlay
+from liqod.kubelet.reach import Reach
+from liqod.kubelet.readiness import not_ready
+from liqod.kubelet.times import rfc3339
+from liqod.model.ids import Key
+from liqod.model.meta import Condition, set_condition, to_dict
+from liqod.model.records import VirtualNode, VirtualNodeStatus
+
+DELAY: Final = 0.2
+"""Seconds that changes are gathered for before they are written."""
+
+CHECK: Final = 15.0
+_REFLECTING = Readiness(ready=True, reason="Reflecting", message="every offloaded namespace has its counterpart")
+
+
+class StandingKeeper(MultiService):
+    """Keeps the status of one VirtualNode record."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        client: Client,
+        key: Key,
+        records: Informer[VirtualNode],
+        node: NodeKeeper,
+        access: Access,
+        reach: Reach,
+        namespaces: Namespaces,
+        readiness: Callable[[], Readiness],
+    ) -> None:
+        super().__init__()
+        self._reactor = reactor
+        self._client = client
+        self._key = key
+        self._records = records
+        self._node = node
+        self._access = access
+        self._reach = reach
+        self._namespaces = namespaces
+        self._readiness = readiness
+        self._written: Overlay[Key, VirtualNode] = Overlay(reactor)
+        self._queue: WorkQueue[Key] = WorkQueue(reactor, f"status of {key}")
+        self._workers: Workers[Key] = Workers(self._queue, 1, self._process, "writing the status of the VirtualNode")
+        self._workers.setServiceParent(self)
+        self.look()
+
+    def look(self) -> None:
+        """Something that the status tells about changed."""
+        self._queue.add_after(self._key, DELAY)
+
+    def stopService(self) -> Deferred[Any]:
+        self._queue.close()
+        return maybeDeferred(super().stopService)
+
+    async def _process(self, key: Key) -> float | None:
+        record = self._written.newest(key, self._records.get(key))
+        if record is None:
+            self._written.drop(key)
+            return None
+        status = forge_standing(
+            record.status,
+            credential=self._credential(),
+            node=self._node.state.value if not self._node.state.value.ready else self._readiness(),
+            reflection=self._reflection(),
+            draining=record.metadata.deleting,
+            now=rfc3339(self._reactor.seconds()),
+        )
+        if status != record.status:
+            wanted = {"phase": "", "reason": "", "message": "", **to_dict(status)}
+            try:
+                seen = await self._client.patch(
+                    VIRTUALNODES, key.name, {"status": wanted}, key.namespace, subresource="status", view=VirtualNode
+                )
+            except NotFound:
+                return None
+            self._written.put(key, seen)
+        return CHECK
+
+    def _credential(self) -> Readiness:
+        reach = self._reach.state.value
+        return reach if reach.reason == "CredentialRejected" else self._access.readiness.value
+
+    def _reflection(self) -> Readiness:
+        waiting = self._namespaces.waiting()
+        if not waiting:
+            return _REFLECTING
+        return not_ready("NamespacesWaiting", "; ".join(waiting)[:1024])
+
+
+def forge_standing(
+    old: VirtualNodeStatus,
+    *,
+    credential: Readiness,
+    node: Readiness,
+    reflection: Readiness,
+    draining: bool,
+    now: str,
+) -> VirtualNodeStatus:
+    """Return the status of a VirtualNode; equal to the old one when nothing changed."""
+    conditions = list(old.conditions)
+    for kind, part in (("Credential", credential), ("Node", node), ("Reflection", reflection)):
+        word = "True" if part.ready else "False"
+        new = Condition(type=kind, status=word, reason=part.reason[:64], message=part.message[:1024])
+        conditions = set_condition(conditions, new, now)
+    phase = "Draining" if draining else "Ready" if node.ready else "NotReady"
+    return VirtualNodeStatus(phase=phase, reason=node.reason[:64], message=node.message[:1024], conditions=conditions)

@@ -1,0 +1,245 @@
+"""One virtual kubelet: everything that one VirtualNode record stands for, put together.
+
+It has no state of its own beyond the records: stopping it leaves node, pods and mappings as they are, and another
+daemon goes on from there. ``retire`` is what removes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from attrs import frozen
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from liqod.config.schema import Kubelet as Settings
+from liqod.flow.tasks import Tasks
+from liqod.kube.client import Client
+from liqod.kube.errors import ApiError, KubeError
+from liqod.kube.events import EventRecorder
+from liqod.kube.informer import Informer
+from liqod.kube.resources import NATTINGTABLES, PODS
+from liqod.kubelet.access import Access
+from liqod.kubelet.forge.node import Readiness
+from liqod.kubelet.forge.place import Place
+from liqod.kubelet.namespaces import NamespaceGrants, Namespaces
+from liqod.kubelet.node import NodeKeeper
+from liqod.kubelet.pods import Pods
+from liqod.kubelet.reach import Reach
+from liqod.kubelet.readiness import judge, judge_offer
+from liqod.kubelet.standing import StandingKeeper
+from liqod.kubelet.views import HomePod, Namespace
+from liqod.model.ids import ClusterID, Key
+from liqod.model.names import advertisement_name, tenant_namespace
+from liqod.model.offer import Offer
+from liqod.model.records import Advertisement, NamespaceNattingTable, VirtualNode
+
+DRAIN_DEADLINE: Final = 30.0
+POLITE: Final = 20.0
+"""Seconds of the drain in which disruption budgets are honoured; then pods are deleted with their grace."""
+
+RELEASE_DEADLINE: Final = 5.0
+STEP: Final = 0.25
+
+
+@frozen
+class Surroundings:
+    """What all virtual kubelets of a daemon share."""
+
+    reactor: Any
+    client: Client
+    settings: Settings
+    home: ClusterID
+    node_address: str
+    records: Informer[VirtualNode]
+    offers: Informer[Advertisement]
+    tables: Informer[NamespaceNattingTable]
+    enabled: Informer[Namespace]
+    grants: NamespaceGrants
+    recorder: EventRecorder
+    home_version: Callable[[], str]
+    network: Callable[[ClusterID], Readiness]
+    map_address: Callable[[ClusterID, str], str]
+
+
+class VirtualKubelet(MultiService):
+    """The virtual node of one lender, and the pods on it."""
+
+    _log = Logger()
+
+    def __init__(self, around: Surroundings, record: VirtualNode) -> None:
+        super().__init__()
+        self.record = record
+        self._around = around
+        self._lender = lender = ClusterID(record.spec.cluster_id)
+        node_name = record.spec.node_name
+        reactor, client, settings = around.reactor, around.client, around.settings
+        patch = record.spec.offloading_patch
+        self.place = Place(
+            home=around.home,
+            lender=lender,
+            node_name=node_name,
+            node_address=around.node_address,
+            labels_not_reflected=frozenset(patch.labels_not_reflected),
+            annotations_not_reflected=frozenset(patch.annotations_not_reflected),
+            map_address=lambda address: around.map_address(lender, address),
+        )
+        self._unsubscribe: list[Callable[[], None]] = []
+        self._pods: Informer[HomePod] = Informer(client, PODS, HomePod, reactor, fields=f"spec.nodeName={node_name}")
+        self.access = Access(reactor, client, tenant_namespace(lender))
+        self.reach = Reach(reactor, self.access.client, settings.lease_duration / 4)
+        self.node = NodeKeeper(
+            reactor,
+            client,
+            node_name,
+            lender,
+            around.node_address,
+            settings.lease_duration,
+            record.spec.labels,
+            self.readiness,
+            self._offer,
+            lambda: self.reach.ok,
+            around.home_version,
+        )
+        self.namespaces = Namespaces(
+            reactor,
+            client,
+            self.place,
+            around.enabled,
+            around.tables,
+            self._pods,
+            around.grants,
+            lambda key: self.pods.look(key),
+        )
+        self.pods = Pods(
+            reactor,
+            client,
+            self._pods,
+            self.place,
+            self.namespaces,
+            self.reach,
+            around.recorder,
+            settings.workers,
+            settings.status_delay,
+        )
+        self.standing = StandingKeeper(
+            reactor,
+            client,
+            record.metadata.key,
+            around.records,
+            self.node,
+            self.access,
+            self.reach,
+            self.namespaces,
+            self.readiness,
+        )
+        self._tasks = Tasks()
+        for service in (
+            self._tasks,
+            self._pods,
+            self.access,
+            self.reach,
+            self.node,
+            self.namespaces,
+            self.pods,
+            self.standing,
+        ):
+            service.setServiceParent(self)
+
+    def readiness(self) -> Readiness:
+        """Return whether pods can run behind the node, and if not, why."""
+        around = self._around
+        offer = judge_offer(self._advertisement())
+        return judge(self.access.readiness.value, self.reach.state.value, around.network(self._lender), offer)
+
+    def _advertisement(self) -> Advertisement | None:
+        return self._around.offers.get(Key("", advertisement_name(self._lender)))
+
+    def _offer(self) -> Offer | None:
+        known = self._advertisement()
+        return None if known is None else known.spec.offer
+
+    def startService(self) -> None:
+        self._unsubscribe = [
+            self._around.offers.subscribe(self._offer_changed),
+            self.access.client.subscribe(self.namespaces.use),
+            self.access.readiness.subscribe(lambda _: self._look()),
+            self.access.renewed.subscribe(lambda _: self.reach.suspect()),
+            self.reach.state.subscribe(lambda _: self._look()),
+            self.node.state.subscribe(lambda _: self.standing.look()),
+        ]
+        super().startService()
+
+    def stopService(self) -> Deferred[Any]:
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+        return maybeDeferred(super().stopService).addBoth(self._close)
+
+    def _close(self, result: Any) -> Any:
+        return Deferred.fromCoroutine(self.access.close()).addBoth(lambda _: result)
+
+    def _offer_changed(self, key: Key, old: Advertisement | None, new: Advertisement | None) -> None:
+        if key.name == advertisement_name(self._lender):
+            self._look()
+
+    def _look(self) -> None:
+        self.node.look()
+        self.standing.look()
+
+    async def retire(self) -> None:
+        """Empty the node and remove it; what the lender does not answer to within the deadline is left to it.
+
+        Pods leave gracefully as long as there is time, then they are removed. Never waits for the lender beyond the
+        deadline.
+        """
+        reactor = self._around.reactor
+        self._log.info("removing the virtual node {node}", node=self.place.node_name)
+        started = reactor.seconds()
+        await self._pods.when_synced()
+        await self._try("cordoning", self.node.cordon())
+        self.namespaces.retire()
+        asked: set[str] = set()
+        while self._left_behind() and reactor.seconds() - started < DRAIN_DEADLINE:
+            if reactor.seconds() - started > POLITE:
+                for pod in self._remaining():
+                    if pod.metadata.uid not in asked and not pod.metadata.deleting:
+                        asked.add(pod.metadata.uid)
+                        await self._try("deleting a pod of", self._delete(pod, None))
+            await deferLater(reactor, STEP)
+        for pod in self._remaining():
+            await self._try("removing a pod of", self._delete(pod, 0))
+        await self._try("removing", self.node.retire())
+        await self.namespaces.release_all(reactor.seconds() + RELEASE_DEADLINE)
+        table = self._around.client.delete(NATTINGTABLES, str(self._lender))
+        await self._try("forgetting the namespaces of", table)
+        self._log.info("removed the virtual node {node}", node=self.place.node_name)
+
+    def _remaining(self) -> list[HomePod]:
+        mapped = self.namespaces.mapped()
+        return [pod for pod in self._pods.items() if pod.metadata.namespace in mapped]
+
+    def _left_behind(self) -> bool:
+        return not self.namespaces.synced or bool(self.namespaces.mapped())
+
+    async def _delete(self, pod: HomePod, grace: int | None) -> None:
+        meta = pod.metadata
+        await self._around.client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=grace)
+
+    async def _try(self, what: str, work: Any) -> None:
+        try:
+            await work
+        except (ApiError, KubeError) as error:
+            self._log.warn("{what} {node} failed: {error}", what=what, node=self.place.node_name, error=str(error))
+
+
+def same_kubelet(left: VirtualNode, right: VirtualNode) -> bool:
+    """Tell whether a kubelet that runs for one record also serves the other."""
+    return left.spec == right.spec
+
+
+def same_node(left: VirtualNode, right: VirtualNode) -> bool:
+    """Tell whether two records stand for the same node of the same lender."""
+    return (left.spec.node_name, left.spec.cluster_id) == (right.spec.node_name, right.spec.cluster_id)
