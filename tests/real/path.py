@@ -126,3 +126,8 @@ def offloaded(home: Cluster, lender: Cluster, app: str, count: int) -> dict[str,
     if len(here) != count or here.keys() != there.keys():
         return None
     return here if all(map(is_running, [*here.values(), *there.values()])) else None
+
+
+def gone(home: Cluster, lender: Cluster, app: str) -> bool:
+    """Tell whether no pod of an application is left on either side."""
+    return not any(cluster.get("pods", "-A", "-l", f"app={app}")["items"] for cluster in (home, lender))

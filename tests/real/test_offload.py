@@ -10,6 +10,7 @@ from unittest import TestResult
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.names import remote_namespace
+from tests.real.base import require_clusters
 from tests.real.daemons import Daemon
 from tests.real.path import (
     NAMESPACE,
@@ -26,7 +27,6 @@ from tests.real.path import (
     trust_each_other,
     virtual_node,
 )
-from tests.testbed import build, system
 from tests.testbed.process import CommandFailed, tail
 from tests.testbed.testbed import Testbed
 
@@ -46,8 +46,7 @@ class OffloadPathTests(SynchronousTestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        system.require()
-        build.ensure()
+        require_clusters()
         cls.testbed = Testbed(2, nodes=True)
         cls.testbed.start()
         try:
