@@ -18,6 +18,7 @@ from tests.real.path import (
     deployment,
     enabled_namespace,
     eventually,
+    gone,
     live_pods,
     node_ready,
     offloaded,
