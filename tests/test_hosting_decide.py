@@ -173,7 +173,7 @@ class DecideTests(SynchronousTestCase):
 
 class PaceTests(SynchronousTestCase):
     def test_at_once_then_slower(self) -> None:
-        """A pod that vanished is back at once, one that keeps vanishing ever later, up to a bound; a long life resets it."""
+        """A pod that vanished is back at once, one that keeps vanishing ever later; a long life resets that."""
         pace, key, now = Pace(), Key("n", "p"), 1000.0
         waits = []
         for _ in range(13):

@@ -20,10 +20,10 @@ from liqod.flow.tasks import Tasks
 from liqod.hosting.access import Access, ApiAccess
 from liqod.hosting.namespaces import Namespaces, selector
 from liqod.hosting.shadowpods import ShadowPods
+from liqod.hosting.statuses import Recorder
 from liqod.hosting.views import Pod
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
-from liqod.kube.events import EventRecorder
 from liqod.kube.informers import Informers
 from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, PODS, SHADOWPODS
 from liqod.model import quantity
@@ -51,7 +51,7 @@ class Hosting(MultiService):
         settings: Settings,
         cluster_id: ClusterID,
         access: ApiAccess,
-        recorder: EventRecorder,
+        recorder: Recorder,
         *,
         random: Callable[[], float] = _random.random,
     ) -> None:

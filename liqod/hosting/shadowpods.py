@@ -35,11 +35,10 @@ from liqod.hosting.decide import (
 from liqod.hosting.namespaces import Namespaces
 from liqod.hosting.pace import Pace
 from liqod.hosting.quota import Ledger, Waiting, fitting
-from liqod.hosting.statuses import Statuses
+from liqod.hosting.statuses import Recorder, Statuses
 from liqod.hosting.views import Pod, controller_of, is_managed, order_of_creation
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
-from liqod.kube.events import EventRecorder
 from liqod.kube.informer import Informer
 from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.model.ids import Key
@@ -73,7 +72,7 @@ class ShadowPods(MultiService):
         pods: Informer[Pod],
         namespaces: Namespaces,
         offers: Callable[[str], Resources | None],
-        recorder: EventRecorder,
+        recorder: Recorder,
         workers: int,
         random: Callable[[], float] = _random.random,
     ) -> None:
@@ -119,7 +118,7 @@ class ShadowPods(MultiService):
             self._room_timer.cancel()
             self._room_timer = None
         stopped: Deferred[None] = super().stopService()
-        return stopped
+        return stopped.addCallback(lambda _: self._queue.close())
 
     def room(self, tenant: str) -> None:
         """Have the refused ShadowPods of a tenant judged again, those that fit now, oldest first."""

@@ -6,14 +6,23 @@ nothing is written twice.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Protocol
+
 from twisted.logger import Logger
 
 from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, Invalid, NotFound
-from liqod.kube.events import EventRecorder
 from liqod.kube.resources import SHADOWPODS
 from liqod.model.ids import Key
 from liqod.model.records import ShadowPod, ShadowPodStatus
+
+
+class Recorder(Protocol):
+    """What emits events about objects, without waiting for them to be written."""
+
+    def emit(self, regarding: Mapping[str, str], type: str, reason: str, message: str) -> None:
+        """Emit an event of type Normal or Warning."""
 
 
 class Statuses:
@@ -21,7 +30,7 @@ class Statuses:
 
     _log = Logger()
 
-    def __init__(self, client: Client, recorder: EventRecorder) -> None:
+    def __init__(self, client: Client, recorder: Recorder) -> None:
         self._client = client
         self._recorder = recorder
         self._written: dict[Key, tuple[str, ShadowPodStatus]] = {}
