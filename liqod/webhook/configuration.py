@@ -1,0 +1,53 @@
+"""The MutatingWebhookConfiguration: what it should say, and whether it says so (pure)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final
+
+from liqod.model.names import ENABLED_LABEL
+
+NAME: Final = "liqod"
+WEBHOOK_NAME: Final = "pods.webhook.liqo.io"
+
+
+def forge(url: str, ca_pem: bytes) -> dict[str, Any]:
+    """Return the configuration: pods being created in enabled namespaces, and never in anybody's way.
+
+    ``failurePolicy`` Ignore: a daemon that is down must not keep pods from being created.
+    """
+    webhook = {
+        "name": WEBHOOK_NAME,
+        "clientConfig": {"url": url, "caBundle": base64.b64encode(ca_pem).decode("ascii")},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["pods"],
+                "scope": "Namespaced",
+            }
+        ],
+        "namespaceSelector": {"matchLabels": {ENABLED_LABEL: "true"}},
+        "failurePolicy": "Ignore",
+        "matchPolicy": "Equivalent",
+        "sideEffects": "None",
+        "timeoutSeconds": 2,
+        "reinvocationPolicy": "IfNeeded",
+        "admissionReviewVersions": ["v1"],
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": NAME},
+        "webhooks": [webhook],
+    }
+
+
+def says(found: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool:
+    """Tell whether a configuration says what it should; what the API server added by default does not count."""
+    if found is None:
+        return False
+    webhooks = found.get("webhooks") or []
+    return len(webhooks) == 1 and all(webhooks[0].get(key) == value for key, value in wanted["webhooks"][0].items())

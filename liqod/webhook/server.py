@@ -1,0 +1,120 @@
+"""The HTTPS side of the webhook: bounded bodies in, answers of ``review`` out, a certificate that can change."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from twisted.internet import ssl
+from twisted.internet.interfaces import IOpenSSLContextFactory
+from twisted.logger import Logger
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.web.resource import Resource
+from twisted.web.server import Request, Site
+from zope.interface import implementer
+
+from liqod.webhook.certificates import Bundle
+from liqod.webhook.review import MAX_BODY, Malformed, answer
+
+PATH: Final = "/mutate/pod"
+IDLE: Final = 90.0
+"""Seconds that an unused connection is kept: API servers keep theirs."""
+
+
+REFUSAL: Final = b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+@implementer(IOpenSSLContextFactory)
+class Serving:
+    """The certificate that new connections are shown; it can be replaced at any time."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.replace(bundle)
+
+    def replace(self, bundle: Bundle) -> None:
+        """Show another certificate from the next connection on."""
+        self._options = ssl.PrivateCertificate.loadPEM(bundle.key_pem + bundle.certificate_pem).options()
+
+    def getContext(self) -> Any:
+        return self._options.getContext()
+
+
+class Mutate(Resource):
+    """POST of an AdmissionReview; everything else gets a sentence."""
+
+    isLeaf = True
+    _log = Logger()
+
+    def render(self, request: Request) -> bytes:
+        request.setHeader(b"content-type", b"text/plain; charset=utf-8")
+        if request.path != PATH.encode():
+            request.setResponseCode(404)
+            return f"only {PATH} is served here\n".encode()
+        if request.method != b"POST":
+            request.setResponseCode(405)
+            request.setHeader(b"allow", b"POST")
+            return b"an AdmissionReview is to be sent by POST\n"
+        try:
+            answered = answer(request.content.read(MAX_BODY + 1) if request.content is not None else b"")
+        except Malformed as error:
+            request.setResponseCode(400)
+            return f"{error}\n".encode()
+        except Exception:
+            self._log.failure("answering an admission review failed")
+            request.setResponseCode(500)
+            return b"the webhook failed on this review; its log tells why\n"
+        request.setHeader(b"content-type", b"application/json")
+        return answered
+
+
+class Bounded(Request):
+    """A request whose body may not pass the limit: it is refused before it is kept anywhere."""
+
+    _received = 0
+    _refused = False
+
+    def gotLength(self, length: int | None) -> None:
+        if length is not None and length > MAX_BODY:
+            self._refuse()
+        else:
+            super().gotLength(length)
+
+    def handleContentChunk(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._refused:
+            return
+        if self._received > MAX_BODY:
+            self._refuse()
+        else:
+            super().handleContentChunk(data)
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        if not self._refused:
+            super().requestReceived(command, path, version)
+
+    def _refuse(self) -> None:
+        self._refused = True
+        transport = self.channel.transport
+        if transport is not None:
+            transport.write(REFUSAL)
+            self.channel.loseConnection()
+
+
+class Quiet(Site):
+    """A site without an access log: the API server writes a line's worth per pod, and nobody reads those."""
+
+    noisy = False
+
+    def startFactory(self) -> None:
+        """Open no log and start no clock for one."""
+
+    def stopFactory(self) -> None:
+        """There is nothing to close."""
+
+    def log(self, request: Any) -> None:
+        """Say nothing."""
+
+
+def factory(serving: Serving, clock: Any) -> TLSMemoryBIOFactory:
+    """Return what listens: HTTP behind TLS."""
+    site = Quiet(Mutate(), requestFactory=Bounded, timeout=IDLE, reactor=clock)
+    return TLSMemoryBIOFactory(serving, False, site, clock)

@@ -1,0 +1,189 @@
+"""The admission webhook as a service: certificate, listener, configuration, and the search for pods that slipped by."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.interfaces import IListeningPort, IReactorTime
+from twisted.logger import Logger
+
+from liqod.config.schema import Settings
+from liqod.flow.errors import Foreseen
+from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.events import EventRecorder
+from liqod.kube.informer import Informer
+from liqod.kube.resources import MUTATINGWEBHOOKS, SECRETS
+from liqod.model.ids import Key
+from liqod.model.meta import Object
+from liqod.webhook.certificates import Bundle, from_data, generate, is_due, to_data
+from liqod.webhook.configuration import NAME, forge, says
+from liqod.webhook.server import PATH, Serving, factory
+from liqod.webhook.slipped import Slipped
+
+SECRET_NAME: Final = "liqod-webhook"  # noqa: S105 (a name, not a secret)
+SERVE: Final = "serving"
+SEARCH: Final = "slipped pods"
+CHECK: Final = 3600.0
+"""Seconds between looks at the certificate's age."""
+FIRST_SEARCH: Final = 3.0
+SEARCH_EVERY: Final = 60.0
+
+
+class ListenFailed(Foreseen):
+    """The webhook's address cannot be listened on; the text says which and why."""
+
+
+class Configuration(Object, frozen=True):
+    """The configuration in the cluster."""
+
+    webhooks: list[dict[str, Any]] = []
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class AdmissionWebhook(MultiService):
+    """Serves the webhook and keeps it configured.
+
+    ``url_host`` is the address that the API server reaches this daemon by, unless the settings name a URL.
+    ``configured`` tells whether the API server asks us. ``wall`` gives the dates of certificates.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        client: Client,
+        settings: Settings,
+        clock: IReactorTime,
+        url_host: str,
+        *,
+        recorder: EventRecorder | None = None,
+        wall: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        super().__init__()
+        self.configured = False
+        self._reactor = reactor
+        self._client = client
+        self._settings = settings
+        self._url_host = url_host
+        self._wall = wall
+        self._clock = clock
+        self._bundle: Bundle | None = None
+        self._serving: Serving | None = None
+        self._port: IListeningPort | None = None
+        self._owns_recorder = recorder is None
+        self._recorder = EventRecorder(client, clock, "liqod", socket.gethostname()) if recorder is None else recorder
+        self._slipped = Slipped(client, self._recorder)
+        self._found: Informer[Configuration] = Informer(
+            client, MUTATINGWEBHOOKS, Configuration, clock, fields=f"metadata.name={NAME}"
+        )
+        self._queue: WorkQueue[str] = WorkQueue(clock, "webhook")
+        self._workers: Workers[str] = Workers(self._queue, 2, self._process, "the admission webhook:")
+        self._found.subscribe(lambda key, old, new: self._queue.add(SERVE))
+        self._found.setServiceParent(self)
+        self._workers.setServiceParent(self)
+        self._found.when_synced().addCallback(lambda _: self._queue.add(SERVE))
+        self._queue.add_after(SEARCH, FIRST_SEARCH)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; 0 before."""
+        return int(getattr(self._port.getHost(), "port", 0)) if self._port is not None else 0
+
+    @property
+    def url(self) -> str:
+        """What the API server calls."""
+        given = self._settings.webhook.url.rstrip("/")
+        if given:
+            return given if urlsplit(given).path else given + PATH
+        host = f"[{self._url_host}]" if ":" in self._url_host else self._url_host
+        return f"https://{host}:{self.port}{PATH}"
+
+    def stopService(self) -> Deferred[Any]:
+        self._queue.close()
+        stopping = maybeDeferred(super().stopService)
+        port, self._port = self._port, None
+        if port is not None:
+            stopping.addBoth(lambda _: maybeDeferred(port.stopListening))
+        if self._owns_recorder:
+            stopping.addBoth(lambda _: self._recorder.stop())
+        return stopping
+
+    async def _process(self, what: str) -> float | None:
+        if what == SEARCH:
+            await self._slipped.look()
+            return SEARCH_EVERY
+        await self._listen()
+        bundle = await self._current()
+        await self._configure(bundle)
+        if bundle != self._bundle and self._serving is not None:
+            # Only now: whoever calls us trusts the new certificate's CA already.
+            self._serving.replace(bundle)
+            self._bundle = bundle
+        return CHECK
+
+    async def _listen(self) -> None:
+        if self._port is not None:
+            return
+        # The names to certify depend on the URL, and that on the port: any certificate will do until both are known.
+        self._serving = Serving(generate(["localhost"], self._wall()))
+        listen = self._settings.webhook.listen
+        try:
+            endpoint = serverFromString(self._reactor, listen)
+            port = await endpoint.listen(factory(self._serving, self._clock))
+        except Exception as error:
+            raise ListenFailed(f"webhook.listen = {listen!r} cannot be listened on: {error}") from error
+        self._port = port
+
+    def _hosts(self) -> list[str]:
+        return [urlsplit(self.url).hostname or self._url_host]
+
+    async def _current(self) -> Bundle:
+        """Return the certificate that all daemons of the cluster share, renewed if it is due."""
+        namespace = self._settings.kubernetes.namespace
+        now, hosts = self._wall(), self._hosts()
+        try:
+            secret = await self._client.get(SECRETS, SECRET_NAME, namespace)
+        except NotFound:
+            bundle = generate(hosts, now)
+            body = {"metadata": {"name": SECRET_NAME}, "type": "Opaque", "data": to_data(bundle)}
+            try:
+                await self._client.create(SECRETS, body, namespace, view=None)
+            except AlreadyExists:
+                return await self._current()
+            self._log.info("made a serving certificate for {hosts}", hosts=", ".join(hosts))
+            return bundle
+        former: Bundle | None = None
+        try:
+            former = from_data(secret.get("data") or {})
+        except ValueError as error:
+            self._log.warn(
+                "the secret {name} is made anew: {why}", name=str(Key(namespace, SECRET_NAME)), why=str(error)
+            )
+        if former is not None and not is_due(former, hosts, now):
+            return former
+        bundle = generate(hosts, now, former)
+        # The version makes this conditional: of two daemons only one renews, the other reads what that one wrote.
+        await self._client.replace(SECRETS, {**secret, "data": to_data(bundle)}, SECRET_NAME, namespace, view=None)
+        self._log.info("renewed the serving certificate, good until {date}", date=bundle.not_after.date().isoformat())
+        return bundle
+
+    async def _configure(self, bundle: Bundle) -> None:
+        wanted = forge(self.url, bundle.trusted_pem)
+        found = self._found.get(Key("", NAME))
+        if not says(None if found is None else {"webhooks": found.webhooks}, wanted):
+            await self._client.apply(MUTATINGWEBHOOKS, wanted, view=None)
+            self._log.info("the API server asks {url} about pods in enabled namespaces", url=self.url)
+        self.configured = True
