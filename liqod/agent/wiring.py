@@ -71,7 +71,15 @@ class Features:
             self.recorder,
         )
         self.kubelets = Kubelets(
-            reactor, client, self.informers, settings, home.cluster_id, home.cluster_name, self.peering, self.recorder
+            reactor,
+            client,
+            self.informers,
+            settings,
+            home.cluster_id,
+            home.cluster_name,
+            self.peering,
+            self.recorder,
+            node_address=address,
         )
         self.webhook = (
             AdmissionWebhook(reactor, client, settings, reactor, address) if settings.webhook.enabled else None

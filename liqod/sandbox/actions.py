@@ -130,8 +130,11 @@ async def set_scale(api: Api, caller: Caller, kind: Kind, key: Key, scale: Json)
     return scale_of(await api.change(caller, kind, key, scaled))
 
 
-def review(roles: Roles, user: User, kind: Kind, namespace: str, body: Json, whose: Any) -> Json:
-    """Answer an access review or token review; ``whose`` tells the user of a token (None when it is not valid)."""
+def review(roles: Roles, user: User, kind: Kind, namespace: str, body: Json, whose: Any, now: str) -> Json:
+    """Answer an access review or token review; ``whose`` tells the user of a token (None when it is not valid).
+
+    Only a review of oneself is stamped with ``now``, as the API server does it.
+    """
     spec: Json = body.get("spec") or {}
     result: Json = {
         "kind": kind.kind,
@@ -142,7 +145,8 @@ def review(roles: Roles, user: User, kind: Kind, namespace: str, body: Json, who
     match kind.kind:
         case "SelfSubjectReview":
             result.pop("spec")
-            return result | {"status": {"userInfo": {"username": user.name, "groups": list(user.groups)}}}
+            about = {"userInfo": {"username": user.name, "groups": list(user.groups)}}
+            return result | {"metadata": {"creationTimestamp": now}, "status": about}
         case "TokenReview":
             found = whose(spec.get("token", ""))
             if found is None:

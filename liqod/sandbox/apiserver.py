@@ -218,7 +218,13 @@ class ApiServer(Resource):
         body = _body(request)
         if kind.group in ("authentication.k8s.io", "authorization.k8s.io"):
             answer = actions.review(
-                self._roles, caller.user, kind, target.namespace, body, self._authenticator.user_of_token
+                self._roles,
+                caller.user,
+                kind,
+                target.namespace,
+                body,
+                self._authenticator.user_of_token,
+                self.api.now(),
             )
             send_json(request, answer, 201)
             return
