@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 from liqod.identity.tls import PeerTLS
 from liqod.model.offer import PeerUnreachable
 from liqod.peering.protocol import PeerConnection
+from liqod.wire.events import Bye
 
 STAGGER: Final = 0.25
 """Seconds between the beginnings of attempts at different addresses (RFC 8305, section 5)."""
@@ -90,6 +91,7 @@ class Race:
     def _won(self, connection: PeerConnection, address: str) -> None:
         self._running.pop(address, None)
         if self._decided:
+            connection.abort(Bye("NotNeeded", "another address of the peer answered first"))
             return
         self._end()
         self.result.callback(connection)

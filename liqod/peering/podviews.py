@@ -88,13 +88,11 @@ class PodStatus(View, frozen=True):
     phase: str = ""
 
 
-class PodMeta(View, frozen=True):
-    """The part of a pod's metadata that tells which pod it is."""
+class Pod(Object, frozen=True):
+    """A pod, as far as it occupies a node."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
 
 
 def pod_requests(spec: PodSpec) -> Resources:

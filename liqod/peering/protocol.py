@@ -71,8 +71,9 @@ class Owner(Protocol):
 class PeerConnection(TwistedProtocol):
     """The protocol of one connection; ``address`` is where the peer is or came from, for people.
 
-    ``expected`` is the cluster we meant to reach, empty when anyone is welcome to say who it is. ``ending`` is the Bye
-    that ended the connection, ours or the peer's (``ended_by_peer``), or one that tells what happened to the network.
+    ``expected`` and ``expected_key`` are the cluster and the fingerprint we meant to reach, None and empty when
+    unknown. ``ending`` is the Bye that ended the connection, ours or the peer's (``ended_by_peer``), or one that tells
+    what happened to the network.
     """
 
     _log = Logger()
@@ -86,10 +87,12 @@ class PeerConnection(TwistedProtocol):
         times: Times,
         address: str = "",
         expected: ClusterID | None = None,
+        expected_key: str = "",
     ) -> None:
         self.role: Literal["dialer", "listener"] = role
         self.address = address
         self.expected = expected
+        self.expected_key = expected_key
         self.certificate: PeerCertificate | None = None
         self.ending: Bye | None = None
         self.ended_by_peer = False

@@ -1,0 +1,227 @@
+"""Credentials: given to those who accepted what we lend, and kept for those whose offers we accepted.
+
+The lender renews a credential at two thirds of its life. After a short break the same one is told again, so that a
+flapping session mints no tokens. The borrower keeps the newest in a Secret of its own; a credential nobody asked for is
+not kept.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import attrs
+import msgspec
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.flow.workqueue import WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.resources import NAMESPACES, SECRETS
+from liqod.model.ids import ClusterID
+from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
+from liqod.model.offer import AccessGrant, Refusal
+from liqod.model.records import ForeignCluster
+from liqod.peering.peer import Peer
+from liqod.peering.ports import Lender
+from liqod.peering.protocol import PeerConnection
+from liqod.peering.records import Records, rfc3339
+from liqod.wire.events import Credential
+
+SECRET: Final = "liqo-credential"  # noqa: S105 -- the name of the object, nothing secret
+MIN_LIFETIME: Final = 60
+MAX_LIFETIME: Final = 86400 * 7
+
+
+@attrs.define
+class _Given:
+    """A credential that was minted: ``told`` through which session."""
+
+    grant: AccessGrant = attrs.field(repr=False)
+    minted: float
+    told: PeerConnection | None = None
+
+    @property
+    def renewal(self) -> float:
+        return self.minted + self.grant.lifetime * 2 / 3
+
+
+class Grants:
+    """The lender's side: admits those who accepted, dismisses those who no longer do."""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        peers: Mapping[ClusterID, Peer],
+        records: Records,
+        lender: Lender,
+        wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
+    ) -> None:
+        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "grants")
+        self._clock = clock
+        self._peers = peers
+        self._records = records
+        self._lender = lender
+        self._wants = wants
+        self._given: dict[ClusterID, _Given] = {}
+
+    async def process(self, peer_id: ClusterID) -> float | None:
+        """Make one peer's rights what they should be; returns when its credential is to be renewed."""
+        peer = self._peers.get(peer_id)
+        if peer is None or peer.lent is None:
+            return None
+        lends, _ = self._wants(self._records.get(peer_id))
+        if lends and peer.lent.verdict == "Accepted":
+            return await self._admit(peer)
+        if peer.lent.tenant_namespace and (not lends or peer.lent.verdict in ("Refused", "Withdrawn")):
+            self._given.pop(peer_id, None)
+            await self._lender.dismiss(peer_id)
+            if peer.lent is not None:
+                peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace="")
+            self._records.poke(peer_id)
+        return None
+
+    async def _admit(self, peer: Peer) -> float | None:
+        connection, lent = peer.session, peer.lent
+        if connection is None or lent is None:
+            return None  # asked again when there is a session
+        now = self._clock.seconds()
+        given = self._given.get(peer.id)
+        if given is None or now >= given.renewal:
+            try:
+                grant = await self._lender.admit(peer.id, lent.resources)
+            except Refusal as refusal:
+                self._trouble(peer, f"cannot make room for the peer: {refusal.message}")
+                raise
+            self._trouble(peer, "")
+            now = self._clock.seconds()
+            given = self._given[peer.id] = _Given(grant, now)
+            # The record may have moved on while the lender worked; only this field is ours to change.
+            if peer.lent is not None and peer.lent.tenant_namespace != grant.namespace:
+                peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace=grant.namespace)
+                self._records.poke(peer.id)
+        if peer.session is not None and given.told is not peer.session and peer.session.send(self._event(given, now)):
+            given.told = peer.session
+        return max(1.0, given.renewal - now)
+
+    def _trouble(self, peer: Peer, text: str) -> None:
+        if peer.trouble != text:
+            peer.trouble = text
+            self._records.poke(peer.id)
+
+    def _event(self, given: _Given, now: float) -> Credential:
+        left = max(1, int(given.minted + given.grant.lifetime - now))
+        grant = given.grant
+        return Credential(grant.api_url, grant.ca, grant.token, left, grant.namespace)
+
+    def forget(self, peer: ClusterID) -> None:
+        """The peer is known no more."""
+        self._given.pop(peer, None)
+
+
+class Keeper:
+    """The borrower's side: keeps the newest credential of each lender; ``kept`` is called when there is one."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        peers: Mapping[ClusterID, Peer],
+        kept: Callable[[ClusterID], None],
+        refused: Callable[[str, str, str], None],
+    ) -> None:
+        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "credentials")
+        self._client = client
+        self._clock = clock
+        self._peers = peers
+        self._kept = kept
+        self._refused = refused
+        self._newest: dict[ClusterID, tuple[Credential, float]] = {}
+
+    def received(self, peer: Peer, credential: Credential, *, accepted: bool) -> None:
+        """Note a credential; one from a peer whose offer is not accepted, or that makes no sense, is dropped."""
+        problem = "" if accepted else "no offer of the peer is accepted"
+        if not MIN_LIFETIME <= credential.lifetime <= MAX_LIFETIME:
+            problem = f"a lifetime of {credential.lifetime} seconds"
+        if not credential.api_url.startswith("https://"):
+            problem = "its URL is not an https one"
+        if problem:
+            self._refused("BadCredential", peer.id, f"a credential was dropped: {problem}")
+            return
+        self._newest[peer.id] = (credential, self._clock.seconds())
+        self.queue.add(peer.id)
+
+    async def process(self, peer_id: ClusterID) -> None:
+        """Write the newest credential of one peer to its Secret."""
+        newest = self._newest.get(peer_id)
+        peer = self._peers.get(peer_id)
+        if newest is None or peer is None:
+            return
+        credential, at = newest
+        namespace = tenant_namespace(peer_id)
+        data = secret_data(credential, at)
+        if not (peer.credential and await self._renew(namespace, data)):
+            await ensure_namespace(self._client, peer_id)
+            body = {
+                "metadata": {"name": SECRET, "namespace": namespace, "labels": {REMOTE_CLUSTER_LABEL: peer_id}},
+                "type": "Opaque",
+                "data": data,
+            }
+            try:
+                await self._client.create(SECRETS, body, view=None)
+            except AlreadyExists:
+                await self._renew(namespace, data)
+        if self._newest.get(peer_id) is newest:
+            del self._newest[peer_id]
+        peer.credential = True
+        self._kept(peer_id)
+
+    async def _renew(self, namespace: str, data: Mapping[str, str]) -> bool:
+        try:
+            await self._client.patch(SECRETS, SECRET, {"data": data}, namespace, view=None)
+        except NotFound:
+            return False
+        return True
+
+    async def is_there(self, peer: Peer) -> bool:
+        """Tell whether a credential of the peer is kept: asked of the API once in the life of the daemon."""
+        if not peer.credential:
+            try:
+                await self._client.get(SECRETS, SECRET, tenant_namespace(peer.id), view=None)
+            except NotFound:
+                return False
+            peer.credential = True
+        return True
+
+    async def drop(self, peer: Peer) -> None:
+        """Delete what is kept of a peer."""
+        self._newest.pop(peer.id, None)
+        await self._client.delete(SECRETS, SECRET, tenant_namespace(peer.id))
+        peer.credential = False
+
+
+def secret_data(credential: Credential, at: float) -> dict[str, str]:
+    """Return the data of the Secret: api-url, ca.crt, token, namespace, expires-at (RFC 3339 on our clock)."""
+    texts = {
+        "api-url": credential.api_url,
+        "ca.crt": credential.ca,
+        "token": credential.token,
+        "namespace": credential.namespace,
+        "expires-at": rfc3339(at + credential.lifetime),
+    }
+    return {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+
+
+async def ensure_namespace(client: Client, peer: ClusterID) -> None:
+    """Make the namespace that holds what concerns one peer, if it is not there."""
+    body = {
+        "metadata": {
+            "name": tenant_namespace(peer),
+            "labels": {REMOTE_CLUSTER_LABEL: peer, TENANT_NAMESPACE_LABEL: "true"},
+        }
+    }
+    try:
+        await client.create(NAMESPACES, body, view=None)
+    except AlreadyExists:
+        return

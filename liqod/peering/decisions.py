@@ -1,0 +1,150 @@
+"""The acceptance loop: all Advertisement records at once, one run at a time, whenever anything it depends on changed.
+
+What is decided is computed by ``acceptance`` from the records alone; what was written but not yet seen counts as
+written. A status is written when the decision changed, or when the note of when the offer was last heard is more than
+half a TTL old: that note is all that a restarted daemon has to tell an offer that is alive from one that is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.acceptance.pipeline import Ruling, rule_all
+from liqod.acceptance.stages import Case, Rules
+from liqod.flow.workqueue import WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.errors import Conflict, KubeError, NotFound
+from liqod.kube.resources import ADVERTISEMENTS
+from liqod.model.ids import ClusterID
+from liqod.model.meta import Condition, find_condition, set_condition, to_dict
+from liqod.model.records import Advertisement, AdvertisementStatus, ForeignCluster
+from liqod.peering.diff import merge_patch
+from liqod.peering.intake import PROBLEM, WITHDRAWN
+from liqod.peering.overlay import Overlay
+from liqod.peering.peer import Peer
+from liqod.peering.records import Records, from_rfc3339, rfc3339
+
+ALL: Final = "all"
+RETURN: Final = 60.0
+"""Seconds after our own start during which no offer expires: the peers need a moment to be heard again."""
+
+
+class Decisions:
+    """Decides; ``decided`` is called with each peer whose offer was looked at and whose record is up to date."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        peers: Mapping[ClusterID, Peer],
+        records: Records,
+        offers: Overlay[Advertisement],
+        rules: Rules,
+        wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
+        changed: Callable[[ClusterID, Ruling], None],
+    ) -> None:
+        self.queue: WorkQueue[str] = WorkQueue(clock, "acceptance")
+        self.rules = rules
+        self._client = client
+        self._clock = clock
+        self._peers = peers
+        self._records = records
+        self._offers = offers
+        self._wants = wants
+        self._changed = changed
+        self._started = clock.seconds()
+
+    def poke(self) -> None:
+        """Something that decisions depend on changed."""
+        self.queue.add(ALL)
+
+    async def process(self, _: str) -> float | None:
+        """Decide about every offer; returns when the first of them expires."""
+        now = self._clock.seconds()
+        found = {ClusterID(record.spec.cluster_id): record for record in self._offers.items()}
+        ends = {peer: self._expires(peer, record) for peer, record in found.items()}
+        cases = [self._case(peer, record, ends[peer] <= now) for peer, record in found.items()]
+        trouble: KubeError | None = None
+        for peer, ruling in rule_all(cases, self.rules).items():
+            try:
+                await self._record(peer, found[peer], ruling)
+            except (Conflict, NotFound):
+                self._offers.forget(found[peer].key)  # the watch is about to bring what is there now
+            except KubeError as error:
+                trouble = error
+        if trouble is not None:
+            raise trouble
+        coming = [end for end in ends.values() if end > now]
+        return max(0.1, min(coming) - now) if coming else None
+
+    def _case(self, peer: ClusterID, record: Advertisement, expired: bool) -> Case:
+        cluster = self._records.get(peer)
+        seated = is_seated(record)
+        annotations = record.metadata.annotations
+        return Case(
+            peer=peer,
+            first_seen=record.metadata.creation_timestamp or "",
+            seated=seated,
+            decision=record.spec.decision,
+            enabled=self._wants(cluster)[1],
+            # A record that is not there says nothing: what was accepted stays, nothing new is.
+            trusted=bool(cluster.spec.fingerprint) if cluster is not None else seated,
+            problem=annotations.get(PROBLEM, ""),
+            withdrawn=annotations.get(WITHDRAWN, ""),
+            expired=expired,
+        )
+
+    def _heard(self, peer: ClusterID, record: Advertisement) -> float | None:
+        known = self._peers.get(peer)
+        received = known.received if known is not None else None
+        return received.at if received is not None else from_rfc3339(record.status.received_at)
+
+    def _expires(self, peer: ClusterID, record: Advertisement) -> float:
+        heard = self._heard(peer, record)
+        ends = heard + record.spec.time_to_live if heard is not None else self._started
+        return max(ends, self._started + RETURN)
+
+    async def _record(self, peer: ClusterID, record: Advertisement, ruling: Ruling) -> None:
+        status = self._status(peer, record, ruling)
+        change = merge_patch(to_dict(record.status), to_dict(status))
+        if change:
+            patch = {"metadata": {"resourceVersion": record.metadata.resource_version}, "status": change}
+            written = await self._client.patch(
+                ADVERTISEMENTS, record.metadata.name, patch, subresource="status", view=Advertisement
+            )
+            self._offers.wrote(record.key, record, written)
+        self._changed(peer, ruling)
+
+    def _status(self, peer: ClusterID, record: Advertisement, ruling: Ruling) -> AdvertisementStatus:
+        before = record.status
+        reason, message = ruling.reason, ruling.message
+        if ruling.phase == before.phase == "Accepted" and ruling.trace[-1:] == ("kept",):
+            reason, message = before.reason, before.message  # why it was accepted, not that it still is
+        now = rfc3339(self._clock.seconds())
+        accepted = Condition(
+            type="Accepted", status="True" if ruling.seated else "False", reason=reason, message=message[:1024]
+        )
+        return msgspec.structs.replace(
+            before,
+            phase=ruling.phase,
+            reason=reason,
+            message=message[:1024],
+            received_at=self._note(before.received_at, self._heard(peer, record), record.spec.time_to_live),
+            conditions=set_condition(before.conditions, accepted, now),
+        )
+
+    def _note(self, noted: str, heard: float | None, ttl: int) -> str:
+        before = from_rfc3339(noted)
+        if heard is None or (before is not None and heard - before < ttl / 2):
+            return noted
+        return rfc3339(heard)
+
+
+def is_seated(record: Advertisement) -> bool:
+    """Tell whether an offer holds a place: accepted before, and neither refused nor withdrawn since."""
+    condition = find_condition(record.status.conditions, "Accepted")
+    return condition.status == "True" if condition is not None else record.status.phase == "Accepted"

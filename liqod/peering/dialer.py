@@ -1,0 +1,152 @@
+"""One target that is dialled: a cluster at the addresses known for it, or an address where somebody is said to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.python.failure import Failure
+
+from liqod.flow.backoff import Backoff
+from liqod.identity.tls import PeerTLS
+from liqod.model.ids import ClusterID
+from liqod.peering.dial import Race, connect
+from liqod.peering.link import LinkCore, make_link
+from liqod.peering.protocol import Owner, PeerConnection, Times
+from liqod.wire.events import Bye
+
+NETWORK = Backoff(initial=0.5, factor=2.0, cap=30.0, jitter=0.3)
+"""After a failure of the network."""
+THEIR_TRUST = Backoff(initial=0.5, factor=1.5, cap=5.0, jitter=0.3)
+"""While the peer does not trust us yet: whoever trusts last dials at once, so this is only for those who cannot dial.
+"""
+NEVER_MIND = Backoff(initial=30.0, factor=2.0, cap=300.0, jitter=0.3)
+"""After a refusal that only people can change."""
+BREAK = Backoff(initial=0.2, factor=1.0, cap=0.2, jitter=0.9)
+"""After a session that was well: soon, but not both sides at the same moment."""
+
+_RESTING = ("TrustPending", "Self")
+
+
+class Dialer:
+    """Dials as its link says. ``addresses`` are asked for at each attempt; ``unreachable`` is told why one failed."""
+
+    def __init__(
+        self,
+        reactor: IReactorTime,
+        tls: PeerTLS,
+        owner: Owner,
+        times: Times,
+        random: Callable[[], float],
+        addresses: Callable[[], Sequence[str]],
+        unreachable: Callable[[str], None],
+        expected: ClusterID | None = None,
+        expected_key: str = "",
+    ) -> None:
+        self.link = make_link(LinkCore(reactor, self._attempt, self.abandon))
+        self.expected = expected
+        self.expected_key = expected_key
+        self.connection: PeerConnection | None = None
+        self._reactor = reactor
+        self._tls = tls
+        self._owner = owner
+        self._times = times
+        self._random = random
+        self._addresses = addresses
+        self._unreachable = unreachable
+        self._failures = 0
+        self._turn = 0
+        self._starting: IDelayedCall | None = None
+        self._race: Race | None = None
+
+    def established(self) -> None:
+        """A session is up, whoever dialled."""
+        self._failures = 0
+        self.link.connected()
+
+    def abandon(self) -> None:
+        """Give up the attempt that is under way, if there is one."""
+        if self._starting is not None and self._starting.active():
+            self._starting.cancel()
+        if self._race is not None:
+            self._race.result.cancel()
+            self._race = None
+        connection, self.connection = self.connection, None
+        if connection is not None and not connection.established:
+            connection.abort(Bye("NotNeeded", "the peer reached us first"))
+
+    def ended(self, connection: PeerConnection) -> None:
+        """A connection to the target ended, with or without a session before; decide when to try again."""
+        if self.connection is connection:
+            self.connection = None
+        ending = connection.ending
+        if ending is None:
+            self._retry(NETWORK)
+        elif connection.ended_by_peer:
+            self._told(ending, was_up=connection.established_at is not None)
+        elif ending.reason in _RESTING:
+            self.link.rest()
+        elif ending.reason in ("ClusterIDRepetition", "UnexpectedIdentity", "UnexpectedKey"):
+            self._retry(NEVER_MIND)
+        elif connection.established_at is not None:
+            self._retry(BREAK)
+        else:
+            self._retry(NETWORK)
+
+    def _told(self, ending: Bye, *, was_up: bool) -> None:
+        if ending.reason == "Self":
+            self.link.rest()
+        elif ending.reason == "TrustPending":
+            self._retry(THEIR_TRUST)
+        elif ending.reason == "ClusterIDRepetition":
+            self._retry(NEVER_MIND, ending.retry_after)
+        else:
+            self._retry(BREAK if was_up else NETWORK, ending.retry_after)
+
+    def _retry(self, backoff: Backoff, at_least: float = 0.0) -> None:
+        delay = backoff.delay(self._failures, self._random())
+        self._failures += 1
+        self.link.retry(max(delay, at_least))
+
+    def _attempt(self) -> None:
+        self.abandon()
+        # Not inside the link's own transition: an attempt may fail at once.
+        self._starting = self._reactor.callLater(0, self._begin)
+
+    def _begin(self) -> None:
+        addresses = list(self._addresses())
+        if not addresses:
+            self.link.rest()
+            return
+        # An address that opens TCP but leads nowhere must not be first for ever.
+        first = self._turn % len(addresses)
+        self._turn += 1
+        race = self._race = Race(self._reactor, addresses[first:] + addresses[:first], self._connect)
+        race.result.addCallbacks(self._opened, self._not_opened)
+
+    def _connect(self, address: str) -> Deferred[PeerConnection]:
+        def make() -> PeerConnection:
+            return PeerConnection(
+                "dialer",
+                self._owner,
+                self._tls,
+                self._reactor,
+                self._times,
+                address,
+                self.expected,
+                self.expected_key,
+            )
+
+        return connect(self._reactor, self._tls, address, make)
+
+    def _opened(self, connection: PeerConnection) -> None:
+        self._race = None
+        self.connection = connection
+
+    def _not_opened(self, failure: Failure) -> None:
+        if failure.check(CancelledError):
+            return
+        self._race = None
+        self._unreachable(failure.getErrorMessage())
+        self._retry(NETWORK)

@@ -1,0 +1,96 @@
+"""The port that peers connect to, and how many may at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.interfaces import IAddress, IListeningPort, IReactorTime
+from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.python.failure import Failure
+
+from liqod.identity.tls import PeerTLS
+from liqod.peering.dial import join_address
+from liqod.peering.protocol import PeerConnection
+
+PER_ADDRESS: Final = 64
+"""Connections from one address that may be without a session: many clusters may share an address, an attacker has one
+too.
+"""
+
+
+class Admission(Factory):
+    """Makes connections while there is room; ``refused(reason, source, message)`` is told of those turned away."""
+
+    noisy = False
+
+    def __init__(
+        self, make: Callable[[str], PeerConnection], maximum: int, refused: Callable[[str, str, str], None]
+    ) -> None:
+        self._make = make
+        self._maximum = maximum
+        self._refused = refused
+        self._open: dict[PeerConnection, str] = {}
+
+    def buildProtocol(self, addr: IAddress | None) -> PeerConnection | None:
+        host = str(getattr(addr, "host", "") or "a local socket")
+        if len(self._open) >= self._maximum:
+            self._refused("TooManySessions", host, f"{self._maximum} connections are open (peering.max-sessions)")
+            return None
+        waiting = Counter(where for connection, where in self._open.items() if not connection.established)
+        if waiting[host] >= PER_ADDRESS:
+            self._refused("TooManyFromAddress", host, f"{PER_ADDRESS} connections from there have no session yet")
+            return None
+        connection = self._make(join_address(host, int(getattr(addr, "port", 0) or 0)))
+        self._open[connection] = host
+        return connection
+
+    def closed(self, connection: PeerConnection) -> None:
+        """A connection ended: there is room for another."""
+        self._open.pop(connection, None)
+
+
+class Listener(Service):
+    """Listens where the settings say; ``port`` is 0 until it does. A port that is taken raises at the start."""
+
+    _log = Logger()
+
+    def __init__(self, reactor: IReactorTime, listen: str, tls: PeerTLS, admission: Admission) -> None:
+        self._reactor = reactor
+        self._listen = listen
+        self._tls = tls
+        self._admission = admission
+        self._listening: IListeningPort | None = None
+
+    @property
+    def port(self) -> int:
+        if self._listening is None:
+            return 0
+        return int(getattr(self._listening.getHost(), "port", 0) or 0)
+
+    def startService(self) -> None:
+        super().startService()
+        factory = TLSMemoryBIOFactory(self._tls.server_creator(), False, self._admission, cast(Any, self._reactor))
+        endpoint = serverFromString(self._reactor, self._listen)
+        failures: list[Failure] = []
+        endpoint.listen(factory).addCallbacks(self._bound, failures.append)
+        if failures:
+            self._log.error("cannot listen on {listen}: {why}", listen=self._listen, why=failures[0].getErrorMessage())
+            failures[0].raiseException()
+
+    def _bound(self, port: IListeningPort) -> None:
+        self._listening = port
+        self._log.info("peers may connect to {address}", address=port.getHost())
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        listening, self._listening = self._listening, None
+        if listening is None:
+            return succeed(None)
+        return maybeDeferred(listening.stopListening).addCallback(lambda _: None)

@@ -1,0 +1,83 @@
+"""What the daemon knows about one peer while it runs: nothing here outlives it, and nothing here decides."""
+
+from __future__ import annotations
+
+import hashlib
+
+import attrs
+from twisted.internet.defer import DeferredLock
+
+from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.offer import Offer
+from liqod.model.records import Endpoint, ForeignCluster, Lent, Switch
+from liqod.peering.dialer import Dialer
+from liqod.peering.protocol import PeerConnection
+
+
+@attrs.frozen
+class Doubt:
+    """Why there is no session: a reason, a sentence, and whether the peer's key is the matter."""
+
+    reason: str
+    message: str
+    about_key: bool = False
+
+
+@attrs.frozen
+class Received:
+    """The newest offer of the peer: ``problem`` tells what is wrong with it, ``at`` when it was last heard."""
+
+    epoch: int
+    seq: int
+    ttl: int
+    offer: Offer
+    problem: str
+    at: float
+
+
+@attrs.define(eq=False)
+class Peer:
+    """One peer. ``broken_at``: when its last session ended (or we began to look); ``dialer``: how to reach it."""
+
+    id: ClusterID
+    dialer: Dialer
+    broken_at: float
+    name: str = ""
+    sightings: tuple[Endpoint, ...] = ()
+    session: PeerConnection | None = None
+    met: bool = False
+    suspect: bool = False
+    seen: Fingerprint | None = None
+    seen_at: float = 0.0
+    doubt: Doubt | None = None
+    lent: Lent | None = None
+    received: Received | None = None
+    credential: bool = False
+    trouble: str = ""
+    writing: DeferredLock = attrs.field(factory=DeferredLock)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the peer named in the Hello of the present session, 0 without one."""
+        hello = self.session.peer_hello if self.session is not None else None
+        return hello.epoch if hello is not None else 0
+
+
+def is_on(switch: Switch, default: Switch) -> bool:
+    """Tell whether a direction is wanted: ``Auto`` follows the settings, and Auto there means yes."""
+    return (default if switch == "Auto" else switch) != "No"
+
+
+def addresses(peer: Peer, record: ForeignCluster | None) -> tuple[Endpoint, ...]:
+    """Return where the peer may be dialled, best first: written by hand, seen now, known from before."""
+    by_hand = record.spec.endpoints if record is not None else []
+    before = record.status.endpoints if record is not None else []
+    unique: dict[str, Endpoint] = {}
+    for endpoint in (*by_hand, *peer.sightings, *before):
+        unique.setdefault(endpoint.address, endpoint)
+    return tuple(unique.values())
+
+
+def short_id(cluster_id: str) -> str:
+    """Return six hex digits that tell clusters of one name apart."""
+    return hashlib.sha256(cluster_id.encode()).hexdigest()[:6]

@@ -1,0 +1,212 @@
+"""ForeignCluster records: created on contact, pinned once, and their status kept true.
+
+One writer per peer at a time; a status is written when it differs from what is there, on the condition that nobody else
+changed the record meanwhile. Everything that happens is coalesced for a moment, except where a step must not be taken
+before it is recorded: a key before it is trusted, an offer before it is sent.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.flow.workqueue import WorkQueue
+from liqod.identity.words import words
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, Conflict, NotFound
+from liqod.kube.informer import Informer
+from liqod.kube.resources import FOREIGNCLUSTERS
+from liqod.model.ids import ClusterID, Fingerprint, Key
+from liqod.model.meta import find_condition, to_dict
+from liqod.model.names import advertisement_name, tenant_namespace
+from liqod.model.records import Advertisement, ForeignCluster, VirtualNode
+from liqod.peering.diff import merge_patch
+from liqod.peering.liveness import outlook
+from liqod.peering.overlay import Overlay
+from liqod.peering.peer import Peer, addresses
+from liqod.peering.standing import MAX_ENDPOINTS, Facts, describe
+
+COALESCE: Final = 0.05
+"""Seconds that changes of one peer are collected before its status is written."""
+STRANGER: Final = 10.0
+"""Seconds between two writes about a peer nobody trusts: it must not be able to make us write as fast as it dials."""
+
+
+def rfc3339(seconds: float) -> str:
+    """Return a moment of the reactor's clock as Kubernetes writes it."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def from_rfc3339(text: str) -> float | None:
+    """Return seconds since the epoch, None where there is no time."""
+    try:
+        return datetime.datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+class Records:
+    """The ForeignClusters, with the pins they hold. ``wants`` tells (lends, borrows) for a record."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        clusters: Informer[ForeignCluster],
+        offers: Overlay[Advertisement],
+        nodes: Informer[VirtualNode],
+        ping_interval: float,
+        wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
+        peers: Mapping[ClusterID, Peer],
+    ) -> None:
+        self.clusters = Overlay(clusters)
+        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "foreignclusters")
+        self.pins: dict[ClusterID, Fingerprint] = {}
+        self._client = client
+        self._clock = clock
+        self._offers = offers
+        self._nodes = nodes
+        self._interval = ping_interval
+        self._wants = wants
+        self._peers = peers
+
+    def get(self, peer: ClusterID) -> ForeignCluster | None:
+        """Return the newest known record of a peer."""
+        return self.clusters.get(Key("", peer))
+
+    def offer_of(self, peer: ClusterID) -> Advertisement | None:
+        """Return the newest known Advertisement of a peer."""
+        return self._offers.get(Key("", advertisement_name(peer)))
+
+    def poke(self, peer: ClusterID) -> None:
+        """Have the status of a peer looked at soon."""
+        self.queue.add_after(peer, COALESCE)
+
+    def strangers(self) -> int:
+        """Return the number of records whose key nobody pinned."""
+        return sum(not record.spec.fingerprint for record in self.clusters.items())
+
+    async def ensure(self, peer: ClusterID, pin: Fingerprint | None) -> ForeignCluster:
+        """Return the record of a peer, made if there is none, with its key pinned if one is given and none was.
+
+        A pin that is there is never replaced: look at the answer's ``spec.fingerprint``.
+        """
+        key = Key("", peer)
+        while True:
+            record = self.clusters.get(key)
+            if record is None:
+                spec = {"clusterID": peer, "fingerprint": pin} if pin else {"clusterID": peer}
+                body = {"metadata": {"name": peer}, "spec": spec}
+                try:
+                    made = await self._client.create(FOREIGNCLUSTERS, body, view=ForeignCluster)
+                except AlreadyExists:
+                    made = await self._client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
+            elif pin and not record.spec.fingerprint:
+                patch = {
+                    "metadata": {"resourceVersion": record.metadata.resource_version},
+                    "spec": {"clusterID": peer, "fingerprint": pin},
+                }
+                try:
+                    made = await self._client.patch(FOREIGNCLUSTERS, peer, patch, view=ForeignCluster)
+                except (Conflict, NotFound):
+                    self.clusters.forget(key)
+                    made = await self._client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
+            else:
+                return record
+            self.clusters.wrote(key, record, made)
+            if not pin or made.spec.fingerprint:
+                return made
+
+    async def process(self, peer_id: ClusterID) -> float | None:
+        """Write the status of a peer if it changed; returns when it changes by itself, None when it does not."""
+        peer = self._peers.get(peer_id)
+        return await self.sync(peer) if peer is not None else None
+
+    async def sync(self, peer: Peer, *, urgent: bool = False) -> float | None:
+        """As ``process``; with ``urgent`` what is known is on record when this returns, or KubeError is raised."""
+        await peer.writing.acquire()
+        try:
+            return await self._write(peer, urgent=urgent)
+        finally:
+            peer.writing.release()
+
+    async def _write(self, peer: Peer, *, urgent: bool) -> float | None:
+        key = Key("", peer.id)
+        record = self.clusters.get(key)
+        if record is None:
+            if urgent:
+                raise NotFound(404, "NotFound", f"there is no ForeignCluster {peer.id} to record an offer in")
+            return None
+        now = self._clock.seconds()
+        facts, until = self._facts(peer, record, now)
+        status = describe(facts, record.status, rfc3339(now))
+        change = merge_patch(to_dict(record.status), to_dict(status))
+        again = max(0.1, until - now) if until is not None else None
+        if not change:
+            return again
+        if not facts.pinned and record.status.phase and (wait := peer.seen_at + STRANGER - now) > 0:
+            return wait
+        peer.seen_at = now
+        patch = {"metadata": {"resourceVersion": record.metadata.resource_version}, "status": change}
+        try:
+            written = await self._client.patch(
+                FOREIGNCLUSTERS, peer.id, patch, subresource="status", view=ForeignCluster
+            )
+        except (Conflict, NotFound):
+            self.clusters.forget(key)
+            if not urgent:
+                return 0.1  # the cache is about to show what is there now
+            record = await self._client.get(FOREIGNCLUSTERS, peer.id, view=ForeignCluster)
+            patch["metadata"] = {"resourceVersion": record.metadata.resource_version}
+            status = describe(facts, record.status, rfc3339(now))
+            patch["status"] = merge_patch(to_dict(record.status), to_dict(status))
+            written = await self._client.patch(
+                FOREIGNCLUSTERS, peer.id, patch, subresource="status", view=ForeignCluster
+            )
+        self.clusters.wrote(key, record, written)
+        return again
+
+    def _facts(self, peer: Peer, record: ForeignCluster, now: float) -> tuple[Facts, float | None]:
+        offer = self.offer_of(peer.id)
+        connected = peer.session is not None
+        view = outlook(
+            now,
+            connected=connected,
+            missed=0,
+            broken_since=-1e12 if peer.suspect else peer.broken_at,
+            interval=self._interval,
+            expires=now if offer is not None and offer.status.phase == "Expired" else None,
+        )
+        lends, borrows = self._wants(record)
+        node = self._nodes.get(Key(tenant_namespace(peer.id), peer.id))
+        known = addresses(peer, record)
+        by_hand = {endpoint.address for endpoint in record.spec.endpoints}
+        facts = Facts(
+            name=peer.name,
+            seen_fingerprint=peer.seen or "",
+            words=words(peer.seen) if peer.seen else "",
+            sources=tuple(sorted({endpoint.source for endpoint in peer.sightings})),
+            endpoints=tuple(endpoint for endpoint in known if endpoint.address not in by_hand)[:MAX_ENDPOINTS],
+            connected=connected,
+            met=peer.met,
+            pinned=bool(record.spec.fingerprint),
+            standing=view.standing,
+            doubt=(peer.doubt.reason, peer.doubt.message) if peer.doubt is not None else None,
+            doubt_about_key=peer.doubt is not None and peer.doubt.about_key,
+            offer=offer.status if offer is not None else None,
+            node_ready=node is not None and is_ready(node),
+            lent=peer.lent,
+            lends=lends,
+            borrows=borrows,
+            trouble=peer.trouble,
+        )
+        return facts, view.until
+
+
+def is_ready(node: VirtualNode) -> bool:
+    """Tell whether the virtual node that stands for the peer is ready."""
+    condition = find_condition(node.status.conditions, "Node")
+    return node.status.phase == "Ready" or (condition is not None and condition.status == "True")
