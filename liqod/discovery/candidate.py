@@ -140,13 +140,11 @@ def _rank(text: str, local: tuple[Network, ...], loopback: bool) -> int | None:
         address = ipaddress.ip_address(text)
     except ValueError:
         return None
-    if address.is_unspecified or address.is_multicast or address.is_reserved:
-        return None
     if address.is_loopback:
         return 0 if loopback else None
+    if address.is_unspecified or address.is_multicast or address.is_reserved:
+        return None
     if isinstance(address, ipaddress.IPv4Address):
-        if address == ipaddress.IPv4Address("255.255.255.255"):
-            return None
         return 1 if any(address in network for network in local if network.version == 4) else 2
     if address.ipv4_mapped is not None:
         return None

@@ -69,10 +69,14 @@ class Responder:
     async def move(self, choice: Choice) -> None:
         """Follow a change of our addresses."""
         self.choice = choice
+        if not self._me.port:
+            await self._service.async_update_interfaces(interfaces=list(choice.listen))
+            return
+        # The record first: new sockets announce what is registered, and an old address that was announced once more
+        # within the last second would not be flushed from the peers' caches (RFC 6762, 10.2).
+        announcing = await self._service.async_update_service(self._record())
         await self._service.async_update_interfaces(interfaces=list(choice.listen))
-        if self._me.port:
-            announcing = await self._service.async_update_service(self._record())
-            await announcing
+        await announcing
 
     def known(self, name: str) -> Seen | None:
         """Return what the cache says about an announcement, or None while it is incomplete; raises BadRecord."""

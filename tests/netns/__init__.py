@@ -1,0 +1,1 @@
+"""Tests that make network namespaces of their own: they need root."""

@@ -1,0 +1,101 @@
+"""mDNS on loopback, with real sockets on the reactor's loop; needs ``--reactor=asyncio``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from twisted.internet import reactor
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import SkipTest, TestCase
+
+from liqod.config import schema
+from liqod.discovery.candidate import Announcement, Candidate
+from liqod.discovery.interfaces import Interface
+from liqod.discovery.mdns import MAX_PENDING, TYPE, Mdns
+from liqod.discovery.merge import Lost, Seen
+from liqod.discovery.service import Discovery
+from liqod.flow import aio
+
+LOOPBACK = schema.Discovery(interfaces=["127.0.0.1"])
+
+
+class Loopback(TestCase):
+    """Two or more discoveries in one process."""
+
+    timeout = 30
+
+    def setUp(self) -> None:
+        if not aio.reactor_is_asyncio(reactor):
+            raise SkipTest("run with --reactor=asyncio")
+
+    def discover(self, cluster_id: str, port: int = 5872, name: str = "turin") -> tuple[Discovery, list[Candidate]]:
+        """Return a running discovery, and a list that always holds its candidates."""
+        current: list[Candidate] = []
+
+        def changed(candidates: tuple[Candidate, ...]) -> None:
+            current[:] = candidates
+
+        me = Announcement(cluster_id, name, "sha256:" + "0" * 64, port)
+        discovery = Discovery(LOOPBACK, me, reactor, changed)
+        discovery.startService()
+        self.addCleanup(lambda: discovery.stopService() if discovery.running else None)
+        return discovery, current
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await deferLater(reactor, 0.02)
+
+    async def test_two_see_each_other_and_never_themselves(self) -> None:
+        """Each sees the other's claims, port and address; zeroconf starts no thread; stopping turns it stale."""
+        threads = threading.active_count()
+        one, at_one = self.discover("alpha", 1111)
+        _, at_two = self.discover("beta", 2222)
+        await self.until(lambda: bool(at_one and at_two))
+        expected = Candidate("127.0.0.1", 2222, "mDNS", "beta", "turin", "sha256:" + "0" * 64)
+        self.assertEqual((at_one, [found.port for found in at_two]), ([expected], [1111]))
+        self.assertEqual(threading.active_count(), threads)
+        await one.stopService()
+        await self.until(lambda: at_two[0].stale)
+
+    async def test_port_zero_watches_without_being_seen(self) -> None:
+        """Without a port nothing is announced, and others are seen all the same."""
+        _, at_watcher = self.discover("watcher", 0)
+        _, at_beta = self.discover("beta")
+        await self.until(lambda: bool(at_watcher))
+        await deferLater(reactor, 0.5)
+        self.assertEqual(at_beta, [])
+
+    async def test_stop_during_start_is_quiet(self) -> None:
+        """A service stopped in the turn in which it was started leaves nothing behind."""
+        discovery, _ = self.discover("alpha")
+        await discovery.stopService()
+        again, found = self.discover("alpha")
+        await deferLater(reactor, 0.1)
+        await again.stopService()
+        self.assertEqual(found, [])
+
+    async def test_missing_interface_is_a_problem_not_an_end(self) -> None:
+        """Where no interface fits, the reason is kept and the daemon lives on."""
+        there: list[Interface] = []
+        seen: list[Seen | Lost] = []
+        me = Announcement("alpha", "turin", "", 5872)
+        mdns = Mdns(me, ("none0",), reactor, seen.extend, observe=lambda: there)
+        mdns.startService()
+        await deferLater(reactor, 0.05)
+        self.assertIn("none0", mdns.problem)
+        await mdns.stopService()
+
+    async def test_changes_beyond_the_bound_are_dropped_and_counted(self) -> None:
+        """More changes than can wait are dropped; the waiting ones are worked off in portions."""
+        batches: list[int] = []
+        mdns = Mdns(Announcement("alpha", "turin", "", 5872), ("127.0.0.1",), reactor, lambda s: batches.append(len(s)))
+        mdns.startService()
+        for number in range(MAX_PENDING + 88):
+            mdns._changed(f"n{number}.{TYPE}", False)
+        mdns._changed("n0._other._tcp.local.", False)
+        mdns._changed("n" * 300 + f".{TYPE}", False)
+        self.assertEqual((len(mdns._pending), mdns.dropped), (MAX_PENDING, 88))
+        await self.until(lambda: not mdns._pending)
+        self.assertEqual(batches, [64] * (MAX_PENDING // 64))
+        await mdns.stopService()

@@ -1,0 +1,86 @@
+"""Discovery as a whole, over a source that the test plays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twisted.application.service import Service
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.config import schema
+from liqod.discovery.candidate import Announcement, Candidate
+from liqod.discovery.mdns import Mdns
+from liqod.discovery.merge import GRACE, Lost, Seen
+from liqod.discovery.service import Discovery
+
+ME = Announcement("me", "me", "", 5872)
+MANUAL = Candidate("hand.example", 5872, "Manual")
+FOUND = Candidate("10.0.0.1", 5872, "mDNS", "peer")
+
+
+class Played(Service):
+    """A source of sightings that the test calls."""
+
+    def __init__(
+        self,
+        me: Announcement,
+        wanted: Sequence[str],
+        clock: IReactorTime,
+        on_sightings: Callable[[Sequence[Seen | Lost]], None],
+    ) -> None:
+        self.saw = on_sightings
+
+
+class Services(SynchronousTestCase):
+    """What the owner of the service sees."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.changes: list[tuple[Candidate, ...]] = []
+        settings = schema.Discovery(peers=[schema.Peer("hand.example")])
+        self.discovery = Discovery(settings, ME, self.clock, self.changes.append, make_mdns=Played)
+        (self.source,) = self.discovery.services
+
+    def test_configured_peers_are_told_at_start(self) -> None:
+        """Peers named by hand are there at once, whatever mDNS does."""
+        self.discovery.startService()
+        self.assertEqual(self.changes, [(MANUAL,)])
+
+    def test_only_changes_are_told(self) -> None:
+        """A repeated sighting calls nobody; a lost one turns stale, and is gone after the grace period."""
+        self.discovery.startService()
+        for _ in range(3):
+            self.source.saw([Seen("peer", (FOUND,))])
+        self.source.saw([Lost("peer")])
+        stale = Candidate("10.0.0.1", 5872, "mDNS", "peer", stale=True)
+        self.assertEqual(self.changes, [(MANUAL,), (MANUAL, FOUND), (MANUAL, stale)])
+        self.clock.advance(GRACE)
+        self.assertEqual(self.changes[-1], (MANUAL,))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_stopped_service_is_quiet(self) -> None:
+        """After stopService no timer is left and no sighting is told."""
+        self.discovery.startService()
+        self.source.saw([Seen("peer", (FOUND,)), Lost("peer")])
+        self.successResultOf(self.discovery.stopService())
+        count = len(self.changes)
+        self.source.saw([Seen("other", (FOUND,))])
+        self.assertEqual((len(self.changes), self.clock.getDelayedCalls()), (count, []))
+
+    def test_nothing_found_is_told_as_nothing(self) -> None:
+        """Without peers the owner hears the empty tuple at start: no candidates is an answer."""
+        Discovery(schema.Discovery(mdns=False), ME, self.clock, self.changes.append).startService()
+        self.assertEqual(self.changes, [()])
+
+    def test_wrong_address_is_refused_at_once(self) -> None:
+        """A configured address that is none stops the daemon with its name in the message."""
+        settings = schema.Discovery(mdns=False, peers=[schema.Peer("a:b:c:nonsense")])
+        with self.assertRaisesRegex(ValueError, "nonsense"):
+            Discovery(settings, ME, self.clock, self.changes.append)
+
+    def test_mdns_refuses_other_reactors(self) -> None:
+        """Without an asyncio loop mDNS says which option to start with."""
+        with self.assertRaisesRegex(RuntimeError, "--reactor=asyncio"):
+            Mdns(ME, (), self.clock, lambda _: None).startService()
