@@ -10,6 +10,7 @@ from typing import Any, Final, Generic
 import msgspec
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.error import ConnectionClosed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
@@ -68,8 +69,9 @@ class Stream(Protocol):
             return
         error = None
         if not isinstance(reason.value, ResponseDone | PotentialDataLoss):
-            cause = innermost(reason.value) if reason.value is not None else reason
-            error = Unreachable(f"the watch broke: {type(cause).__name__}: {cause}")
+            cause = innermost(reason.value) if reason.value is not None else None
+            how = str(cause) if isinstance(cause, ConnectionClosed) else "it broke off in the middle"
+            error = Unreachable(f"the connection of the watch was lost: {how}")
         self._end(error)
 
     def end(self) -> None:
@@ -230,7 +232,8 @@ class Informer(Service, Generic[V]):
 
     async def _follow(self) -> None:
         command = self._machine.start(self._clock.seconds())
-        while True:
+        # A subscriber may stop this service from inside a turn of this very loop, where cancelling has no effect.
+        while self.running:
             try:
                 command = await self._step(command)
             except CancelledError:

@@ -1,7 +1,7 @@
 """Leader election by a Lease, so that of several daemons of one cluster one acts and the others stand by.
 
-The clocks of the candidates are never compared: a lease has expired when *our* clock has seen it unchanged for its duration.
-Every write carries the resource version it was decided on. Source: client-go ``tools/leaderelection``.
+The clocks of the candidates are never compared: a lease has expired when *our* clock has seen it unchanged for its
+duration. Every write carries the resource version it was decided on. Source: client-go ``tools/leaderelection``.
 """
 
 from __future__ import annotations
@@ -119,13 +119,15 @@ class LeaderLease(Service):
             self._lose("the election failed; see the log")
 
     async def _campaign(self) -> None:
-        while True:
+        # Whoever learns of the lead may stop this service from inside this very loop, where cancelling has no effect.
+        while self.running:
             begun = self._clock.seconds()
             held = await self._attempt()
             if held:
                 self._renewed_at = begun
                 self._win()
-            await deferLater(self._clock, self._pause(held))
+            if self.running:
+                await deferLater(self._clock, self._pause(held))
 
     async def _attempt(self) -> bool:
         """Try once to have the lease, for no longer than leading could last."""

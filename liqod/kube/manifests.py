@@ -55,8 +55,7 @@ def covers(there: Any, wanted: Any) -> bool:
 
 def is_established(definition: Mapping[str, Any]) -> bool:
     """Tell whether the API server serves what a definition defines."""
-    conditions = definition.get("status", {}).get("conditions", [])
-    return any(one.get("type") == "Established" and one.get("status") == "True" for one in conditions)
+    return any(one.get("type") == "Established" and one.get("status") == "True" for one in _conditions(definition))
 
 
 async def ensure(client: Client, *, wait: bool = True) -> list[str]:
@@ -101,7 +100,12 @@ async def _there(client: Client, name: str) -> dict[str, Any] | None:
         return None
 
 
+def _conditions(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    # A definition that was just made has null in the place of its conditions.
+    return list((definition.get("status") or {}).get("conditions") or ())
+
+
 def _words(definition: Mapping[str, Any]) -> str:
-    conditions = definition.get("status", {}).get("conditions", [])
-    said = [str(one.get("message")) for one in conditions if one.get("status") == "False" and one.get("message")]
+    bad = [one for one in _conditions(definition) if one.get("status") == "False"]
+    said = [str(one["message"]) for one in bad if one.get("message")]
     return "; ".join(said) or "the API server gives no reason"

@@ -80,6 +80,7 @@ class Endpoint:
         self.connection: Any = None
 
     def connect(self, protocolFactory: Any) -> Deferred[Any]:
+        protocolFactory.noisy = False
         return self._wrapped.connect(protocolFactory).addCallback(self._connected)
 
     def _connected(self, protocol: Any) -> Any:
