@@ -367,7 +367,7 @@ def _patcher(form: str, change: Any, api: Api, kind: Kind) -> Callable[[Json], J
                 result = patch.strategic(plain, change, api.catalog.shape(kind))
         except patch.PatchError as error:
             if error.wrong_document:
-                message = f"the server rejected our request due to an error in our request"
+                message = "the server rejected our request due to an error in our request"
                 raise ApiStatus(422, "Invalid", message, {}) from error
             raise statuses.bad_request(f"error decoding patch: {error}") from None
         _check_kind(kind, result)

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
-import attrs
 import msgspec
 from twisted.application.service import MultiService
 from twisted.internet import ssl
@@ -25,29 +24,20 @@ from liqod.sandbox.api import Api
 from liqod.sandbox.apiserver import ApiServer
 from liqod.sandbox.authn import Authenticator
 from liqod.sandbox.catalog import Catalog
+from liqod.sandbox.endpoints import EndpointSlices
 from liqod.sandbox.housekeeping import Definitions, GarbageCollector, Namespaces
 from liqod.sandbox.kinds import GroupResource, Json
+from liqod.sandbox.lifecycle import NodeLifecycle
+from liqod.sandbox.nodes import Nodes, SandboxNode
 from liqod.sandbox.pki import Authority, Leaf
+from liqod.sandbox.podindex import PodIndex
 from liqod.sandbox.rbac import Roles
+from liqod.sandbox.scheduler import Scheduler
 from liqod.sandbox.state import Store
 from liqod.sandbox.tokens import ADMIN, User
+from liqod.sandbox.workloads import Deployments, ReplicaSets
 
 _RBAC: Final = "rbac.authorization.k8s.io"
-
-
-@attrs.frozen
-class SandboxNode:
-    """A simulated node: its capacity, labels, taints, and how long its pods take to start and to stop (seconds)."""
-
-    name: str
-    cpu: str = "8"
-    memory: str = "16Gi"
-    pods: str = "110"
-    extended: dict[str, str] = attrs.field(factory=dict)
-    labels: dict[str, str] = attrs.field(factory=dict)
-    taints: tuple[dict[str, str], ...] = ()
-    start_delay: float = 0.0
-    stop_delay: float = 0.0
 
 
 class SandboxCluster(MultiService):
@@ -90,13 +80,23 @@ class SandboxCluster(MultiService):
         self._populate(nodes)
 
     def _populate(self, nodes: Sequence[SandboxNode]) -> None:
-        ca_pem = self.authority.pem.decode()
+        index = PodIndex(self.store)
+        self.nodes = Nodes(self.api, self.clock, index)
+        self.server.read_log = self.nodes.logs.read
         for service in (
-            Namespaces(self.api, self.clock, ca_pem),
+            Namespaces(self.api, self.clock, self.authority.pem.decode()),
             Definitions(self.api, self.clock),
             GarbageCollector(self.api, self.clock),
+            Scheduler(self.api, self.clock),
+            self.nodes,
+            NodeLifecycle(self.api, self.clock, index),
+            ReplicaSets(self.api, self.clock, index),
+            Deployments(self.api, self.clock),
+            EndpointSlices(self.api, self.clock),
         ):
             service.setServiceParent(self)
+        for node in nodes:
+            self.nodes.add(node)
 
     # -- serving ----------------------------------------------------------------------------------------------------------
 

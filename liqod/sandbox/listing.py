@@ -84,7 +84,7 @@ def list_page(store: Store, kind: Kind, query: Query) -> Page:
         )
     except Expired:
         raise statuses.expired(
-            _TOO_OLD if query.token else f"The resourceVersion for the provided list is too old."
+            _TOO_OLD if query.token else "The resourceVersion for the provided list is too old."
         ) from None
     if after is not None:
         found = [each for each in found if _key(each) > after]

@@ -239,7 +239,7 @@ def _crd(body: Json) -> Iterator[Cause]:
     names = spec.get("names") or {}
     expected = f"{names.get('plural', '')}.{spec.get('group', '')}"
     if body["metadata"].get("name") != expected:
-        text = f'must be spec.names.plural+"."+spec.group'
+        text = 'must be spec.names.plural+"."+spec.group'
         yield Cause.invalid("metadata.name", body["metadata"].get("name", ""), text)
     if spec.get("scope") not in ("Namespaced", "Cluster"):
         yield (
