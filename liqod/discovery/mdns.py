@@ -54,6 +54,7 @@ class Responder:
         self._me = me
         self._on_change = on_change
         self.choice = choice
+        self.moved = False
         self._zeroconf = Zeroconf(interfaces=list(choice.listen), use_asyncio=True)
         self._service = AsyncZeroconf(zc=self._zeroconf)
         self._browser: AsyncServiceBrowser | None = None
@@ -77,6 +78,12 @@ class Responder:
         announcing = await self._service.async_update_service(self._record())
         await self._service.async_update_interfaces(interfaces=list(choice.listen))
         await announcing
+        self.moved = True
+
+    async def repeat(self) -> None:
+        """Announce once more some time after a move: by then every old record is old enough to be flushed."""
+        self.moved = False
+        await (await self._service.async_update_service(self._record()))
 
     def known(self, name: str) -> Seen | None:
         """Return what the cache says about an announcement, or None while it is incomplete; raises BadRecord."""
@@ -207,6 +214,8 @@ class Mdns(Service):
             elif self._responder.choice != choice:
                 self._log.info("our addresses changed: announcing {addresses}", addresses=", ".join(choice.addresses))
                 await aio.from_coroutine(self._responder.move(choice))
+            elif self._responder.moved:
+                await aio.from_coroutine(self._responder.repeat())
         except (OSError, RuntimeError, ZeroconfError) as error:
             # What was half changed is not repaired but made anew at the next look.
             self._note_problem(f"mDNS cannot use the network: {error}")
