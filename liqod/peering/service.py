@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 import attrs
 import msgspec
 from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.logger import Logger
 
 from liqod.acceptance.pipeline import Ruling
@@ -159,6 +159,7 @@ class Peering(MultiService):
         )
         self._listener = Listener(reactor, settings.peering.listen, tls, self._sessions.admission)
         self._ends: list[Callable[[], None]] = []
+        self._queues: list[WorkQueue[Any]] = []
         self._ruled: dict[ClusterID, Ruling] = {}
         self._tasks.setServiceParent(self)
         self._work(self._records.queue, self._records.process, "recording the state of")
@@ -171,6 +172,7 @@ class Peering(MultiService):
         self._listener.setServiceParent(self)
 
     def _work(self, queue: WorkQueue[K], process: Any, what: str, count: int = WORKERS) -> None:
+        self._queues.append(queue)
         Workers(queue, count, process, what).setServiceParent(self)
 
     # For the rest of the daemon.
@@ -242,8 +244,13 @@ class Peering(MultiService):
             end()
         self._ends = []
         self._capacity.stop()
-        quiet = self._sessions.stop()
-        return quiet.addCallback(lambda _: super(Peering, self).stopService())
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await self._sessions.stop()
+        await maybeDeferred(super().stopService)
+        for queue in self._queues:
+            queue.close()
 
     # What is wanted.
 
@@ -403,6 +410,7 @@ class Peering(MultiService):
             "apiVersion": FOREIGNCLUSTERS.api_version,
             "kind": FOREIGNCLUSTERS.kind,
             "name": peer,
+            "namespace": "",
             "uid": record.metadata.uid,
         }
         message = f"another key ({seen}) claims to be {peer}; it was refused, the pinned one stays"

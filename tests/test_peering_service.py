@@ -1,0 +1,335 @@
+"""Two peering services against sandboxes: trust, offers, acceptance, credentials, restarts, bad peers."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+
+from liqod.acceptance.stages import Rules
+from liqod.config.schema import Discovery
+from liqod.config.schema import Peer as PeerSettings
+from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
+from liqod.model.meta import find_condition
+from liqod.model.names import advertisement_name
+from liqod.model.offer import PeerUnreachable, Refusal
+from tests.peering_sides import PairCase, Seen, Side, accepting, keypair, settings
+
+
+class TrustTests(PairCase):
+    """How two clusters come to trust each other, or do not."""
+
+    async def test_trust_on_both_sides_ends_in_virtual_nodes(self) -> None:
+        """Each side sees the other and trusts it: offers, credentials and virtual nodes follow by themselves, soon."""
+        alpha, beta = await self.pair()
+        await alpha.trust(beta)
+        await beta.trust(alpha)
+        begun = alpha.reactor.seconds()
+        alpha.sees(beta)
+        beta.sees(alpha)
+        await self.peered(alpha, beta)
+        await self.peered(beta, alpha)
+        self.assertLess(alpha.reactor.seconds() - begun, 3.0)
+        offer = await alpha.offer_record(beta)
+        self.assertEqual(offer.spec.offer.resources, {"cpu": "3", "memory": "3Gi", "pods": "30"})
+        self.assertEqual((offer.status.phase, offer.spec.cluster_id), ("Accepted", "beta"))
+        self.assertEqual((await alpha.virtual_node(beta)).spec.node_name, "liqo-beta")
+        self.assertEqual(beta.room.tenants["alpha"], {"cpu": "3", "memory": "3Gi", "pods": "30"})  # type: ignore[index]
+        credential = {key: base64.b64decode(value) for key, value in (await alpha.credential(beta)).items()}
+        self.assertEqual(credential["api-url"], b"https://lender:6443")
+        self.assertTrue(credential["token"].startswith(b"token-"))
+        self.assertEqual(set(credential), {"api-url", "ca.crt", "token", "namespace", "expires-at"})
+        self.assertEqual(len(alpha.peering.sessions()), 1)
+
+        async def lending() -> bool:
+            status = (await alpha.cluster_record(beta)).status
+            condition = find_condition(status.conditions, "Lending")
+            return condition is not None and condition.status == "True" and status.lent is not None
+
+        await self.becomes(lending, "alpha knows that it lends")
+
+    async def test_strangers_are_shown_and_trusted_later(self) -> None:
+        """Without trust both see TrustPending with words; the side that trusts last makes it work at once."""
+        alpha, beta = await self.pair()
+        alpha.sees(beta)
+        beta.sees(alpha)
+        record = await self.phase(alpha, beta, "TrustPending")
+        await self.phase(beta, alpha, "TrustPending")
+        self.assertEqual(record.status.seen_fingerprint, beta.key.fingerprint)
+        self.assertEqual(len(record.status.words.split("-")), 6)
+        self.assertEqual(record.spec.fingerprint, "")
+        self.assertEqual(alpha.peering.sessions(), ())
+        await alpha.trust(beta)
+
+        async def waiting() -> bool:
+            return (await alpha.cluster_record(beta)).status.reason == "WaitingForPeerTrust"
+
+        await self.becomes(waiting, "alpha waits for beta's trust")
+        await self.pause(1.0)
+        begun = alpha.reactor.seconds()
+        await beta.trust(alpha)
+        await self.peered(alpha, beta)
+        self.assertLess(alpha.reactor.seconds() - begun, 2.0)
+
+    async def test_an_address_without_a_name_is_enough(self) -> None:
+        """A peer written by hand with its fingerprint is pinned on contact; the other side needs to trust us itself."""
+        beta = await self.side("beta", settings(autojoin_untrusted=True))
+        by_hand = Discovery(peers=[PeerSettings(address="127.0.0.1:1", fingerprint=beta.key.fingerprint)])
+        alpha = await self.side("alpha", msgspec.structs.replace(settings(), discovery=by_hand))
+        alpha.peering.update_candidates([beta.seen(nameless=True, fingerprint=beta.key.fingerprint)])
+        await self.peered(alpha, beta)
+        self.assertEqual((await alpha.cluster_record(beta)).spec.fingerprint, beta.key.fingerprint)
+        self.assertEqual((await beta.cluster_record(alpha)).spec.fingerprint, alpha.key.fingerprint)
+
+    async def test_another_key_for_a_known_id_is_refused(self) -> None:
+        """An impostor gets nothing, is reported, and does not disturb the session of the true holder."""
+        alpha, beta = await self.pair()
+        await alpha.trust(beta)
+        await beta.trust(alpha)
+        alpha.sees(beta)
+        await self.peered(alpha, beta)
+        impostor = await self.side("beta", settings(autojoin_untrusted=True), key=keypair("beta"))
+        impostor.sees(alpha)
+
+        async def refused() -> bool:
+            return alpha.peering.refusals["ClusterIDRepetition"] > 0
+
+        await self.becomes(refused, "the impostor is refused")
+        self.assertIn("ClusterIDRepetition", alpha.events.reasons)
+        record = await alpha.cluster_record(beta)
+        self.assertEqual(record.spec.fingerprint, beta.key.fingerprint)
+        condition = find_condition(record.status.conditions, "Authenticated")
+        self.assertEqual(condition.status if condition else "", "True")
+        self.assertEqual([session.peer for session in alpha.peering.sessions()], ["beta"])
+        told = await self.phase(impostor, alpha, "Refused")
+        self.assertEqual(told.status.reason, "ClusterIDRepetition")
+
+    async def test_strangers_do_not_fill_the_records(self) -> None:
+        """Beyond max-untrusted nothing more is recorded; that is counted."""
+        alpha = await self.side("alpha", settings(max_untrusted=1))
+        for name in ("one", "two"):
+            stranger = await self.side(name)
+            stranger.sees(alpha)
+            await self.phase(stranger, alpha, "TrustPending")
+        records = await alpha.admin.list(FOREIGNCLUSTERS)
+        self.assertEqual(len(records.items), 1)
+        self.assertEqual(alpha.peering.refusals["TooManyUntrusted"], 1)
+
+    async def test_taking_trust_back_ends_the_session(self) -> None:
+        """Clearing the pin closes the session; what was accepted is refused, and nothing is dialled."""
+        alpha, beta = await self.pair()
+        await alpha.trust(beta)
+        await beta.trust(alpha)
+        alpha.sees(beta)
+        await self.peered(alpha, beta)
+        await alpha.admin.patch(FOREIGNCLUSTERS, beta.id, {"spec": {"fingerprint": ""}})
+
+        async def gone() -> bool:
+            return not alpha.peering.sessions() and (await alpha.offer_record(beta)).status.reason == "NotTrusted"
+
+        await self.becomes(gone, "beta is not trusted any more")
+
+    async def test_meeting_oneself_is_no_peering(self) -> None:
+        """A cluster that sees its own announcement records nothing."""
+        alpha = await self.side("alpha", settings(autojoin_untrusted=True))
+        alpha.peering.update_candidates([Seen("127.0.0.1", alpha.peering.port)])
+        await self.pause(0.5)
+        self.assertEqual((await alpha.admin.list(FOREIGNCLUSTERS)).items, [])
+
+
+class OfferTests(PairCase):
+    """Offers and what becomes of them."""
+
+    async def lending(self, count: int, chosen: Any) -> tuple[Side, list[Side]]:
+        home = await self.side("home", chosen)
+        lenders = []
+        for number in range(count):
+            lender = await self.side(f"lender-{number}", settings(autojoin_untrusted=True, outgoing="No"))
+            lenders.append(lender)
+            await home.trust(lender)
+            home.sees(*lenders)
+
+            async def offered(lender: Side = lender) -> bool:
+                return bool((await home.offer_record(lender)).status.phase)
+
+            await self.becomes(offered, f"{lender.name} offers")
+            await self.pause(1.05)  # creation times are in seconds: first seen, first served
+        return home, lenders
+
+    async def test_room_is_given_in_first_seen_order(self) -> None:
+        """AutoAcceptMax(1): the second is refused for room, and accepted when the first is refused by the user."""
+        home, (first, second) = await self.lending(2, accepting("AutoAcceptMax", 1))
+        await self.peered(home, first)
+
+        async def reason(expected: str) -> bool:
+            return (await home.offer_record(second)).status.reason == expected
+
+        await self.becomes(lambda: reason("NoRoom"), "the second is refused for room")
+        self.assertEqual((await second.cluster_record(home)).status.lent.reason, "NoRoom")  # type: ignore[union-attr]
+        home.peering.use_rules(Rules("AutoAcceptMax", 0))
+        await self.pause(0.2)
+        self.assertEqual((await home.offer_record(first)).status.phase, "Accepted")
+        home.peering.use_rules(Rules("AutoAcceptMax", 1))
+        await home.admin.patch(ADVERTISEMENTS, advertisement_name(first.id), {"spec": {"decision": "Refuse"}})
+        await self.peered(home, second)
+
+        async def undone() -> bool:
+            return home.id not in first.room.tenants and home.id in first.room.dismissed
+
+        await self.becomes(undone, "the first dismissed its tenant")
+        self.assertEqual((await home.offer_record(first)).status.reason, "RefusedByUser")
+
+    async def test_manual_waits_for_the_user(self) -> None:
+        """Nothing is lent before the user says Accept, and the lender knows that it is being thought about."""
+        home, (lender,) = await self.lending(1, accepting("Manual"))
+        self.assertEqual((await home.offer_record(lender)).status.phase, "Pending")
+
+        async def told() -> bool:
+            lent = (await lender.cluster_record(home)).status.lent
+            return lent is not None and lent.verdict == "Pending"
+
+        await self.becomes(told, "the lender is told Pending")
+        self.assertEqual(lender.room.tenants, {})
+        await home.admin.patch(ADVERTISEMENTS, advertisement_name(lender.id), {"spec": {"decision": "Accept"}})
+        await self.peered(home, lender)
+
+    async def test_a_change_of_five_percent_is_told(self) -> None:
+        """A little less capacity is kept quiet, a lot less arrives in the record; nothing is accepted anew."""
+        home, (lender,) = await self.lending(1, accepting("AutoAcceptAll"))
+        await self.peered(home, lender)
+        before = await home.offer_record(lender)
+        await lender.set_cpu("one", "9900m")
+        await self.pause(1.5)
+        self.assertEqual((await home.offer_record(lender)).metadata.resource_version, before.metadata.resource_version)
+        await lender.set_cpu("one", "5")
+
+        async def halved() -> bool:
+            return (await home.offer_record(lender)).spec.offer.resources["cpu"] == "1500m"
+
+        await self.becomes(halved, "the offer is halved")
+        lent = (await lender.cluster_record(home)).status.lent
+        self.assertEqual(lent.resources["cpu"] if lent else "", "1500m")
+        self.assertEqual((await home.offer_record(lender)).status.phase, "Accepted")
+
+    async def test_no_longer_lending_withdraws(self) -> None:
+        """incomingPeering No takes the offer back and the rights with it; Yes offers anew."""
+        home, (lender,) = await self.lending(1, accepting("AutoAcceptAll"))
+        await self.peered(home, lender)
+        await lender.admin.patch(FOREIGNCLUSTERS, home.id, {"spec": {"incomingPeering": "No"}})
+
+        async def withdrawn() -> bool:
+            return (await home.offer_record(lender)).status.phase == "Withdrawn" and home.id not in lender.room.tenants
+
+        await self.becomes(withdrawn, "the offer is withdrawn")
+        await lender.admin.patch(FOREIGNCLUSTERS, home.id, {"spec": {"incomingPeering": "Yes"}})
+
+        async def again() -> bool:
+            return (await home.offer_record(lender)).status.phase == "Accepted" and home.id in lender.room.tenants
+
+        await self.becomes(again, "the offer is back")
+
+    async def test_not_borrowing_refuses(self) -> None:
+        """outgoingPeering No refuses with PeeringDisabled, and removes the virtual node."""
+        home, (lender,) = await self.lending(1, accepting("AutoAcceptAll"))
+        await self.peered(home, lender)
+        await home.admin.patch(FOREIGNCLUSTERS, lender.id, {"spec": {"outgoingPeering": "No"}})
+
+        async def refused() -> bool:
+            lent = (await lender.cluster_record(home)).status.lent
+            return lent is not None and (lent.verdict, lent.reason) == ("Refused", "PeeringDisabled")
+
+        await self.becomes(refused, "the lender is told PeeringDisabled")
+
+
+class NamespaceTests(PairCase):
+    """Places for namespaces."""
+
+    async def test_a_namespace_is_mapped_and_released(self) -> None:
+        """The lender's answer comes back; its refusal too; and without a session the peer is unreachable."""
+        alpha, beta = await self.pair()
+        await alpha.trust(beta)
+        await beta.trust(alpha)
+        alpha.sees(beta)
+        await self.peered(alpha, beta)
+        self.assertEqual(await alpha.peering.map_namespace(beta.id, "shop", "shop-alpha"), "shop-alpha")
+        self.assertEqual(beta.room.namespaces, {("alpha", "shop-alpha"): "shop"})
+        beta.room.refuse = Refusal("QuotaExceeded", "no more namespaces")
+        refusal = await self.assertFailure(_d(alpha.peering.map_namespace(beta.id, "a", "a-alpha")), Refusal)
+        self.assertEqual(refusal.reason, "QuotaExceeded")
+        await alpha.peering.release_namespace(beta.id, "shop-alpha")
+        self.assertEqual(beta.room.namespaces, {})
+        await beta.stop()
+        await self.assertFailure(_d(alpha.peering.map_namespace(beta.id, "a", "a-alpha")), PeerUnreachable)
+
+
+class RestartTests(PairCase):
+    """Restarts change nothing."""
+
+    async def test_a_restart_on_either_side_tears_nothing_down(self) -> None:
+        """Sessions come back, offers are sent anew, credentials renewed; records that are equal are not rewritten."""
+        alpha, beta = await self.pair()
+        await alpha.trust(beta)
+        await beta.trust(alpha)
+        alpha.sees(beta)
+        beta.sees(alpha)
+        await self.peered(alpha, beta)
+        await self.peered(beta, alpha)
+        await self.pause(0.3)
+        offer, node = await alpha.offer_record(beta), await alpha.virtual_node(beta)
+        minted = beta.room.minted
+        for side, other in ((beta, alpha), (alpha, beta)):
+            await side.stop()
+            await side.start()
+            side.sees(other)
+            other.sees(side)
+
+            async def session(side: Side = side) -> bool:
+                return bool(side.peering.sessions())
+
+            await self.becomes(session, f"{side.name} is back")
+
+        async def renewed() -> bool:
+            return beta.room.minted > minted
+
+        await self.becomes(renewed, "the credential is renewed")
+        await self.pause(0.5)
+        self.assertEqual((await alpha.virtual_node(beta)).metadata.uid, node.metadata.uid)
+        after = await alpha.offer_record(beta)
+        self.assertEqual(after.metadata.resource_version, offer.metadata.resource_version)
+
+    async def test_a_quiet_peering_writes_nothing(self) -> None:
+        """Once peered, neither side writes to its API server while nothing changes."""
+        alpha, beta = await self.pair()
+        await alpha.trust(beta)
+        await beta.trust(alpha)
+        alpha.sees(beta)
+        beta.sees(alpha)
+        await self.peered(alpha, beta)
+        await self.peered(beta, alpha)
+        await self.pause(1.0)
+        before = [dict(side.daemon.requests) for side in (alpha, beta)]
+        await self.pause(3.0)
+        self.assertEqual([dict(side.daemon.requests) for side in (alpha, beta)], before)
+        self.assertEqual(len(alpha.peering.sessions()) + len(beta.peering.sessions()), 2)
+
+    async def test_losing_sight_deletes_nothing(self) -> None:
+        """A peer that stops and is not seen any more becomes Suspect; its offer and virtual node stay."""
+        alpha, beta = await self.pair()
+        await alpha.trust(beta)
+        await beta.trust(alpha)
+        alpha.sees(beta)
+        await self.peered(alpha, beta)
+        await beta.stop()
+        alpha.peering.update_candidates([])
+        await self.phase(alpha, beta, "Suspect")
+        self.assertEqual((await alpha.offer_record(beta)).status.phase, "Accepted")
+        self.assertEqual((await alpha.virtual_node(beta)).spec.node_name, "liqo-beta")
+        condition = find_condition((await alpha.cluster_record(beta)).status.conditions, "Discovered")
+        self.assertEqual((condition.status, condition.reason) if condition else (), ("Unknown", "OutOfSight"))
+
+
+def _d(coroutine: Any) -> Any:
+    from twisted.internet.defer import Deferred
+
+    return Deferred.fromCoroutine(coroutine)
