@@ -54,7 +54,7 @@ def shared_testbed(clusters: int, *, nodes: bool, kwok: int, qps: int) -> Testbe
     if _Shared.testbed is None or _Shared.shape != shape:
         _stop_shared()
         if name := os.environ.get("LIQOD_TESTBED"):
-            _Shared.testbed = attach(name)
+            _Shared.testbed = _standing(name, clusters, nodes=nodes, kwok=kwok)
         else:
             _Shared.testbed = Testbed(clusters, nodes=nodes, kwok=kwok, qps=qps)
             atexit.register(_stop_shared)
@@ -62,6 +62,13 @@ def shared_testbed(clusters: int, *, nodes: bool, kwok: int, qps: int) -> Testbe
         _Shared.shape = shape
         _Shared.testbed.enter()
     return _Shared.testbed
+
+
+def _standing(name: str, clusters: int, *, nodes: bool, kwok: int) -> Testbed:
+    testbed = attach(name)
+    if len(testbed.clusters) < clusters or (nodes and not testbed.shape.nodes) or testbed.shape.kwok < kwok:
+        raise FailTest(f"the testbed {name} has not what this test needs: {clusters} clusters, {nodes=}, {kwok=}")
+    return testbed
 
 
 def _stop_shared() -> None:

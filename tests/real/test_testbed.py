@@ -87,7 +87,7 @@ with Testbed(1, name=sys.argv[1]) as testbed:
         """Begin only where clusters are possible."""
         require_clusters()
 
-    def _end_with(self, signum: int | None) -> None:
+    def _end_with(self, signum: int | None, *, guarded: bool = True) -> None:
         name = f"{registry.PREFIX}ending{os.getpid():x}"
         running = subprocess.Popen(
             [sys.executable, "-c", self._SCRIPT, name],
@@ -101,11 +101,17 @@ with Testbed(1, name=sys.argv[1]) as testbed:
         note = registry.read(name)
         inside = process.inhabitants(note["namespaces"][0])
         self.assertGreater(len(inside), 6, "daemons, a shim and so on")
+        if not guarded:
+            process.kill(pid for pid in process.children(running.pid) if "guard" in _command(pid))
         if signum is None:
             running.communicate("")
         else:
             running.send_signal(signum)
             running.communicate()
+        if not guarded:
+            eventually(lambda: not any(process.birth(pid) for pid in inside), 10, "the end of the cluster")
+            self.assertIn(name, registry.names())
+            self.assertIn(name, registry.sweep())
         eventually(lambda: name not in registry.names(), 30, "the removal")
         self.assertEqual([netns for netns in note["namespaces"] if (process.NETNS / netns).exists()], [])
         self.assertEqual([found for cgroup in note["cgroups"] for found in cgroups(cgroup)], [])
@@ -124,3 +130,11 @@ with Testbed(1, name=sys.argv[1]) as testbed:
     def test_killed(self) -> None:
         """A run that is killed, and can do nothing any more, has its clusters removed all the same."""
         self._end_with(signal.SIGKILL)
+
+    def test_killed_with_its_guard(self) -> None:
+        """When nobody is left to remove anything, the cluster ends all the same and the next run sweeps."""
+        self._end_with(signal.SIGKILL, guarded=False)
+
+
+def _command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode()

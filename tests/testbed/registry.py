@@ -67,6 +67,8 @@ def names() -> list[str]:
 def create(name: str) -> Note:
     """Note a new testbed; FileExistsError when the name is taken."""
     with _registry_lock():
+        if (ROOT / name).exists():
+            raise FileExistsError(f"the testbed {name} stands already; `python -m tests.testbed down` ends it")
         (ROOT / name).mkdir(parents=True)
         note = _hold(name, wait=True)
     assert note is not None
@@ -137,10 +139,18 @@ def _hold(name: str, *, wait: bool) -> Note | None:
     except BlockingIOError:
         os.close(lock)
         return None
-    if not (ROOT / name / "lock").exists():
+    if not _is_current(lock, ROOT / name / "lock"):
         os.close(lock)
         return None
     return Note(name, lock)
+
+
+def _is_current(lock: int, path: Path) -> bool:
+    """Say whether a lock still is the file of that name, and not that of a removed testbed with the same one."""
+    try:
+        return os.path.samestat(os.fstat(lock), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 from typing import Final
 
-# Package -> the file or program that shows that it is installed.
-PACKAGES: Final = {
+# Package -> the program, or one of the files, that shows that it is installed.
+PACKAGES: Final[dict[str, str | tuple[str, ...]]] = {
     "containerd": "containerd",
     "runc": "runc",
-    "containernetworking-plugins": "/usr/lib/cni/bridge",
-    "busybox-static": "/bin/busybox",
+    "containernetworking-plugins": ("/usr/lib/cni/bridge", "/opt/cni/bin/bridge", "/usr/libexec/cni/bridge"),
+    "busybox-static": "busybox",
     "iproute2": "ip",
     "nftables": "nft",
     "conntrack": "conntrack",
@@ -42,7 +42,11 @@ def missing() -> list[str]:
 
 def missing_packages() -> list[str]:
     """Return the Debian packages that are not installed."""
-    return [package for package, proof in PACKAGES.items() if not _present(proof)]
+    lacking = [package for package, proof in PACKAGES.items() if not _present(proof)]
+    busybox = _find("busybox")
+    if busybox and not _static(Path(busybox)):
+        lacking.append("busybox-static")
+    return lacking
 
 
 def require() -> None:
@@ -63,7 +67,6 @@ def install() -> None:
     print(f"installing system packages: {' '.join(packages)}", flush=True)
     begin = time.monotonic()
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    # Services of the packages are not wanted: the clusters start their own.
     quiet = ["-o", "Dpkg::Use-Pty=0", "-o", "DPkg::Lock::Timeout=300", "-qq"]
     for words in (["apt-get", *quiet, "update"], [command[0], *quiet, *command[1:]]):
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
@@ -72,9 +75,20 @@ def install() -> None:
     print(f"installed in {time.monotonic() - begin:.0f} s", flush=True)
 
 
-def _present(proof: str) -> bool:
+def _present(proof: str | tuple[str, ...]) -> bool:
+    return bool(_find(proof)) if isinstance(proof, str) else any(Path(place).exists() for place in proof)
+
+
+def _find(program: str) -> str:
     search = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
-    return Path(proof).exists() if proof.startswith("/") else shutil.which(proof, path=search) is not None
+    return shutil.which(program, path=search) or ""
+
+
+def _static(program: Path) -> bool:
+    """Say whether a program needs no dynamic linker, so that it runs in an otherwise empty image."""
+    with program.open("rb") as file:
+        beginning = file.read(8192)
+    return not any(linker in beginning for linker in (b"/ld-linux", b"/ld-musl"))
 
 
 def _missing_features() -> list[str]:
