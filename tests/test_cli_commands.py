@@ -113,7 +113,7 @@ class Against(TestCase):
         )
         self.assertEqual(code, status, (out + err).decode())
         self.assertNotIn(b"Traceback", err)
-        return (out + err).decode()
+        return str((out + err).decode())
 
     async def peer(self, peer: str, name: str, **status: Any) -> None:
         body = {"metadata": {"name": peer}, "spec": {"clusterID": peer}}

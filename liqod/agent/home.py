@@ -86,9 +86,7 @@ async def _check_rights(client: Client, settings: Settings) -> None:
 
 async def _ensure_definitions(client: Client, settings: Settings) -> None:
     if settings.kubernetes.manage_crds:
-        changed = await manifests.ensure(client)
-        if changed:
-            _log.info("definitions installed or updated: {names}", names=", ".join(changed))
+        await manifests.ensure(client)
         return
     absent = []
     for definition in manifests.definitions():

@@ -31,7 +31,6 @@ from liqod.config.schema import Settings
 from liqod.flow.backoff import Backoff
 from liqod.flow.errors import Foreseen
 from liqod.flow.observe import Gate, Latest
-from liqod.flow.tasks import Tasks
 from liqod.kube import config as kube_config
 from liqod.kube.client import Client
 from liqod.kube.config import ClientConfig
@@ -80,7 +79,9 @@ class Agent(Service):
         self._identity = settings.leader.identity or f"{self._hostname}-{secrets.token_hex(4)}"
         self._backoff = Backoff(initial=1.0, cap=30.0)
         self._failures = 0
-        self._tasks = Tasks()
+        self._leaving = Gate()
+        self._main: Deferred[None] | None = None
+        self._has_ended = False
         self._lag = LagMeter(reactor, self.registry.observe_lag)
         self._watchdog = Watchdog(reactor, self._notifier, self._stuck)
         self._pages: MetricsServer | None = None
@@ -104,12 +105,13 @@ class Agent(Service):
 
     def startService(self) -> None:
         super().startService()
-        self._tasks.startService()
         self._lag.startService()
         self._watchdog.startService()
         if self._pages is not None:
             self._pages.startService()
-        self._tasks.spawn(self._run(), "the daemon")
+        self._leaving = Gate()
+        self._main = Deferred.fromCoroutine(self._run())
+        self._main.addErrback(self._ended)
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
@@ -117,7 +119,14 @@ class Agent(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        await self._tasks.stopService()
+        # In a turn of its own: whoever stops us may have been called from the very coroutine that is to end.
+        await deferLater(self._reactor, 0)
+        self._leaving.open()
+        if self._main is not None:
+            if self.features is None:
+                # Nothing is to be ended in order; features are, and must not be cancelled while they are.
+                self._main.cancel()
+            await self._main
         await self._watchdog.stopService()
         await self._lag.stopService()
         if self._pages is not None:
@@ -129,13 +138,18 @@ class Agent(Service):
 
     def _stuck(self) -> str:
         """Tell what no longer moves, for the watchdog; trouble with the world outside is not it."""
-        if self.running and not len(self._tasks):
+        if self.running and self._has_ended:
             return "the daemon's main task has ended"
         age = self._reactor.seconds() - self._lag.measured_at
         return f"no turn of the reactor was measured for {age:.0f} s" if age > WEDGED else ""
 
+    def _ended(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self._has_ended = True
+            self._log.failure("the daemon's main task has ended", failure)
+
     async def _run(self) -> None:
-        while True:
+        while self.running:
             try:
                 await self._connected()
             except CancelledError:
@@ -145,6 +159,8 @@ class Agent(Service):
             except Exception as error:
                 self._log.failure("the daemon failed and begins anew")
                 self.trouble = f"{type(error).__name__}: {error}"
+            if not self.running:
+                return
             self.status.set(f"waiting: {self.trouble}")
             await deferLater(self._reactor, self._backoff.delay(self._failures, random.random()))
             self._failures += 1
@@ -167,7 +183,7 @@ class Agent(Service):
                 cluster=home.cluster_id,
                 fingerprint=home.keypair.fingerprint,
             )
-            while True:
+            while self.running:
                 await self._term(client, home)
         finally:
             await client.close()
@@ -196,8 +212,10 @@ class Agent(Service):
             await lease.when_leading()
             await self._lead(client, home, lost)
         finally:
-            await lease.stopService()
-            await renewals.close()
+            try:
+                await lease.stopService()
+            finally:
+                await renewals.close()
 
     async def _lead(self, client: Client, home: Home, lost: Gate) -> None:
         self.status.set("leading: starting")
@@ -209,10 +227,12 @@ class Agent(Service):
         starting = Deferred.fromCoroutine(features.start())
         for work in (watching, starting):
             work.addErrback(_pass_on, ended)
-        lost.wait().addCallback(_pass_on, ended)
+        for reason in (lost, self._leaving):
+            reason.wait().addCallback(_pass_on, ended)
         try:
             await ended
-            self._log.warn("the lease was lost: features stop, this daemon stands by")
+            if lost.is_open:
+                self._log.warn("the lease was lost: features stop, this daemon stands by")
         finally:
             watching.cancel()
             starting.cancel()

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from liqod.agent.home import Home
+from liqod.agent.home import Home, utc_now
 from liqod.config.schema import Settings
 from liqod.discovery.service import Announcement, Discovery
 from liqod.hosting.access import ApiAccess
@@ -69,6 +69,8 @@ class Features:
             PeerTLS(home.keypair, home.ca_pem),
             self.hosting,
             self.recorder,
+            # By the calendar: the reactor's clock begins anew with the host, and an offer must not look older then.
+            epoch=int(utc_now().timestamp()),
         )
         self.kubelets = Kubelets(
             reactor,
@@ -81,9 +83,9 @@ class Features:
             self.recorder,
             node_address=address,
         )
-        self.webhook = (
-            AdmissionWebhook(reactor, client, settings, reactor, address) if settings.webhook.enabled else None
-        )
+        self.webhook: AdmissionWebhook | None = None
+        if settings.webhook.enabled:
+            self.webhook = AdmissionWebhook(reactor, client, settings, reactor, address, recorder=self.recorder)
         self.discovery: Discovery | None = None
         self._started: list[tuple[str, IService]] = []
 

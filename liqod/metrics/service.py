@@ -36,6 +36,7 @@ class MetricsServer(Service):
         self._listen = listen
         self._site = Site(pages(registry, health, readiness))
         self._site.displayTracebacks = False
+        self._site.noisy = False
         self._listening: IListeningPort | None = None
         self._attempt: Deferred[None] | None = None
         self._timer: IDelayedCall | None = None
