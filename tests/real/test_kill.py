@@ -7,13 +7,9 @@ import random
 import threading
 import time
 from functools import partial
-from typing import ClassVar
-from unittest import TestResult
 
-from twisted.trial.unittest import SynchronousTestCase
-
-from tests.real.base import require_clusters
 from tests.real.daemons import Daemon
+from tests.real.pair import PairTests
 from tests.real.path import (
     deployment,
     enabled_namespace,
@@ -24,8 +20,6 @@ from tests.real.path import (
     offloaded,
     trust_each_other,
 )
-from tests.testbed.process import tail
-from tests.testbed.testbed import Testbed
 
 ROUNDS = int(os.environ.get("LIQOD_KILL_ROUNDS", "10"))
 
@@ -56,46 +50,19 @@ class Killer(threading.Thread):
         self.join()
 
 
-class KillTests(SynchronousTestCase):
+class KillTests(PairTests):
     """The path under fire; the first test walks it from the beginning, the others work on the peering it made."""
-
-    testbed: ClassVar[Testbed]
-    daemons: ClassVar[list[Daemon]]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        require_clusters()
-        cls.testbed = Testbed(2, nodes=True)
-        cls.testbed.start()
-        cls.daemons = [Daemon(cls.testbed[1], "rome"), Daemon(cls.testbed[2], "milan")]
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        try:
-            for daemon in cls.daemons:
-                daemon.stop()
-        finally:
-            cls.testbed.stop()
-
-    def run(self, result: TestResult | None = None) -> TestResult | None:
-        """Run one test; when it fails, show what the daemons said."""
-        before = _failed(result)
-        done: TestResult | None = super().run(result)
-        if _failed(result) > before:
-            for daemon in self.daemons:
-                print(f"--- {daemon.name}", tail(daemon.log, 60), sep="\n")
-        return done
 
     def test_01_from_the_beginning(self) -> None:
         """Daemons that are killed while they discover, wait for trust and accept still end as peers."""
-        home, lender = self.testbed.clusters
-        for daemon in self.daemons:
+        home, lender = (self.rome.cluster, self.milan.cluster)
+        for daemon in (self.rome, self.milan):
             daemon.start()
-        killer = Killer(self.daemons, seed=1)
+        killer = Killer([self.rome, self.milan], seed=1)
         killer.start()
         try:
             time.sleep(10)
-            trust_each_other(*self.daemons)
+            trust_each_other(self.rome, self.milan)
             time.sleep(10)
             home.apply(enabled_namespace(), deployment("first", 3))
             time.sleep(10)
@@ -110,10 +77,10 @@ class KillTests(SynchronousTestCase):
 
     def test_02_at_any_moment(self) -> None:
         """Pods survive, new ones come, deleted ones go; none is duplicated, restarted or lost by a kill."""
-        home, lender = self.testbed.clusters
+        home, lender = (self.rome.cluster, self.milan.cluster)
         steady = {name: pod["metadata"]["uid"] for name, pod in live_pods(lender, "first").items()}
         for number in range(ROUNDS):
-            killer = Killer(self.daemons, seed=100 + number)
+            killer = Killer([self.rome, self.milan], seed=100 + number)
             name = f"round-{number}"
             killer.start()
             try:
@@ -140,7 +107,3 @@ class KillTests(SynchronousTestCase):
             self.assertEqual(now, steady, f"the steady pods were touched in {name} by {killer.kills}")
             for pod in live_pods(home, "first").values():
                 self.assertEqual([c["restartCount"] for c in pod["status"]["containerStatuses"]], [0], killer.kills)
-
-
-def _failed(result: TestResult | None) -> int:
-    return 0 if result is None else len(result.failures) + len(result.errors)

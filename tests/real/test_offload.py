@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import ClassVar
-from unittest import TestResult
-
-from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.names import remote_namespace
-from tests.real.base import require_clusters
 from tests.real.daemons import Daemon
+from tests.real.pair import PairTests
 from tests.real.path import (
     NAMESPACE,
     advertisement,
@@ -27,53 +23,13 @@ from tests.real.path import (
     trust_each_other,
     virtual_node,
 )
-from tests.testbed.process import CommandFailed, tail
-from tests.testbed.testbed import Testbed
+from tests.testbed.process import CommandFailed
 
 APP = "web"
 
 
-def _failed(result: TestResult | None) -> int:
-    return 0 if result is None else len(result.failures) + len(result.errors)
-
-
-class OffloadPathTests(SynchronousTestCase):
+class OffloadPathTests(PairTests):
     """One walk along the path; the tests are its steps, in the order of their numbers."""
-
-    testbed: ClassVar[Testbed]
-    rome: ClassVar[Daemon]
-    milan: ClassVar[Daemon]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        require_clusters()
-        cls.testbed = Testbed(2, nodes=True)
-        cls.testbed.start()
-        try:
-            cls.rome = Daemon(cls.testbed[1], "rome")
-            cls.milan = Daemon(cls.testbed[2], "milan")
-            cls.rome.start()
-            cls.milan.start()
-        except BaseException:
-            cls.testbed.stop()
-            raise
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        try:
-            cls.rome.stop()
-            cls.milan.stop()
-        finally:
-            cls.testbed.stop()
-
-    def run(self, result: TestResult | None = None) -> TestResult | None:
-        """Run one step; when it fails, show what the daemons said."""
-        before = _failed(result)
-        done: TestResult | None = super().run(result)
-        if _failed(result) > before:
-            for daemon in (self.rome, self.milan):
-                print(f"--- {daemon.name}", tail(daemon.log, 60), sep="\n")
-        return done
 
     def test_01_discovery(self) -> None:
         """The daemons find each other by mDNS and wait for their administrators: nothing is shared before that."""
