@@ -18,7 +18,7 @@ from liqod.kube.config import from_grant
 from liqod.kube.informer import Informer
 from liqod.kube.resources import SECRETS
 from liqod.kubelet.forge.node import Readiness
-from liqod.kubelet.readiness import not_ready
+from liqod.kubelet.readiness import not_known, not_ready
 from liqod.kubelet.views import Secret
 from liqod.model.ids import Key
 
@@ -46,9 +46,7 @@ class Access(MultiService):
     def __init__(self, reactor: Any, home: Client, namespace: str) -> None:
         super().__init__()
         self.client: Latest[Client | None] = Latest(None)
-        self.readiness: Latest[Readiness] = Latest(
-            not_ready("CredentialMissing", f"the secret {namespace}/{SECRET_NAME} was not read yet")
-        )
+        self.readiness: Latest[Readiness] = Latest(not_known(f"the secret {namespace}/{SECRET_NAME} was not read yet"))
         self.renewed: Latest[int] = Latest(0)
         self._reactor = reactor
         self._key = Key(namespace, SECRET_NAME)

@@ -7,7 +7,7 @@ for when its first pod lands on the virtual node, and given back when it is no l
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from attrs import frozen
 from twisted.application.service import MultiService
@@ -25,10 +25,11 @@ from liqod.kubelet import mapping
 from liqod.kubelet.forge.place import Place
 from liqod.kubelet.forge.status import FINISHED, clean_message, clean_reason
 from liqod.kubelet.naming import usable_answer
+from liqod.kubelet.ports import NamespaceGrants
 from liqod.kubelet.remote import RemoteNamespace
 from liqod.kubelet.tables import Table
 from liqod.kubelet.views import HomePod, Namespace, decoded
-from liqod.model.ids import ClusterID, Key
+from liqod.model.ids import Key
 from liqod.model.offer import PeerUnreachable, Refusal
 from liqod.model.records import MappingStatus, NamespaceNattingTable
 
@@ -37,18 +38,6 @@ DRAIN_CHECK: Final = 2.0
 SETTLE: Final = 10.0
 """Seconds that watches of a namespace may take to work before its grant is doubted."""
 REFUSED_RETRY: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
-
-
-class NamespaceGrants(Protocol):
-    """Where namespaces at a lender come from; both raise Refusal or PeerUnreachable."""
-
-    async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
-        """Have the lender make the namespace ``remote`` for our ``local``; returns its name there. Idempotent."""
-        ...
-
-    async def release_namespace(self, peer: ClusterID, remote: str) -> None:
-        """Give a namespace back; what is in it goes. Idempotent."""
-        ...
 
 
 @frozen

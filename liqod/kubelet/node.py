@@ -29,7 +29,7 @@ from liqod.kubelet.forge.node import (
     status_patch,
 )
 from liqod.kubelet.overlay import Overlay
-from liqod.kubelet.readiness import READY, not_ready
+from liqod.kubelet.readiness import READY, not_known, not_ready
 from liqod.kubelet.times import rfc3339, rfc3339_micro
 from liqod.kubelet.views import Node
 from liqod.model.ids import ClusterID, Key
@@ -63,7 +63,7 @@ class NodeKeeper(MultiService):
         home_version: Callable[[], str],
     ) -> None:
         super().__init__()
-        self.state: Latest[Readiness] = Latest(not_ready("NodePending", "the node was not looked at yet"))
+        self.state: Latest[Readiness] = Latest(not_known("the node was not looked at yet"))
         self._reactor = reactor
         self._client = client
         self._name = name
@@ -101,12 +101,14 @@ class NodeKeeper(MultiService):
 
     async def cordon(self) -> None:
         """Let nothing more be scheduled on the node."""
+        await self._nodes.when_synced()
         if self._mine() is not None:
             await self._client.patch(NODES, self._name, {"spec": {"unschedulable": True}}, view=None)
 
     async def retire(self) -> None:
         """Remove node and lease, and keep neither any longer; a node that is not ours stays."""
         self._retired = True
+        await self._nodes.when_synced()
         node = self._mine()
         if node is not None:
             await self._client.delete(NODES, self._name, uid=node.metadata.uid)
@@ -164,6 +166,8 @@ class NodeKeeper(MultiService):
         patch = node_patch(node, facts)
         if patch:
             node = await self._write(patch, "")
+        if not facts.readiness.known:
+            return None
         now = rfc3339(self._reactor.seconds())
         patch = status_patch(node.status, facts, now)
         if patch:

@@ -16,7 +16,6 @@ from twisted.logger import Logger
 from liqod.flow.tasks import Tasks
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.client import Client
-from liqod.kube.events import EventRecorder
 from liqod.kube.informer import Informer
 from liqod.kubelet.decide import (
     Create,
@@ -35,6 +34,7 @@ from liqod.kubelet.forge.meta import home_uid
 from liqod.kubelet.forge.place import Place
 from liqod.kubelet.namespaces import Namespaces, Outside, Refused, Served, Waiting
 from liqod.kubelet.overlay import Overlay
+from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reach import Reach
 from liqod.kubelet.remote import RemoteNamespace
 from liqod.kubelet.restarts import Tally, tally
@@ -69,7 +69,7 @@ class Pods(MultiService):
         place: Place,
         namespaces: Namespaces,
         reach: Reach,
-        recorder: EventRecorder,
+        recorder: Recorder,
         workers: int,
         status_delay: float,
     ) -> None:

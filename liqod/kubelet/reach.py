@@ -14,7 +14,7 @@ from liqod.flow.observe import Latest
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, ServerError, Throttled, Unauthorized
 from liqod.kubelet.forge.node import Readiness
-from liqod.kubelet.readiness import not_ready
+from liqod.kubelet.readiness import not_known, not_ready
 
 PROBE_TIMEOUT: Final = 5.0
 IMPATIENT: Final = 3.0
@@ -29,7 +29,7 @@ class Reach(Service):
     _log = Logger()
 
     def __init__(self, reactor: Any, client: Latest[Client | None], every: float) -> None:
-        self.state: Latest[Readiness] = Latest(not_ready("NotContacted", "the lender was not contacted yet"))
+        self.state: Latest[Readiness] = Latest(not_known("the lender was not contacted yet"))
         self._reactor = reactor
         self._client = client
         self._every = every
@@ -102,7 +102,7 @@ class Reach(Service):
     async def _ask(self) -> None:
         client = self._client.value
         if client is None:
-            self.state.set(not_ready("CredentialMissing", "without a credential the lender cannot be asked"))
+            # That there is no credential (yet) is told by whoever looks for it; about the lender it says nothing.
             return
         asking = Deferred.fromCoroutine(client.raw("GET", "/readyz")).addTimeout(PROBE_TIMEOUT, self._reactor)
         try:

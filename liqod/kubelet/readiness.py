@@ -21,6 +21,11 @@ def not_ready(reason: str, message: str) -> Readiness:
     return Readiness(ready=False, reason=reason, message=message)
 
 
+def not_known(message: str) -> Readiness:
+    """Return the readiness of what was not found out yet: nothing is concluded from it."""
+    return Readiness(ready=False, reason="Unknown", message=message, known=False)
+
+
 def judge_offer(offer: Advertisement | None) -> Readiness:
     """Tell whether an offer can be used."""
     if offer is None:
@@ -34,5 +39,8 @@ def judge_offer(offer: Advertisement | None) -> Readiness:
 
 
 def judge(credential: Readiness, api: Readiness, network: Readiness, offer: Readiness) -> Readiness:
-    """Return the first obstacle in the order in which a person would remove them, or readiness."""
+    """Return the first obstacle in the order in which a person would remove them, or readiness.
+
+    What is not known yet makes the whole unknown: a daemon that has just started must not call a running node NotReady.
+    """
     return next((part for part in (credential, offer, api, network) if not part.ready), READY)

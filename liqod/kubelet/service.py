@@ -15,12 +15,11 @@ from liqod.flow.tasks import Tasks
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
-from liqod.kube.events import EventRecorder
 from liqod.kube.informer import Informer
 from liqod.kube.informers import Informers
 from liqod.kube.resources import ADVERTISEMENTS, NAMESPACES, NATTINGTABLES, NODES, VIRTUALNODES
 from liqod.kubelet.forge.node import Readiness
-from liqod.kubelet.namespaces import NamespaceGrants
+from liqod.kubelet.ports import NamespaceGrants, Recorder
 from liqod.kubelet.readiness import READY
 from liqod.kubelet.views import Namespace, Node
 from liqod.kubelet.virtual import Surroundings, VirtualKubelet, same_kubelet, same_node
@@ -71,7 +70,7 @@ class Kubelets(MultiService):
         cluster_id: ClusterID,
         cluster_name: str,
         grants: NamespaceGrants,
-        recorder: EventRecorder,
+        recorder: Recorder,
         *,
         node_address: str = "",
         network: Callable[[ClusterID], Readiness] = _network_is_up,

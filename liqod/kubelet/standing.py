@@ -76,10 +76,13 @@ class StandingKeeper(MultiService):
         if record is None:
             self._written.drop(key)
             return None
+        node = self._node.state.value if not self._node.state.value.ready else self._readiness()
+        if not node.known:
+            return None
         status = forge_standing(
             record.status,
             credential=self._credential(),
-            node=self._node.state.value if not self._node.state.value.ready else self._readiness(),
+            node=node,
             reflection=self._reflection(),
             draining=record.metadata.deleting,
             now=rfc3339(self._reactor.seconds()),

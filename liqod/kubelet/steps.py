@@ -20,7 +20,6 @@ from liqod.kube.errors import (
     Unauthorized,
     Unreachable,
 )
-from liqod.kube.events import EventRecorder
 from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.kubelet.decide import Report, WriteStatus, decide_refused, in_the_way
 from liqod.kubelet.forge.meta import is_ours
@@ -29,6 +28,7 @@ from liqod.kubelet.forge.place import Place
 from liqod.kubelet.forge.status import clean_message
 from liqod.kubelet.namespaces import Namespaces
 from liqod.kubelet.overlay import Overlay
+from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reach import Reach
 from liqod.kubelet.remote import RemoteNamespace
 from liqod.kubelet.times import rfc3339
@@ -60,7 +60,7 @@ class Steps:
         place: Place,
         namespaces: Namespaces,
         reach: Reach,
-        recorder: EventRecorder,
+        recorder: Recorder,
         written: Overlay[Key, HomePod],
     ) -> None:
         self._reactor = reactor

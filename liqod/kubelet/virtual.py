@@ -19,15 +19,15 @@ from liqod.config.schema import Kubelet as Settings
 from liqod.flow.tasks import Tasks
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError
-from liqod.kube.events import EventRecorder
 from liqod.kube.informer import Informer
 from liqod.kube.resources import NATTINGTABLES, PODS
 from liqod.kubelet.access import Access
 from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.forge.place import Place
-from liqod.kubelet.namespaces import NamespaceGrants, Namespaces
+from liqod.kubelet.namespaces import Namespaces
 from liqod.kubelet.node import NodeKeeper
 from liqod.kubelet.pods import Pods
+from liqod.kubelet.ports import NamespaceGrants, Recorder
 from liqod.kubelet.reach import Reach
 from liqod.kubelet.readiness import judge, judge_offer
 from liqod.kubelet.standing import StandingKeeper
@@ -59,7 +59,7 @@ class Surroundings:
     tables: Informer[NamespaceNattingTable]
     enabled: Informer[Namespace]
     grants: NamespaceGrants
-    recorder: EventRecorder
+    recorder: Recorder
     home_version: Callable[[], str]
     network: Callable[[ClusterID], Readiness]
     map_address: Callable[[ClusterID, str], str]

@@ -31,11 +31,12 @@ _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 @frozen
 class Readiness:
-    """Whether pods can run behind the node, and if not, why."""
+    """Whether pods can run behind the node, and if not, why; ``known`` False: it was not found out yet."""
 
     ready: bool
     reason: str
     message: str
+    known: bool = True
 
 
 @frozen
