@@ -325,9 +325,10 @@ class HostingCases(TestCase):
     async def test_a_change_that_cannot_be(self) -> None:
         """What the API server does not let change is told by an event; labels follow all the same, once."""
         borrower, namespace = await self.tenant()
-        await self.shadow(borrower, namespace, spec=pod_spec(activeDeadlineSeconds=1000))
+        await self.shadow(borrower, namespace)
         await self.runs(namespace)
-        change = {"metadata": {"labels": {"app": "api"}}, "spec": {"pod": {"activeDeadlineSeconds": 2000}}}
+        wrong = [{"key": "a", "operator": "Exists", "value": "no value goes with Exists"}]
+        change = {"metadata": {"labels": {"app": "api"}}, "spec": {"pod": {"tolerations": wrong}}}
         await borrower.patch(SHADOWPODS, "web", change, namespace)
 
         async def followed() -> bool:
