@@ -1,4 +1,4 @@
-"""Waits for an object to become what is wanted, through a watch."""
+"""Waits for one object to become what is wanted, through a watch of its own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from liqod.cli.session import Session
+from liqod.kube import waiting
 from liqod.kube.informer import Informer
 from liqod.kube.resources import Resource
 from liqod.model.ids import Key
@@ -23,24 +24,12 @@ def until(
     informer: Informer[T] = Informer(
         session.client, resource, view, session.reactor, namespace=key.namespace, fields=f"metadata.name={key.name}"
     )
-    done: Deferred[None] = Deferred()
 
-    def look(*_: object) -> None:
-        if informer.synced and not done.called and wanted(informer.get(key)):
-            done.callback(None)
-
-    unsubscribe = informer.subscribe(look)
-    informer.startService()
-    informer.when_synced().addCallback(look)
-
-    async def tidy() -> None:
-        unsubscribe()
-        await maybeDeferred(informer.stopService)
-
-    async def waiting() -> None:
+    async def watch() -> None:
+        informer.startService()
         try:
-            await done
+            await waiting.until(informer, lambda: wanted(informer.get(key)))
         finally:
-            await tidy()
+            await maybeDeferred(informer.stopService)
 
-    return Deferred.fromCoroutine(waiting())
+    return Deferred.fromCoroutine(watch())
