@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IListeningPort, IReactorTime
 from twisted.logger import Logger
+from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from liqod.config.schema import Settings
 from liqod.flow.errors import Foreseen
@@ -27,7 +28,7 @@ from liqod.model.meta import Object
 from liqod.webhook.certificates import Bundle, from_data, generate, is_due, to_data
 from liqod.webhook.configuration import NAME, forge, says
 from liqod.webhook.server import PATH, Serving, factory
-from liqod.webhook.slipped import Slipped
+from liqod.webhook.slipped import Recorder, Slipped
 
 SECRET_NAME: Final = "liqod-webhook"  # noqa: S105 (a name, not a secret)
 SERVE: Final = "serving"
@@ -69,7 +70,7 @@ class AdmissionWebhook(MultiService):
         clock: IReactorTime,
         url_host: str,
         *,
-        recorder: EventRecorder | None = None,
+        recorder: Recorder | None = None,
         wall: Callable[[], datetime] = _utc_now,
     ) -> None:
         super().__init__()
@@ -83,9 +84,11 @@ class AdmissionWebhook(MultiService):
         self._bundle: Bundle | None = None
         self._serving: Serving | None = None
         self._port: IListeningPort | None = None
-        self._owns_recorder = recorder is None
-        self._recorder = EventRecorder(client, clock, "liqod", socket.gethostname()) if recorder is None else recorder
-        self._slipped = Slipped(client, self._recorder)
+        self._listener: TLSMemoryBIOFactory | None = None
+        self._own_recorder: EventRecorder | None = None
+        if recorder is None:
+            recorder = self._own_recorder = EventRecorder(client, clock, "liqod", socket.gethostname())
+        self._slipped = Slipped(client, recorder)
         self._found: Informer[Configuration] = Informer(
             client, MUTATINGWEBHOOKS, Configuration, clock, fields=f"metadata.name={NAME}"
         )
@@ -117,9 +120,17 @@ class AdmissionWebhook(MultiService):
         port, self._port = self._port, None
         if port is not None:
             stopping.addBoth(lambda _: maybeDeferred(port.stopListening))
-        if self._owns_recorder:
-            stopping.addBoth(lambda _: self._recorder.stop())
+            stopping.addBoth(lambda _: self._hang_up())
+        own = self._own_recorder
+        if own is not None:
+            stopping.addBoth(lambda _: own.stop())
         return stopping
+
+    def _hang_up(self) -> None:
+        # API servers keep their connections: one that stays open would go on being answered by a daemon that stopped.
+        if self._listener is not None:
+            for connection in list(self._listener.protocols):
+                connection.abortConnection()
 
     async def _process(self, what: str) -> float | None:
         if what == SEARCH:
@@ -142,7 +153,8 @@ class AdmissionWebhook(MultiService):
         listen = self._settings.webhook.listen
         try:
             endpoint = serverFromString(self._reactor, listen)
-            port = await endpoint.listen(factory(self._serving, self._clock))
+            self._listener = factory(self._serving, self._clock)
+            port = await endpoint.listen(self._listener)
         except Exception as error:
             raise ListenFailed(f"webhook.listen = {listen!r} cannot be listened on: {error}") from error
         self._port = port

@@ -6,12 +6,12 @@ this cluster; only when it found none is it told, once, by an event.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 from twisted.logger import Logger
 
 from liqod.kube.client import Client
-from liqod.kube.events import EventRecorder
 from liqod.kube.resources import NAMESPACES, PODS
 from liqod.model.meta import Object, View
 from liqod.model.names import ENABLED_LABEL
@@ -22,6 +22,14 @@ MESSAGE: Final = (
     "the pod was created while liqod's admission webhook could not be asked, so it lacks the toleration for virtual "
     "nodes and cannot be offloaded; delete it (its owner creates it anew), or create it again"
 )
+
+
+class Recorder(Protocol):
+    """Where events go (``kube.events.EventRecorder``)."""
+
+    def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+        """Record that something happened to an object; returns at once and never fails."""
+        ...
 
 
 class Tolerations(View, frozen=True):
@@ -41,7 +49,7 @@ class Slipped:
 
     _log = Logger()
 
-    def __init__(self, client: Client, recorder: EventRecorder) -> None:
+    def __init__(self, client: Client, recorder: Recorder) -> None:
         self._client = client
         self._recorder = recorder
         self._told: set[str] = set()

@@ -1,0 +1,27 @@
+"""The admission webhook on the sandbox's API server."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+
+from liqod.kube.client import Client
+from liqod.sandbox.cluster import SandboxCluster
+from tests import webhook_cases
+
+
+class WebhookOnTheSandbox(webhook_cases.WebhookCases):
+    """The cases of the webhook, each with a cluster of its own."""
+
+    def setUp(self) -> Deferred[None]:  # type: ignore[override]
+        return Deferred.fromCoroutine(self._set_up())
+
+    async def _set_up(self) -> None:
+        from twisted.internet import reactor
+
+        cluster = SandboxCluster(reactor, "home")
+        cluster.listen(reactor)
+        cluster.startService()
+        self.addCleanup(cluster.stop)
+        self.admin = Client(cluster.client_config(), reactor)
+        self.addCleanup(self.admin.close)
+        await self.begin()
