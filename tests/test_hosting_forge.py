@@ -229,7 +229,7 @@ class ChangesTests(SynchronousTestCase):
         """The patch carries the record of what was forged, so that the next look asks for nothing."""
         after = shadow(labels={"app": "api"})
         patch = forge.changes(after, running(forge.pod(shadow(labels={"app": "web"}))))
-        path = "/metadata/annotations/offloading.liqo.io~1forged"
+        path = "/metadata/annotations/offloading.liqo.io~1forged-from"
         record = next(step["value"] for step in patch if step["path"] == path)
         self.assertEqual(record, forge.pod(after)["metadata"]["annotations"][forge.FORGED_ANNOTATION])
 

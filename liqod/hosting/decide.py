@@ -13,22 +13,10 @@ from attrs import frozen
 
 from liqod.hosting.admit import sentence
 from liqod.hosting.views import Pod, controller_of, is_managed
+from liqod.model.ending import is_to_return
 from liqod.model.records import ShadowPod
 
 FINAL_PHASES: Final = ("Succeeded", "Failed")
-_TAKEN_AWAY: Final = frozenset(
-    (
-        "Evicted",
-        "NodeLost",
-        "NodeShutdown",
-        "Shutdown",
-        "Terminated",
-        "Preempting",
-        "Preempted",
-        "NodeAffinity",
-        "UnexpectedAdmissionError",
-    )
-)
 
 
 @frozen
@@ -118,16 +106,14 @@ def _about_own(pod: Pod) -> Step:
 
 
 def _is_to_return(pod: Pod) -> bool:
-    if (pod.spec.restart_policy or "Always") != "Always":
-        return False
-    # A kubelet that is told to delete a pod first ends it: Failed or Succeeded says nothing about the work then.
-    if pod.metadata.deleting:
-        return pod.status.reason != "DeadlineExceeded"
-    if pod.status.phase != "Failed":
-        return False
-    reason = pod.status.reason
     disrupted = any(c.type == "DisruptionTarget" and c.status == "True" for c in pod.status.conditions or ())
-    return disrupted or reason in _TAKEN_AWAY or reason.startswith("OutOf")
+    return is_to_return(
+        pod.spec.restart_policy or "",
+        pod.status.phase,
+        pod.status.reason,
+        disrupted=disrupted,
+        deleting=pod.metadata.deleting,
+    )
 
 
 def _owner(pod: Pod) -> str:

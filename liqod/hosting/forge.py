@@ -31,7 +31,7 @@ from liqod.model.names import (
 )
 from liqod.model.records import ShadowPod
 
-FORGED_ANNOTATION: Final = "offloading.liqo.io/forged"
+FORGED_ANNOTATION: Final = "offloading.liqo.io/forged-from"
 API_VERSION: Final = SHADOW_POD_GROUP + "v1beta1"
 MAX_GRACE: Final = 3600
 """Seconds. A pod may not ask for more time to end: a tenant that is dismissed must be gone at some time."""
@@ -49,8 +49,9 @@ _DROPPED: Final = (
 )
 _FORCED: Final = {"hostNetwork": False, "hostPID": False, "hostIPC": False, "automountServiceAccountToken": False}
 _OWN_LABELS: Final = frozenset((MANAGED_BY_LABEL, SHADOW_POD_LABEL))
-# Mirror pods (kubernetes.io/config.mirror) pass admission unseen; no borrower may make one.
-_OWN_ANNOTATIONS: Final = ("kubernetes.io/config.", "kubectl.kubernetes.io/", FORGED_ANNOTATION)
+# Mirror pods (kubernetes.io/config.mirror) pass admission unseen; no borrower may make one. What the borrower noted for
+# itself about how it forged the ShadowPod is not for the pod.
+_OWN_ANNOTATIONS: Final = ("kubernetes.io/config.", "kubectl.kubernetes.io/", "offloading.liqo.io/forged")
 _OFF_VIRTUAL_NODES: Final = {"key": TYPE_LABEL, "operator": "NotIn", "values": [VIRTUAL_NODE_TYPE]}
 
 

@@ -1,0 +1,36 @@
+"""Whether a pod that ended at a lender ended for good, or was only taken away there and comes back.
+
+The lender re-creates what was taken away; the borrower must not take it for the end of its pod. Both read it from here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_TAKEN_AWAY: Final = frozenset(
+    (
+        "Evicted",
+        "NodeLost",
+        "NodeShutdown",
+        "Shutdown",
+        "Terminated",
+        "Preempting",
+        "Preempted",
+        "NodeAffinity",
+        "UnexpectedAdmissionError",
+    )
+)
+
+
+def is_to_return(restart_policy: str, phase: str, reason: str, *, disrupted: bool, deleting: bool) -> bool:
+    """Tell whether a pod whose phase is Succeeded or Failed is to be made again.
+
+    That is so only for pods that were to run for ever (``restart_policy`` Always, or empty) and that a cluster evicted,
+    preempted, did not admit to a node, or was told to delete. ``disrupted``: it has the condition DisruptionTarget.
+    """
+    if (restart_policy or "Always") != "Always":
+        return False
+    # A kubelet that is told to delete a pod first ends it: Failed or Succeeded says nothing about the work then.
+    if deleting:
+        return reason != "DeadlineExceeded"
+    return phase == "Failed" and (disrupted or reason in _TAKEN_AWAY or reason.startswith("OutOf"))
