@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from liqod.acceptance.stages import Rules
-from liqod.config.schema import Discovery
+from liqod.config.schema import Discovery, Sharing
 from liqod.config.schema import Peer as PeerSettings
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
 from liqod.model.meta import find_condition
@@ -327,6 +327,50 @@ class RestartTests(PairCase):
         self.assertEqual((await alpha.virtual_node(beta)).spec.node_name, "liqo-beta")
         condition = find_condition((await alpha.cluster_record(beta)).status.conditions, "Discovered")
         self.assertEqual((condition.status, condition.reason) if condition else (), ("Unknown", "OutOfSight"))
+
+
+class LostTests(PairCase):
+    """An offer that is not renewed in time."""
+
+    async def test_an_offer_that_is_not_renewed_expires_and_comes_back(self) -> None:
+        """Lost after the TTL: the offer is Expired, keeps its place, and is Accepted again when the lender returns."""
+        short = msgspec.structs.replace(settings(autojoin_untrusted=True), sharing=Sharing(ttl=1.0))
+        alpha, beta = await self.pair(settings(autojoin_untrusted=True), short)
+        alpha.sees(beta)
+        beta.sees(alpha)
+        await self.peered(alpha, beta)
+        node = await alpha.virtual_node(beta)
+        alpha.peering._decisions._started -= 1000.0  # as if the daemon had been up for long
+        await self.pause(1.5)
+        self.assertEqual((await alpha.offer_record(beta)).status.phase, "Accepted")
+        await beta.stop()
+        await self.phase(alpha, beta, "Lost")
+        self.assertEqual((await alpha.offer_record(beta)).status.phase, "Expired")
+        self.assertEqual((await alpha.virtual_node(beta)).metadata.uid, node.metadata.uid)
+        await beta.start()
+        alpha.sees(beta)
+        beta.sees(alpha)
+
+        async def back() -> bool:
+            return (await alpha.offer_record(beta)).status.phase == "Accepted"
+
+        await self.becomes(back, "the offer is accepted again")
+        self.assertEqual((await alpha.virtual_node(beta)).metadata.uid, node.metadata.uid)
+
+
+class SpeedTests(PairCase):
+    """How long a peering takes where nobody has to be asked."""
+
+    async def test_from_sighting_to_virtual_node(self) -> None:
+        """Both directions well under a second on an idle machine; the bound here is for a busy one."""
+        alpha, beta = await self.pair(settings(autojoin_untrusted=True), settings(autojoin_untrusted=True))
+        begun = alpha.reactor.seconds()
+        alpha.sees(beta)
+        beta.sees(alpha)
+        await self.peered(alpha, beta)
+        await self.peered(beta, alpha)
+        took = alpha.reactor.seconds() - begun
+        self.assertLess(took, 2.0)
 
 
 def _d(coroutine: Any) -> Any:

@@ -105,6 +105,12 @@ class Grants:
             given.told = peer.session
         return max(1.0, given.renewal - now)
 
+    def tell_again(self, peer: ClusterID) -> None:
+        """The peer accepted anew: it may have thrown away what it was told before."""
+        given = self._given.get(peer)
+        if given is not None:
+            given.told = None
+
     def _trouble(self, peer: Peer, text: str) -> None:
         if peer.trouble != text:
             peer.trouble = text
@@ -186,13 +192,14 @@ class Keeper:
 
     async def is_there(self, peer: Peer) -> bool:
         """Tell whether a credential of the peer is kept: asked of the API once in the life of the daemon."""
-        if not peer.credential:
+        if peer.credential is None:
             try:
                 await self._client.get(SECRETS, SECRET, tenant_namespace(peer.id), view=None)
             except NotFound:
-                return False
-            peer.credential = True
-        return True
+                peer.credential = False
+            else:
+                peer.credential = True
+        return peer.credential
 
     async def drop(self, peer: Peer) -> None:
         """Delete what is kept of a peer."""

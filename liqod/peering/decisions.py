@@ -23,7 +23,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.meta import Condition, find_condition, set_condition, to_dict
 from liqod.model.records import Advertisement, AdvertisementStatus, ForeignCluster
 from liqod.peering.diff import merge_patch
-from liqod.peering.intake import PROBLEM, WITHDRAWN
+from liqod.peering.intake import AGAIN, PROBLEM, WITHDRAWN
 from liqod.peering.overlay import Overlay
 from liqod.peering.peer import Peer
 from liqod.peering.records import Records, from_rfc3339, rfc3339
@@ -69,17 +69,19 @@ class Decisions:
         ends = {peer: self._expires(peer, record) for peer, record in found.items()}
         cases = [self._case(peer, record, ends[peer] <= now) for peer, record in found.items()]
         trouble: KubeError | None = None
+        again: list[float] = []
         for peer, ruling in rule_all(cases, self.rules).items():
             try:
                 await self._record(peer, found[peer], ruling)
             except (Conflict, NotFound):
                 self._offers.forget(found[peer].key)  # the watch is about to bring what is there now
+                again = [AGAIN]
             except KubeError as error:
                 trouble = error
         if trouble is not None:
             raise trouble
-        coming = [end for end in ends.values() if end > now]
-        return max(0.1, min(coming) - now) if coming else None
+        coming = again + [max(AGAIN, end - now) for end in ends.values() if end > now]
+        return min(coming) if coming else None
 
     def _case(self, peer: ClusterID, record: Advertisement, expired: bool) -> Case:
         cluster = self._records.get(peer)

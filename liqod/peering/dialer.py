@@ -18,7 +18,7 @@ from liqod.wire.events import Bye
 
 NETWORK = Backoff(initial=0.5, factor=2.0, cap=30.0, jitter=0.3)
 """After a failure of the network."""
-THEIR_TRUST = Backoff(initial=0.5, factor=1.5, cap=5.0, jitter=0.3)
+THEIR_TRUST = Backoff(initial=0.5, factor=1.5, cap=3.0, jitter=0.3)
 """While the peer does not trust us yet: whoever trusts last dials at once, so this is only for those who cannot dial.
 """
 NEVER_MIND = Backoff(initial=30.0, factor=2.0, cap=300.0, jitter=0.3)

@@ -31,6 +31,8 @@ from liqod.wire.events import Advertise, Verdict
 
 PROBLEM: Final = "sharing.liqo.io/problem"
 WITHDRAWN: Final = "sharing.liqo.io/withdrawn"
+AGAIN: Final = 0.05
+"""Seconds after which a write is tried again that met another one."""
 _ANSWERS: Final = ("Accepted", "Refused", "Pending")
 
 
@@ -94,9 +96,16 @@ class Intake:
 
     async def process(self, peer_id: ClusterID) -> float | None:
         """Bring the record of one peer's offer up to date, and answer."""
+        try:
+            await self._process(peer_id)
+        except Conflict:
+            return AGAIN  # written by somebody else meanwhile, most often by the acceptance loop
+        return None
+
+    async def _process(self, peer_id: ClusterID) -> None:
         peer = self._peers.get(peer_id)
         if peer is None:
-            return None
+            return
         received, withdrawn = peer.received, self._withdrawn.get(peer_id)
         key = Key("", advertisement_name(peer_id))
         record = self._offers.get(key)
@@ -108,7 +117,6 @@ class Intake:
             await self._write(peer_id, key, record, received)
         self._decide()
         self.answer(peer)
-        return None
 
     async def _write(self, peer: ClusterID, key: Key, record: Advertisement | None, received: Received) -> None:
         spec = AdvertisementSpec(

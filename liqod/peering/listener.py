@@ -10,7 +10,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IAddress, IListeningPort, IReactorTime
-from twisted.internet.protocol import Factory
+from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
@@ -25,10 +25,8 @@ too.
 """
 
 
-class Admission(Factory):
-    """Makes connections while there is room; ``refused(reason, source, message)`` is told of those turned away."""
-
-    noisy = False
+class Admission:
+    """Lets connections in while there is room; ``refused(reason, source, message)`` is told of those turned away."""
 
     def __init__(
         self, make: Callable[[str], PeerConnection], maximum: int, refused: Callable[[str, str, str], None]
@@ -38,22 +36,58 @@ class Admission(Factory):
         self._refused = refused
         self._open: dict[PeerConnection, str] = {}
 
-    def buildProtocol(self, addr: IAddress | None) -> PeerConnection | None:
-        host = str(getattr(addr, "host", "") or "a local socket")
+    def has_room(self, host: str) -> bool:
+        """Tell whether one more connection from an address may come in; counts those that may not."""
         if len(self._open) >= self._maximum:
             self._refused("TooManySessions", host, f"{self._maximum} connections are open (peering.max-sessions)")
-            return None
+            return False
         waiting = Counter(where for connection, where in self._open.items() if not connection.established)
         if waiting[host] >= PER_ADDRESS:
             self._refused("TooManyFromAddress", host, f"{PER_ADDRESS} connections from there have no session yet")
-            return None
-        connection = self._make(join_address(host, int(getattr(addr, "port", 0) or 0)))
+            return False
+        return True
+
+    def connection(self, host: str, port: int) -> PeerConnection:
+        """Return the protocol for a connection that was let in."""
+        connection = self._make(join_address(host, port))
         self._open[connection] = host
         return connection
 
     def closed(self, connection: PeerConnection) -> None:
         """A connection ended: there is room for another."""
         self._open.pop(connection, None)
+
+
+class _Behind(Factory):
+    """What speaks inside TLS."""
+
+    noisy = False
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    def buildProtocol(self, addr: IAddress | None) -> PeerConnection:
+        return self._admission.connection(_host(addr), int(getattr(addr, "port", 0) or 0))
+
+
+class _Door(Factory):
+    """Turns away before TLS begins: a refused connection costs no handshake."""
+
+    noisy = False
+
+    def __init__(self, admission: Admission, behind: TLSMemoryBIOFactory) -> None:
+        self._admission = admission
+        self._behind = behind
+
+    def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
+        if not self._admission.has_room(_host(addr)):
+            return None
+        made: Protocol | None = self._behind.buildProtocol(addr)
+        return made
+
+
+def _host(address: IAddress | None) -> str:
+    return str(getattr(address, "host", "") or "a local socket")
 
 
 class Listener(Service):
@@ -76,7 +110,8 @@ class Listener(Service):
 
     def startService(self) -> None:
         super().startService()
-        factory = TLSMemoryBIOFactory(self._tls.server_creator(), False, self._admission, cast(Any, self._reactor))
+        creator, clock = self._tls.server_creator(), cast(Any, self._reactor)
+        factory = _Door(self._admission, TLSMemoryBIOFactory(creator, False, _Behind(self._admission), clock))
         endpoint = serverFromString(self._reactor, self._listen)
         failures: list[Failure] = []
         endpoint.listen(factory).addCallbacks(self._bound, failures.append)

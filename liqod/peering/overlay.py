@@ -20,7 +20,7 @@ class Overlay(Generic[T]):
 
     def __init__(self, informer: Informer[T]) -> None:
         self.informer = informer
-        self._written: dict[Key, tuple[str, T]] = {}
+        self._written: dict[Key, tuple[frozenset[str], T]] = {}
 
     def get(self, key: Key) -> T | None:
         """Return the newest state of an object that is known here, or None."""
@@ -28,8 +28,8 @@ class Overlay(Generic[T]):
         pending = self._written.get(key)
         if pending is None:
             return seen
-        before, written = pending
-        if (seen.metadata.resource_version if seen is not None else "") == before:
+        older, written = pending
+        if _version(seen) in older:
             return written
         del self._written[key]
         return seen
@@ -41,15 +41,20 @@ class Overlay(Generic[T]):
 
     def wrote(self, key: Key, before: T | None, after: T) -> None:
         """Note the answer to a write of an object that was ``before``; an equal answer changes nothing."""
-        old = before.metadata.resource_version if before is not None else ""
-        seen = self.informer.get(key)
-        if (seen.metadata.resource_version if seen is not None else "") != old and key not in self._written:
-            return  # the cache has moved on already
-        if after.metadata.resource_version != old:
-            pending = self._written.get(key)
-            # Two writes in a row: the cache may still show what was there before the first.
-            self._written[key] = (pending[0] if pending is not None else old, after)
+        old, pending = _version(before), self._written.get(key)
+        if after.metadata.resource_version == old:
+            return
+        older = (pending[0] if pending is not None else frozenset()) | {old}
+        if _version(self.informer.get(key)) in older:
+            # Of several writes in a row the cache may show any but the last.
+            self._written[key] = (older, after)
+        else:
+            self._written.pop(key, None)  # the cache has moved on already
 
     def forget(self, key: Key) -> None:
         """Believe the cache again: a write on top of ours failed because the object is not what we thought."""
         self._written.pop(key, None)
+
+
+def _version(value: Object | None) -> str:
+    return value.metadata.resource_version if value is not None else ""

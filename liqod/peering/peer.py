@@ -37,7 +37,10 @@ class Received:
 
 @attrs.define(eq=False)
 class Peer:
-    """One peer. ``broken_at``: when its last session ended (or we began to look); ``dialer``: how to reach it."""
+    """One peer. ``broken_at``: when its last session ended (or we began to look); ``dialer``: how to reach it.
+
+    ``credential``: whether one of the peer's is kept, None when nobody has looked yet.
+    """
 
     id: ClusterID
     dialer: Dialer
@@ -52,7 +55,7 @@ class Peer:
     doubt: Doubt | None = None
     lent: Lent | None = None
     received: Received | None = None
-    credential: bool = False
+    credential: bool | None = None
     trouble: str = ""
     writing: DeferredLock = attrs.field(factory=DeferredLock)
 

@@ -159,7 +159,8 @@ class PeerConnection(TwistedProtocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.ending is None:
-            self.ending = Bye("ConnectionLost", plain(f"the connection with {self.address} broke: {reason.value}"))
+            kind = "ConnectionLost" if self.certificate is not None else "HandshakeFailed"
+            self.ending = Bye(kind, plain(f"the connection with {self.address} broke: {reason.value}"))
         for timer in (self._deadline, self._beat):
             if timer is not None and timer.active():
                 timer.cancel()

@@ -35,7 +35,7 @@ from liqod.model.records import Advertisement, ForeignCluster, VirtualNode
 from liqod.peering.broadcaster import Broadcaster
 from liqod.peering.capacity import Capacity
 from liqod.peering.credentials import Grants, Keeper
-from liqod.peering.decisions import Decisions
+from liqod.peering.decisions import Decisions, is_seated
 from liqod.peering.intake import Intake
 from liqod.peering.listener import Listener
 from liqod.peering.namespaces import Answers, Questions
@@ -375,13 +375,15 @@ class Peering(MultiService):
             case Advertise():
                 self._intake.advertised(peer, event)
             case Verdict():
+                before = peer.lent.verdict if peer.lent is not None else ""
                 if self._broadcaster.answered(peer, event):
+                    if event.decision == "Accepted" and before != "Accepted":
+                        self._grants.tell_again(peer.id)
                     self._grants.queue.add(peer.id)
                     self._records.poke(peer.id)
             case Credential():
                 offer = self._records.offer_of(peer.id)
-                accepted = offer is not None and offer.status.phase == "Accepted"
-                self._keeper.received(peer, event, accepted=accepted)
+                self._keeper.received(peer, event, accepted=offer is not None and is_seated(offer))
             case MapNamespace() | ReleaseNamespace():
                 self._answers.asked(peer, connection, event)
             case NamespaceMapped():

@@ -401,7 +401,7 @@ class Sessions:
     def _not_established(self, connection: PeerConnection, ending: Bye) -> None:
         if connection.ended_by_peer:
             self._turned_away(connection, ending)
-        elif connection.role == "listener" or ending.reason != "ConnectionLost":
+        elif connection.role == "listener" or ending.reason not in ("ConnectionLost", "HandshakeFailed"):
             self._refusals.note(ending.reason, connection.address.rpartition(":")[0], ending.message)
 
     def _turned_away(self, connection: PeerConnection, ending: Bye) -> None:
