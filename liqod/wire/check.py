@@ -7,7 +7,6 @@ to judge.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -101,7 +100,7 @@ def _welcome(event: events.Welcome) -> None:
 def _bye(event: events.Bye) -> None:
     _reason(event.reason, optional=False)
     _text("message", event.message)
-    if not (math.isfinite(event.retry_after) and 0 <= event.retry_after <= MAX_RETRY_AFTER):
+    if not 0 <= event.retry_after <= MAX_RETRY_AFTER:  # false for NaN and the infinities as well
         raise BadField(f"retry_after is not from 0 to {MAX_RETRY_AFTER}")
 
 

@@ -9,6 +9,7 @@ import json
 import resource
 import sys
 import time
+from pathlib import Path
 
 from twisted.internet import asyncioreactor
 
@@ -47,7 +48,9 @@ def main(cluster_id: str, name: str, interval: str) -> None:
         say(candidates=[attrs.asdict(candidate) for candidate in candidates])
 
     def report() -> None:
-        say(lag=lag, rss=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        # Not ru_maxrss: a child inherits its parent's peak over exec, which would hide the growth.
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        say(lag=lag, rss=pages * resource.getpagesize() // 1024)
 
     me = Announcement(cluster_id, name, "sha256:" + "0" * 64, 5872)
     discovery = Discovery(schema.Discovery(), me, reactor, changed)
