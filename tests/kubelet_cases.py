@@ -119,6 +119,7 @@ class KubeletCases(TestCase):
             "spec": {"clusterID": str(self.peer), "nodeName": self.node},
         }
         await self.home.create(VIRTUALNODES, body)
+        self.addCleanup(self.clean)
         await self.start()
         self.addCleanup(self.stop)
 
@@ -139,6 +140,19 @@ class KubeletCases(TestCase):
         await self.kubelets.stopService()
         await self.informers.stopService()
         await self.client.close()
+
+    async def clean(self) -> None:
+        """Leave nothing that the daemon of a later test would find."""
+        await self.home.delete(VIRTUALNODES, str(self.peer), tenant_namespace(self.peer))
+        for resource, name in (
+            (NODES, self.node),
+            (NATTINGTABLES, str(self.peer)),
+            (ADVERTISEMENTS, advertisement_name(self.peer)),
+            (NAMESPACES, self.space),
+            (NAMESPACES, tenant_namespace(self.peer)),
+        ):
+            await self.home.delete(resource, name)
+        await self.lender.delete(NAMESPACES, self.remote)
 
     # Making things
 

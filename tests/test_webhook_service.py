@@ -18,6 +18,7 @@ class WebhookOnTheSandbox(webhook_cases.WebhookCases):
     async def _set_up(self) -> None:
         from twisted.internet import reactor
 
+        self.addCleanup(forget_lost_connections)
         cluster = SandboxCluster(reactor, "home")
         cluster.listen(reactor)
         cluster.startService()
@@ -25,3 +26,12 @@ class WebhookOnTheSandbox(webhook_cases.WebhookCases):
         self.admin = Client(cluster.client_config(), reactor)
         self.addCleanup(self.admin.close)
         await self.begin()
+
+
+def forget_lost_connections() -> None:
+    """End the timers that a pool of connections keeps for those that the other side closed."""
+    from twisted.internet import reactor
+
+    for call in reactor.getDelayedCalls():
+        if getattr(getattr(call, "func", None), "__name__", "") == "_removeConnection":
+            call.cancel()
