@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from datetime import UTC, datetime
 from typing import Any
 
 import attrs
 from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from liqod.agent.home import IDENTITY_SECRET, LEASE
 from liqod.cli.session import Session
@@ -38,20 +38,25 @@ class Leader:
 
 
 async def own(session: Session) -> Own:
-    """Return who this cluster is; the private key is not read."""
-    cluster_id = session.settings.cluster.id
-    if not cluster_id:
-        system: Object = await session.client.get(NAMESPACES, "kube-system", view=Object)
-        cluster_id = system.metadata.uid
+    """Return who this cluster is: what its certificate says, else what it will say once the daemon has made it."""
     try:
         secret: dict[str, Any] = await session.client.get(
             SECRETS, IDENTITY_SECRET, session.settings.kubernetes.namespace
         )
         pem = base64.b64decode((secret.get("data") or {}).get("tls.crt", ""), validate=True)
-        fingerprint = fingerprint_of(x509.load_pem_x509_certificate(pem))
-    except (NotFound, ValueError, binascii.Error):
-        return Own(cluster_id)
-    return Own(cluster_id, fingerprint, words(fingerprint))
+        certificate = x509.load_pem_x509_certificate(pem)
+    except (NotFound, ValueError):
+        return Own(await _future_id(session))
+    fingerprint = fingerprint_of(certificate)
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return Own(str(names[0].value) if names else await _future_id(session), fingerprint, words(fingerprint))
+
+
+async def _future_id(session: Session) -> str:
+    if session.settings.cluster.id:
+        return session.settings.cluster.id
+    system: Object = await session.client.get(NAMESPACES, "kube-system", view=Object)
+    return system.metadata.uid
 
 
 async def leader(session: Session) -> Leader | None:

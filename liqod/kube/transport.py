@@ -146,7 +146,8 @@ class Connections:
         return Agent.usingEndpointFactory(self._reactor, _Fixed(endpoint), pool), abort
 
     def close(self) -> Deferred[None]:
-        """Close the pooled connections."""
+        """Close the pooled connections, and those in use as soon as they return to the pool."""
+        self._pool.cachedConnectionTimeout = 0
         closed: Deferred[None] = self._pool.closeCachedConnections()
         return closed
 
@@ -208,6 +209,10 @@ class Collect(Protocol):
             self.transport.loseConnection()
 
 
+class TimedOut(Exception):
+    """The time for one request was over."""
+
+
 def innermost(error: BaseException) -> BaseException:
     """Return the cause inside the wrappers of twisted.web's client."""
     reasons = getattr(error, "reasons", None)
@@ -238,7 +243,7 @@ def unreachable(server: str, what: str, error: BaseException) -> Unreachable:
         why = "it refuses connections; is it running, and is the address right?"
     elif isinstance(cause, DNSLookupError):
         why = "its name cannot be resolved"
-    elif isinstance(cause, TimeoutError | CancelledError):
+    elif isinstance(cause, TimedOut | TimeoutError | CancelledError):
         why = "it did not answer in time"
     elif is_tls_failure(error):
         why = (

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferTimeout
 
 from liqod.kube.informer import Informer
@@ -64,6 +64,7 @@ class Demo:
         self._reactor = reactor
         self._audience = audience
         self._stay = stay
+        self.patience = PATIENCE
         # No pod that asks for a whole core finds room in rome: whatever is scheduled goes where milan lends.
         self.rome = Side(reactor, "rome", (SandboxNode("rome-1", cpu="500m", memory="1Gi"),))
         self.milan = Side(reactor, "milan", (SandboxNode("milan-1"), SandboxNode("milan-2")))
@@ -116,10 +117,10 @@ class Demo:
     # The steps.
 
     async def _start(self) -> None:
-        starting = gatherResults(
-            [Deferred.fromCoroutine(side.start()) for side in (self.rome, self.milan)], consumeErrors=True
-        )
-        await self._within(PATIENCE, starting, "the daemons")
+        # Both at once: each waits for its own cluster most of the time.
+        starting = [Deferred.fromCoroutine(side.start()) for side in (self.rome, self.milan)]
+        for side, start in zip((self.rome, self.milan), starting, strict=True):
+            await self._within(self.patience, start, f"the daemon of {side.name}")
 
     async def _meet(self) -> None:
         try:
@@ -127,7 +128,7 @@ class Demo:
         except DemoFailed:
             self._audience.note("no multicast here: the address of milan is written down by hand in rome")
             await self.rome.write_down(self.milan)
-            await self._within(PATIENCE, self._both(self._seen), "the first contact")
+            await self._within(self.patience, self._both(self._seen), "the first contact")
 
     def _seen(self, side: Side, other: Side) -> bool:
         record = side.peer(other)
@@ -149,7 +150,7 @@ class Demo:
                 for condition in record.status.conditions
             )
 
-        await self._within(PATIENCE, self._both(authenticated), "the session")
+        await self._within(self.patience, self._both(authenticated), "the session")
 
     async def _node(self) -> None:
         def is_there() -> bool:
@@ -184,13 +185,17 @@ class Demo:
 
     # Waiting.
 
-    def _both(self, holds: Callable[[Side, Side], bool]) -> Deferred[Any]:
+    def _both(self, holds: Callable[[Side, Side], bool]) -> Deferred[None]:
         pairs = ((self.rome, self.milan), (self.milan, self.rome))
-        waiting = [until(side.peers, partial(holds, side, other)) for side, other in pairs]
-        return gatherResults(waiting, consumeErrors=True)
+
+        async def one_after_the_other() -> None:
+            for side, other in pairs:
+                await until(side.peers, partial(holds, side, other))
+
+        return Deferred.fromCoroutine(one_after_the_other())
 
     async def _until(self, cache: Informer[Any], holds: Callable[[], bool]) -> None:
-        await self._within(PATIENCE, until(cache, holds), "it")
+        await self._within(self.patience, until(cache, holds), "it")
 
     async def _within(self, seconds: float, waiting: Deferred[Any], what: str) -> None:
         waiting.addTimeout(seconds, self._reactor)
