@@ -144,7 +144,6 @@ class Api:
         key = Key(namespace, prepared["metadata"].get("name", ""))
         review = Review("CREATE", kind, key, "", prepared, None, caller, space)
         prepared = await self._mutated(review)
-        prepared = self._completed(kind, prepared)
         if kind.resource == PODS:
             prepared = self._with_account(prepared)
         self._validated(kind, prepared, None)
@@ -183,7 +182,9 @@ class Api:
         else:
             metadata.pop("generation", None)
         result = body | {"metadata": metadata}
-        if kind.has_status and kind.resource != NODES:
+        if kind.resource == NODES:
+            result["spec"] = _with_not_ready_taint(result.get("spec") or {})
+        elif kind.has_status:
             result.pop("status", None)
         return self._filled(kind, result)
 
@@ -212,14 +213,7 @@ class Api:
         """Replace an object, or its subresource, by a whole body; raises ApiStatus."""
         body = self._decoded(kind, body, caller)
         metadata = body["metadata"]
-        if metadata.get("name", key.name) != key.name:
-            raise statuses.bad_request(
-                f"the name of the object ({metadata['name']}) does not match the name on the URL ({key.name})"
-            )
-        if metadata.get("namespace", key.namespace) != key.namespace:
-            raise statuses.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
+        _check_place(metadata, key)
         old = self.get(kind, *key)
         demanded = metadata.get("resourceVersion", "")
         if not demanded and (kind.custom or kind.plural in _NEEDS_VERSION):
@@ -250,6 +244,7 @@ class Api:
             body = compute(self.versioned(kind, old.object))
             if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
                 raise statuses.bad_request("the patched object is not an object with metadata")
+            _check_place(body["metadata"], key)
             if body["metadata"].get("resourceVersion") not in (None, "", old.object["metadata"]["resourceVersion"]):
                 raise statuses.conflict(kind.resource, key.name)
             try:
@@ -274,7 +269,6 @@ class Api:
         space = self._namespace_body(kind, key)
         review = Review("UPDATE", kind, key, owner.subresource, prepared, self.versioned(kind, before), caller, space)
         prepared = await self._mutated(review)
-        prepared = self._completed(kind, prepared)
         self._validated(kind, prepared, before)
         if kind.resource == PODS and not owner.subresource and prepared["spec"] != before["spec"]:
             self._admitted(kind, prepared, space)
@@ -353,10 +347,7 @@ class Api:
         config = self._decoded(kind, config, caller)
         if config["metadata"].get("managedFields"):
             raise statuses.bad_request("metadata.managedFields must be nil")
-        if config["metadata"].get("name", key.name) != key.name:
-            raise statuses.bad_request(
-                f"the name of the object ({config['metadata']['name']}) does not match the name on the URL ({key.name})"
-            )
+        _check_place(config["metadata"], key)
         shape = self.catalog.shape(kind)
         owner = ssa.Owner(caller.manager, "Apply", kind.api_version, subresource)
         config = self._limited(kind, config, subresource)
@@ -418,13 +409,16 @@ class Api:
 
     def _preconditions(self, kind: Kind, key: Key, body: Json, options: DeleteOptions) -> None:
         metadata = body["metadata"]
-        for label, wanted, found in (
-            ("UID", options.uid, metadata["uid"]),
-            ("ResourceVersion", options.resource_version, metadata["resourceVersion"]),
+        for label, end, wanted, found in (
+            ("UID", "deleted and then recreated", options.uid, metadata["uid"]),
+            ("ResourceVersion", "modified", options.resource_version, metadata["resourceVersion"]),
         ):
             if wanted and wanted != found:
-                why = f"Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {found}"
-                raise statuses.conflict(kind.resource, key.name, why)
+                why = (
+                    f"the {label} in the precondition ({wanted}) does not match the {label} in record ({found}). The object "
+                    f"might have been {end}"
+                )
+                raise statuses.conflict_on(kind.kind, kind.resource, key.name, why)
 
     def _delete_namespace(self, key: Key, old: Stored) -> tuple[Stored, bool]:
         if old.object["metadata"].get("deletionTimestamp"):
@@ -503,9 +497,6 @@ class Api:
         filled: Json = schema.with_defaults(schema.prune(body, kind.schema), kind.schema)
         return filled
 
-    def _completed(self, kind: Kind, body: Json) -> Json:
-        return self._filled(kind, body) if self.webhooks is not None else body
-
     def _validated(self, kind: Kind, body: Json, old: Json | None) -> None:
         if kind.custom:
             causes = list(validation.metadata(kind, body)) if old is None else []
@@ -532,7 +523,7 @@ class Api:
         hooks = self.webhooks.matching(review, mutating=True) if self.webhooks is not None else []
         if not hooks or self.webhooks is None:
             return review.new
-        return await self.webhooks.mutate(review, hooks)
+        return self._filled(review.kind, await self.webhooks.mutate(review, hooks))
 
     async def _asked(self, review: Review) -> None:
         hooks = self.webhooks.matching(review, mutating=False) if self.webhooks is not None else []
@@ -591,6 +582,24 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [without_nulls(each) for each in value]
     return value
+
+
+def _check_place(metadata: Mapping[str, Any], key: Key) -> None:
+    """Refuse a body whose name or namespace is not that of the URL."""
+    name, namespace = metadata.get("name", key.name), metadata.get("namespace", key.namespace)
+    if name != key.name:
+        raise statuses.bad_request(f"the name of the object ({name}) does not match the name on the URL ({key.name})")
+    if namespace != key.namespace:
+        raise statuses.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def _with_not_ready_taint(spec: Json) -> Json:
+    """Return a new node's specification as the TaintNodesByCondition plug-in leaves it."""
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    taints = spec.get("taints") or []
+    return spec if any(taint.items() <= each.items() for each in taints) else spec | {"taints": [*taints, taint]}
 
 
 def _tidy(metadata: Mapping[str, Any]) -> Json:

@@ -20,6 +20,7 @@ from twisted.web.server import Site
 from liqod.kube.config import ClientConfig
 from liqod.model.ids import Key
 from liqod.sandbox import bootstrap
+from liqod.sandbox.admission import ConfiguredWebhooks
 from liqod.sandbox.api import Api
 from liqod.sandbox.apiserver import ApiServer
 from liqod.sandbox.authn import Authenticator
@@ -67,6 +68,8 @@ class SandboxCluster(MultiService):
         self.store = Store() if history is None else Store(history=history)
         self.catalog = Catalog()
         self.api = Api(self.store, self.catalog, wall=self.wall, fresh_uid=self._fresh_uid, pick=self._pick)
+        self._webhooks = ConfiguredWebhooks(self.store, clock, self._fresh_uid)
+        self.api.webhooks = self._webhooks
         self.authority = Authority.create(f"{name}-ca", self._today())
         self._admin = self.authority.client(ADMIN.name, ["system:masters"])
         self._admin_token = secrets.token_urlsafe(32)
@@ -139,6 +142,7 @@ class SandboxCluster(MultiService):
         ports, self._ports = self._ports, []
         for port in ports:
             await port.stopListening()  # type: ignore[misc]
+        await self._webhooks.close()
         if self.running:
             stopped: Any = self.stopService()
             if stopped is not None:

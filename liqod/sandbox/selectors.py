@@ -149,7 +149,9 @@ def parse_fields(resource: GroupResource, text: str) -> tuple[Field, ...]:
         else:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
         if name not in known:
-            raise SelectorError(f"field label not supported: {name}")
+            if resource in _FIELDS:
+                raise SelectorError(f"field label not supported: {name}")
+            raise SelectorError(f'"{name}" is not a known field selector: only "metadata.name", "metadata.namespace"')
         found.append((name, operator != "!=", value))
     return tuple(found)
 

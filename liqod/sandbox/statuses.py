@@ -126,6 +126,12 @@ def conflict(resource: GroupResource, name: str, why: str = MODIFIED) -> ApiStat
     return ApiStatus(409, "Conflict", message, _details(resource, name))
 
 
+def conflict_on(kind: str, resource: GroupResource, name: str, why: str) -> ApiStatus:
+    """Return a conflict that names the kind instead of the resource, as those of preconditions do."""
+    details = _details(resource, name) | {"kind": kind}
+    return ApiStatus(409, "Conflict", f'Operation cannot be fulfilled on {kind} "{name}": {why}', details)
+
+
 def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiStatus:
     text = str(causes[0]) if len(causes) == 1 else f"[{', '.join(str(cause) for cause in causes)}]"
     who = f"{kind}.{group}" if group else kind

@@ -30,6 +30,7 @@ from liqod.sandbox.pki import Authority, Leaf
 
 BIN = pathlib.Path(os.environ.get("LIQOD_TESTBED_BIN", pathlib.Path.home() / ".cache/liqod-testbed/bin"))
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
+_STAGES = pathlib.Path(__file__).parent.parent / "testbed/kwok-stages.yaml"
 _KWOK_CONFIG = """\
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: ClusterLogs
@@ -37,7 +38,7 @@ metadata: {{name: all}}
 spec:
   logs:
   - logsFile: {logs}
-    follow: true
+    follow: false
 """
 
 
@@ -121,7 +122,9 @@ class RealServer:
         self._spawn(
             "kwok",
             f"--kubeconfig={at}/admin.conf",
+            f"--config={_STAGES}",
             f"--config={config}",
+            "--manage-all-nodes=false",
             "--manage-nodes-with-label-selector=type=simulated",
             "--node-ip=127.0.0.1",
             f"--node-port={kwok}",
@@ -139,6 +142,10 @@ class RealServer:
             process.wait()
         self.processes = []
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def kubeconfig(self) -> str:
+        """Return the administrator's kubeconfig."""
+        return json.dumps(self._kubeconfig(self.admin))
 
     def _certificates(self) -> None:
         server = self.authority.serving("kube-apiserver", ["127.0.0.1", "localhost", "kubernetes.default.svc"])

@@ -1,0 +1,36 @@
+"""The contract, kept by kube-apiserver with its controllers and scheduler, and kwok for the nodes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tests.contract.base import Body, Server
+from tests.contract.realserver import RealServer, missing
+from tests.contract.suite import SUITE, runs
+
+_started: list[RealServer] = []
+
+
+def _server() -> RealServer:
+    """Return the control plane of this run, started once; it is stopped when the process exits."""
+    if not _started:
+        server = RealServer()
+        server.start()
+        _started.append(server)
+    return _started[0]
+
+
+class OnReal:
+    """Runs each case on the one real control plane, in a namespace of its own."""
+
+    skip: ClassVar[str | None] = missing() or None
+
+    async def open_server(self) -> Server:
+        return _server()
+
+    async def join_node(self, node: Body) -> None:
+        case: Any = self
+        await case.call("POST", "/api/v1/nodes", node)
+
+
+globals().update(runs(SUITE, OnReal, __name__))
