@@ -45,6 +45,10 @@ class ShareTests(SynchronousTestCase):
             of(cpu="5", memory="3Gi", pods="30"),
         )
 
+    def test_what_is_used_stays_offered_when_nothing_is_free(self) -> None:
+        """With every node cordoned the peer is offered exactly what its pods use."""
+        self.assertEqual(share({}, of(cpu="2", memory="1Gi"), 30, {}), of(cpu="2", memory="1Gi"))
+
     def test_using_an_offer_does_not_shrink_it_below_what_is_used(self) -> None:
         """A peer that uses all it was offered is still offered that much."""
         offered = share(of(cpu="10"), {}, 30, {})

@@ -206,16 +206,27 @@ class Agent(Service):
             on_lost=lost.open,
         )
         lease.startService()
+        standby = Deferred.fromCoroutine(self._stand_by(lease))
+        standby.addErrback(lambda failure: failure.trap(CancelledError) and None)
         try:
-            self.status.set("standby: another daemon of this cluster leads")
-            self._notifier.ready()
             await lease.when_leading()
+            standby.cancel()
             await self._lead(client, home, lost)
         finally:
+            standby.cancel()
             try:
                 await lease.stopService()
             finally:
                 await renewals.close()
+
+    async def _stand_by(self, lease: LeaderLease) -> None:
+        """Say that this daemon stands by, once it is known that another one leads: then it is as ready as it can be."""
+        self.status.set("waiting for the lease")
+        while lease.holder in ("", self._identity):
+            await deferLater(self._reactor, LOOK)
+        self.status.set(f"standby: {lease.holder} leads")
+        self._log.info("standby: {holder} leads", holder=lease.holder)
+        self._notifier.ready()
 
     async def _lead(self, client: Client, home: Home, lost: Gate) -> None:
         self.status.set("leading: starting")
@@ -249,7 +260,10 @@ class Agent(Service):
             else:
                 self.status.set("leading")
                 self._failures = 0
-                self.ready.open()
+                if not self.ready.is_open:
+                    self._log.info("liqod is ready")
+                    self.ready.open()
+                self._notifier.ready()
             await deferLater(self._reactor, LOOK_LATER if self.ready.is_open else LOOK)
 
 

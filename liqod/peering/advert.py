@@ -38,7 +38,9 @@ def share(unused: Resources, used: Resources, percentage: int, limits: Resources
     limit caps the sum. Devices are never rounded down to nothing while at least one is free.
     """
     offered = {}
-    for name, value in unused.items():
+    # What is used goes on being lent when its node is cordoned or lost and nothing of it is free any more.
+    for name in {**unused, **used}:
+        value = unused.get(name, _ZERO)
         part = round_down(name, value * percentage / 100)
         if part == 0 and percentage > 0 and is_device(name) and value >= 1:
             part = Fraction(1)
