@@ -11,7 +11,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.python.failure import Failure
 
 T = TypeVar("T")
 
@@ -32,4 +33,11 @@ def from_coroutine(coroutine: Coroutine[Any, Any, T]) -> Deferred[T]:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         loop = asyncio.get_event_loop()
-    return Deferred.fromFuture(loop.create_task(coroutine))
+    return Deferred.fromFuture(loop.create_task(coroutine)).addErrback(_translated)
+
+
+def _translated(failure: Failure) -> Any:
+    # asyncio's CancelledError is no Exception: it would pass through everything that contains failures.
+    if isinstance(failure.value, asyncio.CancelledError):
+        raise CancelledError from failure.value
+    return failure

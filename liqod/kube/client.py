@@ -46,6 +46,7 @@ from liqod.kube.transport import (
     Collect,
     Connections,
     Endpoint,
+    TimedOut,
     innermost,
     is_tls_failure,
     unreachable,
@@ -91,10 +92,6 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
 
     items: list[T]
     resource_version: str
-
-
-class _TimedOut(Exception):
-    """The time for one request was over."""
 
 
 class Client:
@@ -422,7 +419,7 @@ class Client:
                         raise
                 except Exception as error:
                     attempt_again = was_never_sent(error) or (repeatable and not is_tls_failure(error))
-                    if not attempt_again or attempt + 1 >= TRIES or isinstance(error, _TimedOut):
+                    if not attempt_again or attempt + 1 >= TRIES or isinstance(error, TimedOut):
                         raise unreachable(self.config.server, _told(counted), error) from error
                     pause = self._backoff.delay(attempt, self._random())
                 attempt += 1
@@ -477,7 +474,7 @@ class Client:
             return await pending
         except Exception as error:
             if over:
-                raise _TimedOut(f"no answer within {self.timeout:g} s") from error
+                raise TimedOut(f"no answer within {self.timeout:g} s") from error
             if isinstance(innermost(error), CancelledError):
                 raise CancelledError from error
             raise

@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 
 import msgspec
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.error import TimeoutError
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger

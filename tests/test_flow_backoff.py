@@ -1,0 +1,29 @@
+"""Tests of liqod.flow.backoff."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.flow.backoff import Backoff
+
+
+class BackoffTests(SynchronousTestCase):
+    """The delays that attempts earn."""
+
+    def test_doubles_until_the_cap(self) -> None:
+        """Without jitter the delay doubles with each attempt and stays at the cap."""
+        backoff = Backoff(initial=0.5, factor=2.0, cap=3.0, jitter=0.0)
+        self.assertEqual([backoff.delay(n, 0.7) for n in range(5)], [0.5, 1.0, 2.0, 3.0, 3.0])
+
+    def test_an_outage_of_any_length_is_at_the_cap(self) -> None:
+        """The attempt may be any number: no overflow."""
+        self.assertEqual(Backoff(jitter=0.0).delay(10**9, 0.5), 60.0)
+
+    @given(st.integers(0, 200), st.floats(0, 1, exclude_max=True))
+    def test_jitter_stays_within_its_share(self, attempt: int, fraction: float) -> None:
+        """The spread is at most the jitter's share of the delay on either side."""
+        plain = Backoff(jitter=0.0).delay(attempt, 0.0)
+        delay = Backoff(jitter=0.2).delay(attempt, fraction)
+        self.assertTrue(plain * 0.8 - 1e-9 <= delay <= plain * 1.2 + 1e-9)
