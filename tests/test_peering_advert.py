@@ -80,7 +80,7 @@ class ShareTests(SynchronousTestCase):
         """Never negative, never above a limit, never more than free and used together."""
         for name, value in share(unused, used, percentage, limits).items():
             self.assertGreaterEqual(value, 0)
-            self.assertLessEqual(value, unused[name] + used.get(name, Fraction(0)))
+            self.assertLessEqual(value, unused.get(name, Fraction(0)) + used.get(name, Fraction(0)))
             if name in limits:
                 self.assertLessEqual(value, limits[name])
 
