@@ -266,7 +266,7 @@ class Namespaces(SynchronousTestCase):
     def plan(self, **more: Any) -> mapping.Step:
         facts: dict[str, Any] = {
             "enabled": True,
-            "pods": 1,
+            "pods": True,
             "table": {"shop": "shop-home"},
             "reverse": {"shop-home": "shop"},
             "status": MappingStatus(phase="Ready"),
@@ -279,13 +279,13 @@ class Namespaces(SynchronousTestCase):
         """The translation comes before the question, the pods leave before the namespace is given back."""
         remote = "shop-home"
         self.assertEqual(self.plan(), mapping.Serve(remote))
-        self.assertEqual(self.plan(pods=0), mapping.Serve(remote))
+        self.assertEqual(self.plan(pods=False), mapping.Serve(remote))
         self.assertEqual(self.plan(table={}, reverse={}), mapping.WriteEntry(remote))
-        self.assertEqual(self.plan(table={}, reverse={}, pods=0), mapping.Rest())
+        self.assertEqual(self.plan(table={}, reverse={}, pods=False), mapping.Rest())
         self.assertEqual(self.plan(table={}, reverse={}, enabled=False), mapping.Rest())
         self.assertEqual(self.plan(status=None), mapping.Ask(remote))
         self.assertEqual(self.plan(asked=True), mapping.Ask(remote))
         self.assertEqual(self.plan(status=MappingStatus(phase="Refused")), mapping.Ask(remote))
-        self.assertEqual(self.plan(status=MappingStatus(phase="Refused"), pods=0), mapping.Rest())
+        self.assertEqual(self.plan(status=MappingStatus(phase="Refused"), pods=False), mapping.Rest())
         self.assertEqual(self.plan(enabled=False), mapping.Drain(remote))
-        self.assertEqual(self.plan(enabled=False, pods=0), mapping.Release(remote))
+        self.assertEqual(self.plan(enabled=False, pods=False), mapping.Release(remote))

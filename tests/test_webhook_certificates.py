@@ -8,7 +8,7 @@ from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.webhook.certificates import from_data, generate, is_due, names_of, to_data
-from liqod.webhook.configuration import forge, says
+from liqod.webhook.configuration import Configuration, forge, says
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -53,8 +53,8 @@ class Configurations(SynchronousTestCase):
     def test_defaults_do_not_count(self) -> None:
         """A configuration with fields the API server added says the same; another CA or a second webhook does not."""
         wanted = forge("https://10.0.0.1:5873/mutate/pod", b"pem")
-        found = {"webhooks": [{**wanted["webhooks"][0], "objectSelector": {}}]}
+        found = Configuration(webhooks=[{**wanted["webhooks"][0], "objectSelector": {}}])
         self.assertTrue(says(found, wanted))
         self.assertFalse(says(None, wanted))
         self.assertFalse(says(found, forge("https://10.0.0.1:5873/mutate/pod", b"other")))
-        self.assertFalse(says({"webhooks": found["webhooks"] * 2}, wanted))
+        self.assertFalse(says(Configuration(webhooks=found.webhooks * 2), wanted))

@@ -68,7 +68,7 @@ def plan(
     local: str,
     *,
     enabled: bool,
-    pods: int,
+    pods: bool,
     table: Mapping[str, str],
     reverse: Mapping[str, str],
     status: MappingStatus | None,
@@ -77,7 +77,7 @@ def plan(
 ) -> Step:
     """Return the next step for a namespace.
 
-    ``pods`` counts what this virtual node has of the namespace, here and at the lender. ``asked`` tells that the
+    ``pods`` tells whether unfinished pods of the namespace are on the virtual node. ``asked`` tells that the
     lender's answer is to be had again (it was refused, or access was lost).
     """
     remote = table.get(local)

@@ -6,7 +6,7 @@ for when its first pod lands on the virtual node, and given back when it is no l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from attrs import frozen
@@ -219,7 +219,7 @@ class Namespaces(MultiService):
         step = mapping.plan(
             local,
             enabled=self._is_enabled(local),
-            pods=len(self._live_pods(local)),
+            pods=any(True for _ in self._live_pods(local)),
             table=self._table.forward,
             reverse=self._table.reverse,
             status=self._table.status(local),
@@ -255,10 +255,11 @@ class Namespaces(MultiService):
             self.look_again(local)
         return SETTLE
 
-    def _live_pods(self, local: str) -> list[HomePod]:
-        return [
-            pod for pod in self._pods.by_index(BY_NAMESPACE, local) if decoded(pod.status).get("phase") not in FINISHED
-        ]
+    def _live_pods(self, local: str) -> Iterator[HomePod]:
+        """Yield the pods that have not finished; lazily, because a namespace may have thousands."""
+        for pod in self._pods.by_index(BY_NAMESPACE, local):
+            if decoded(pod.status).get("phase") not in FINISHED:
+                yield pod
 
     async def _ask(self, local: str, remote: str) -> float | None:
         attempt = self._attempts.get(local, 0)
@@ -318,7 +319,7 @@ class Namespaces(MultiService):
 
     async def _evict(self, local: str) -> None:
         """Ask for the pods' eviction; disruption budgets are honoured, so this is tried again and again."""
-        for pod in self._live_pods(local):
+        for pod in list(self._live_pods(local)):
             if pod.metadata.deleting:
                 continue
             meta = pod.metadata

@@ -6,10 +6,17 @@ import base64
 from collections.abc import Mapping
 from typing import Any, Final
 
+from liqod.model.meta import Object
 from liqod.model.names import ENABLED_LABEL
 
 NAME: Final = "liqod"
 WEBHOOK_NAME: Final = "pods.webhook.liqo.io"
+
+
+class Configuration(Object, frozen=True):
+    """The configuration as it is in the cluster."""
+
+    webhooks: list[dict[str, Any]] = []
 
 
 def forge(url: str, ca_pem: bytes) -> dict[str, Any]:
@@ -45,9 +52,8 @@ def forge(url: str, ca_pem: bytes) -> dict[str, Any]:
     }
 
 
-def says(found: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool:
+def says(found: Configuration | None, wanted: Mapping[str, Any]) -> bool:
     """Tell whether a configuration says what it should; what the API server added by default does not count."""
-    if found is None:
+    if found is None or len(found.webhooks) != 1:
         return False
-    webhooks = found.get("webhooks") or []
-    return len(webhooks) == 1 and all(webhooks[0].get(key) == value for key, value in wanted["webhooks"][0].items())
+    return all(found.webhooks[0].get(key) == value for key, value in wanted["webhooks"][0].items())

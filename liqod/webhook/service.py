@@ -24,9 +24,8 @@ from liqod.kube.events import EventRecorder
 from liqod.kube.informer import Informer
 from liqod.kube.resources import MUTATINGWEBHOOKS, SECRETS
 from liqod.model.ids import Key
-from liqod.model.meta import Object
 from liqod.webhook.certificates import Bundle, from_data, generate, is_due, to_data
-from liqod.webhook.configuration import NAME, forge, says
+from liqod.webhook.configuration import NAME, Configuration, forge, says
 from liqod.webhook.server import PATH, Serving, factory
 from liqod.webhook.slipped import Recorder, Slipped
 
@@ -41,12 +40,6 @@ SEARCH_EVERY: Final = 60.0
 
 class ListenFailed(Foreseen):
     """The webhook's address cannot be listened on; the text says which and why."""
-
-
-class Configuration(Object, frozen=True):
-    """The configuration in the cluster."""
-
-    webhooks: list[dict[str, Any]] = []
 
 
 def _utc_now() -> datetime:
@@ -195,7 +188,14 @@ class AdmissionWebhook(MultiService):
     async def _configure(self, bundle: Bundle) -> None:
         wanted = forge(self.url, bundle.trusted_pem)
         found = self._found.get(Key("", NAME))
-        if not says(None if found is None else {"webhooks": found.webhooks}, wanted):
+        if not says(found, wanted) and not says(await self._asked(), wanted):
             await self._client.apply(MUTATINGWEBHOOKS, wanted, view=None)
             self._log.info("the API server asks {url} about pods in enabled namespaces", url=self.url)
         self.configured = True
+
+    async def _asked(self) -> Configuration | None:
+        """Return the configuration as it is now: the cache may not show yet what we wrote ourselves."""
+        try:
+            return await self._client.get(MUTATINGWEBHOOKS, NAME, view=Configuration)
+        except NotFound:
+            return None
