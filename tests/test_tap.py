@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import TestCase
 
+from liqod.sandbox.cluster import SandboxCluster
+
+REACTOR: Any = reactor
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -85,3 +96,68 @@ class Twistd(TestCase):
         )
         out, err, status = await getProcessOutputAndValue(sys.executable, ["-c", program], path=str(ROOT))
         self.assertEqual((out.strip(), status), (b"[]", 0), err)
+
+
+class Lives(TestCase):
+    timeout = 60
+
+    async def test_reports_itself(self) -> None:
+        """The real program on a cluster tells the service manager that it is ready, what it does, and that it stops."""
+        cluster = SandboxCluster(REACTOR, "rome")
+        cluster.listen(REACTOR)
+        cluster.startService()
+        self.addCleanup(lambda: Deferred.fromCoroutine(cluster.stop()))
+        kubeconfig = Path(self.mktemp()).absolute()
+        kubeconfig.write_text(cluster.kubeconfig())
+        config = Path(self.mktemp()).absolute()
+        config.write_text(
+            f'[kubernetes]\nkubeconfig = "{kubeconfig}"\n[discovery]\nmdns = false\n[metrics]\nlisten = ""\n'
+            '[peering]\nlisten = "tcp:0:interface=127.0.0.1"\n[webhook]\nlisten = "tcp:0:interface=127.0.0.1"\n'
+        )
+        manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(manager.close)
+        manager.bind("")
+        manager.setblocking(False)
+        environ = os.environ | {
+            "NOTIFY_SOCKET": "@" + manager.getsockname()[1:].decode(),
+            "WATCHDOG_USEC": "600000",
+            "PYTHONPATH": str(ROOT),
+        }
+        start = "import sys; from twisted.scripts.twistd import run; sys.argv[0] = 'twistd'; run()"
+        twistd = ["--nodaemon", "--pidfile=", "--reactor=asyncio", "liqod", "--config", str(config)]
+        told: list[str] = []
+        with subprocess.Popen(
+            [sys.executable, "-c", start, *twistd], env=environ, cwd=config.parent, stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                await self.until(lambda: _collect(manager, told), lambda: "STATUS=leading" in told)
+                await self.until(lambda: _collect(manager, told), lambda: told.count("WATCHDOG=1") > 2)
+            finally:
+                process.send_signal(signal.SIGTERM)
+            await self.until(lambda: _collect(manager, told), lambda: process.poll() is not None)
+            assert process.stdout is not None
+            log = process.stdout.read()
+        self.assertIn("READY=1", told)
+        self.assertIn("STOPPING=1", told)
+        self.assertLess(told.index("STATUS=leading"), told.index("READY=1"))
+        self.assertIn("this daemon leads as", log)
+        self.assertNotIn("Traceback", log)
+        self.assertEqual(process.returncode, -signal.SIGTERM)
+
+    async def until(self, look: Callable[[], None], holds: Callable[[], bool]) -> None:
+        deadline = REACTOR.seconds() + 30
+        while True:
+            look()
+            if holds():
+                return
+            if REACTOR.seconds() > deadline:
+                raise AssertionError("it did not happen in time")
+            await deferLater(REACTOR, 0.05)
+
+
+def _collect(manager: socket.socket, told: list[str]) -> None:
+    while True:
+        try:
+            told.append(manager.recv(4096).decode())
+        except BlockingIOError:
+            return

@@ -3,53 +3,109 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
+import attrs
+from twisted.application.service import IService, MultiService
+
+from liqod.flow.workqueue import Workers
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
 from liqod.metrics.registry import Samples
+from liqod.model.ids import ClusterID
 from liqod.model.records import Advertisement, ForeignCluster
 
 if TYPE_CHECKING:
     from liqod.agent.service import Agent
+    from liqod.agent.wiring import Features
 
 
 def register(agent: Agent) -> None:
     """Have an agent's registry serve the agent's numbers; what does not exist at the time is left out."""
-    registry = agent.registry
+    numbers = Numbers(agent)
+    gauge, counter = agent.registry.gauge, agent.registry.counter
+    gauge("liqod_leading", "Whether this daemon acts for its cluster (1) or stands by (0).", (), numbers.leading)
+    counter("liqod_api_requests", "Requests to API servers.", ("cluster", "verb", "resource"), numbers.requests)
+    gauge("liqod_peers", "Known peers by phase.", ("phase",), numbers.peers)
+    gauge("liqod_sessions", "Sessions with peers, by who dialled.", ("role",), numbers.sessions)
+    gauge("liqod_offers", "Offers received, by what became of them.", ("phase", "reason"), numbers.offers)
+    counter("liqod_refusals", "What was refused, by reason.", ("reason",), numbers.refusals)
+    gauge("liqod_queue_length", "Keys that wait to be worked on.", ("queue",), numbers.queues)
+    gauge("liqod_stale_caches", "Caches that cannot follow the API server.", ("resource",), numbers.stale)
 
-    def leading() -> Samples:
-        yield (), float(agent.features is not None)
 
-    def requests() -> Samples:
-        if agent.client is not None:
-            yield from _requests("home", agent.client.requests)
+@attrs.frozen
+class Numbers:
+    """Reads the numbers of one daemon; without running features most of them are absent, not zero."""
 
-    def peers() -> Samples:
-        if agent.features is not None:
-            clusters = agent.features.informers.of(FOREIGNCLUSTERS, ForeignCluster).items()
+    _agent: Agent
+
+    @property
+    def _features(self) -> list[Features]:
+        """The features as a list of one or none, for loops."""
+        features = self._agent.features
+        return [] if features is None else [features]
+
+    def leading(self) -> Samples:
+        """Return 1 or 0."""
+        yield (), float(self._agent.features is not None)
+
+    def requests(self) -> Samples:
+        """Return the requests to the home API server and, by lender, to those of the others."""
+        if self._agent.client is not None:
+            yield from _requests("home", self._agent.client.requests)
+        for features in self._features:
+            for cluster in features.informers.of(FOREIGNCLUSTERS, ForeignCluster).items():
+                kubelet = features.kubelets.of(ClusterID(cluster.metadata.name))
+                client = kubelet.access.client.value if kubelet is not None else None
+                if client is not None:
+                    yield from _requests(cluster.metadata.name, client.requests)
+
+    def peers(self) -> Samples:
+        """Return how many peers are in which phase."""
+        for features in self._features:
+            clusters = features.informers.of(FOREIGNCLUSTERS, ForeignCluster).items()
             yield from _counted((cluster.status.phase or "Unknown",) for cluster in clusters)
 
-    def offers() -> Samples:
-        if agent.features is not None:
-            offers = agent.features.informers.of(ADVERTISEMENTS, Advertisement).items()
+    def sessions(self) -> Samples:
+        """Return how many sessions there are, by our role."""
+        for features in self._features:
+            yield from _counted((session.role,) for session in features.peering.sessions())
+
+    def offers(self) -> Samples:
+        """Return how many offers of peers are in which phase, and why."""
+        for features in self._features:
+            offers = features.informers.of(ADVERTISEMENTS, Advertisement).items()
             yield from _counted((offer.status.phase or "Pending", offer.status.reason) for offer in offers)
 
-    def refusals() -> Samples:
-        if agent.features is not None:
-            clusters = agent.features.informers.of(FOREIGNCLUSTERS, ForeignCluster).items()
-            yield from _counted(
-                (condition.type, condition.reason)
-                for cluster in clusters
-                for condition in cluster.status.conditions
-                if condition.status == "False" and condition.reason
-            )
+    def refusals(self) -> Samples:
+        """Return how often peers were refused something."""
+        for features in self._features:
+            for reason, count in sorted(features.peering.refusals.items()):
+                yield (reason,), float(count)
 
-    registry.gauge("liqod_leading", "Whether this daemon acts for its cluster (1) or stands by (0).", (), leading)
-    registry.counter("liqod_api_requests", "Requests to API servers.", ("cluster", "verb", "resource"), requests)
-    registry.gauge("liqod_peers", "Known peers by phase.", ("phase",), peers)
-    registry.gauge("liqod_offers", "Offers received, by what became of them.", ("phase", "reason"), offers)
-    registry.gauge("liqod_refusals", "Steps of peerings that do not hold, by reason.", ("step", "reason"), refusals)
+    def queues(self) -> Samples:
+        """Return the lengths of the queues; those of one name, such as of several virtual kubelets, are added up."""
+        lengths: Counter[str] = Counter()
+        for features in self._features:
+            for workers in _workers(features.services):
+                lengths[workers.queue.name] += len(workers.queue)
+        for name, length in sorted(lengths.items()):
+            yield (name,), float(length)
+
+    def stale(self) -> Samples:
+        """Return the kinds whose caches are behind."""
+        for features in self._features:
+            yield from _counted((str(informer.resource),) for informer in features.informers if informer.error)
+
+
+def _workers(services: Iterable[IService]) -> Iterator[Workers[Any]]:
+    """Find every queue's workers in the tree of services."""
+    for service in services:
+        if isinstance(service, Workers):
+            yield service
+        elif isinstance(service, MultiService):
+            yield from _workers(service)
 
 
 def _requests(cluster: str, counts: Counter[tuple[str, str]]) -> Samples:

@@ -130,6 +130,11 @@ class Features:
         except Exception:
             self._log.failure("stopping {name} failed", name=name)
 
+    @property
+    def services(self) -> list[IService]:
+        """Return the features that run."""
+        return [service for _, service in self._started]
+
     def facts(self) -> Iterator[Fact]:
         """Tell what readiness depends on."""
         yield Fact(
