@@ -45,6 +45,7 @@ class Capacity:
         self._told = -1e9
         self._ends: list[Callable[[], None]] = []
         self._strange: set[Key] = set()
+        self._following = False
 
     @property
     def known(self) -> bool:
@@ -53,12 +54,14 @@ class Capacity:
 
     def start(self) -> None:
         """Begin to follow the watches."""
+        self._following = True
         self._ends = [self._nodes.subscribe(self._node_changed), self._pods.subscribe(self._pod_changed)]
         both: Deferred[list[None]] = gatherResults([self._nodes.when_synced(), self._pods.when_synced()])
         both.addCallbacks(lambda _: self._poke(), lambda _: None)
 
     def stop(self) -> None:
         """Follow no longer."""
+        self._following = False
         for end in self._ends:
             end()
         self._ends = []
@@ -129,7 +132,7 @@ class Capacity:
             self._log.warn("cannot count {what} {key}: {error}", what=what, key=key, error=error)
 
     def _poke(self) -> None:
-        if self._timer is None and self.known:
+        if self._timer is None and self._following and self.known:
             delay = max(FIRST, self._told + SPACING - self._clock.seconds())
             self._timer = self._clock.callLater(delay, self._tell)
 

@@ -56,6 +56,7 @@ class Dialer:
         self._addresses = addresses
         self._unreachable = unreachable
         self._failures = 0
+        self._up = False
         self._turn = 0
         self._starting: IDelayedCall | None = None
         self._race: Race | None = None
@@ -63,6 +64,7 @@ class Dialer:
     def established(self) -> None:
         """A session is up, whoever dialled."""
         self._failures = 0
+        self._up = True
         self.link.connected()
 
     def abandon(self) -> None:
@@ -80,6 +82,7 @@ class Dialer:
         """A connection to the target ended, with or without a session before; decide when to try again."""
         if self.connection is connection:
             self.connection = None
+        self._up = False
         ending = connection.ending
         if ending is None:
             self._retry(NETWORK)
@@ -117,7 +120,8 @@ class Dialer:
     def _begin(self) -> None:
         addresses = list(self._addresses())
         if not addresses:
-            self.link.rest()
+            if not self._up:
+                self.link.rest()
             return
         # An address that opens TCP but leads nowhere must not be first for ever.
         first = self._turn % len(addresses)
@@ -148,5 +152,6 @@ class Dialer:
         if failure.check(CancelledError):
             return
         self._race = None
-        self._unreachable(failure.getErrorMessage())
-        self._retry(NETWORK)
+        if not self._up:  # the peer may have reached us while we did not reach it
+            self._unreachable(failure.getErrorMessage())
+            self._retry(NETWORK)

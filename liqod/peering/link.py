@@ -78,11 +78,17 @@ def _make() -> Callable[[LinkCore], Link]:
     @pep614(waiting.upon(Link.wake).to(poised))
     @pep614(poised.upon(Link.connected).to(up))
     @pep614(waiting.upon(Link.connected).to(up))
-    @pep614(poised.upon(Link.stop).to(stopped))
-    @pep614(waiting.upon(Link.stop).to(stopped))
     def no_longer_wait(link: Link, core: LinkCore, pending: IDelayedCall) -> None:
         pending.cancel()
 
+    # An attempt that lost the race to a session may outlive that session, so it is given up whatever the state.
+    @pep614(poised.upon(Link.stop).to(stopped))
+    @pep614(waiting.upon(Link.stop).to(stopped))
+    def give_up_waiting(link: Link, core: LinkCore, pending: IDelayedCall) -> None:
+        pending.cancel()
+        core.abandon()
+
+    @pep614(idle.upon(Link.stop).to(stopped))
     @pep614(dialing.upon(Link.stop).to(stopped))
     @pep614(eager.upon(Link.stop).to(stopped))
     @pep614(up.upon(Link.stop).to(stopped))
@@ -109,7 +115,6 @@ def _make() -> Callable[[LinkCore], Link]:
     up.upon(Link.rest).to(idle).returns(None)
     for state in (idle, dialing, eager):
         state.upon(Link.connected).to(up).returns(None)
-    idle.upon(Link.stop).to(stopped).returns(None)
 
     # What needs no answer.
     up.upon(Link.wake).loop().returns(None)

@@ -159,6 +159,7 @@ class Peering(MultiService):
         )
         self._listener = Listener(reactor, settings.peering.listen, tls, self._sessions.admission)
         self._ends: list[Callable[[], None]] = []
+        self._stopping = False
         self._queues: list[WorkQueue[Any]] = []
         self._ruled: dict[ClusterID, Ruling] = {}
         self._tasks.setServiceParent(self)
@@ -230,6 +231,8 @@ class Peering(MultiService):
     async def _begin(self) -> None:
         records = (self._clusters, self._advertisements, self._virtual_nodes)
         await gatherResults([informer.when_synced() for informer in records])
+        if self._stopping:
+            return
         self._ends = [
             self._clusters.subscribe(self._cluster_changed),
             self._advertisements.subscribe(self._advertisement_changed),
@@ -240,6 +243,7 @@ class Peering(MultiService):
         self._decide()
 
     def stopService(self) -> Deferred[None]:
+        self._stopping = True
         for end in self._ends:
             end()
         self._ends = []
