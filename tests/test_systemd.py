@@ -56,7 +56,7 @@ class Unit(SynchronousTestCase):
         copy = Path(self.mktemp()).absolute()
         copy.mkdir()
         unit = copy / "liqod.service"
-        unit.write_text(UNIT.read_text().replace("/usr/bin/twistd", sys.executable))
+        unit.write_text(UNIT.read_text().replace("/opt/liqod/bin/twistd", sys.executable))
         done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False)
         ours = [line for line in done.stderr.splitlines() if "liqod.service" in line]
         self.assertEqual(ours, [])
