@@ -10,6 +10,7 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
+from liqod.kube import events
 from liqod.kube.events import EventRecorder
 from tests.kube_cases import Answer, memory_client, status
 
@@ -96,12 +97,13 @@ class EventTests(SynchronousTestCase):
 
     def test_what_is_remembered_is_bounded(self) -> None:
         """Any number of distinct events takes bounded memory, and stopping leaves no timer."""
-        for number in range(3000):
+        self.patch(events, "REMEMBERED", 64)
+        for number in range(300):
             for _ in range(2):
                 self.recorder.emit(POD, "Normal", f"Reason{number}", "again")
             self.clock.advance(0.25)
             if number % 10 == 0:
                 self.server.flush()
-        self.assertLessEqual(len(self.recorder._series), 1024)
+        self.assertEqual(len(self.recorder._series), 64)
         self.successResultOf(self.recorder.stop())
         self.assertEqual([call for call in self.clock.getDelayedCalls() if "_recount" in str(call)], [])

@@ -114,19 +114,27 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(m.ended(error, 0), Wait(40.0))
 
     def test_a_version_that_is_too_old_means_a_new_list(self) -> None:
-        """410, as an answer or as an event in the watch, leads to a new list at once, a second one after a wait."""
+        """410, as an answer or as an event in the watch, leads to a new list: at once, also after other failures, but
+        after a wait when it was listed just now or when the list itself is refused; meanwhile the store is stale."""
+        m = self.live()
+        m.ended(Unreachable("restarting"), 100)
+        m.waited()
+        m.connected(101)
+        m.received(Failure(Gone(410, "Expired", "")), 101)
+        self.assertEqual(m.ended(None, 101), Watch("", True, 450))
+        self.assertEqual((m.stale_since, m.error == ""), (101, False))
         m = self.live()
         m.received(Failure(Gone(410, "Expired", "")), 5)
         self.assertTrue(m.closing)
-        self.assertEqual(m.ended(None, 5), Watch("", True, 450))
-        self.assertIsInstance(m.ended(Gone(410, "Expired", ""), 5), Wait)
+        self.assertIsInstance(m.ended(None, 5), Wait)
         self.assertEqual(m.waited(), Watch("", True, 450))
+        self.assertIsInstance(m.ended(Gone(410, "Expired", ""), 500), Wait)
 
     def test_a_version_from_the_future_means_a_new_list(self) -> None:
         """A server restored from a backup does not know our version: list again."""
         m = self.live()
         details = {"causes": [{"reason": "ResourceVersionTooLarge"}]}
-        self.assertEqual(m.ended(ServerError(504, "Timeout", "", details), 5), Watch("", True, 450))
+        self.assertEqual(m.ended(ServerError(504, "Timeout", "", details), 50), Watch("", True, 450))
 
     def test_an_unreadable_object_stays_as_it_was(self) -> None:
         """A change that cannot be read advances the version and leaves what is known, also over a new list."""

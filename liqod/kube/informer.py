@@ -147,6 +147,7 @@ class Informer(Service, Generic[V]):
         self._untold: deque[Delta[V]] = deque()
         self._telling: IDelayedCall | None = None
         self._run: Deferred[None] | None = None
+        self._in_trouble = False
         self._known_bad: set[Key | None] = set()
 
     def __repr__(self) -> str:
@@ -277,11 +278,9 @@ class Informer(Service, Generic[V]):
             token = page.metadata.continue_
             if not token:
                 break
-        was_stale = bool(self._machine.error)
         deltas, command = self._machine.listed(objects, unread, page.metadata.resource_version, self._clock.seconds())
+        self._recovered()
         self._publish(deltas)
-        if was_stale:
-            self._log.info("listing {what} works again", what=str(self.resource))
         return command
 
     async def _read(self, raws: Iterable[msgspec.Raw], objects: list[V], unread: set[Key]) -> None:
@@ -313,10 +312,8 @@ class Informer(Service, Generic[V]):
         except KubeError as refusal:
             stream.end()
             return self._ended(refusal)
-        was_stale = bool(self._machine.error)
         self._machine.connected(self._clock.seconds())
-        if was_stale and not self._machine.error:
-            self._log.info("watching {what} works again", what=str(self.resource))
+        self._recovered()
         watchdog = _Watchdog(self._clock, lambda: self._machine.deadline, stream.closed)
         try:
             error = await stream.closed
@@ -330,16 +327,25 @@ class Informer(Service, Generic[V]):
         event = self._decoder.line(line)
         if isinstance(event, Unreadable):
             self._bad(event)
-        self._publish(self._machine.received(event, self._clock.seconds()))
+        deltas = self._machine.received(event, self._clock.seconds())
+        if self._in_trouble:
+            self._recovered()
+        self._publish(deltas)
         return not self._machine.closing
 
     def _ended(self, error: KubeError | None) -> Command:
         before = self._machine.error
         command = self._machine.ended(error, self._clock.seconds())
         after = self._machine.error
+        self._in_trouble = bool(after)
         if after and after != before:
             self._log.warn("watching {what} failed: {error}; it is tried again", what=str(self.resource), error=after)
         return command
+
+    def _recovered(self) -> None:
+        if self._in_trouble and not self._machine.error:
+            self._in_trouble = False
+            self._log.info("watching {what} works again", what=str(self.resource))
 
     def _bad(self, event: Unreadable) -> None:
         if event.key in self._known_bad or len(self._known_bad) >= REMEMBERED:

@@ -76,6 +76,7 @@ class ListWatch(Generic[V]):
         self._unread: set[Key] = set()
         self._attempts = 0
         self._connected_at: float | None = None
+        self._listed_at: float | None = None
         self._heard_at = 0.0
         self._failure: KubeError | None = None
 
@@ -98,7 +99,7 @@ class ListWatch(Generic[V]):
     ) -> tuple[list[Delta[V]], Command]:
         """A list is complete; ``unread`` are the keys of objects that could not be decoded."""
         deltas = self.store.replace(objects, unread)
-        self._complete(resource_version)
+        self._complete(resource_version, now)
         self._live()
         return deltas, self._watch()
 
@@ -114,7 +115,7 @@ class ListWatch(Generic[V]):
         if isinstance(event, Change):
             return self._initial_change(event) if self._initial else self._change(event)
         if isinstance(event, Bookmark):
-            return self._bookmark(event)
+            return self._bookmark(event, now)
         if isinstance(event, Failure):
             self._failure = event.error
             self.closing = True
@@ -144,11 +145,12 @@ class ListWatch(Generic[V]):
         if lived >= HEALTHY:
             self._attempts = 0
         if isinstance(error, Gone) or _from_the_future(error):
-            self.resource_version = ""
-            self._attempts += 1
-            return self._list() if self._attempts == 1 else self._wait()
-        self.error = str(error)
-        self.stale_since = now if self.stale_since is None else self.stale_since
+            watched, self.resource_version = bool(self.resource_version), ""
+            self._stale(f"the resource version is no longer known, all is listed anew: {error}", now)
+            # At once, unless it was listed just now: a server that refuses every version must not be listed in a loop.
+            fresh = self._listed_at is not None and now - self._listed_at < HEALTHY
+            return self._list() if watched and not fresh else self._wait()
+        self._stale(str(error), now)
         return self._wait(error.retry_after if isinstance(error, Throttled | ServerError) else 0.0)
 
     def _list(self) -> Command:
@@ -176,9 +178,14 @@ class ListWatch(Generic[V]):
         self._incoming = {}
         self._unread = set()
 
-    def _complete(self, resource_version: str) -> None:
+    def _complete(self, resource_version: str, now: float) -> None:
         self.resource_version = resource_version
+        self._listed_at = now
         self.synced = True
+
+    def _stale(self, error: str, now: float) -> None:
+        self.error = error
+        self.stale_since = now if self.stale_since is None else self.stale_since
 
     def _live(self) -> None:
         self.error = ""
@@ -199,7 +206,7 @@ class ListWatch(Generic[V]):
         delta = self.store.remove(metadata.key) if event.type == "DELETED" else self.store.put(event.object)
         return () if delta is None else (delta,)
 
-    def _bookmark(self, event: Bookmark) -> Iterable[Delta[V]]:
+    def _bookmark(self, event: Bookmark, now: float) -> Iterable[Delta[V]]:
         if not self._initial:
             if event.resource_version:
                 self.resource_version = event.resource_version
@@ -211,7 +218,7 @@ class ListWatch(Generic[V]):
         incoming, unread = self._incoming, self._unread
         self._initial = False
         self._incoming, self._unread = {}, set()
-        self._complete(event.resource_version)
+        self._complete(event.resource_version, now)
         self._live()
         return self.store.replace(incoming.values(), unread)
 
