@@ -151,6 +151,19 @@ class Pods(SynchronousTestCase):
         self.assertEqual(decision.status["phase"], "Running")
         self.assertEqual(decision.status["conditions"][0]["status"], "False")
 
+    def test_an_eviction_at_the_lender_is_not_the_end(self) -> None:
+        """A pod evicted there comes back, so home stays Running, not ready; one that failed by itself has failed."""
+        evicted = ask(home(RUNNING), shadow(), remote({"phase": "Failed", "reason": "Evicted"}))
+        disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+        drained = ask(home(RUNNING), shadow(), remote({"phase": "Failed", "conditions": disrupted}))
+        for decision in (evicted, drained):
+            assert isinstance(decision, WriteStatus)
+            self.assertEqual(decision.status["phase"], "Running")
+            self.assertEqual(decision.status["conditions"][0]["status"], "False")
+        failed = ask(home(RUNNING), shadow(), remote({"phase": "Failed", "reason": "Error"}))
+        assert isinstance(failed, WriteStatus)
+        self.assertEqual(failed.status["phase"], "Failed")
+
     def test_the_predecessors_pod_tells_nothing(self) -> None:
         """The status of a remote pod made for an earlier home pod of the same name is not taken over."""
         old = remote(annotations={"offloading.liqo.io/home-pod-uid": "u0"})

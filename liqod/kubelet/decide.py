@@ -28,6 +28,7 @@ from liqod.kubelet.forge.status import (
 )
 from liqod.kubelet.restarts import Tally
 from liqod.kubelet.views import HomePod, RemotePod, Shadow, decoded
+from liqod.model.ending import is_to_return
 
 NOT_OFFLOADED: Final = (
     "namespace {namespace} is not offloaded to this cluster: label it liqo.io/enabled=true, or keep the pod off "
@@ -178,7 +179,7 @@ def _follow(
     said = shadow.status
     if remote is not None and home_uid(remote.metadata) not in ("", home.metadata.uid):
         remote = None
-    if remote is None or remote.metadata.deleting:
+    if remote is None or remote.metadata.deleting or _returns(home, remote):
         if said.phase in FINISHED:
             return _write(status, _ended(status, said.phase, said.reason, said.message, now), None)
         if said.reason:
@@ -190,6 +191,18 @@ def _follow(
     if tally is None:
         return Keep("the restarts of the remote pod are not counted yet")
     return _write(status, forge_status(status, seen, tally, place, now, decoded(home.spec)), None)
+
+
+def _returns(home: HomePod, remote: RemotePod) -> bool:
+    """Tell whether a remote pod that ended was only taken away there, so that the lender makes it again."""
+    seen = decoded(remote.status)
+    if seen.get("phase") not in FINISHED:
+        return False
+    disrupted = any(
+        c.get("type") == "DisruptionTarget" and c.get("status") == "True" for c in seen.get("conditions") or []
+    )
+    policy, reason = decoded(home.spec).get("restartPolicy") or "", seen.get("reason") or ""
+    return is_to_return(policy, seen["phase"], reason, disrupted=disrupted, deleting=False)
 
 
 def _ended(status: dict[str, Any], phase: str, reason: str, message: str, now: str) -> dict[str, Any]:
