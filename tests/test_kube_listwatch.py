@@ -45,7 +45,7 @@ class OrderTests(SynchronousTestCase):
         m = machine()
         m.start(0)
         self.assertEqual(m.ended(Invalid(422, "Invalid", "sendInitialEvents is forbidden"), 0), List())
-        deltas, command = m.listed([item("a", 3)], (), "9", 0)
+        deltas, command = m.listed({Key("ns", "a"): item("a", 3)}, (), "9", 0)
         self.assertEqual((len(deltas), command), (1, Watch("9", False, 450)))
         m.connected(0)
         self.assertEqual(m.ended(Gone(410, "Expired", "too old"), 20), List())
@@ -59,7 +59,7 @@ class OrderTests(SynchronousTestCase):
         self.assertTrue(m.closing)
         self.assertEqual(m.ended(None, 1), List())
         self.assertFalse(m.closing)
-        m.listed([], (), "5", 1)
+        m.listed({}, (), "5", 1)
         m.connected(1)
         self.assertEqual(m.ended(Gone(410, "Expired", ""), 20), List())
 
@@ -69,7 +69,7 @@ class OrderTests(SynchronousTestCase):
         m.start(0)
         m.connected(0)
         self.assertEqual(m.ended(None, 1), List())
-        m.listed([], (), "5", 1)
+        m.listed({}, (), "5", 1)
         m.connected(1)
         self.assertEqual(m.ended(Gone(410, "Expired", ""), 20), Watch("", True, 450))
 
@@ -248,7 +248,7 @@ class Follower:
                 self.command = self.machine.ended(error, self.now)
                 return
             deltas, self.command = self.machine.listed(
-                list(self.server.objects.values()), (), str(self.server.version), self.now
+                {one.metadata.key: one for one in self.server.objects.values()}, (), str(self.server.version), self.now
             )
             self.tell(deltas)
         else:

@@ -112,7 +112,7 @@ class StoreTests(SynchronousTestCase):
         store: Store[Object] = Store()
         for name in "abc":
             store.put(item(name))
-        deltas = store.replace([item("a")], keep=[Key("ns", "b")])
+        deltas = store.replace({Key("ns", "a"): item("a")}, keep=[Key("ns", "b")])
         self.assertEqual([(delta.key.name, delta.new) for delta in deltas], [("c", None)])
         self.assertEqual({one.metadata.name for one in store}, {"a", "b"})
 
@@ -120,7 +120,7 @@ class StoreTests(SynchronousTestCase):
         """Another UID under the same name is another object."""
         store: Store[Object] = Store()
         store.put(item("a", 1, uid="u1"))
-        deltas = store.replace([item("a", 5, uid="u2")])
+        deltas = store.replace({Key("ns", "a"): item("a", 5, uid="u2")})
         self.assertEqual([(d.old is None, d.new is None) for d in deltas], [(False, True), (True, False)])
 
     @given(
@@ -138,7 +138,7 @@ class StoreTests(SynchronousTestCase):
             elif step == "remove":
                 store.remove(Key("ns", name))
             else:
-                store.replace([item(name, number, l=value)])
+                store.replace({Key("ns", name): item(name, number, l=value)})
         for value in "xyz":
             expected = [one for one in store if one.metadata.labels["l"] == value]
             self.assertCountEqual(store.by_index("label", value), expected)

@@ -254,7 +254,7 @@ class Informer(Service, Generic[V]):
 
     async def _list(self) -> Command:
         limit, token = 500, ""
-        objects: list[V] = []
+        objects: dict[Key, V] = {}
         unread: set[Key] = set()
         while True:
             try:
@@ -270,7 +270,7 @@ class Informer(Service, Generic[V]):
             except Gone as error:
                 if not token:
                     return self._ended(error)
-                objects, unread, token, limit = [], set(), "", 0
+                objects, unread, token, limit = {}, set(), "", 0
                 continue
             except KubeError as error:
                 return self._ended(error)
@@ -283,7 +283,7 @@ class Informer(Service, Generic[V]):
         self._publish(deltas)
         return command
 
-    async def _read(self, raws: Iterable[msgspec.Raw], objects: list[V], unread: set[Key]) -> None:
+    async def _read(self, raws: Iterable[msgspec.Raw], objects: dict[Key, V], unread: set[Key]) -> None:
         begun = self._clock.seconds()
         for raw in raws:
             value = self._decoder.object(raw)
@@ -292,7 +292,7 @@ class Informer(Service, Generic[V]):
                 if value.key is not None:
                     unread.add(value.key)
             else:
-                objects.append(value)
+                objects[value.metadata.key] = value
             if self._clock.seconds() - begun > TURN:
                 await deferLater(self._clock, 0)
                 begun = self._clock.seconds()

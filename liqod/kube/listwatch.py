@@ -7,7 +7,7 @@ it list again, and then the deletions that nobody saw come out as deltas. Semant
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, Generic
 
 import attrs
@@ -95,7 +95,7 @@ class ListWatch(Generic[V]):
         return self._watch() if self.resource_version else self._list()
 
     def listed(
-        self, objects: Iterable[V], unread: Collection[Key], resource_version: str, now: float
+        self, objects: Mapping[Key, V], unread: Collection[Key], resource_version: str, now: float
     ) -> tuple[list[Delta[V]], Command]:
         """A list is complete; ``unread`` are the keys of objects that could not be decoded."""
         deltas = self.store.replace(objects, unread)
@@ -220,7 +220,7 @@ class ListWatch(Generic[V]):
         self._incoming, self._unread = {}, set()
         self._complete(event.resource_version, now)
         self._live()
-        return self.store.replace(incoming.values(), unread)
+        return self.store.replace(incoming, unread)
 
     def _skipped(self, event: Unreadable) -> Iterable[Delta[V]]:
         if event.key is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from liqod.model.ids import Key
@@ -72,7 +72,7 @@ class Store(Generic[V]):
         metadata = new.metadata
         key = metadata.key
         old = self._objects.get(key)
-        if old is not None and metadata.resource_version and _same(old.metadata, metadata):
+        if old is not None and _same(old.metadata, metadata):
             return None
         self._objects[key] = new
         self._reindex(key, old, new)
@@ -86,27 +86,30 @@ class Store(Generic[V]):
         self._reindex(key, old, None)
         return Delta(key, old, None)
 
-    def replace(self, objects: Iterable[V], keep: Collection[Key] = ()) -> list[Delta[V]]:
+    def replace(self, fresh: Mapping[Key, V], keep: Collection[Key] = ()) -> list[Delta[V]]:
         """Make the cache hold exactly these objects; returns all changes, the deletions that nobody saw among them.
 
         Keys in ``keep`` exist but could not be read: what is known of them stays. Deletions come first. An object that
         was deleted and made anew under its name (another UID) is reported as a deletion and an addition.
         """
-        fresh = {value.metadata.key: value for value in objects}
-        kept = set(keep)
         deltas: list[Delta[V]] = []
-        for key in list(self._objects):
+        kept = set(keep)
+        for key, old in list(self._objects.items()):
             now = fresh.get(key)
-            if now is None:
-                gone = key not in kept
-            else:
-                gone = bool(now.metadata.uid) and now.metadata.uid != self._objects[key].metadata.uid
-            if gone and (delta := self.remove(key)) is not None:
+            if (key in kept) if now is None else _is_same_one(old.metadata, now.metadata):
+                continue
+            if (delta := self.remove(key)) is not None:
                 deltas.append(delta)
-        for value in fresh.values():
-            changed = self.put(value)
-            if changed is not None:
-                deltas.append(changed)
+        # This loop runs over a whole cache in one turn of the reactor: it does no more than it must.
+        objects, indexed = self._objects, bool(self._indexes)
+        for key, new in fresh.items():
+            before = objects.get(key)
+            if before is not None and _same(before.metadata, new.metadata):
+                continue
+            objects[key] = new
+            if indexed:
+                self._reindex(key, before, new)
+            deltas.append(Delta(key, before, new))
         return deltas
 
     def _reindex(self, key: Key, old: V | None, new: V | None) -> None:
@@ -123,5 +126,9 @@ class Store(Generic[V]):
                     index.setdefault(entry, {})[key] = new
 
 
+def _is_same_one(old: ObjectMeta, new: ObjectMeta) -> bool:
+    return not new.uid or old.uid == new.uid
+
+
 def _same(old: ObjectMeta, new: ObjectMeta) -> bool:
-    return old.resource_version == new.resource_version and old.uid == new.uid
+    return bool(new.resource_version) and old.resource_version == new.resource_version and old.uid == new.uid
