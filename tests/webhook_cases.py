@@ -19,10 +19,10 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import FailTest, TestCase
 
 from liqod.config.schema import Kubernetes, Settings, Webhook
+from liqod.identity.serving import from_data
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, PODS, SECRETS
-from liqod.webhook.certificates import from_data
 from liqod.webhook.review import MAX_BODY
 from liqod.webhook.service import AdmissionWebhook
 

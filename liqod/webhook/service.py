@@ -18,18 +18,19 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from liqod.config.schema import Settings
 from liqod.flow.errors import Foreseen
 from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.identity.serving import Bundle, from_data, generate, is_due, to_data
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.events import EventRecorder
 from liqod.kube.informer import Informer
 from liqod.kube.resources import MUTATINGWEBHOOKS, SECRETS
 from liqod.model.ids import Key
-from liqod.webhook.certificates import Bundle, from_data, generate, is_due, to_data
 from liqod.webhook.configuration import NAME, Configuration, forge, says
 from liqod.webhook.server import PATH, Serving, factory
 from liqod.webhook.slipped import Recorder, Slipped
 
 SECRET_NAME: Final = "liqod-webhook"  # noqa: S105 (a name, not a secret)
+COMMON_NAME: Final = "liqod webhook"
 SERVE: Final = "serving"
 SEARCH: Final = "slipped pods"
 CHECK: Final = 3600.0
@@ -142,7 +143,7 @@ class AdmissionWebhook(MultiService):
         if self._port is not None:
             return
         # The names to certify depend on the URL, and that on the port: any certificate will do until both are known.
-        self._serving = Serving(generate(["localhost"], self._wall()))
+        self._serving = Serving(generate(COMMON_NAME, ["localhost"], self._wall()))
         listen = self._settings.webhook.listen
         try:
             endpoint = serverFromString(self._reactor, listen)
@@ -162,7 +163,7 @@ class AdmissionWebhook(MultiService):
         try:
             secret = await self._client.get(SECRETS, SECRET_NAME, namespace)
         except NotFound:
-            bundle = generate(hosts, now)
+            bundle = generate(COMMON_NAME, hosts, now)
             body = {"metadata": {"name": SECRET_NAME}, "type": "Opaque", "data": to_data(bundle)}
             try:
                 await self._client.create(SECRETS, body, namespace, view=None)
@@ -179,7 +180,7 @@ class AdmissionWebhook(MultiService):
             )
         if former is not None and not is_due(former, hosts, now):
             return former
-        bundle = generate(hosts, now, former)
+        bundle = generate(COMMON_NAME, hosts, now, former)
         # The version makes this conditional: of two daemons only one renews, the other reads what that one wrote.
         await self._client.replace(SECRETS, {**secret, "data": to_data(bundle)}, SECRET_NAME, namespace, view=None)
         self._log.info("renewed the serving certificate, good until {date}", date=bundle.not_after.date().isoformat())

@@ -1,4 +1,4 @@
-"""Serving certificates of the webhook: what they are good for, and when they change."""
+"""Serving certificates: what they are good for, and when they change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.webhook.certificates import from_data, generate, is_due, names_of, to_data
+from liqod.identity.serving import from_data, generate, is_due, names_of, request, to_data
 from liqod.webhook.configuration import Configuration, forge, says
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -16,7 +16,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 class Certificates(SynchronousTestCase):
     def test_it_verifies(self) -> None:
         """The leaf is signed by the CA, names addresses and hosts, and survives being kept in a Secret."""
-        bundle = generate(["10.0.0.1", "fd00::1", "liqod.example"], NOW)
+        bundle = generate("liqod", ["10.0.0.1", "fd00::1", "liqod.example"], NOW)
         leaf = x509.load_pem_x509_certificate(bundle.certificate_pem)
         leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(bundle.ca_pem))
         self.assertEqual(names_of(bundle), {"10.0.0.1", "fd00::1", "liqod.example"})
@@ -25,25 +25,33 @@ class Certificates(SynchronousTestCase):
 
     def test_when_it_is_due(self) -> None:
         """A leaf is made anew when it nears its end or is called by another name, not before."""
-        bundle = generate(["10.0.0.1"], NOW)
+        bundle = generate("liqod", ["10.0.0.1"], NOW)
         self.assertFalse(is_due(bundle, ["10.0.0.1"], NOW + timedelta(days=59)))
         self.assertTrue(is_due(bundle, ["10.0.0.1"], NOW + timedelta(days=61)))
         self.assertTrue(is_due(bundle, ["10.0.0.2"], NOW))
 
     def test_the_old_ca_stays_trusted(self) -> None:
         """A renewed leaf keeps the CA; a CA near its end is replaced, and both are trusted then."""
-        first = generate(["10.0.0.1"], NOW)
-        second = generate(["10.0.0.1"], NOW + timedelta(days=70), first)
+        first = generate("liqod", ["10.0.0.1"], NOW)
+        second = generate("liqod", ["10.0.0.1"], NOW + timedelta(days=70), first)
         self.assertEqual(second.ca_pem, first.ca_pem)
         late = NOW + timedelta(days=3600)
-        third = generate(["10.0.0.1"], late, second)
+        third = generate("liqod", ["10.0.0.1"], late, second)
         self.assertNotEqual(third.ca_pem, first.ca_pem)
         self.assertEqual(third.trusted_pem, third.ca_pem + first.ca_pem)
-        self.assertEqual(generate(["10.0.0.1"], late, third).trusted_pem, third.trusted_pem)
+        self.assertEqual(generate("liqod", ["10.0.0.1"], late, third).trusted_pem, third.trusted_pem)
+
+    def test_a_request(self) -> None:
+        """A request names who is to be certified, and is signed by the key that comes with it."""
+        wanted, key = request("system:node:x", "system:nodes", ["10.0.0.1"])
+        parsed = x509.load_pem_x509_csr(wanted)
+        self.assertTrue(parsed.is_signature_valid)
+        self.assertEqual(parsed.subject.rfc4514_string(), "CN=system:node:x,O=system:nodes")
+        self.assertIn(b"PRIVATE KEY", key)
 
     def test_what_cannot_be_used(self) -> None:
         """Secrets that are incomplete or broken are told apart from good ones by ValueError."""
-        good = to_data(generate(["10.0.0.1"], NOW))
+        good = to_data(generate("liqod", ["10.0.0.1"], NOW))
         for broken in ({}, {**good, "tls.key": "AAAA"}, {**good, "tls.crt": "!"}, {**good, "ca.crt": good["tls.key"]}):
             with self.assertRaises(ValueError):
                 from_data(broken)

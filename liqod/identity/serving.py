@@ -1,8 +1,9 @@
-"""The webhook's serving certificate: a CA of its own and a leaf, as values that fit into a Secret.
+"""Certificates for what this daemon serves to its own cluster: a CA of its own and a leaf, or a request for a leaf.
 
-The API server trusts whatever CA bundle the webhook's configuration names, so the CA needs no one else's signature. The
-bundle holds the CA before and after a rotation for as long as either's leaf may be served: there is no moment at which
-the certificate shown is not in the bundle used.
+Where callers are told whom to trust (as the API server is, by the webhook's configuration) the CA needs no one else's
+signature. A bundle holds the CA before and after a rotation for as long as either's leaf may be served: there is no
+moment at which the certificate shown is not in the bundle used. Where the cluster's signer is what callers trust,
+``request`` makes what it is to sign.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ BACKDATED: Final = timedelta(days=1)
 
 _KEYS: Final = {"ca.crt": "ca_pem", "ca.key": "ca_key_pem", "tls.crt": "certificate_pem", "tls.key": "key_pem"}
 _FORMER: Final = "ca-former.crt"
-COMMON_NAME: Final = "liqod webhook"
 
 
 @frozen
@@ -57,13 +57,16 @@ class Bundle:
         return x509.load_pem_x509_certificate(self.ca_pem).not_valid_after_utc
 
 
-def generate(hosts: Sequence[str], now: datetime, former: Bundle | None = None) -> Bundle:
-    """Return a fresh leaf for these host names and addresses, signed by the former CA while it lasts, else by a new."""
+def generate(name: str, hosts: Sequence[str], now: datetime, former: Bundle | None = None) -> Bundle:
+    """Return a fresh leaf for these host names and addresses, signed by the former CA while it lasts, else by a new.
+
+    ``name`` is the common name, for people who look at it.
+    """
     former_ca_pem = b""
     if former is not None and former.ca_not_after - now > LEAF_LIFE + RENEW_BEFORE:
         ca_pem, ca_key_pem, former_ca_pem = former.ca_pem, former.ca_key_pem, former.former_ca_pem
     else:
-        ca_pem, ca_key_pem = _authority(now)
+        ca_pem, ca_key_pem = _authority(name, now)
         if former is not None:
             former_ca_pem = former.ca_pem
     ca = x509.load_pem_x509_certificate(ca_pem)
@@ -72,7 +75,7 @@ def generate(hosts: Sequence[str], now: datetime, former: Bundle | None = None) 
         raise ValueError("the CA's key is not an elliptic-curve key")
     key = ec.generate_private_key(ec.SECP256R1())
     leaf = (
-        _builder(COMMON_NAME, ca.subject, key.public_key(), now, LEAF_LIFE)
+        _builder(name, ca.subject, key.public_key(), now, LEAF_LIFE)
         .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -81,6 +84,31 @@ def generate(hosts: Sequence[str], now: datetime, former: Bundle | None = None) 
     )
     certificate_pem = leaf.public_bytes(serialization.Encoding.PEM)
     return Bundle(ca_pem, ca_key_pem, certificate_pem, _private_pem(key), former_ca_pem)
+
+
+def request(common_name: str, organization: str, hosts: Sequence[str]) -> tuple[bytes, bytes]:
+    """Return a certificate signing request for a server with these names and addresses, and its private key (PEM)."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization),
+            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
+        ]
+    )
+    names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+    signed = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(subject)
+        .add_extension(names, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return signed.public_bytes(serialization.Encoding.PEM), _private_pem(key)
+
+
+def validity(certificate_pem: bytes) -> tuple[datetime, datetime]:
+    """Return from when to when a certificate is good; raises ValueError if it cannot be read."""
+    certificate = x509.load_pem_x509_certificate(certificate_pem)
+    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 
 def is_due(bundle: Bundle, hosts: Sequence[str], now: datetime) -> bool:
@@ -122,9 +150,9 @@ def from_data(data: Mapping[str, str]) -> Bundle:
     return bundle
 
 
-def _authority(now: datetime) -> tuple[bytes, bytes]:
+def _authority(name: str, now: datetime) -> tuple[bytes, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = f"{COMMON_NAME} CA"
+    name = f"{name} CA"
     certificate = (
         _builder(name, None, key.public_key(), now, CA_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
