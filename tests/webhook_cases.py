@@ -135,18 +135,30 @@ class WebhookCases(TestCase):
         self.assertEqual(await self.pod("web", self.plain), [])
 
     async def test_it_never_blocks(self) -> None:
-        """Without a daemon pods are created all the same; those that found no place are told, once."""
+        """Without a daemon pods are created all the same; those that found no place get their toleration afterwards."""
         await self.tolerated()
         await self.stop()
-        self.assertEqual(await self.pod("slipped", self.space, nodeSelector={"no": "where"}), [])
+        mine = {"key": "gpu", "operator": "Exists"}
+        self.assertEqual(
+            await self.pod("slipped", self.space, nodeSelector={"no": "where"}, tolerations=[mine]), [mine]
+        )
+        self.assertEqual(await self.pod("slipped", self.plain, nodeSelector={"no": "where"}), [])
         await self.start()
 
-        async def told() -> bool:
-            return ("slipped", "OffloadingNotAdmitted") in self.events.seen
+        async def mended() -> bool:
+            body = await self.admin.get(PODS, "slipped", self.space)
+            kept = [
+                toleration
+                for toleration in body["spec"]["tolerations"]
+                if "node.kubernetes.io" not in toleration["key"]
+            ]
+            return kept == [mine, {"key": KEY, "operator": "Exists", "effect": "NoExecute"}]
 
-        await self.eventually(told)
-        await self.webhook._slipped.look()
-        self.assertEqual(len(self.events.seen), 1)
+        await self.eventually(mended)
+        body = await self.admin.get(PODS, "slipped", self.plain)
+        self.assertNotIn(KEY, [toleration["key"] for toleration in body["spec"].get("tolerations", [])])
+        self.assertEqual(await self.webhook._slipped.look(), 0)
+        self.assertEqual(self.events.seen, [])
 
     async def test_a_restart_writes_nothing(self) -> None:
         """A second start on the same port finds secret and configuration as they should be."""

@@ -35,8 +35,9 @@ SERVE: Final = "serving"
 SEARCH: Final = "slipped pods"
 CHECK: Final = 3600.0
 """Seconds between looks at the certificate's age."""
-FIRST_SEARCH: Final = 3.0
-SEARCH_EVERY: Final = 60.0
+SECOND_SEARCH: Final = 3.0
+"""Seconds after the first: a pod whose admission failed just before we served may be stored just after we looked."""
+SEARCH_EVERY: Final = 30.0
 
 
 class ListenFailed(Foreseen):
@@ -69,6 +70,7 @@ class AdmissionWebhook(MultiService):
     ) -> None:
         super().__init__()
         self.configured = False
+        self._searched = False
         self._reactor = reactor
         self._client = client
         self._settings = settings
@@ -92,7 +94,6 @@ class AdmissionWebhook(MultiService):
         self._found.setServiceParent(self)
         self._workers.setServiceParent(self)
         self._found.when_synced().addCallback(lambda _: self._queue.add(SERVE))
-        self._queue.add_after(SEARCH, FIRST_SEARCH)
 
     @property
     def port(self) -> int:
@@ -128,8 +129,9 @@ class AdmissionWebhook(MultiService):
 
     async def _process(self, what: str) -> float | None:
         if what == SEARCH:
+            first, self._searched = not self._searched, True
             await self._slipped.look()
-            return SEARCH_EVERY
+            return SECOND_SEARCH if first else SEARCH_EVERY
         await self._listen()
         bundle = await self._current()
         await self._configure(bundle)
@@ -192,7 +194,9 @@ class AdmissionWebhook(MultiService):
         if not says(found, wanted) and not says(await self._asked(), wanted):
             await self._client.apply(MUTATINGWEBHOOKS, wanted, view=None)
             self._log.info("the API server asks {url} about pods in enabled namespaces", url=self.url)
-        self.configured = True
+        if not self.configured:
+            self.configured = True
+            self._queue.add(SEARCH)
 
     async def _asked(self) -> Configuration | None:
         """Return the configuration as it is now: the cache may not show yet what we wrote ourselves."""

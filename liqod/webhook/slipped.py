@@ -1,7 +1,8 @@
-"""Finds pods that were created while the webhook could not be asked: they lack the toleration and stay Pending.
+"""Gives pods that were created while the webhook could not be asked the toleration that it would have given them.
 
-The API server goes on without the webhook when that is down, by our own wish. Such a pod can still run on a node of
-this cluster; only when it found none is it told, once, by an event.
+The API server goes on without the webhook when that is down, by our own wish: a stopped daemon never blocks the
+creation of pods. Tolerations may be added to a pod that exists (Kubernetes: "Pod update and replacement"), so nobody
+has to create such a pod anew; only when even that is refused it is told, once, by an event.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from typing import Any, Final, Protocol
 from twisted.logger import Logger
 
 from liqod.kube.client import Client
+from liqod.kube.errors import ApiError, Conflict, Invalid, NotFound
 from liqod.kube.resources import NAMESPACES, PODS
 from liqod.model.meta import Object, View
 from liqod.model.names import ENABLED_LABEL
-from liqod.webhook.placement import tolerates
+from liqod.webhook.placement import mutations, tolerates
 
 REASON: Final = "OffloadingNotAdmitted"
 MESSAGE: Final = (
-    "the pod was created while liqod's admission webhook could not be asked, so it lacks the toleration for virtual "
-    "nodes and cannot be offloaded; delete it (its owner creates it anew), or create it again"
+    "the pod was created while liqod's admission webhook could not be asked, and the toleration for virtual nodes "
+    "could not be added afterwards ({why}); delete it (its owner creates it anew), or create it again"
 )
 
 
@@ -55,25 +57,48 @@ class Slipped:
         self._told: set[str] = set()
 
     async def look(self) -> int:
-        """Report the pods that slipped through since the last time; returns how many there are."""
+        """Mend the pods that slipped through since the last time; returns how many there were."""
+        waiting = await self._client.list(PODS, view=WaitingPod, fields="spec.nodeName=,status.phase=Pending")
+        slipped = [pod for pod in waiting.items if not pod.metadata.deleting and not tolerates(pod.spec.tolerations)]
+        if not slipped:
+            self._told.clear()
+            return 0
         namespaces = await self._client.list(NAMESPACES, view=Object, labels=f"{ENABLED_LABEL}=true")
-        seen: set[str] = set()
-        for namespace in namespaces.items:
-            pods = await self._client.list(
-                PODS, namespace.metadata.name, view=WaitingPod, fields="spec.nodeName=,status.phase=Pending"
-            )
-            for pod in pods.items:
-                if pod.metadata.deleting or tolerates(pod.spec.tolerations):
-                    continue
-                seen.add(pod.metadata.uid)
-                if pod.metadata.uid not in self._told:
-                    self._tell(pod)
-        self._told = seen
-        return len(seen)
+        enabled = {namespace.metadata.name for namespace in namespaces.items}
+        slipped = [pod for pod in slipped if pod.metadata.namespace in enabled]
+        for pod in slipped:
+            await self._mend(pod)
+        self._told &= {pod.metadata.uid for pod in slipped}
+        return len(slipped)
 
-    def _tell(self, pod: WaitingPod) -> None:
+    async def _mend(self, pod: WaitingPod) -> None:
         meta = pod.metadata
-        self._log.warn("{pod} was created without asking the webhook: it cannot be offloaded", pod=str(meta.key))
+        # Another pod of that name, or one changed meanwhile, is looked at anew the next time.
+        guard = {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version}
+        spec = {"tolerations": pod.spec.tolerations} if pod.spec.tolerations else {}
+        patch = [guard, *mutations({"spec": spec})]
+        try:
+            await self._client.patch(PODS, meta.name, patch, meta.namespace, kind="json", view=None)
+        except (Conflict, NotFound):
+            return
+        except Invalid as error:
+            # The guard of a JSON patch that does not hold is answered as Invalid, too.
+            if "testing" not in error.message:
+                self._tell(pod, error)
+            return
+        except ApiError as error:
+            self._tell(pod, error)
+            return
+        self._log.info("{pod} was created without asking the webhook; it has its toleration now", pod=str(meta.key))
+
+    def _tell(self, pod: WaitingPod, error: ApiError) -> None:
+        meta = pod.metadata
+        if meta.uid in self._told:
+            return
+        self._told.add(meta.uid)
+        self._log.warn(
+            "{pod} slipped by the webhook and cannot be mended: {error}", pod=str(meta.key), error=str(error)
+        )
         regarding = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -81,4 +106,4 @@ class Slipped:
             "namespace": meta.namespace,
             "uid": meta.uid,
         }
-        self._recorder.emit(regarding, "Warning", REASON, MESSAGE)
+        self._recorder.emit(regarding, "Warning", REASON, MESSAGE.format(why=error.message))
