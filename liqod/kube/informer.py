@@ -5,112 +5,30 @@ from __future__ import annotations
 import random as _random
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Final, Generic
+from typing import Final, Generic
 
 import msgspec
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.error import ConnectionClosed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.web.client import ResponseDone
-from twisted.web.http import PotentialDataLoss
 
 from liqod.flow.observe import Gate
 from liqod.kube.client import Client
-from liqod.kube.errors import Gone, KubeError, Undecodable, Unreachable
+from liqod.kube.errors import Gone, KubeError, Undecodable
 from liqod.kube.listwatch import Command, List, ListWatch, Wait, Watch
 from liqod.kube.resources import Resource
 from liqod.kube.store import Delta, Store, V
-from liqod.kube.transport import innermost
-from liqod.kube.watchlines import Decoder, Lines, LineTooLong, Unreadable
+from liqod.kube.stream import TURN, Stream, Watchdog
+from liqod.kube.watchlines import Decoder, Unreadable
 from liqod.model.ids import Key
 
-TURN: Final = 0.02
-"""Seconds of decoding or telling in one turn of the reactor."""
 REMEMBERED: Final = 256
 """Objects whose unreadability is remembered, so that it is logged once."""
 
 Subscriber = Callable[[Key, V | None, V | None], None]
-
-
-class Stream(Protocol):
-    """The body of a watch: hands out its lines in turns of bounded length, pausing the connection meanwhile.
-
-    ``closed`` fires with None at an ordinary end and with the error otherwise, after the last line was handed out.
-    """
-
-    def __init__(self, clock: IReactorTime, take: Callable[[bytes], bool]) -> None:
-        self.closed: Deferred[KubeError | None] = Deferred()
-        self._clock = clock
-        self._take = take
-        self._cut = Lines()
-        self._lines: deque[bytes] = deque()
-        self._turn: IDelayedCall | None = None
-        self._lost = False
-        self._error: KubeError | None = None
-
-    def dataReceived(self, data: bytes) -> None:
-        if self._lost:
-            return
-        try:
-            self._lines.extend(self._cut.feed(data))
-        except LineTooLong as error:
-            self._end(Undecodable(str(error)))
-            return
-        if self._turn is None:
-            self._drain()
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if self._lost:
-            return
-        error = None
-        if not isinstance(reason.value, ResponseDone | PotentialDataLoss):
-            cause = innermost(reason.value) if reason.value is not None else None
-            how = str(cause) if isinstance(cause, ConnectionClosed) else "it broke off in the middle"
-            error = Unreachable(f"the connection of the watch was lost: {how}")
-        self._end(error)
-
-    def end(self) -> None:
-        """Take no more lines; ``closed`` does not fire for a stream that was ended from this side."""
-        self._lost = True
-        self._lines.clear()
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
-
-    def _end(self, error: KubeError | None) -> None:
-        self._lost = True
-        self._error = error
-        if self._turn is None:
-            self._drain()
-
-    def _drain(self) -> None:
-        self._turn = None
-        begun = self._clock.seconds()
-        while self._lines:
-            if not self._take(self._lines.popleft()):
-                self._lines.clear()
-                self._lost = True
-                break
-            if self._lines and self._clock.seconds() - begun > TURN:
-                self._pause("pauseProducing")
-                self._turn = self._clock.callLater(0, self._drain)
-                return
-        if self._lost:
-            if not self.closed.called:
-                self.closed.callback(self._error)
-        else:
-            self._pause("resumeProducing")
-
-    def _pause(self, what: str) -> None:
-        # A producer is paused or resumed; transports of tests need not be producers.
-        method = getattr(self.transport, what, None)
-        if method is not None and not self._lost:
-            method()
 
 
 class Informer(Service, Generic[V]):
@@ -314,7 +232,7 @@ class Informer(Service, Generic[V]):
             return self._ended(refusal)
         self._machine.connected(self._clock.seconds())
         self._recovered()
-        watchdog = _Watchdog(self._clock, lambda: self._machine.deadline, stream.closed)
+        watchdog = Watchdog(self._clock, lambda: self._machine.deadline, stream.closed)
         try:
             error = await stream.closed
         finally:
@@ -385,28 +303,3 @@ class Informer(Service, Generic[V]):
             subscriber(delta.key, delta.old, delta.new)
         except Exception:
             self._log.failure("a subscriber failed on {what} {key}", what=str(self.resource), key=str(delta.key))
-
-
-class _Watchdog:
-    """Ends a watch in which nothing was heard until its deadline; one timer, set anew only when it fires."""
-
-    def __init__(self, clock: IReactorTime, deadline: Callable[[], float], closed: Deferred[Any]) -> None:
-        self._clock = clock
-        self._deadline = deadline
-        self._closed = closed
-        self._timer: IDelayedCall | None = None
-        self._check()
-
-    def _check(self) -> None:
-        self._timer = None
-        left = self._deadline() - self._clock.seconds()
-        if left > 0:
-            self._timer = self._clock.callLater(left, self._check)
-        elif not self._closed.called:
-            self._closed.callback(None)
-
-    def stop(self) -> None:
-        """Watch no longer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
