@@ -6,9 +6,11 @@ from typing import Any
 
 from liqod.model.ids import Key
 from liqod.sandbox import statuses, tokens
-from liqod.sandbox.api import Api, Caller, DeleteOptions, timestamp
+from liqod.sandbox.api import Api
+from liqod.sandbox.bodies import timestamp
 from liqod.sandbox.kinds import PODS, SERVICEACCOUNTS, GroupResource, Json, Kind
 from liqod.sandbox.rbac import Access, Roles
+from liqod.sandbox.requests import Caller, DeleteOptions
 from liqod.sandbox.state import Stored
 from liqod.sandbox.statuses import Cause
 from liqod.sandbox.tokens import User
@@ -22,8 +24,7 @@ def success() -> Json:
 
 async def bind(api: Api, caller: Caller, key: Key, body: Json) -> Json:
     """Assign a pod to a node (``POST pods/NAME/binding``)."""
-    kind = api.catalog.stored(PODS)
-    assert kind is not None
+    kind = api.catalog.builtin(PODS)
     target = (body.get("target") or {}).get("name", "")
     if not target:
         raise statuses.invalid("", "Binding", key.name, [Cause.required("target.name")])
@@ -53,8 +54,7 @@ async def bind(api: Api, caller: Caller, key: Key, body: Json) -> Json:
 
 async def evict(api: Api, caller: Caller, key: Key, body: Json) -> Json:
     """Evict a pod (``POST pods/NAME/eviction``); disruption budgets are not consulted."""
-    kind = api.catalog.stored(PODS)
-    assert kind is not None
+    kind = api.catalog.builtin(PODS)
     await api.delete(caller, kind, key, delete_options(body.get("deleteOptions") or {}, {}))
     return success()
 
@@ -76,8 +76,7 @@ def delete_options(body: Json, query: dict[str, str]) -> DeleteOptions:
 
 async def request_token(api: Api, secret: bytes, key: Key, body: Json) -> Json:
     """Issue a token for a service account (``POST serviceaccounts/NAME/token``)."""
-    kind = api.catalog.stored(SERVICEACCOUNTS)
-    assert kind is not None
+    kind = api.catalog.builtin(SERVICEACCOUNTS)
     account = api.get(kind, *key).object
     spec: Json = {
         "audiences": [tokens.ISSUER],
@@ -152,8 +151,8 @@ def review(roles: Roles, user: User, kind: Kind, namespace: str, body: Json, who
             if found is None:
                 return result | {"status": {"user": {}, "error": "[invalid bearer token]"}}
             uid = {"uid": found.account[2]} if found.account else {}
-            about = {"username": found.name, "groups": list(found.groups), **uid}
-            return result | {"status": {"authenticated": True, "user": about, "audiences": [tokens.ISSUER]}}
+            known = {"username": found.name, "groups": list(found.groups), **uid}
+            return result | {"status": {"authenticated": True, "user": known, "audiences": [tokens.ISSUER]}}
     asked = (
         user if kind.kind == "SelfSubjectAccessReview" else User(spec.get("user", ""), tuple(spec.get("groups") or ()))
     )

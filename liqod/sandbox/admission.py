@@ -19,9 +19,9 @@ from zope.interface import implementer
 
 from liqod.sandbox import hooks as pure
 from liqod.sandbox import statuses
-from liqod.sandbox.api import Review
 from liqod.sandbox.hooks import BadAnswer, Hook
 from liqod.sandbox.kinds import MUTATING, VALIDATING, GroupResource, Json
+from liqod.sandbox.requests import Review
 from liqod.sandbox.state import Store
 
 
@@ -69,8 +69,7 @@ class ConfiguredWebhooks:
 
     async def mutate(self, review: Review, hooks: list[Hook]) -> Json:
         """Return the object as the webhooks, one after another, want it; raises ApiStatus."""
-        assert review.new is not None
-        body = review.new
+        body = review.new or {}
         for hook in hooks:
             changed = await self._ask(hook, attrs.evolve(review, new=body))
             body = changed if changed is not None else body
@@ -94,7 +93,7 @@ class ConfiguredWebhooks:
                 raise statuses.internal(
                     f'failed calling webhook "{hook.name}": failed to call webhook: {why}'
                 ) from error
-            self.log.warn("webhook {name} failed, and the request goes on: {why}", name=hook.name, why=why)
+            self.log.warn("webhook {name} failed, and the request goes on: {why}", name=hook.name, why=why)  # noqa: G010
             return review.new
 
     async def _post(self, hook: Hook, body: bytes) -> bytes:

@@ -1,85 +1,38 @@
 """What the API server does with a request for one object, once it is known who asks and that they may.
 
-Every verb checks, fills in, admits, stores. Coroutines suspend only where a webhook must be asked; without webhooks they
-finish in one turn, so in-process callers (controllers, scheduler, nodes) pay no round trip.
+Every verb checks, fills in, admits, stores. Coroutines suspend only where a webhook must be asked; without webhooks
+they finish in one turn, so in-process callers (controllers, scheduler, nodes) pay no round trip.
 """
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 import attrs
 
 from liqod.model.ids import Key
 from liqod.sandbox import apply as ssa
-from liqod.sandbox import defaults, schema, statuses, validation
+from liqod.sandbox import bodies, defaults, schema, statuses, validation
 from liqod.sandbox.catalog import Catalog
 from liqod.sandbox.kinds import NAMESPACES, NODES, PODS, SERVICEACCOUNTS, SERVICES, Json, Kind
 from liqod.sandbox.podsecurity import violations
+from liqod.sandbox.requests import Caller, DeleteOptions, Review, Webhooks
 from liqod.sandbox.state import Store, Stored
 from liqod.sandbox.statuses import ApiStatus, Cause
-from liqod.sandbox.tokens import User, system
+from liqod.sandbox.tokens import User
 
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 _TERMINAL: Final = ("Succeeded", "Failed")
-_STATUS_KEEPS_LABELS: Final = frozenset({PODS, NODES, NAMESPACES})
 _NEEDS_VERSION: Final = frozenset({"leases", "customresourcedefinitions"})
 _ATTEMPTS: Final = 5
-
-
-@attrs.frozen
-class Caller:
-    """Who writes, and under which name the fields are owned."""
-
-    user: User
-    manager: str = "unknown"
-    dry_run: bool = False
-    strict: bool = False
-
-
-@attrs.frozen
-class DeleteOptions:
-    """The options of a deletion; ``propagation`` is Background, Foreground or Orphan."""
-
-    grace: int | None = None
-    uid: str = ""
-    resource_version: str = ""
-    propagation: str = ""
-
-
-@attrs.frozen
-class Review:
-    """What admission plug-ins and webhooks judge; ``operation`` is CREATE, UPDATE or DELETE."""
-
-    operation: str
-    kind: Kind
-    key: Key
-    subresource: str
-    new: Json | None
-    old: Json | None
-    caller: Caller
-    namespace: Json | None
-
-
-class Webhooks(Protocol):
-    """The admission webhooks that are configured."""
-
-    def matching(self, review: Review, *, mutating: bool) -> list[Any]:
-        """Return the webhooks to ask."""
-
-    async def mutate(self, review: Review, hooks: list[Any]) -> Json:
-        """Return the object as the webhooks want it; raises ApiStatus when one refuses."""
-
-    async def validate(self, review: Review, hooks: list[Any]) -> None:
-        """Raise ApiStatus when a webhook refuses."""
 
 
 class Api:
     """The verbs on single objects.
 
-    ``wall`` returns seconds since 1970, ``fresh_uid`` a new UID, ``pick`` a random text of n characters.
+    ``wall`` returns seconds since 1970, ``fresh_uid`` a new UID, ``pick`` a random text of n characters. ``grants`` is
+    asked whether a user may write a role or binding, and raises ApiStatus when not.
     """
 
     def __init__(
@@ -95,12 +48,13 @@ class Api:
         self.catalog = catalog
         self.wall = wall
         self.webhooks: Webhooks | None = None
+        self.grants: Callable[[User, Kind, Key, Json], None] = lambda user, kind, key, body: None
         self._fresh_uid = fresh_uid
         self._pick = pick
         self._service_number = 1
 
     def now(self) -> str:
-        return timestamp(self.wall())
+        return bodies.timestamp(self.wall())
 
     def suffix(self, length: int = 5) -> str:
         """Return a random end for a name."""
@@ -122,7 +76,7 @@ class Api:
             prepared = self._with_cluster_ip(prepared)
         return self.store.put(kind.resource, key, prepared)
 
-    # -- create ---------------------------------------------------------------------------------------------------
+    # -- create ------------------------------------------------------------------------------------------------------
 
     async def create(
         self, caller: Caller, kind: Kind, namespace: str, body: Json, *, owners: ssa.Owners | None = None
@@ -148,6 +102,7 @@ class Api:
             prepared = self._with_account(prepared)
         self._validated(kind, prepared, None)
         self._admitted(kind, prepared, space)
+        self.grants(caller.user, kind, key, prepared)
         await self._asked(attrs.evolve(review, new=prepared))
         if kind.resource == SERVICES:
             prepared = self._with_cluster_ip(prepared)
@@ -159,7 +114,7 @@ class Api:
             owner = ssa.Owner(caller.manager, "Update", kind.api_version)
             prepared = self._with_owners(kind, prepared, None, owner)
         else:
-            prepared = _owned(prepared, owners)
+            prepared = bodies.owned(prepared, owners)
         return self._stored(kind, key, prepared, caller)
 
     def _prepared_to_create(self, kind: Kind, namespace: str, body: Json) -> Json:
@@ -183,7 +138,7 @@ class Api:
             metadata.pop("generation", None)
         result = body | {"metadata": metadata}
         if kind.resource == NODES:
-            result["spec"] = _with_not_ready_taint(result.get("spec") or {})
+            result["spec"] = bodies.with_not_ready_taint(result.get("spec") or {})
         elif kind.has_status:
             result.pop("status", None)
         return self._filled(kind, result)
@@ -207,13 +162,13 @@ class Api:
         address = f"10.96.{self._service_number // 250}.{self._service_number % 250 + 1}"
         return body | {"spec": spec | {"clusterIP": address, "clusterIPs": [address]}}
 
-    # -- update ---------------------------------------------------------------------------------------------------
+    # -- update ------------------------------------------------------------------------------------------------------
 
     async def update(self, caller: Caller, kind: Kind, key: Key, body: Json, subresource: str = "") -> Stored:
         """Replace an object, or its subresource, by a whole body; raises ApiStatus."""
         body = self._decoded(kind, body, caller)
         metadata = body["metadata"]
-        _check_place(metadata, key)
+        bodies.check_place(metadata, key)
         old = self.get(kind, *key)
         demanded = metadata.get("resourceVersion", "")
         if not demanded and (kind.custom or kind.plural in _NEEDS_VERSION):
@@ -244,7 +199,7 @@ class Api:
             body = compute(self.versioned(kind, old.object))
             if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
                 raise statuses.bad_request("the patched object is not an object with metadata")
-            _check_place(body["metadata"], key)
+            bodies.check_place(body["metadata"], key)
             if body["metadata"].get("resourceVersion") not in (None, "", old.object["metadata"]["resourceVersion"]):
                 raise statuses.conflict(kind.resource, key.name)
             try:
@@ -265,80 +220,37 @@ class Api:
         owners: ssa.Owners | None = None,
     ) -> Stored:
         before = old.object
-        prepared = self._prepared_to_update(kind, before, body, owner.subresource)
+        prepared = bodies.prepared_to_update(kind, before, body, owner.subresource)
+        if not owner.subresource:
+            prepared = self._filled(kind, prepared)
         space = self._namespace_body(kind, key)
         review = Review("UPDATE", kind, key, owner.subresource, prepared, self.versioned(kind, before), caller, space)
         prepared = await self._mutated(review)
         self._validated(kind, prepared, before)
         if kind.resource == PODS and not owner.subresource and prepared["spec"] != before["spec"]:
             self._admitted(kind, prepared, space)
+        self.grants(caller.user, kind, key, prepared)
         await self._asked(attrs.evolve(review, new=prepared))
         if self.store.get(kind.resource, key) is not old:
             raise statuses.conflict(kind.resource, key.name)
         if owners is None:
             prepared = self._with_owners(kind, prepared, before, owner)
         else:
-            prepared = _owned(prepared, owners)
+            prepared = bodies.owned(prepared, owners)
         prepared = self._stored_version(kind, prepared)
-        if prepared == before or _same_but_times(prepared, before):
+        if prepared == before or bodies.same_but_times(prepared, before):
             return old
-        if _content(prepared, kind) != _content(before, kind) and kind.has_generation:
+        if bodies.content(prepared, kind) != bodies.content(before, kind) and kind.has_generation:
             generation = before["metadata"].get("generation", 0) + 1
             prepared = prepared | {"metadata": prepared["metadata"] | {"generation": generation}}
         if caller.dry_run:
             return Stored(prepared, old.version)
         stored = self.store.put(kind.resource, key, prepared)
-        if _finally_gone(stored.object):
+        if bodies.finally_gone(stored.object):
             return self.store.remove(kind.resource, key) or stored
         return stored
 
-    def _prepared_to_update(self, kind: Kind, old: Json, body: Json, subresource: str) -> Json:
-        kept = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds",
-                "name", "namespace", "resourceVersion", "generateName")  # fmt: skip
-        given, present = body["metadata"], old["metadata"]
-        if given.get("uid", present["uid"]) != present["uid"]:
-            why = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {present['uid']}"
-            raise statuses.conflict(kind.resource, present["name"], why)
-        metadata = {name: value for name, value in given.items() if name not in kept}
-        metadata |= {name: present[name] for name in kept if name in present}
-        if "managedFields" in present:
-            metadata["managedFields"] = present["managedFields"]
-        if present.get("deletionTimestamp"):
-            added = [each for each in metadata.get("finalizers") or () if each not in (present.get("finalizers") or ())]
-            if added:
-                listed = ", ".join(f'"{each}"' for each in added)
-                why = f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
-                raise statuses.invalid(
-                    kind.group, kind.kind, present["name"], [Cause.forbidden("metadata.finalizers", why)]
-                )
-        if subresource == "status":
-            if kind.resource not in _STATUS_KEEPS_LABELS:
-                metadata = present
-            else:
-                metadata["ownerReferences"] = present.get("ownerReferences")
-                metadata["finalizers"] = present.get("finalizers")
-                metadata = {name: value for name, value in metadata.items() if value is not None}
-            result = old | {"metadata": metadata, "apiVersion": kind.api_version}
-            result.pop("status", None)
-            return result | ({"status": body["status"]} if "status" in body else {})
-        if subresource == "finalize":
-            spec = {**(old.get("spec") or {}), "finalizers": (body.get("spec") or {}).get("finalizers") or []}
-            return old | {"spec": spec}
-        result = body | {"metadata": metadata}
-        if kind.has_status:
-            result.pop("status", None)
-            if "status" in old:
-                result["status"] = old["status"]
-        if kind.resource == NAMESPACES:
-            result["spec"] = old["spec"]
-        if kind.resource == SERVICES:
-            result["spec"] = {
-                **{name: old["spec"][name] for name in ("clusterIP", "clusterIPs") if name in old["spec"]},
-                **{name: value for name, value in (body.get("spec") or {}).items() if value not in ("", [])},
-            }
-        return self._filled(kind, result)
-
-    # -- apply ----------------------------------------------------------------------------------------------------
+    # -- apply -------------------------------------------------------------------------------------------------------
 
     async def apply(
         self, caller: Caller, kind: Kind, key: Key, config: Json, *, subresource: str = "", force: bool = False
@@ -347,7 +259,7 @@ class Api:
         config = self._decoded(kind, config, caller)
         if config["metadata"].get("managedFields"):
             raise statuses.bad_request("metadata.managedFields must be nil")
-        _check_place(config["metadata"], key)
+        bodies.check_place(config["metadata"], key)
         shape = self.catalog.shape(kind)
         owner = ssa.Owner(caller.manager, "Apply", kind.api_version, subresource)
         config = self._limited(kind, config, subresource)
@@ -356,7 +268,7 @@ class Api:
             if subresource:
                 raise statuses.not_found(kind.resource, key.name)
             if config["metadata"].get("uid"):
-                raise statuses.conflict(kind.resource, key.name, _no_uid(config["metadata"]["uid"]))
+                raise statuses.conflict(kind.resource, key.name, bodies.no_uid(config["metadata"]["uid"]))
             return await self._created_by_apply(caller, kind, key, config, owner), True
         if config["metadata"].get("resourceVersion") not in (None, "", old.object["metadata"]["resourceVersion"]):
             raise statuses.conflict(kind.resource, key.name)
@@ -365,7 +277,7 @@ class Api:
                 self.versioned(kind, old.object), config, owner, shape, force=force, now=self.now()
             )
         except ssa.ApplyConflict as clash:
-            raise _apply_conflict(clash) from None
+            raise bodies.apply_conflict(clash) from None
         except ssa.KeyMissing as error:
             raise ApiStatus(500, "", f"failed to create typed patch object: {error}") from None
         merged = merged | {"metadata": merged["metadata"] | {"resourceVersion": ""}}
@@ -380,7 +292,7 @@ class Api:
         if subresource == "status":
             kept = ("apiVersion", "kind", "metadata", "status")
             limited = {name: value for name, value in config.items() if name in kept}
-            if kind.resource not in _STATUS_KEEPS_LABELS:
+            if kind.resource not in bodies.STATUS_KEEPS_LABELS:
                 limited["metadata"] = {
                     name: value
                     for name, value in config["metadata"].items()
@@ -391,7 +303,7 @@ class Api:
             return {name: value for name, value in config.items() if name != "status"}
         return config
 
-    # -- delete ---------------------------------------------------------------------------------------------------
+    # -- delete ------------------------------------------------------------------------------------------------------
 
     async def delete(self, caller: Caller, kind: Kind, key: Key, options: DeleteOptions) -> tuple[Stored, bool]:
         """Delete an object; return its last known state and whether it is gone already."""
@@ -415,8 +327,8 @@ class Api:
         ):
             if wanted and wanted != found:
                 why = (
-                    f"the {label} in the precondition ({wanted}) does not match the {label} in record ({found}). The object "
-                    f"might have been {end}"
+                    f"the {label} in the precondition ({wanted}) does not match the {label} in record ({found}). "
+                    f"The object might have been {end}"
                 )
                 raise statuses.conflict_on(kind.kind, kind.resource, key.name, why)
 
@@ -442,7 +354,7 @@ class Api:
         if not finalizers and not grace:
             gone = self.store.remove(kind.resource, key)
             return gone or old, True
-        deadline = timestamp(self.wall() + grace)
+        deadline = bodies.timestamp(self.wall() + grace)
         earlier = metadata.get("deletionTimestamp")
         if finalizers != list(metadata.get("finalizers") or ()):
             metadata["finalizers"] = finalizers
@@ -465,7 +377,7 @@ class Api:
             return max(0, options.grace)
         return int(spec.get("terminationGracePeriodSeconds", 30))
 
-    # -- shared steps -----------------------------------------------------------------------------------------------
+    # -- shared steps ------------------------------------------------------------------------------------------------
 
     def versioned(self, kind: Kind, body: Json) -> Json:
         """Return a stored object in the version of a kind."""
@@ -481,12 +393,13 @@ class Api:
             if caller.strict and (unknown := schema.unknown_fields(body, kind.schema)):
                 words = ", ".join(f'unknown field "{path}"' for path in unknown)
                 raise statuses.bad_request(
-                    f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: strict decoding error: {words}'
+                    f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+                    f"strict decoding error: {words}"
                 )
             metadata = body.get("metadata")
-            return body | {"metadata": _tidy(metadata if isinstance(metadata, dict) else {})}
-        tidy = without_nulls(body)
-        return tidy | {"metadata": _tidy(tidy.get("metadata") or {})}
+            return body | {"metadata": bodies.tidy(metadata if isinstance(metadata, dict) else {})}
+        tidy: Json = bodies.without_nulls(body)
+        return tidy | {"metadata": bodies.tidy(tidy.get("metadata") or {})}
 
     def _filled(self, kind: Kind, body: Json) -> Json:
         body = body | {"apiVersion": kind.api_version, "kind": kind.kind}
@@ -519,10 +432,10 @@ class Api:
             raise statuses.forbidden(PODS, body["metadata"]["name"], why)
 
     async def _mutated(self, review: Review) -> Json:
-        assert review.new is not None
+        body = review.new or {}
         hooks = self.webhooks.matching(review, mutating=True) if self.webhooks is not None else []
         if not hooks or self.webhooks is None:
-            return review.new
+            return body
         return self._filled(review.kind, await self.webhooks.mutate(review, hooks))
 
     async def _asked(self, review: Review) -> None:
@@ -556,125 +469,10 @@ class Api:
             owners = ssa.after_update(ssa.read_owners(base), owner, base, body, self.catalog.shape(kind), self.now())
         except ssa.KeyMissing:
             return body
-        return _owned(body, owners)
+        return bodies.owned(body, owners)
 
     def _stored(self, kind: Kind, key: Key, body: Json, caller: Caller) -> Stored:
         body = self._stored_version(kind, body)
         if caller.dry_run:
             return Stored(body, self.store.version)
         return self.store.put(kind.resource, key, body)
-
-
-def system_caller(name: str) -> Caller:
-    """Return a component of the control plane as a caller."""
-    return Caller(system(name), name)
-
-
-def timestamp(seconds: float) -> str:
-    """Return seconds since 1970 as Kubernetes writes times: RFC 3339, UTC, whole seconds."""
-    return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def without_nulls(value: Any) -> Any:
-    """Return a body without null fields, which typed kinds take as absent."""
-    if isinstance(value, dict):
-        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
-    if isinstance(value, list):
-        return [without_nulls(each) for each in value]
-    return value
-
-
-def _check_place(metadata: Mapping[str, Any], key: Key) -> None:
-    """Refuse a body whose name or namespace is not that of the URL."""
-    name, namespace = metadata.get("name", key.name), metadata.get("namespace", key.namespace)
-    if name != key.name:
-        raise statuses.bad_request(f"the name of the object ({name}) does not match the name on the URL ({key.name})")
-    if namespace != key.namespace:
-        raise statuses.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-
-
-def _with_not_ready_taint(spec: Json) -> Json:
-    """Return a new node's specification as the TaintNodesByCondition plug-in leaves it."""
-    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-    taints = spec.get("taints") or []
-    return spec if any(taint.items() <= each.items() for each in taints) else spec | {"taints": [*taints, taint]}
-
-
-def _tidy(metadata: Mapping[str, Any]) -> Json:
-    empty = (
-        "labels",
-        "annotations",
-        "finalizers",
-        "ownerReferences",
-        "resourceVersion",
-        "generateName",
-        "namespace",
-        "uid",
-    )
-    return {name: value for name, value in metadata.items() if value is not None and (value or name not in empty)}
-
-
-def _content(body: Json, kind: Kind) -> Json:
-    """Return what a generation counts changes of."""
-    if not kind.custom and "spec" in body:
-        return {"spec": body["spec"]}
-    hidden = ("metadata", "status", "apiVersion") if kind.has_status else ("metadata", "apiVersion")
-    return {name: value for name, value in body.items() if name not in hidden}
-
-
-def _same_but_times(new: Json, old: Json) -> bool:
-    """Tell whether only the times of the field owners differ: such a write is not worth a version."""
-
-    def plain(body: Json) -> Json:
-        owners = [
-            {name: value for name, value in entry.items() if name != "time"}
-            for entry in body["metadata"].get("managedFields") or ()
-        ]
-        return body | {"metadata": body["metadata"] | {"managedFields": owners}}
-
-    return plain(new) == plain(old)
-
-
-def _finally_gone(body: Json) -> bool:
-    metadata = body["metadata"]
-    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
-        return False
-    if body.get("kind") == "Namespace" and body.get("apiVersion") == "v1":
-        return not (body.get("spec") or {}).get("finalizers")
-    return not metadata.get("deletionGracePeriodSeconds")
-
-
-def _owned(body: Json, owners: ssa.Owners) -> Json:
-    return body | {"metadata": body["metadata"] | {"managedFields": ssa.write_owners(owners)}}
-
-
-def _no_uid(uid: str) -> str:
-    return f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-
-
-def _apply_conflict(clash: ssa.ApplyConflict) -> ApiStatus:
-    causes = [
-        {
-            "reason": "FieldManagerConflict",
-            "message": f'conflict with "{owner.name}"{_with_subresource(owner)} using {owner.version}',
-            "field": ssa.path_text(path),
-        }
-        for owner, path in clash.fields
-    ]
-    if len(causes) == 1:
-        text = f"Apply failed with 1 conflict: {causes[0]['message']}: {causes[0]['field']}"
-    else:
-        by_owner: dict[str, list[str]] = {}
-        for cause in causes:
-            by_owner.setdefault(f"{cause['message'].replace('conflict', 'conflicts', 1)}", []).append(
-                f"- {cause['field']}"
-            )
-        parts = [f"{who}:\n" + "\n".join(fields) for who, fields in by_owner.items()]
-        text = f"Apply failed with {len(causes)} conflicts: " + "\n".join(parts)
-    return ApiStatus(409, "Conflict", text, {"causes": causes})
-
-
-def _with_subresource(owner: ssa.Owner) -> str:
-    return f' with subresource "{owner.subresource}"' if owner.subresource else ""

@@ -16,12 +16,13 @@ from twisted.web.server import NOT_DONE_YET, Request
 
 from liqod.model.ids import Key
 from liqod.sandbox import actions, discovery, openapi, patch, statuses
-from liqod.sandbox.api import Api, Caller
+from liqod.sandbox.api import Api
 from liqod.sandbox.authn import Authenticator, impersonated
 from liqod.sandbox.kinds import Json, Kind
 from liqod.sandbox.listing import Page, Query, encode_list, list_page, version_of
 from liqod.sandbox.rbac import Access, Roles
 from liqod.sandbox.render import Rendering, rendering_of
+from liqod.sandbox.requests import Caller
 from liqod.sandbox.routes import Target, resolve, verb_of
 from liqod.sandbox.statuses import ApiStatus
 from liqod.sandbox.tokens import User
@@ -71,7 +72,7 @@ class ApiServer(Resource):
             status = failure.value
             if not isinstance(status, ApiStatus):
                 self.log.failure("a request failed: {method} {uri}", failure, method=request.method, uri=request.uri)
-                status = statuses.internal(f"{failure.type.__name__}: {failure.getErrorMessage()}")
+                status = statuses.internal(f"{type(status).__name__}: {failure.getErrorMessage()}")
             for name, value in status.headers.items():
                 request.setHeader(name, value)
             send(request, status.code, msgspec.json.encode(status.body()))
@@ -93,7 +94,7 @@ class ApiServer(Resource):
             raise ApiStatus(403, "Forbidden", message, {})
         self._page(request, parts)
 
-    # -- pages that are not resources -------------------------------------------------------------------------------
+    # -- pages that are not resources --------------------------------------------------------------------------------
 
     def _page(self, request: Request, parts: list[str]) -> None:
         catalog = self.api.catalog
@@ -121,13 +122,24 @@ class ApiServer(Resource):
                 self._resources(request, "", version)
             case ["apis", group, version]:
                 self._resources(request, group, version)
-            case ["openapi", "v2"]:
+            case ["openapi", *rest]:
+                self._openapi(request, rest)
+            case _:
+                send(request, 404, b"404 page not found\n", "text/plain; charset=utf-8")
+
+    def _openapi(self, request: Request, parts: list[str]) -> None:
+        catalog = self.api.catalog
+        match parts:
+            case ["v2"] if "proto-openapi" in (request.getHeader("accept") or ""):
+                # An empty message: kubectl then finds no schema to check against, and leaves that to the server.
+                send(request, 200, b"", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
+            case ["v2"]:
                 send_json(request, openapi.document_v2(catalog))
-            case ["openapi", "v3"]:
+            case ["v3"]:
                 send_json(request, openapi.index(catalog))
-            case ["openapi", "v3", "api", version]:
+            case ["v3", "api", version]:
                 send_json(request, openapi.document(catalog, "", version))
-            case ["openapi", "v3", "apis", group, version]:
+            case ["v3", "apis", group, version]:
                 send_json(request, openapi.document(catalog, group, version))
             case _:
                 send(request, 404, b"404 page not found\n", "text/plain; charset=utf-8")
@@ -143,7 +155,7 @@ class ApiServer(Resource):
             request, {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": resources}
         )
 
-    # -- resources ------------------------------------------------------------------------------------------------------
+    # -- resources ---------------------------------------------------------------------------------------------------
 
     async def _resource(self, request: Request, user: User, parts: list[str]) -> None:
         query = query_of(request)

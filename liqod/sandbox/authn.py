@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any
 
 from cryptography.x509.oid import NameOID
 from twisted.web.http import Request
@@ -16,10 +16,6 @@ from liqod.sandbox.state import Store
 from liqod.sandbox.tokens import ANONYMOUS, User
 
 _EVERYBODY = "system:authenticated"
-
-
-class _Certified(Protocol):
-    def getPeerCertificate(self) -> object: ...
 
 
 class Authenticator:
@@ -59,13 +55,13 @@ class Authenticator:
 
 
 def _certified_user(request: Request) -> User | None:
-    transport: _Certified | None = request.transport
+    transport: Any = request.transport
     if transport is None or not hasattr(transport, "getPeerCertificate"):
         return None
     certificate = transport.getPeerCertificate()
     if certificate is None:
         return None
-    subject = certificate.to_cryptography().subject  # type: ignore[attr-defined]
+    subject = certificate.to_cryptography().subject
     names = [str(each.value) for each in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     groups = [str(each.value) for each in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
     return User(names[0], (*groups, _EVERYBODY)) if names else None

@@ -1,4 +1,4 @@
-"""What a cluster has from its first moment: namespaces, default roles and their bindings, the ``kubernetes`` service."""
+"""What a cluster has from its first moment: namespaces, default roles and bindings, the ``kubernetes`` service."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def _urls(*paths: str) -> Json:
     return {"verbs": ["get"], "nonResourceURLs": list(paths)}
 
 
-_APP_RESOURCES: Final = "pods pods/status pods/log pods/exec pods/attach pods/portforward services endpoints configmaps events serviceaccounts persistentvolumeclaims replicationcontrollers"
+_APP_RESOURCES: Final = (
+    "pods pods/status pods/log pods/exec pods/attach pods/portforward services endpoints configmaps events "
+    "serviceaccounts persistentvolumeclaims replicationcontrollers"
+)
 _VIEW: Final = [
     _rule(
         _READ,
@@ -38,8 +41,10 @@ _EDIT: Final = [
     _rule((*_READ, *_WRITE), ["coordination.k8s.io"], "leases"),
 ]
 _ADMIN: Final = [*_EDIT, _rule((*_READ, *_WRITE), [_RBAC], "roles rolebindings")]
-_DISCOVERY: Final = _urls("/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz",
-                          "/version", "/version/")  # fmt: skip
+_DISCOVERY: Final = _urls(
+    *("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"),
+    *("/healthz", "/livez", "/readyz", "/version", "/version/"),
+)
 _ROLES: Final[dict[str, list[Json]]] = {
     "cluster-admin": [_rule(["*"], ["*"], "*"), {"verbs": ["*"], "nonResourceURLs": ["*"]}],
     "admin": _ADMIN,

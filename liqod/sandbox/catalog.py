@@ -28,6 +28,10 @@ class Catalog:
         """Return a resource in the version in which it is kept."""
         return self._by_resource.get(resource)
 
+    def builtin(self, resource: GroupResource) -> Kind:
+        """Return a resource that every cluster has."""
+        return self._by_resource[resource]
+
     def by_kind(self, group: str, kind: str) -> Kind | None:
         """Return a kind in the version in which it is kept, by its name in objects."""
         return self._by_kind.get((group, kind))

@@ -41,6 +41,13 @@ from liqod.sandbox.workloads import Deployments, ReplicaSets
 _RBAC: Final = "rbac.authorization.k8s.io"
 
 
+class _QuietSite(Site):
+    """A site without access log: thousands of lines that nobody reads."""
+
+    def log(self, request: object) -> None:
+        """Say nothing."""
+
+
 class SandboxCluster(MultiService):
     """An in-memory Kubernetes cluster.
 
@@ -76,6 +83,7 @@ class SandboxCluster(MultiService):
         secret = secrets.token_bytes(32)
         self.authenticator = Authenticator(self.store, secret, self.wall, {self._admin_token: ADMIN})
         self.roles = Roles(self._role_objects)
+        self.api.grants = self.roles.check_grant
         self.server = ApiServer(self.api, self.authenticator, self.roles, clock, secret)
         self._ports: list[IListeningPort] = []
         self.url = ""
@@ -101,10 +109,10 @@ class SandboxCluster(MultiService):
         for node in nodes:
             self.nodes.add(node)
 
-    # -- serving ----------------------------------------------------------------------------------------------------------
+    # -- serving -----------------------------------------------------------------------------------------------------
 
     def listen(self, reactor: IReactorTCP, port: int = 0, host: str = "127.0.0.1", *, names: Sequence[str] = ()) -> int:
-        """Serve over HTTPS at an address (0: a free port); return the port. ``names`` are further names it is known by."""
+        """Serve over HTTPS at an address (0: a free port); return the port. ``names`` are further names of the host."""
         leaf = self.authority.serving("kube-apiserver", [*dict.fromkeys([host, "127.0.0.1", "localhost", *names])])
         certificate = ssl.PrivateCertificate.loadPEM(leaf.key_pem + leaf.certificate_pem)
         authority = ssl.Certificate.loadPEM(self.authority.pem)
@@ -120,18 +128,17 @@ class SandboxCluster(MultiService):
 
     def listen_plain(self, reactor: IReactorTCP, port: int = 0, host: str = "127.0.0.1") -> int:
         """Serve over plain HTTP at an address; return the port. Callers authenticate by token."""
-        return self._listening(reactor.listenTCP(port, self._site(), interface=host), "http", host)
+        return self._listening(reactor.listenTCP(port, self._site(), interface=host), "http", host)  # type: ignore[arg-type]
 
     def _site(self) -> Site:
-        site = Site(self.server)
+        site = _QuietSite(self.server)
         site.displayTracebacks = False
-        # No access log: thousands of lines that nobody reads.
-        site.log = lambda request: None
         return site
 
     def _listening(self, listening: IListeningPort, scheme: str, host: str) -> int:
         self._ports.append(listening)
-        port: int = listening.getHost().port
+        address: Any = listening.getHost()
+        port: int = address.port
         self.url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         return port
 
@@ -148,7 +155,7 @@ class SandboxCluster(MultiService):
             if stopped is not None:
                 await stopped
 
-    # -- how to reach it --------------------------------------------------------------------------------------------------
+    # -- how to reach it ---------------------------------------------------------------------------------------------
 
     def client_config(self) -> ClientConfig:
         """Return how the administrator reaches this cluster: URL, CA, client certificate."""
@@ -194,7 +201,7 @@ class SandboxCluster(MultiService):
         """Accept a fixed bearer token for a user."""
         self.authenticator.accept(token, user)
 
-    # -- what it is made of -----------------------------------------------------------------------------------------------
+    # -- what it is made of ------------------------------------------------------------------------------------------
 
     def wall(self) -> float:
         """Return the time of day, in seconds since 1970, by the cluster's clock."""
@@ -210,8 +217,7 @@ class SandboxCluster(MultiService):
 
     def _bootstrap(self) -> None:
         for resource, namespace, body in bootstrap.objects():
-            kind = self.catalog.stored(resource)
-            assert kind is not None
+            kind = self.catalog.builtin(resource)
             self.api.put_system(kind, Key(namespace, body["metadata"]["name"]), body)
 
     def _role_objects(self, plural: str, namespace: str) -> list[Json]:

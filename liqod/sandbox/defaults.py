@@ -293,7 +293,8 @@ def _role_binding(body: Json) -> Json:
 def _webhooks(body: Json) -> Json:
     filled = []
     for each in body.get("webhooks") or ():
-        hook: Json = {"failurePolicy": "Fail", "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
+        hook: Json = {"failurePolicy": "Fail", "matchPolicy": "Equivalent", "namespaceSelector": {},
+                      "objectSelector": {},
                       "timeoutSeconds": 10, **each}  # fmt: skip
         if body.get("kind") == "MutatingWebhookConfiguration":
             hook.setdefault("reinvocationPolicy", "Never")

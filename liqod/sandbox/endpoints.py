@@ -5,10 +5,11 @@ from __future__ import annotations
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.model.ids import Key
-from liqod.sandbox.api import Api, DeleteOptions
+from liqod.sandbox.api import Api
 from liqod.sandbox.kinds import ENDPOINTSLICES, PODS, SERVICES, Json
 from liqod.sandbox.podindex import is_active, is_ready
 from liqod.sandbox.reconcile import Reconciler
+from liqod.sandbox.requests import DeleteOptions
 from liqod.sandbox.state import Change
 from liqod.sandbox.workloads import controlled_by
 

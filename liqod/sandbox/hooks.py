@@ -1,4 +1,4 @@
-"""Admission webhooks without I/O: which are concerned by a write, what they are asked, what their answer means. Pure."""
+"""Admission webhooks without I/O: which a write concerns, what they are asked, what their answer means. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import attrs
 import msgspec
 
 from liqod.sandbox import patch
-from liqod.sandbox.api import Review
 from liqod.sandbox.kinds import Json
+from liqod.sandbox.requests import Review
 from liqod.sandbox.selectors import from_object, labels_match
 from liqod.sandbox.statuses import ApiStatus
 
@@ -116,7 +116,7 @@ class BadAnswer(ValueError):
 
 
 def answered(hook: Hook, data: bytes, uid: str, body: Json | None) -> Json | None:
-    """Return the object after a webhook's answer; raises ApiStatus when it refuses, BadAnswer when it makes no sense."""
+    """Return the object after a webhook's answer; raises ApiStatus when it refuses, BadAnswer when it is senseless."""
     try:
         response: Any = msgspec.json.decode(data)["response"]
         if response["uid"] != uid:

@@ -1,4 +1,4 @@
-"""Controllers of the API itself: namespaces, default accounts, custom resource definitions, orphans of deleted owners."""
+"""Controllers of the API itself: namespaces, default accounts, custom resource definitions, deleted owners."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any, Final
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.model.ids import Key
-from liqod.sandbox.api import Api, DeleteOptions
+from liqod.sandbox.api import Api
 from liqod.sandbox.kinds import CONFIGMAPS, CRDS, NAMESPACES, SERVICEACCOUNTS, GroupResource, Json, Kind
 from liqod.sandbox.reconcile import Reconciler
+from liqod.sandbox.requests import DeleteOptions
 from liqod.sandbox.state import Change, Stored
 
 ROOT_CA: Final = "kube-root-ca.crt"

@@ -9,13 +9,14 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 
 from liqod.model.ids import Key
-from liqod.sandbox.api import Api, DeleteOptions
+from liqod.sandbox.api import Api
 from liqod.sandbox.kinds import LEASES, NODES, PODS, Json
 from liqod.sandbox.nodes import LEASE_NAMESPACE
 from liqod.sandbox.placement import tolerates
 from liqod.sandbox.podindex import PodIndex, is_ready
 from liqod.sandbox.reconcile import Reconciler
 from liqod.sandbox.recorder import Recorder
+from liqod.sandbox.requests import DeleteOptions
 from liqod.sandbox.state import Change
 
 GRACE: Final = 50.0
@@ -146,7 +147,7 @@ class NodeLifecycle(Reconciler):
         never = not old
         conditions = []
         for kind in kinds:
-            before = next((each for each in old if each["type"] == kind), {})
+            before: Json = next((each for each in old if each["type"] == kind), {})
             conditions.append(
                 {
                     **before,

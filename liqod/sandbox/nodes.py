@@ -12,12 +12,13 @@ from twisted.internet.task import LoopingCall
 
 from liqod.model.ids import Key
 from liqod.model.quantity import parse_all, render_all
-from liqod.sandbox.api import Api, DeleteOptions
+from liqod.sandbox.api import Api
 from liqod.sandbox.kinds import LEASES, NODES, PODS, Json
 from liqod.sandbox.podindex import PodIndex
 from liqod.sandbox.podlogs import PodLogs
 from liqod.sandbox.podstatus import Running, finished_status, restart_due, running_status
 from liqod.sandbox.reconcile import Reconciler
+from liqod.sandbox.requests import DeleteOptions
 from liqod.sandbox.script import read
 from liqod.sandbox.state import Change
 
@@ -99,7 +100,7 @@ class Nodes(Reconciler):
         self.store.remove(NODES, Key("", name))
         self.store.remove(LEASES, Key(LEASE_NAMESPACE, name))
 
-    # -- the node itself ----------------------------------------------------------------------------------------------
+    # -- the node itself ---------------------------------------------------------------------------------------------
 
     def _register(self, node: SandboxNode) -> None:
         key = Key("", node.name)
@@ -201,7 +202,7 @@ class Nodes(Reconciler):
             # As a kubelet that was started without registration does: a deleted node stays away.
             self._nodes.pop(change.key.name)
 
-    # -- pods -------------------------------------------------------------------------------------------------------------
+    # -- pods --------------------------------------------------------------------------------------------------------
 
     def _pod_changed(self, change: Change) -> list[Key]:
         body = change.new.object

@@ -85,7 +85,7 @@ def obstacle(pod: Json, wanted: Resources, node: Json, free: Resources) -> str:
 
 
 def score(pod: Json, node: Json, free: Resources, allocatable: Resources) -> Fraction:
-    """Return how well a pod fits a node: preferences count most, then the share of cpu, memory and pods that is free."""
+    """Return how well a pod fits a node: preferences count most, then the free share of cpu, memory, pods."""
     spec = pod.get("spec") or {}
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     points = Fraction(0)

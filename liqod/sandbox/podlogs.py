@@ -91,7 +91,10 @@ class PodLogs:
         log = self._logs.get(pod["metadata"]["uid"], {}).get(container)
         if log is None:
             if not pod["spec"].get("nodeName"):
-                raise statuses.bad_request(f"pod {key.name} does not have a host assigned")
+                # As in the reference: nobody to ask, so nothing to say.
+                request.setHeader("content-type", "text/plain")
+                request.finish()
+                return
             raise statuses.bad_request(
                 f'container "{container}" in pod "{key.name}" is waiting to start: ContainerCreating'
             )

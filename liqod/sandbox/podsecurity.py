@@ -11,10 +11,34 @@ from typing import Any, Final
 from liqod.sandbox.kinds import Json
 
 _BASELINE_CAPABILITIES: Final = frozenset(
-    "AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE SETFCAP SETGID SETPCAP SETUID SYS_CHROOT".split()
+    [
+        "AUDIT_WRITE",
+        "CHOWN",
+        "DAC_OVERRIDE",
+        "FOWNER",
+        "FSETID",
+        "KILL",
+        "MKNOD",
+        "NET_BIND_SERVICE",
+        "SETFCAP",
+        "SETGID",
+        "SETPCAP",
+        "SETUID",
+        "SYS_CHROOT",
+    ]
 )
 _RESTRICTED_VOLUMES: Final = frozenset(
-    "configMap csi downwardAPI emptyDir ephemeral persistentVolumeClaim projected secret image".split()
+    [
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+        "image",
+    ]
 )
 
 
@@ -88,7 +112,8 @@ def _restricted(spec: Mapping[str, Any]) -> Iterator[str]:
     containers, pod = _containers(spec), _context(spec)
     escalating = [each for each in containers if _context(each).get("allowPrivilegeEscalation") is not False]
     if escalating:
-        yield f"allowPrivilegeEscalation != false ({_named(escalating)} must set securityContext.allowPrivilegeEscalation=false)"
+        demand = "must set securityContext.allowPrivilegeEscalation=false"
+        yield f"allowPrivilegeEscalation != false ({_named(escalating)} {demand})"
     capable = [
         each for each in containers if "ALL" not in ((_context(each).get("capabilities") or {}).get("drop") or ())
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from liqod.sandbox.api import timestamp
+from liqod.sandbox.bodies import timestamp
 from liqod.sandbox.kinds import Json
 from liqod.sandbox.script import Play
 

@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
+import msgspec
 
+from liqod.model.ids import Key
+from liqod.sandbox import statuses
+from liqod.sandbox.kinds import Json, Kind
 from liqod.sandbox.tokens import User
 
 Rule = Mapping[str, Any]
@@ -56,6 +60,25 @@ class Roles:
                 if _binds(binding, user, namespace):
                     yield from self._rules(binding["roleRef"], namespace)
 
+    def check_grant(self, user: User, kind: Kind, key: Key, body: Json) -> None:
+        """Refuse a role, or a binding to one, that grants what its writer does not hold; raises ApiStatus."""
+        if kind.group != "rbac.authorization.k8s.io" or "system:masters" in user.groups:
+            return
+        binding = kind.plural.endswith("bindings")
+        verb, target = ("bind", body["roleRef"]["name"]) if binding else ("escalate", key.name)
+        role = "roles" if (body.get("roleRef") or body).get("kind") == "Role" else "clusterroles"
+        if self.allow(user, Access(verb, kind.group, role, namespace=key.namespace, name=target)):
+            return
+        held = list(self.rules_of(user, key.namespace))
+        wanted = list(self._rules(body["roleRef"], key.namespace)) if binding else body.get("rules") or []
+        missing = [rule for rule in wanted if not covers(held, rule)]
+        if missing:
+            listed = "\n".join(_shown(rule) for rule in missing)
+            groups = " ".join(f'"{group}"' for group in user.groups)
+            deed = "is attempting to grant RBAC permissions not currently held"
+            why = f'user "{user.name}" (groups=[{groups}]) {deed}:\n{listed}'
+            raise statuses.forbidden(kind.resource, key.name, why)
+
     def _rules(self, reference: Mapping[str, Any], namespace: str) -> Iterator[Rule]:
         where = ("roles", namespace) if reference.get("kind") == "Role" else ("clusterroles", "")
         for role in self._items(*where):
@@ -70,6 +93,13 @@ class Roles:
                 labels = other["metadata"].get("labels") or {}
                 if wanted and all(labels.get(key) == value for key, value in wanted):
                     yield from other.get("rules") or ()
+
+
+def _shown(rule: Rule) -> str:
+    fields = (("APIGroups", "apiGroups"), ("Resources", "resources"), ("ResourceNames", "resourceNames"),
+              ("NonResourceURLs", "nonResourceURLs"), ("Verbs", "verbs"))  # fmt: skip
+    parts = [f"{label}:{msgspec.json.encode(rule[name]).decode()}" for label, name in fields if rule.get(name)]
+    return "{" + ", ".join(parts) + "}"
 
 
 def _binds(binding: Mapping[str, Any], user: User, namespace: str) -> bool:
@@ -109,7 +139,7 @@ def rule_allows(rule: Rule, access: Access) -> bool:
 
 
 def _has(words: Sequence[str] | None, word: str) -> bool:
-    return bool(words) and ("*" in words or word in words)
+    return words is not None and ("*" in words or word in words)
 
 
 def covers(rules: Sequence[Rule], wanted: Rule) -> bool:

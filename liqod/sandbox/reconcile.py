@@ -1,4 +1,4 @@
-"""The frame of the sandbox's controllers: keys that were touched are looked at again, one at a time, on the next turn."""
+"""The frame of the sandbox's controllers: keys that were touched are looked at on the next turn, one at a time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.model.ids import Key
-from liqod.sandbox.api import Api, Caller, system_caller
+from liqod.sandbox.api import Api
 from liqod.sandbox.kinds import GroupResource, Kind
+from liqod.sandbox.requests import Caller, system_caller
 from liqod.sandbox.state import Change
 from liqod.sandbox.statuses import ApiStatus
 
@@ -61,9 +62,7 @@ class Reconciler(Service):
 
     def kind(self, resource: GroupResource) -> Kind:
         """Return a built-in kind."""
-        found = self.api.catalog.stored(resource)
-        assert found is not None
-        return found
+        return self.api.catalog.builtin(resource)
 
     def touch(self, key: Key) -> None:
         """Look at a key again soon."""
@@ -122,7 +121,7 @@ class Reconciler(Service):
     def _failed(self, failure: Failure, key: Key) -> None:
         self._free(key)
         attempt = self._failures[key] = self._failures.get(key, 0) + 1
-        if not (failure.check(ApiStatus) and failure.value.reason in _KEPT):
+        if not (isinstance(failure.value, ApiStatus) and failure.value.reason in _KEPT):
             self.log.failure("{name} could not settle {key}", failure, name=self.name, key=str(key))
         if self.running:
             self.touch_after(key, min(RETRY_SECONDS * 2 ** (attempt - 1), _MAX_RETRY))

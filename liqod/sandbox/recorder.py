@@ -33,8 +33,7 @@ class Recorder:
             self._api.store.put(EVENTS, key, known.object | counted)
             return
         namespace = metadata.get("namespace", "default")
-        event = self._api.catalog.stored(EVENTS)
-        assert event is not None
+        event = self._api.catalog.builtin(EVENTS)
         body = {
             "metadata": {},
             "involvedObject": {

@@ -54,9 +54,9 @@ def verb_of(method: str, target: Target, *, watching: bool) -> str:
             return "watch" if watching else "list"
         case "POST":
             return "create"
-        case "PUT":
+        case "PUT" if target.name:
             return "update"
-        case "PATCH":
+        case "PATCH" if target.name:
             return "patch"
         case "DELETE":
             return "delete" if target.name else "deletecollection"

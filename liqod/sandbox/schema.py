@@ -3,8 +3,8 @@
 Understood: type, properties, additionalProperties, items, required, enum, minimum and maximum (also exclusive),
 multipleOf, minLength, maxLength, minItems, maxItems, minProperties, maxProperties, uniqueItems, pattern, format
 (date-time, int32, int64), nullable, default, allOf, anyOf, oneOf, not,
-``x-kubernetes-preserve-unknown-fields``, ``x-kubernetes-int-or-string``, ``x-kubernetes-embedded-resource``, list types.
-CEL rules are not evaluated.
+``x-kubernetes-preserve-unknown-fields``, ``x-kubernetes-int-or-string``, ``x-kubernetes-embedded-resource``,
+list types. CEL rules are not evaluated.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import attrs
 
 @attrs.frozen(eq=False)
 class Shape:
-    """``fields`` and ``item`` describe what is inside; ``keys`` make a list a map; the first key is the patch merge key."""
+    """``fields`` and ``item`` describe what is inside; ``keys`` make a list a map, the first is the patch merge key."""
 
     fields: Mapping[str, Shape] = attrs.field(factory=dict)
     item: Shape | None = None
@@ -106,8 +106,8 @@ _SHAPES: Final[Mapping[str, Shape]] = {
     "MutatingWebhookConfiguration": _WEBHOOKS,
     "ValidatingWebhookConfiguration": _WEBHOOKS,
     "EndpointSlice": Shape({"metadata": _METADATA}),
-    **{kind: _WORKLOAD for kind in ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job")},
-    **{kind: _WITH_CONDITIONS for kind in ("Namespace", "PodDisruptionBudget", "CustomResourceDefinition")},
+    **dict.fromkeys(("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job"), _WORKLOAD),
+    **dict.fromkeys(("Namespace", "PodDisruptionBudget", "CustomResourceDefinition"), _WITH_CONDITIONS),
 }
 
 

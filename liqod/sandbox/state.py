@@ -1,7 +1,7 @@
 """The objects of a cluster and the log of their changes, as etcd and the watch cache keep them. Pure.
 
-One counter numbers every change of every kind. Stored objects are shared and never changed in place. The log is bounded:
-who asks for older changes is told that they are gone.
+One counter numbers every change of every kind. Stored objects are shared and never changed in place. The log is
+bounded: who asks for older changes is told that they are gone.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ Listener = Callable[[Change], None]
 class Store:
     """Objects by kind, namespace and name.
 
-    ``put`` and ``remove`` stamp ``metadata.resourceVersion`` on a copy of the metadata and tell the listeners of the kind
-    before they return; a listener must not raise.
+    ``put`` and ``remove`` stamp ``metadata.resourceVersion`` on a copy of the metadata and tell the listeners of the
+    kind before they return; a listener must not raise.
     """
 
     def __init__(self, *, history: int = HISTORY) -> None:

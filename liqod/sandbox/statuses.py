@@ -42,7 +42,7 @@ class ApiStatus(Exception):
 
 @attrs.frozen
 class Cause:
-    """One field that is wrong: ``reason`` is FieldValueInvalid and the like, ``field`` a path such as ``spec.replicas``."""
+    """One field that is wrong: ``reason`` is FieldValueInvalid and the like, ``field`` a path: ``spec.replicas``."""
 
     reason: str
     field: str

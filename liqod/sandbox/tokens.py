@@ -1,4 +1,4 @@
-"""Bearer tokens of service accounts: signed claims (JWT, HS256) that authenticate back as the account until they expire."""
+"""Bearer tokens of service accounts: signed claims (JWT, HS256) that authenticate the account until they expire."""
 
 from __future__ import annotations
 

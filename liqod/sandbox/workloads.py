@@ -10,11 +10,12 @@ import msgspec
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.model.ids import Key
-from liqod.sandbox.api import Api, DeleteOptions
+from liqod.sandbox.api import Api
 from liqod.sandbox.kinds import DEPLOYMENTS, PODS, REPLICASETS, Json
 from liqod.sandbox.podindex import PodIndex, controller_of, is_active, is_ready
 from liqod.sandbox.reconcile import Reconciler
 from liqod.sandbox.recorder import Recorder
+from liqod.sandbox.requests import DeleteOptions
 from liqod.sandbox.state import Change
 from liqod.sandbox.statuses import ApiStatus
 

@@ -1,10 +1,10 @@
-"""What every contract case has: a server, an administrator's client, a namespace of its own, ways to ask and to wait."""
+"""What every contract case has: a server, a client, a namespace of its own, ways to ask and to wait."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
 from twisted.internet import reactor as global_reactor
@@ -19,7 +19,6 @@ from liqod.kube.config import ClientConfig
 from liqod.kube.errors import ApiError
 from liqod.sandbox.pki import Authority
 
-T = TypeVar("T")
 Body = dict[str, Any]
 reactor: Any = global_reactor
 PATIENCE = 30.0
@@ -74,7 +73,7 @@ class ContractCase(TestCase):
     async def close_server(self) -> None:
         """End what ``open_server`` began."""
 
-    async def setUp(self) -> None:
+    async def setUp(self) -> None:  # type: ignore[override]
         self.server = await self.open_server()
         self._clients: list[Client] = []
         self._aborts: list[Callable[[], None]] = []
@@ -86,7 +85,7 @@ class ContractCase(TestCase):
         # The default account is made a moment after its namespace; pods cannot be created before.
         await self.eventually(lambda: self.found(f"{self.space}/serviceaccounts/default"))
 
-    async def tearDown(self) -> None:
+    async def tearDown(self) -> None:  # type: ignore[override]
         for abort in self._aborts:
             abort()
         for path in reversed(self._leftovers):
@@ -95,7 +94,7 @@ class ContractCase(TestCase):
             await client.close()
         await self.close_server()
 
-    # -- asking -----------------------------------------------------------------------------------------------------------
+    # -- asking ------------------------------------------------------------------------------------------------------
 
     def client_of(self, user: str, groups: list[str] | None = None) -> Client:
         """Return a client that authenticates by a certificate for this user."""
@@ -168,20 +167,20 @@ class ContractCase(TestCase):
         self._aborts.append(lambda: None if events.ended else abort())
         return events
 
-    async def eventually(self, look: Callable[[], T | Awaitable[T]], what: str = "what was waited for") -> T:
+    async def eventually(self, look: Callable[[], Any], what: str = "what was waited for") -> Any:
         """Look again and again until there is something; return it."""
         deadline = reactor.seconds() + PATIENCE
         while True:
-            seen: Any = look()
+            seen = look()
             if hasattr(seen, "__await__"):
                 seen = await seen
             if seen:
-                return seen  # type: ignore[no-any-return]
+                return seen
             if reactor.seconds() > deadline:
                 raise self.failureException(f"{what} did not come within {PATIENCE:g} s")
             await pause(0.05)
 
-    # -- objects ----------------------------------------------------------------------------------------------------------
+    # -- objects -----------------------------------------------------------------------------------------------------
 
     def leave(self, path: str) -> str:
         """Have something outside of the namespace removed after the case."""
@@ -219,6 +218,29 @@ class ContractCase(TestCase):
         """Let a simulated node join; the server's run says how."""
         raise NotImplementedError
 
+    async def phase(self, name: str, phase: str) -> Body:
+        async def reached() -> Body | None:
+            pod = await self.call("GET", f"{self.space}/pods/{name}")
+            return pod if pod["status"].get("phase") == phase else None
+
+        return dict(await self.eventually(reached, f"pod {name} to be {phase}"))
+
+    async def ready_node(self, word: str = "node", **body: Body) -> str:
+        name = await self.node(word, simulated=True, **body)
+
+        async def ready() -> bool:
+            node = await self.call("GET", f"/api/v1/nodes/{name}")
+            conditions = node["status"].get("conditions", [])
+            fine = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+            ours = ("node.kubernetes.io/not-ready",)
+            return fine and all(each["key"] not in ours for each in node["spec"].get("taints", []))
+
+        await self.eventually(ready, f"node {name} to be ready")
+        return name
+
+    def on(self, node: str) -> Body:
+        return {"nodeSelector": {"contract": node}, "terminationGracePeriodSeconds": 1}
+
     async def definition(self, **version: Any) -> tuple[str, str]:
         """Create a custom kind ``Thing``; return the path of its objects in the namespace, and its group."""
         group = f"{self.unique('things')}.example.com"
@@ -250,7 +272,7 @@ class ContractCase(TestCase):
 
         async def established() -> bool:
             found = await self.call("GET", f"{crds}/{name}")
-            conditions = found.get("status", {}).get("conditions", [])
+            conditions = found.get("status", {}).get("conditions") or []
             return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
         await self.eventually(established, "the definition to be established")

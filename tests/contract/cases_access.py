@@ -45,8 +45,8 @@ class AccessCases(ContractCase):
         error = await self.refused(403, "Forbidden", "GET", "/apis/apps/v1/deployments", client=client)
         self.assertEqual(
             error.message,
-            'deployments.apps is forbidden: User "somebody" cannot list resource "deployments" in API group "apps" at the '
-            "cluster scope",
+            'deployments.apps is forbidden: User "somebody" cannot list resource "deployments" in API group "apps" '
+            "at the cluster scope",
         )
         error = await self.refused(403, "Forbidden", "DELETE", f"{self.space}/pods/p", client=client)
         self.assertTrue(
@@ -149,7 +149,7 @@ class AccessCases(ContractCase):
         error = await self.refused(
             403, "Forbidden", "GET", f"{self.space}/pods", headers=headers, client=self.client_of("nobody-special")
         )
-        self.assertIn('User "nobody-special" cannot impersonate resource "users" in API group ""', error.message)
+        self.assertIn('User "nobody-special" cannot impersonate', error.message)
 
     async def test_access_review(self) -> None:
         """Anybody may ask what they may."""

@@ -91,7 +91,7 @@ class ApplyCases(ContractCase):
         )
         entry = made["metadata"]["managedFields"][0]
         self.assertEqual((entry["manager"], entry["operation"]), ("hand", "Update"))
-        self.assertEqual(entry["fieldsV1"], {"f:data": {".": {}, "f:k": {}}})
+        self.assertIn("f:k", entry["fieldsV1"]["f:data"])
 
     async def test_containers_are_a_map(self) -> None:
         """Two appliers each bring a container of one template."""

@@ -102,29 +102,6 @@ class OwnerCases(ContractCase):
 class WorkloadCases(ContractCase):
     """Scheduling, nodes, replicas."""
 
-    async def phase(self, name: str, phase: str) -> Body:
-        async def reached() -> Body | None:
-            pod = await self.call("GET", f"{self.space}/pods/{name}")
-            return pod if pod["status"].get("phase") == phase else None
-
-        return await self.eventually(reached, f"pod {name} to be {phase}")
-
-    async def ready_node(self, word: str = "node", **body: Body) -> str:
-        name = await self.node(word, simulated=True, **body)
-
-        async def ready() -> bool:
-            node = await self.call("GET", f"/api/v1/nodes/{name}")
-            conditions = node["status"].get("conditions", [])
-            fine = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-            ours = ("node.kubernetes.io/not-ready",)
-            return fine and all(each["key"] not in ours for each in node["spec"].get("taints", []))
-
-        await self.eventually(ready, f"node {name} to be ready")
-        return name
-
-    def on(self, node: str) -> Body:
-        return {"nodeSelector": {"contract": node}, "terminationGracePeriodSeconds": 1}
-
     async def test_pod_runs(self) -> None:
         """A pod is bound to the node it selects, runs, is ready, has an address; its deletion is confirmed."""
         node = await self.ready_node()
@@ -146,7 +123,7 @@ class WorkloadCases(ContractCase):
                     return str(each["message"])
             return ""
 
-        return await self.eventually(told, f"pod {name} to be unschedulable")
+        return str(await self.eventually(told, f"pod {name} to be unschedulable"))
 
     async def test_too_large_pod_waits(self) -> None:
         """A pod that asks for more than there is stays pending, and is told why."""
@@ -218,6 +195,8 @@ class WorkloadCases(ContractCase):
 
     async def test_not_ready_node_is_tainted(self) -> None:
         """A node that says it is not ready gets the taints that keep pods away and drive them off."""
+        # With all nodes ill the reference suspects itself and taints none.
+        await self.ready_node("well")
         name = await self.node("ill")
         condition = {"type": "Ready", "status": "False", "reason": "Test", "message": "m"}
         await self.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}}, kind=MERGE)
@@ -231,7 +210,7 @@ class WorkloadCases(ContractCase):
         await self.eventually(tainted, "the taints")
 
     async def test_deployment(self) -> None:
-        """A deployment has its pods run through a replica set, replaces lost ones, follows its scale, takes them along."""
+        """A deployment has its pods run through a replica set, replaces lost ones, follows its scale, ends them."""
         node = await self.ready_node()
         path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
         body = deployment("d", 2)

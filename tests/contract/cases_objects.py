@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.contract.base import JSON_PATCH, MERGE, STRATEGIC, Body, ContractCase, pod_spec
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces"
@@ -95,8 +97,8 @@ class ObjectCases(ContractCase):
         error = await self.refused(409, "Conflict", "PUT", f"{self.space}/configmaps/a", made | {"data": {"k": "3"}})
         self.assertEqual(
             error.message,
-            'Operation cannot be fulfilled on configmaps "a": the object has been modified; please apply your changes to '
-            "the latest version and try again",
+            'Operation cannot be fulfilled on configmaps "a": the object has been modified; please apply your changes '
+            "to the latest version and try again",
         )
         self.assertEqual(error.details, {"name": "a", "kind": "configmaps"})
 
@@ -321,7 +323,7 @@ class PatchCases(ContractCase):
 class ListCases(ContractCase):
     """Lists, selectors, pages."""
 
-    async def names(self, path: str, **query: str) -> list[str]:
+    async def names(self, path: str, **query: Any) -> list[str]:
         listed = await self.call("GET", path, **query)
         return [each["metadata"]["name"] for each in listed["items"]]
 

@@ -57,10 +57,12 @@ class RealServer:
         self.admin = self.authority.client("admin", ["system:masters"])
         self.processes: list[subprocess.Popen[bytes]] = []
         self.url = ""
+        self.kubelet_port = 0
 
     def start(self) -> None:
         atexit.register(self.stop)
         etcd, peer, port, kwok = free_ports(4)
+        self.kubelet_port = kwok
         self.url = f"https://127.0.0.1:{port}"
         self._certificates()
         kinds = {
@@ -186,10 +188,12 @@ class RealServer:
         context.load_cert_chain(self.directory / "admin.crt", self.directory / "admin.key")
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
-            with contextlib.suppress(urllib.error.URLError, OSError):
-                with urllib.request.urlopen(f"{self.url}/readyz", context=context, timeout=5) as answer:
-                    if answer.read() == b"ok":
-                        return
+            with (
+                contextlib.suppress(urllib.error.URLError, OSError),
+                urllib.request.urlopen(f"{self.url}/readyz", context=context, timeout=5) as answer,
+            ):
+                if answer.read() == b"ok":
+                    return
             time.sleep(0.25)
         tail = (self.directory / "kube-apiserver.log").read_text(errors="replace")[-2000:]
         self.stop()

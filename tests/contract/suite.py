@@ -10,6 +10,7 @@ from tests.contract.cases_apply import ApplyCases, CustomCases
 from tests.contract.cases_controllers import NamespaceCases, OwnerCases, WorkloadCases
 from tests.contract.cases_objects import ListCases, ObjectCases, PatchCases
 from tests.contract.cases_pods import PodCases, PodSecurityCases
+from tests.contract.cases_surface import AdmissionCases, DiscoveryCases, KubectlCases, TableCases
 from tests.contract.cases_watch import WatchCases
 
 SUITE: tuple[type[ContractCase], ...] = (
@@ -25,6 +26,10 @@ SUITE: tuple[type[ContractCase], ...] = (
     NamespaceCases,
     OwnerCases,
     WorkloadCases,
+    DiscoveryCases,
+    TableCases,
+    AdmissionCases,
+    KubectlCases,
 )
 
 

@@ -30,6 +30,8 @@ class OnReal:
 
     async def join_node(self, node: Body) -> None:
         case: Any = self
+        status = node["status"] | {"daemonEndpoints": {"kubeletEndpoint": {"Port": _server().kubelet_port}}}
+        node = node | {"status": status}
         await case.call("POST", "/api/v1/nodes", node)
 
 

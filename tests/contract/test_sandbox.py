@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tests.contract.base import Body, Server, reactor
-from tests.contract.suite import SUITE, runs
-
 from liqod.sandbox.cluster import SandboxCluster
 from liqod.sandbox.nodes import SandboxNode
+from tests.contract.base import Body, Server, reactor
+from tests.contract.suite import SUITE, runs
 
 
 class OnSandbox:
