@@ -15,7 +15,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request
 
 from liqod.model.ids import Key
-from liqod.sandbox import actions, discovery, openapi, patch, statuses
+from liqod.sandbox import actions, discovery, openapi, patch, protobuf, statuses
 from liqod.sandbox.api import Api
 from liqod.sandbox.authn import Authenticator, impersonated
 from liqod.sandbox.kinds import Json, Kind
@@ -435,6 +435,13 @@ def _decode(request: Request) -> Any:
     data = content.read(MAX_BODY + 1) if content is not None else b""
     if len(data) > MAX_BODY:
         raise ApiStatus(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
+    if (request.getHeader("content-type") or "").startswith(protobuf.MEDIA_TYPE):
+        try:
+            return protobuf.read(data) if data else None
+        except protobuf.NotReadable as error:
+            status = statuses.unsupported_media([JSON])
+            status.message += f" ({error})"
+            raise status from None
     try:
         return msgspec.json.decode(data) if data else None
     except msgspec.DecodeError as error:
@@ -443,7 +450,9 @@ def _decode(request: Request) -> Any:
 
 def _body(request: Request, *, optional: bool = False) -> Json:
     kind = (request.getHeader("content-type") or JSON).partition(";")[0].strip()
-    if kind not in (JSON, "*/*", "application/x-www-form-urlencoded", "text/plain") and not (optional and not kind):
+    if kind not in (JSON, protobuf.MEDIA_TYPE, "*/*", "application/x-www-form-urlencoded", "text/plain") and not (
+        optional and not kind
+    ):
         raise statuses.unsupported_media([JSON])
     body = _decode(request)
     if body is None and optional:

@@ -20,7 +20,7 @@ from liqod.sandbox.statuses import ApiStatus
 
 RETRY_SECONDS: Final = 0.2
 _MAX_RETRY: Final = 10.0
-BATCH: Final = 50
+BATCH: Final = 20
 """Keys per turn of the reactor, so that a thousand pods do not keep it from anything else."""
 
 _KEPT: Final = ("NotFound", "Conflict", "AlreadyExists", "Forbidden", "Invalid")

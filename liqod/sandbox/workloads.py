@@ -21,7 +21,7 @@ from liqod.sandbox.statuses import ApiStatus
 
 HASH_LABEL: Final = "pod-template-hash"
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-BURST: Final = 50
+BURST: Final = 20
 """Pods that one replica set creates or deletes per turn."""
 
 

@@ -449,6 +449,27 @@ class KubectlCases(ContractCase):
         wrong = await self.manifest(self.thing(group, "two", {"size": 4, "shape": "round"}))
         self.assertIn('unknown field "spec.shape"', await self.kubectl("apply", "-f", wrong, code=1))
 
+    async def test_create(self) -> None:
+        """What kubectl creates from its command line is created, whatever encoding it chooses."""
+        name = self.unique("made")
+        self.leave(f"/api/v1/namespaces/{name}")
+        for words, said in (
+            (f"namespace {name}", f"namespace/{name} created"),
+            ("configmap c --from-literal=k=v", "configmap/c created"),
+            ("secret generic s --from-literal=k=v", "secret/s created"),
+            ("serviceaccount robot", "serviceaccount/robot created"),
+            ("deployment d --image=busybox:1 --replicas=0 --port=80", "deployment.apps/d created"),
+            ("role r --verb=get,list --resource=pods", "role.rbac.authorization.k8s.io/r created"),
+            ("rolebinding b --role=r --user=somebody", "rolebinding.rbac.authorization.k8s.io/b created"),
+        ):
+            self.assertIn(said, await self.kubectl("create", *words.split()))
+        self.assertEqual((await self.call("GET", f"{self.space}/secrets/s"))["data"], {"k": "dg=="})
+        made = await self.call("GET", f"/apis/apps/v1/namespaces/{self.namespace}/deployments/d")
+        self.assertEqual(made["spec"]["replicas"], 0)
+        self.assertEqual(made["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"], 80)
+        token = (await self.kubectl("create", "token", "robot")).strip()
+        self.assertEqual(token.count("."), 2)
+
     async def test_auth_can_i(self) -> None:
         """Rights are asked for."""
         self.assertIn("yes", await self.kubectl("auth", "can-i", "create", "pods"))

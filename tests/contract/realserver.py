@@ -31,6 +31,7 @@ from liqod.sandbox.pki import Authority, Leaf
 BIN = pathlib.Path(os.environ.get("LIQOD_TESTBED_BIN", pathlib.Path.home() / ".cache/liqod-testbed/bin"))
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 _STAGES = pathlib.Path(__file__).parent.parent / "testbed/kwok-stages.yaml"
+_LOG = b"2026-01-01T00:00:00.000000000Z stdout F started\n2026-01-01T00:00:01.000000000Z stdout F ready\n"
 _KWOK_CONFIG = """\
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: ClusterLogs
@@ -119,7 +120,7 @@ class RealServer:
             "--leader-elect=false",
             f"--secure-port={free_ports(1)[0]}",
         )
-        logs = self._file("pod.log", b"started\nready\n")
+        logs = self._file("pod.log", _LOG)
         config = self._file("kwok.yaml", _KWOK_CONFIG.format(logs=logs).encode())
         self._spawn(
             "kwok",
