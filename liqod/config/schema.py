@@ -6,7 +6,7 @@ Keys are written in kebab-case in the file. Durations are seconds. Endpoint stri
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -117,12 +117,55 @@ class Hosting(Section, frozen=True):
 
 
 class Kubelet(Section, frozen=True):
-    """The virtual kubelets: their workers and their node lease."""
+    """The virtual kubelets: where their API is served (empty: nowhere), their workers and their node lease."""
 
+    listen: str = "tcp:5875"
     workers: Annotated[int, Meta(ge=1, le=64)] = 16
     node_address: str = ""
     lease_duration: Annotated[int, Meta(ge=10, le=600)] = 40
     status_delay: Annotated[float, Meta(ge=0, le=5)] = 0.05
+
+
+_OF_CLOUDS: Final = (
+    "cloud.google.com/neg",
+    "cloud.google.com/neg-status",
+    "kubernetes.digitalocean.com/load-balancer-id",
+    "ingress.kubernetes.io/backends",
+    "ingress.kubernetes.io/forwarding-rule",
+    "ingress.kubernetes.io/target-proxy",
+    "ingress.kubernetes.io/url-map",
+    "metallb.universe.tf/address-pool",
+    "metallb.universe.tf/ip-allocated-from-pool",
+    "metallb.universe.tf/loadBalancerIPs",
+    "loadbalancer.openstack.org/load-balancer-id",
+)
+"""Annotations that providers of clusters put on objects, for the cluster that they are in."""
+
+
+class Reflected(Section, frozen=True):
+    """How one kind is reflected: all but what is annotated otherwise, or nothing but that; 0 workers: not at all."""
+
+    type: Literal["DenyList", "AllowList"] = "DenyList"
+    workers: Workers = 3
+
+
+class Inherited(Section, frozen=True):
+    """A kind whose objects are reflected as another object says; 0 workers: not at all."""
+
+    workers: Workers = 10
+
+
+class Reflection(Section, frozen=True):
+    """What of an offloaded namespace goes to the lenders besides pods (and which events come back)."""
+
+    skip_labels: list[str] = []
+    skip_annotations: list[str] = msgspec.field(default_factory=lambda: list(_OF_CLOUDS))
+    configmap: Reflected = Reflected()
+    secret: Reflected = Reflected()
+    service: Reflected = Reflected()
+    endpointslice: Inherited = Inherited()
+    ingress: Reflected = Reflected()
+    event: Reflected = Reflected()
 
 
 class Webhook(Section, frozen=True):
@@ -131,6 +174,30 @@ class Webhook(Section, frozen=True):
     enabled: bool = True
     listen: str = "tcp:5873"
     url: str = ""
+
+
+class Network(Section, frozen=True):
+    """Pod traffic between clusters: ``mode`` none leaves the network to others.
+
+    ``pod-cidrs`` and ``service-cidrs`` empty: found out from the cluster. ``endpoints`` empty: this host's address and
+    ``listen-port``. ``mtu`` 0: from the interface in use. ``role`` node routes to the cluster's gateway only.
+    """
+
+    mode: Literal["wireguard", "none"] = "none"
+    role: Literal["gateway", "node"] = "gateway"
+    policy: Literal["closed", "open"] = "closed"
+    device: Annotated[str, Meta(pattern=r"^[a-z][-a-z0-9]{0,13}$", description="at most 14 letters, digits, '-'")] = (
+        "liqod"
+    )
+    listen_port: Annotated[int, Meta(ge=1, le=65535)] = 5871
+    probe_port: Annotated[int, Meta(ge=1, le=65535)] = 5872
+    endpoints: list[str] = []
+    pod_cidrs: list[str] = []
+    service_cidrs: list[str] = []
+    external_cidr: str = "10.70.0.0/20"
+    pools: list[str] = ["10.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fd4c:6971:6f00::/40"]
+    reserved: list[str] = []
+    mtu: Annotated[int, Meta(ge=0, le=65535)] = 0
 
 
 class Leader(Section, frozen=True):
@@ -166,7 +233,9 @@ class Settings(Section, frozen=True):
     acceptance: Acceptance = Acceptance()
     hosting: Hosting = Hosting()
     kubelet: Kubelet = Kubelet()
+    reflection: Reflection = Reflection()
     webhook: Webhook = Webhook()
+    network: Network = Network()
     leader: Leader = Leader()
     metrics: Metrics = Metrics()
     log: Log = Log()

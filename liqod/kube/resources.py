@@ -49,7 +49,15 @@ MUTATINGWEBHOOKS: Final = Resource(
 )
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True)
 REPLICASETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet", True)
+INGRESSES: Final = Resource("networking.k8s.io", "v1", "ingresses", "Ingress", True)
+VALIDATINGPOLICIES: Final = Resource(
+    "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False
+)
+VALIDATINGPOLICYBINDINGS: Final = Resource(
+    "admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False
+)
 STORAGECLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False)
+INGRESSCLASSES: Final = Resource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", False)
 
 SEARCHDOMAINS: Final = Resource("discovery.liqo.io", "v1alpha1", "searchdomains", "SearchDomain", False)
 FOREIGNCLUSTERS: Final = Resource("discovery.liqo.io", "v1alpha1", "foreignclusters", "ForeignCluster", False)
@@ -58,4 +66,9 @@ VIRTUALNODES: Final = Resource("offloading.liqo.io", "v1beta1", "virtualnodes", 
 NATTINGTABLES: Final = Resource(
     "virtualkubelet.liqo.io", "v1alpha1", "namespacenattingtables", "NamespaceNattingTable", False
 )
+NETWORKCONFIGS: Final = Resource("net.liqo.io", "v1alpha1", "networkconfigs", "NetworkConfig", False)
+TUNNELENDPOINTS: Final = Resource("net.liqo.io", "v1alpha1", "tunnelendpoints", "TunnelEndpoint", False)
 SHADOWPODS: Final = Resource("offloading.liqo.io", "v1beta1", "shadowpods", "ShadowPod", True)
+SHADOWENDPOINTSLICES: Final = Resource(
+    "offloading.liqo.io", "v1beta1", "shadowendpointslices", "ShadowEndpointSlice", True
+)

@@ -1,0 +1,120 @@
+"""What is told to a peer, what is given to it, and when both clusters agree. Pure.
+
+Each side tells its networks and how it sees the other's. Nothing is installed before both are known and sound; what was
+given is in the record before anything relies on it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable, Sequence
+
+import attrs
+
+from liqod.fabric.check import Remote, check_ack, check_side, network
+from liqod.fabric.ipam import allocate, overlaps
+from liqod.fabric.model import Link, Pair
+from liqod.fabric.wireguard import host_port
+from liqod.model.ids import ClusterID
+from liqod.model.network import Network, NetworkConfig, Side, Subnets
+from liqod.model.offer import Refusal
+
+
+@attrs.frozen
+class Own:
+    """This cluster's side. ``reserved`` are its services, its nodes and what the settings keep free."""
+
+    pods: tuple[Network, ...]
+    external: Network
+    reserved: tuple[Network, ...]
+    pools: tuple[Network, ...]
+    endpoints: tuple[str, ...]
+    public_key: str
+    mtu: int
+
+    @property
+    def side(self) -> Side:
+        """What peers are told."""
+        return Side(
+            pod_cidrs=[str(one) for one in self.pods],
+            external_cidr=str(self.external),
+            endpoints=list(self.endpoints),
+            public_key=self.public_key,
+            mtu=self.mtu,
+        )
+
+    @property
+    def gateway(self) -> Network:
+        """The first address of the external network: it stands for this host, and for all that is no pod."""
+        return gateway_of(self.external)
+
+
+def gateway_of(external: Network) -> Network:
+    """Return the first host address of an external network, as a network of one address."""
+    return ipaddress.ip_network(external.network_address + 1)
+
+
+def given(subnets: Subnets) -> list[Network]:
+    """Return the networks that were given to a peer, pods first; nothing where they cannot be read."""
+    try:
+        return [ipaddress.ip_network(text) for text in (*subnets.pod_cidrs, subnets.external_cidr) if text]
+    except ValueError:
+        return []
+
+
+def allocation(own: Own, config: NetworkConfig, others: Iterable[Subnets], avoided: Sequence[Network]) -> Subnets:
+    """Return how we see the peer: what it has already, as long as that fits, else new networks or the reason why not.
+
+    ``others`` is what the other peers have, ``avoided`` the networks that the host's routes lead to.
+    """
+    side = config.status.remote
+    if side == Side():
+        return config.spec.remap
+    try:
+        # Keys are judged when the tunnel is made; here it is about addresses.
+        wanted = [network(text, "a pod network of the peer") for text in side.pod_cidrs]
+        if side.external_cidr:
+            wanted.append(network(side.external_cidr, "the external network of the peer"))
+        taken = [*own.pods, own.external, *own.reserved, *(one for other in others for one in given(other))]
+        found = allocate(wanted, given(config.spec.remap), taken, [*avoided, *_hosts(side.endpoints)], own.pools)
+    except Refusal as refusal:
+        return Subnets(reason=refusal.reason, message=refusal.message)
+    pods = [str(one) for one in found[: len(side.pod_cidrs)]]
+    return Subnets(pod_cidrs=pods, external_cidr=str(found[-1]) if side.external_cidr else "")
+
+
+def agree(own: Own, config: NetworkConfig, remap: Subnets, other_keys: Collection[str]) -> tuple[Remote, Link] | None:
+    """Return the peer's side and the link to it; None while the peer has not said enough. Raises Refusal."""
+    status = config.status
+    if status.remote == Side():
+        return None
+    remote = check_side(status.remote, own.public_key, other_keys)
+    if remap.reason:
+        raise Refusal(remap.reason, remap.message)
+    if status.ack == Subnets():
+        return None
+    seen_pods, seen_external = check_ack(status.ack, own.pods, own.external)
+    seen = tuple(given(remap))
+    for address, _ in remote.endpoints:
+        if inside := overlaps(ipaddress.ip_network(address), seen):
+            raise Refusal("BadEndpoint", f"the peer's tunnel endpoint {address} lies inside its own network {inside}")
+    link = Link(
+        peer=ClusterID(config.metadata.name),
+        public_key=remote.public_key,
+        endpoint=host_port(*remote.endpoints[0]) if remote.endpoints else "",
+        remote=seen,
+        local=tuple(Pair(ours, theirs) for ours, theirs in zip(own.pods, seen_pods, strict=True)),
+        gateway=Pair(own.gateway, gateway_of(seen_external)) if seen_external is not None else None,
+        mtu=min(own.mtu, remote.mtu),
+    )
+    return remote, link
+
+
+def _hosts(endpoints: Iterable[str]) -> list[Network]:
+    found = []
+    for text in endpoints:
+        try:
+            found.append(ipaddress.ip_network(text.rpartition(":")[0].strip("[]")))
+        except ValueError:
+            continue
+    return found

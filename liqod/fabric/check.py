@@ -1,0 +1,131 @@
+"""What a peer may say about its network. Pure; nothing that fails here ever reaches the kernel."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import attrs
+
+from liqod.model.network import MAX_ENDPOINTS, MAX_NETWORKS, Network, Side, Subnets
+from liqod.model.offer import Refusal
+
+SMALLEST_MTU: Final = 1280
+LARGEST_MTU: Final = 65535
+WIDEST: Final = {4: 8, 6: 32}
+"""The shortest prefix that a network may have, by IP version."""
+
+
+@attrs.frozen
+class Remote:
+    """A peer's side after it was checked; ``endpoints`` are (address, port), best first."""
+
+    pods: tuple[Network, ...]
+    external: Network | None
+    endpoints: tuple[tuple[str, int], ...]
+    public_key: str
+    mtu: int
+
+
+def check_side(side: Side, own_key: str, other_keys: Collection[str]) -> Remote:
+    """Return what a peer said of itself, parsed; raises Refusal. ``other_keys`` are those of the other peers."""
+    if not side.pod_cidrs:
+        raise Refusal("NoPodNetwork", "the peer named no pod network")
+    if len(side.pod_cidrs) > MAX_NETWORKS or len(side.endpoints) > MAX_ENDPOINTS:
+        raise Refusal("TooMany", f"more than {MAX_NETWORKS} networks or {MAX_ENDPOINTS} endpoints")
+    pods = tuple(network(text, "a pod network of the peer") for text in side.pod_cidrs)
+    external = network(side.external_cidr, "the external network of the peer") if side.external_cidr else None
+    disjoint([*pods, *([external] if external is not None else [])])
+    _check_key(side.public_key, own_key, other_keys)
+    if not SMALLEST_MTU <= side.mtu <= LARGEST_MTU:
+        raise Refusal("BadMTU", f"the peer names an MTU of {side.mtu}; {SMALLEST_MTU} to {LARGEST_MTU} are possible")
+    endpoints = tuple(_endpoint(text) for text in side.endpoints)
+    return Remote(pods, external, endpoints, side.public_key, side.mtu)
+
+
+def check_ack(ack: Subnets, pods: Sequence[Network], external: Network | None) -> tuple[list[Network], Network | None]:
+    """Return how a peer sees our networks, parsed and aligned with them; raises Refusal."""
+    if ack.reason:
+        raise Refusal("RefusedByPeer", f"the peer cannot use our network: {ack.message or ack.reason}")
+    if len(ack.pod_cidrs) != len(pods):
+        raise Refusal(
+            "BadAnswer", f"the peer answered with {len(ack.pod_cidrs)} networks for our {len(pods)} pod networks"
+        )
+    seen = [network(text, "the peer's view of our pods") for text in ack.pod_cidrs]
+    seen_external = network(ack.external_cidr, "the peer's view of our external network") if ack.external_cidr else None
+    for ours, theirs in [*zip(pods, seen, strict=True), *_both(external, seen_external)]:
+        if ours.version != theirs.version or ours.prefixlen != theirs.prefixlen:
+            raise Refusal("BadAnswer", f"the peer sees our {ours} as {theirs}, which is not of the same size")
+    disjoint([*seen, *([seen_external] if seen_external is not None else [])])
+    return seen, seen_external
+
+
+def network(text: str, what: str) -> Network:
+    """Return a text as a network that pods may have; raises Refusal with the reason."""
+    try:
+        found = ipaddress.ip_network(text)
+    except ValueError:
+        raise Refusal("BadCIDR", f"{what}, {text[:50]!r}, is not a network such as 10.1.0.0/16") from None
+    if found.prefixlen < WIDEST[found.version]:
+        raise Refusal("CIDRTooWide", f"{what}, {found}, is wider than /{WIDEST[found.version]}")
+    first, last = found.network_address, found.broadcast_address
+    for address in (first, last):
+        if (
+            address.is_loopback
+            or address.is_link_local
+            or address.is_multicast
+            or address.is_unspecified
+            or (address.version == 4 and address.is_reserved)
+        ):
+            raise Refusal("CIDRForbidden", f"{what}, {found}, holds addresses that no pod may have, such as {address}")
+    return found
+
+
+def disjoint(networks: Sequence[Network]) -> None:
+    """Raise Refusal when networks overlap each other."""
+    for index, one in enumerate(networks):
+        for two in networks[index + 1 :]:
+            if one.version == two.version and one.overlaps(two):
+                raise Refusal("CIDROverlap", f"the peer's networks {one} and {two} overlap")
+
+
+def is_key(text: str) -> bool:
+    """Tell whether a text is a WireGuard public key: 32 bytes in base64, in the one way to write them."""
+    if len(text) != 44:
+        return False
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return len(raw) == 32 and any(raw) and base64.b64encode(raw).decode() == text
+
+
+def _check_key(key: str, own: str, others: Collection[str]) -> None:
+    if not is_key(key):
+        raise Refusal("BadKey", "the peer's tunnel key is not a WireGuard public key")
+    if key == own:
+        raise Refusal("KeyInUse", "the peer's tunnel key is our own")
+    if key in others:
+        raise Refusal("KeyInUse", "the peer's tunnel key is that of another peer")
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        address = ipaddress.ip_address(host)
+        number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+    except ValueError:
+        raise Refusal("BadEndpoint", f"the tunnel endpoint {text[:60]!r} is not address:port") from None
+    if not 0 < number < 65536:
+        raise Refusal("BadEndpoint", f"the tunnel endpoint {text[:60]!r} has no port from 1 to 65535")
+    if address.is_loopback or address.is_multicast or address.is_unspecified or address.is_link_local:
+        raise Refusal("BadEndpoint", f"the tunnel endpoint {address} cannot be reached from another host")
+    return str(address), number
+
+
+def _both(one: Network | None, two: Network | None) -> list[tuple[Network, Network]]:
+    return [(one, two)] if one is not None and two is not None else []

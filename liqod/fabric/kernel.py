@@ -1,0 +1,100 @@
+"""The one way to the kernel: programs run with text on their standard input, and what they say is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import attrs
+from twisted.internet.utils import getProcessOutputAndValue
+
+from liqod.fabric import nftables, routes, wireguard
+from liqod.fabric.model import TABLE, Observed, Step
+from liqod.flow.errors import Foreseen
+
+DEADLINE: Final = 15.0
+TOOLS: Final = {"ip": "iproute2", "wg": "wireguard-tools", "nft": "nftables"}
+"""The programs that are needed, and the packages that bring them on Debian."""
+
+
+class KernelError(Foreseen):
+    """A command failed: its text tells which and what it said."""
+
+
+@attrs.frozen
+class Output:
+    """What a program said, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Kernel(Protocol):
+    """Where commands are run."""
+
+    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+        """Run a program to its end; raises KernelError only when it cannot be run at all."""
+
+
+class HostKernel:
+    """This host's kernel; ``prefix`` is put before every command line (to enter a network namespace, say)."""
+
+    def __init__(self, reactor: Any, prefix: Sequence[str] = ()) -> None:
+        self._reactor = reactor
+        self._prefix = tuple(prefix)
+
+    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+        program, *rest = (*self._prefix, *argv)
+        running = getProcessOutputAndValue(
+            program, rest, env=_environment(), reactor=self._reactor, stdinBytes=stdin.encode()
+        )
+        running.addTimeout(DEADLINE, self._reactor)
+        try:
+            out, err, code = await running
+        except Exception as error:
+            # Twisted tells the end by a signal with a tuple instead of an exception.
+            raise KernelError(f"{' '.join(argv)} did not end in order: {type(error).__name__}") from error
+        return Output(code, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+def _environment() -> dict[str, str]:
+    path = os.environ.get("PATH", "")
+    return {"PATH": f"{path}:/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL": "C"}
+
+
+async def observe(kernel: Kernel, device: str) -> Observed:
+    """Return what there is of the fabric on a host."""
+    link = routes.parse_device((await kernel.run(("ip", "-j", "-d", "addr", "show", "dev", device))).out)
+    tunnel = None
+    if link is not None:
+        tunnel = wireguard.parse_dump((await kernel.run(("wg", "show", device, "dump"))).out)
+    policies, table = set(), {}
+    for version in (4, 6):
+        if routes.has_policy((await checked(kernel, ("ip", f"-{version}", "-j", "rule"))).out):
+            policies.add(version)
+        # A table that never had a route does not exist: not an error.
+        shown = await kernel.run(("ip", f"-{version}", "-j", "route", "show", "table", str(TABLE)))
+        table.update(routes.parse_routes(shown.out))
+    listed = await kernel.run(("nft", "-j", "list", "table", *nftables.NAME.split()))
+    rules = nftables.parse_table(listed.out) if listed.code == 0 else None
+    return Observed(link, tunnel, frozenset(policies), table, rules)
+
+
+async def apply(kernel: Kernel, steps: Sequence[Step]) -> None:
+    """Carry a plan out, in order; the first failure ends it with a KernelError."""
+    for step in steps:
+        await checked(kernel, step.argv, step.stdin)
+
+
+async def checked(kernel: Kernel, argv: Sequence[str], stdin: str = "") -> Output:
+    """Run a command that has to succeed."""
+    output = await kernel.run(argv, stdin)
+    if output.code:
+        said = output.err.strip() or output.out.strip() or f"exit code {output.code}"
+        package = TOOLS.get(argv[0], "")
+        if output.code in (1, 127) and "No such file" in said and argv[0] in said and package:
+            said = f"the program {argv[0]} is not installed; install the package {package}"
+        raise KernelError(f"{' '.join(argv)} failed: {said}")
+    return output

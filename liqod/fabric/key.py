@@ -1,0 +1,77 @@
+"""The key of this cluster's end of the tunnel: made once, kept in a Secret that all daemons of the cluster share."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+
+import attrs
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from liqod.flow.errors import Foreseen
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.resources import SECRETS
+
+SECRET: Final = "liqod-tunnel"  # noqa: S105 -- the name of the object, nothing secret
+FIELD: Final = "private-key"
+
+
+class KeyUnusable(Foreseen):
+    """What the Secret holds is no key."""
+
+
+@attrs.frozen
+class TunnelKey:
+    """A WireGuard key pair, both halves in base64."""
+
+    private: str = attrs.field(repr=False)
+    public: str
+
+
+def from_private(text: str) -> TunnelKey:
+    """Return the pair that belongs to a private key in base64; raises KeyUnusable."""
+    try:
+        raw = base64.b64decode(text.strip(), validate=True)
+        key = X25519PrivateKey.from_private_bytes(raw)
+    except ValueError:
+        raise KeyUnusable(f"the field {FIELD} is not a WireGuard private key") from None
+    public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return TunnelKey(base64.b64encode(raw).decode(), base64.b64encode(public).decode())
+
+
+def generate() -> TunnelKey:
+    """Return a new pair."""
+    raw = X25519PrivateKey.generate().private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+    return from_private(base64.b64encode(raw).decode())
+
+
+async def load_or_create(client: Client, namespace: str) -> TunnelKey:
+    """Return the cluster's key, made when there is none."""
+    try:
+        return _read(await client.get(SECRETS, SECRET, namespace))
+    except NotFound:
+        key = generate()
+    body = {
+        "metadata": {"name": SECRET, "namespace": namespace},
+        "type": "Opaque",
+        "data": {FIELD: base64.b64encode(key.private.encode()).decode()},
+    }
+    try:
+        await client.create(SECRETS, body, namespace)
+    except AlreadyExists:
+        # Another daemon of this cluster was faster.
+        return _read(await client.get(SECRETS, SECRET, namespace))
+    return key
+
+
+def _read(secret: dict[str, Any]) -> TunnelKey:
+    try:
+        text = base64.b64decode((secret.get("data") or {}).get(FIELD, "")).decode("ascii")
+    except ValueError:
+        text = ""
+    try:
+        return from_private(text)
+    except KeyUnusable as error:
+        raise KeyUnusable(f"the Secret {SECRET} cannot be used: {error}; delete it to have a new key made") from None

@@ -1,0 +1,266 @@
+"""The fabric of one host: looks at the records and at the kernel, and makes the second follow the first.
+
+There is one loop, and one turn of it is always the same, whatever it was that changed:
+
+    records of peers -> what each is told and given (written before it is used) -> what the kernel should hold
+    -> what it holds -> the commands in between -> probes -> what the records say about it
+
+Stopping leaves the data path as it is: it carries the traffic of workloads that go on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.internet.error import CannotListenError
+from twisted.logger import Logger
+
+from liqod.config.schema import Settings
+from liqod.fabric import device as devices
+from liqod.fabric.agreement import Own, agree, allocation, gateway_of
+from liqod.fabric.facts import tunnel_mtu, uplink_mtu
+from liqod.fabric.kernel import HostKernel, Kernel, apply, checked, observe
+from liqod.fabric.key import TunnelKey, load_or_create
+from liqod.fabric.model import Desired, Observed, Step
+from liqod.fabric.place import Place
+from liqod.fabric.plan import plan, removal, show
+from liqod.fabric.probe import Prober
+from liqod.fabric.records import Records
+from liqod.fabric.routes import host_networks
+from liqod.fabric.standing import Agreed
+from liqod.flow.tasks import Tasks
+from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.informers import Informers
+from liqod.model.ids import ClusterID
+from liqod.model.network import AddressMap, Network, NetworkConfig, remote_addresses
+from liqod.model.offer import Refusal
+
+PERIOD: Final = 10.0
+"""Seconds after which the kernel is looked at again though nothing changed."""
+TURN: Final = "network"
+
+
+class Fabric(MultiService):
+    """Pod traffic with all peers, on the host that is the cluster's gateway."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        client: Client,
+        informers: Informers,
+        settings: Settings,
+        address: str,
+        *,
+        kernel: Kernel | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        super().__init__()
+        self._reactor = reactor
+        self._client = client
+        self._settings = settings
+        self._address = address
+        self._kernel: Kernel = kernel if kernel is not None else HostKernel(reactor)
+        self._under_systemd = devices.is_under_systemd(dict(environ))
+        self._queue: WorkQueue[str] = WorkQueue(reactor, "fabric")
+        self._place = Place(client, informers, settings.network, self._poke)
+        self._records = Records(client, reactor, informers, self._poke)
+        self._prober = Prober(reactor, self._poke)
+        self._tasks = Tasks()
+        self._tasks.setServiceParent(self)
+        self._key: TunnelKey | None = None
+        self._create: tuple[str, ...] = ()
+        self._agreed: dict[ClusterID, Agreed] = {}
+        self._observed = Observed()
+        self._plan: tuple[Step, ...] = ()
+
+    # For the rest of the daemon.
+
+    def addresses(self, peer: ClusterID) -> AddressMap:
+        """Return how a peer's pod addresses read here."""
+        config = self._records.config(peer)
+        return remote_addresses(config) if config is not None else AddressMap()
+
+    def map_address(self, peer: ClusterID, address: str) -> str:
+        """Return how one pod address of a peer reads here; empty while that is not known."""
+        return self.addresses(peer).seen(address)
+
+    def connected(self, peer: ClusterID) -> bool:
+        """Tell whether packets cross to a peer now."""
+        health = self._prober.health.get(peer)
+        return health is not None and health.crosses(self._reactor.seconds())
+
+    def show_plan(self) -> str:
+        """Return what the last turn did, in the words of ip, wg and nft."""
+        return show(self._plan)
+
+    # Life.
+
+    def startService(self) -> None:
+        super().startService()
+        self._tasks.spawn(self._begin(), "starting the network fabric")
+
+    async def _begin(self) -> None:
+        await gatherResults([self._records.when_synced(), self._place.when_synced()])
+        self._records.begin()
+        Workers(self._queue, 1, self._turn, "connecting the network:").setServiceParent(self)
+        self._poke()
+
+    def stopService(self) -> Deferred[None]:
+        self._prober.close()
+        self._records.end()
+        self._place.end()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await maybeDeferred(super().stopService)
+        self._queue.close()
+
+    async def remove_all(self) -> None:
+        """Leave nothing of the fabric on this host."""
+        self._prober.close()
+        device = self._settings.network.device
+        await apply(self._kernel, removal(device, await observe(self._kernel, device)))
+
+    def _poke(self) -> None:
+        self._queue.add(TURN)
+
+    # One turn.
+
+    async def _turn(self, _: str) -> float:
+        await self._records.follow_peers()
+        configs = self._records.configs()
+        if not configs:
+            await self._idle()
+            return PERIOD
+        own = await self._own()
+        avoided = await self._avoided()
+        self._agreed = {}
+        for config in sorted(configs, key=_seniority):
+            await self._negotiate(own, config, avoided)
+        await self._converge(own, await self._own_key())
+        await self._tell()
+        return PERIOD
+
+    async def _idle(self) -> None:
+        """Without peers there is nothing of us on the host: what a predecessor left goes as well."""
+        device = self._settings.network.device
+        self._agreed = {}
+        self._prober.aim({}, 0)
+        self._prober.close()
+        self._observed = await observe(self._kernel, device)
+        self._plan = removal(device, self._observed)
+        if self._plan:
+            self._log.info("there is no peer (any more): {steps} steps leave nothing behind", steps=len(self._plan))
+            await apply(self._kernel, self._plan)
+        await self._records.drop_tunnels(())
+
+    async def _own(self) -> Own:
+        """Return this cluster's side; raises Foreseen while something is not known."""
+        network = self._settings.network
+        key = await self._own_key()
+        if not self._create:
+            self._create = await devices.creation(self._kernel, network.device, under_systemd=self._under_systemd)
+        uplink = uplink_mtu((await checked(self._kernel, ("ip", "-j", "addr", "show"))).out, self._address)
+        mtu = tunnel_mtu(network.mtu, uplink)
+        return await self._place.own(key.public, self._address, mtu)
+
+    async def _own_key(self) -> TunnelKey:
+        if self._key is None:
+            self._key = await load_or_create(self._client, self._settings.kubernetes.namespace)
+        return self._key
+
+    async def _avoided(self) -> list[Network]:
+        shown = [
+            await checked(self._kernel, ("ip", f"-{version}", "-j", "route", "show", "table", "all"))
+            for version in (4, 6)
+        ]
+        return [one for output in shown for one in host_networks(output.out, self._settings.network.device)]
+
+    async def _negotiate(self, own: Own, config: NetworkConfig, avoided: list[Network]) -> None:
+        """Tell one peer what it should know; when both sides know all, there is a link."""
+        peer = ClusterID(config.metadata.name)
+        others = [one.spec.remap for one in self._records.configs() if one.metadata.name != peer]
+        remap = allocation(own, config, others, avoided)
+        # Given is what the record says: it is written before anything relies on it.
+        config = await self._records.tell(config, own.side, remap)
+        try:
+            found = agree(own, config, remap, {one.link.public_key for one in self._agreed.values()})
+        except Refusal as refusal:
+            await self._records.explain(config, "Refused", refusal.reason, refusal.message)
+            return
+        if found is None:
+            await self._records.explain(config, "Pending", "WaitingForPeer", "the peer has not told its network yet")
+            return
+        remote, link = found
+        health = self._prober.health.get(peer)
+        measured = health.mtu if health is not None else 0
+        link = attrs.evolve(
+            link, mtu=min(link.mtu, measured) if measured else link.mtu, pods=self._place.pods_for(peer)
+        )
+        endpoint = self._records.endpoint(peer, remote, self._observed, link.public_key)
+        self._agreed[peer] = Agreed(remote, attrs.evolve(link, endpoint=endpoint))
+        await self._records.explain(config, "Agreed", "Agreed", "both clusters know how each sees the other")
+
+    async def _converge(self, own: Own, key: TunnelKey) -> None:
+        desired = self._desired(own, key)
+        self._observed = await observe(self._kernel, desired.device)
+        self._plan = plan(desired, self._observed, self._reactor.seconds())
+        if self._plan:
+            self._log.info("the network changes in {steps} steps", steps=len(self._plan))
+            self._log.debug("the network's plan:\n{plan}", plan=show(self._plan))
+            await apply(self._kernel, self._plan)
+            self._observed = await observe(self._kernel, desired.device)
+        self._probe(own, desired)
+
+    def _desired(self, own: Own, key: TunnelKey) -> Desired:
+        network = self._settings.network
+        return Desired(
+            device=network.device,
+            create=self._create,
+            listen_port=network.listen_port,
+            probe_port=network.probe_port,
+            public_key=key.public,
+            private_key=key.private,
+            mtu=own.mtu,
+            addresses=(own.gateway,),
+            links=tuple(agreed.link for _, agreed in sorted(self._agreed.items())),
+        )
+
+    def _probe(self, own: Own, desired: Desired) -> None:
+        targets: dict[str, str] = {}
+        for peer, agreed in self._agreed.items():
+            if agreed.remote.external is not None:
+                targets[peer] = str(gateway_of(agreed.link.remote[-1]).network_address)
+        try:
+            self._prober.bind(self._reactor, str(own.gateway.network_address), desired.probe_port)
+        except CannotListenError as error:
+            self._log.warn("probes cannot be sent: {error}", error=str(error))
+        self._prober.aim(targets, desired.mtu)
+
+    async def _tell(self) -> None:
+        """Write down how the tunnels are."""
+        now = self._reactor.seconds()
+        for peer, agreed in sorted(self._agreed.items()):
+            health = self._prober.health.get(peer)
+            await self._records.describe(
+                peer, agreed, self._observed, health, self._settings.network.device, now, _rfc3339(now)
+            )
+        await self._records.drop_tunnels(self._agreed)
+
+
+def _seniority(config: NetworkConfig) -> tuple[bool, str]:
+    """Sort those with whom all was agreed first: what they hold is not given to others."""
+    return config.status.phase != "Agreed", config.metadata.name
+
+
+def _rfc3339(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,76 @@
+"""WireGuard in the words of wg(8): what ``wg show DEV dump`` says, and what changes one peer alone. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+
+from liqod.fabric.model import Desired, Link, Step, Tunnel, TunnelPeer
+from liqod.model.network import Network
+
+ALIVE = 180
+"""Seconds after a handshake in which a session is in use: its peer is where its packets come from."""
+
+
+def parse_dump(text: str) -> Tunnel | None:
+    """Return the device that ``wg show DEV dump`` describes; None for an empty answer."""
+    lines = text.splitlines()
+    if not lines:
+        return None
+    _, public_key, port, _ = lines[0].split("\t")
+    peers = {}
+    for line in lines[1:]:
+        key, _, endpoint, allowed, handshake, received, sent, _ = line.split("\t")
+        peers[key] = TunnelPeer(
+            "" if endpoint == "(none)" else endpoint,
+            frozenset(ipaddress.ip_network(one) for one in allowed.split(",") if one != "(none)"),
+            int(handshake),
+            int(received),
+            int(sent),
+        )
+    return Tunnel("" if public_key == "(none)" else public_key, int(port), peers)
+
+
+def interface_steps(desired: Desired, tunnel: Tunnel | None) -> Iterator[Step]:
+    """Yield what gives the device its key and port; a device that has them is left alone."""
+    if tunnel is None or tunnel.public_key != desired.public_key:
+        argv = ("wg", "set", desired.device, "private-key", "/dev/stdin")
+        yield Step(argv, desired.private_key + "\n", secret=True)
+    if tunnel is None or tunnel.listen_port != desired.listen_port:
+        yield Step(("wg", "set", desired.device, "listen-port", str(desired.listen_port)))
+
+
+def peer_steps(desired: Desired, tunnel: Tunnel | None, now: float) -> Iterator[Step]:
+    """Yield one command for all peers that are new or differ; the others are not mentioned, nothing disturbs them."""
+    changed = [_section(desired, link, tunnel, now) for link in desired.links]
+    text = "\n".join(section for section in changed if section)
+    if text:
+        yield Step(("wg", "addconf", desired.device, "/dev/stdin"), text)
+
+
+def removal_steps(desired: Desired, tunnel: Tunnel | None) -> Iterator[Step]:
+    """Yield the removal of peers that nobody wants, one by one."""
+    wanted = {link.public_key for link in desired.links}
+    for key in sorted(tunnel.peers if tunnel is not None else ()):
+        if key not in wanted:
+            yield Step(("wg", "set", desired.device, "peer", key, "remove"))
+
+
+def host_port(address: str, port: int) -> str:
+    """Return an endpoint as wg writes it."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _section(desired: Desired, link: Link, tunnel: Tunnel | None, now: float) -> str:
+    known = tunnel.peers.get(link.public_key) if tunnel is not None else None
+    wanted: frozenset[Network] = frozenset(link.remote)
+    # A peer whose packets arrive is where they come from: what the kernel learned is newer than what we were told.
+    settled = known is not None and (now - known.handshake < ALIVE or not link.endpoint)
+    if known is not None and known.allowed == wanted and (settled or known.endpoint == link.endpoint):
+        return ""
+    lines = ["[Peer]", f"PublicKey = {link.public_key}"]
+    if link.endpoint and not settled:
+        lines.append(f"Endpoint = {link.endpoint}")
+    lines.append(f"AllowedIPs = {', '.join(map(str, link.remote))}")
+    lines.append(f"PersistentKeepalive = {desired.keepalive}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,156 @@
+"""Views of the network's records, and how an address of one cluster reads in another. Pure.
+
+``local`` is how a cluster sees itself, ``remote`` what the peer says of itself, ``remap`` how we see the peer's
+addresses and ``ack`` how the peer sees ours. Lists of networks are aligned: the n-th of one answers the n-th of the
+other, with the same prefix length.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import msgspec
+
+from liqod.model.meta import Condition, Object, View
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+MAX_NETWORKS: Final = 16
+MAX_ENDPOINTS: Final = 8
+
+
+class Subnets(View, frozen=True):
+    """The networks of one cluster in one view; a reason instead says why there are none."""
+
+    pod_cidrs: list[str] = msgspec.field(name="podCIDRs", default=[])
+    external_cidr: str = msgspec.field(name="externalCIDR", default="")
+    reason: str = ""
+    message: str = ""
+
+
+class Side(View, frozen=True):
+    """What one cluster tells of itself: its networks and its tunnel's end; no endpoint: it cannot be called."""
+
+    pod_cidrs: list[str] = msgspec.field(name="podCIDRs", default=[])
+    external_cidr: str = msgspec.field(name="externalCIDR", default="")
+    endpoints: list[str] = []
+    public_key: str = ""
+    mtu: int = 0
+
+
+class NetworkConfigSpec(View, frozen=True):
+    """Written by the fabric: what the peer is told about us, and about how we see it."""
+
+    cluster_id: str = msgspec.field(name="clusterID", default="")
+    local: Side = Side()
+    remap: Subnets = Subnets()
+
+
+class NetworkConfigStatus(View, frozen=True):
+    """``remote`` and ``ack`` are what the peer told us; phase, reason and message are the fabric's."""
+
+    remote: Side = Side()
+    ack: Subnets = Subnets()
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class NetworkConfig(Object, frozen=True):
+    """The exchange of addresses with one peer, named by its cluster ID; it also keeps what was allocated to it."""
+
+    spec: NetworkConfigSpec = NetworkConfigSpec()
+    status: NetworkConfigStatus = NetworkConfigStatus()
+
+
+class TunnelEndpointSpec(View, frozen=True):
+    """What both clusters agreed on: the tunnel's far end and the addresses in both views."""
+
+    cluster_id: str = msgspec.field(name="clusterID", default="")
+    endpoint: str = ""
+    public_key: str = ""
+    allowed_ips: list[str] = msgspec.field(name="allowedIPs", default=[])
+    local: Subnets = Subnets()
+    local_seen: Subnets = Subnets()
+    remote: Subnets = Subnets()
+    remote_seen: Subnets = Subnets()
+
+
+class TunnelEndpointStatus(View, frozen=True):
+    """How the tunnel is: Connected only while packets cross it. ``cut`` names the place where they do not."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    cut: str = ""
+    device: str = ""
+    implementation: str = ""
+    handshake: str = ""
+    rtt: str = ""
+    loss: str = ""
+    path_mtu: int = msgspec.field(name="pathMTU", default=0)
+    conditions: list[Condition] = []
+
+
+class TunnelEndpoint(Object, frozen=True):
+    """The tunnel to one peer, named by its cluster ID."""
+
+    spec: TunnelEndpointSpec = TunnelEndpointSpec()
+    status: TunnelEndpointStatus = TunnelEndpointStatus()
+
+
+@attrs.frozen
+class AddressMap:
+    """How the addresses of a cluster (first of each pair) read in another one (second); host bits are kept.
+
+    An address in none of the networks has no translation: the answer is an empty text.
+    """
+
+    pairs: tuple[tuple[Network, Network], ...] = ()
+
+    def seen(self, address: str) -> str:
+        """Return how an address of that cluster reads here."""
+        return _translate(address, self.pairs)
+
+    def original(self, address: str) -> str:
+        """Return the address of that cluster behind one that is used here."""
+        return _translate(address, tuple((after, before) for before, after in self.pairs))
+
+
+def remote_addresses(config: NetworkConfig) -> AddressMap:
+    """Return how the peer's pod addresses read here; without an agreement yet, a map that translates nothing."""
+    return AddressMap(paired(config.status.remote.pod_cidrs, config.spec.remap.pod_cidrs))
+
+
+def paired(before: Sequence[str], after: Sequence[str]) -> tuple[tuple[Network, Network], ...]:
+    """Return aligned networks as pairs; lists that do not fit each other give none."""
+    if len(before) != len(after):
+        return ()
+    try:
+        pairs = tuple(
+            (ipaddress.ip_network(one), ipaddress.ip_network(two)) for one, two in zip(before, after, strict=True)
+        )
+    except ValueError:
+        return ()
+    fitting = all(one.version == two.version and one.prefixlen == two.prefixlen for one, two in pairs)
+    return pairs if fitting else ()
+
+
+def shift(address: Address, before: Network, after: Network) -> Address:
+    """Move an address from one network to another of the same size, keeping its host bits."""
+    return after[int(address) - int(before.network_address)]
+
+
+def _translate(text: str, pairs: tuple[tuple[Network, Network], ...]) -> str:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return ""
+    for before, after in pairs:
+        if address.version == before.version and address in before:
+            return str(shift(address, before, after))
+    return ""
