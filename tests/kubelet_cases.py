@@ -129,7 +129,11 @@ class KubeletCases(TestCase):
 
         self.client = Client(self.home.config, reactor)
         self.informers = Informers(self.client, reactor)
-        settings = Settings(kubelet=Kubelet(workers=self.workers, node_address="10.9.8.7", lease_duration=12))
+        settings = Settings(
+            kubelet=Kubelet(
+                listen="tcp:0:interface=127.0.0.1", workers=self.workers, node_address="10.9.8.7", lease_duration=12
+            )
+        )
         self.kubelets = Kubelets(
             reactor, self.client, self.informers, settings, self.me, "home", self.session, self.events
         )

@@ -133,6 +133,7 @@ def _listeners(settings: Settings) -> Iterator[str]:
         ("peering.listen", settings.peering.listen, True),
         ("webhook.listen", settings.webhook.listen, settings.webhook.enabled),
         ("metrics.listen", settings.metrics.listen, False),
+        ("kubelet.listen", settings.kubelet.listen, False),
     ):
         if not text and not required:
             continue

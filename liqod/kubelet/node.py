@@ -61,6 +61,7 @@ class NodeKeeper(MultiService):
         offer: Callable[[], Offer | None],
         answers: Callable[[], bool],
         home_version: Callable[[], str],
+        port: Callable[[], int],
     ) -> None:
         super().__init__()
         self.state: Latest[Readiness] = Latest(not_known("the node was not looked at yet"))
@@ -75,6 +76,7 @@ class NodeKeeper(MultiService):
         self._offer = offer
         self._answers = answers
         self._home_version = home_version
+        self._port = port
         self._retired = False
         self._key = Key("", name)
         self._written: Overlay[Key, Node] = Overlay(reactor)
@@ -138,6 +140,7 @@ class NodeKeeper(MultiService):
             readiness=self._readiness(),
             offer=self._offer(),
             home_version=self._home_version(),
+            port=self._port(),
             labels=self._labels,
         )
 

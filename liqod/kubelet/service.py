@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -18,10 +18,12 @@ from liqod.kube.errors import KubeError
 from liqod.kube.informer import Informer
 from liqod.kube.informers import Informers
 from liqod.kube.resources import ADVERTISEMENTS, NAMESPACES, NATTINGTABLES, NODES, VIRTUALNODES
+from liqod.kubelet.api.nodes import Lender, Route
+from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.ports import NamespaceGrants, Recorder
 from liqod.kubelet.readiness import READY
-from liqod.kubelet.views import Namespace, Node
+from liqod.kubelet.views import HomePod, Namespace, Node
 from liqod.kubelet.virtual import Surroundings, VirtualKubelet, same_kubelet, same_node
 from liqod.model.ids import ClusterID, Key, is_dns_label
 from liqod.model.meta import ObjectMeta, label_selector
@@ -96,7 +98,13 @@ class Kubelets(MultiService):
             home_version=lambda: self._version,
             network=network,
             map_address=map_address,
+            api_port=lambda: self.api.port if self.api is not None else 0,
         )
+        self.api: NodeAPI | None = None
+        if settings.kubelet.listen:
+            address = self._around.node_address
+            self.api = NodeAPI(reactor, client, settings.kubelet.listen, address, self, self.network_changed)
+            self.api.setServiceParent(self)
         self._kubelets: dict[Key, VirtualKubelet] = {}
         self._orphans: dict[Key, VirtualNode] = {}
         self._unsubscribe = lambda: None
@@ -113,8 +121,20 @@ class Kubelets(MultiService):
         """Return the virtual kubelet for a lender."""
         return next((k for k in self._kubelets.values() if k.place.lender == cluster_id), None)
 
+    def route(self, pod: Key) -> Route | None:
+        """Return the way to a pod; None when it is on none of our nodes."""
+        return next((route for k in self._kubelets.values() if (route := k.route(pod)) is not None), None)
+
+    def pods(self) -> Iterator[HomePod]:
+        """Return all pods on our nodes."""
+        return (pod for kubelet in self._kubelets.values() for pod in kubelet.home_pods())
+
+    def lenders(self) -> list[Lender]:
+        """Return the nodes as those see them who ask the lenders."""
+        return [kubelet.lender() for kubelet in self._kubelets.values()]
+
     def network_changed(self) -> None:
-        """Have every node looked at again, because what ``network`` tells changed."""
+        """Have every node looked at again, because what ``network`` or the API's port tells changed."""
         for kubelet in self._kubelets.values():
             kubelet.node.look()
 

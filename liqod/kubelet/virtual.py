@@ -22,6 +22,7 @@ from liqod.kube.errors import ApiError, KubeError
 from liqod.kube.informer import Informer
 from liqod.kube.resources import NATTINGTABLES, PODS
 from liqod.kubelet.access import Access
+from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.forge.place import Place
 from liqod.kubelet.namespaces import Namespaces
@@ -63,6 +64,7 @@ class Surroundings:
     home_version: Callable[[], str]
     network: Callable[[ClusterID], Readiness]
     map_address: Callable[[ClusterID, str], str]
+    api_port: Callable[[], int]
 
 
 class VirtualKubelet(MultiService):
@@ -103,6 +105,7 @@ class VirtualKubelet(MultiService):
             self._offer,
             lambda: self.reach.ok,
             around.home_version,
+            around.api_port,
         )
         self.namespaces = Namespaces(
             reactor,
@@ -154,6 +157,22 @@ class VirtualKubelet(MultiService):
         around = self._around
         offer = judge_offer(self._advertisement())
         return judge(self.access.readiness.value, self.reach.state.value, around.network(self._lender), offer)
+
+    def route(self, pod: Key) -> Route | None:
+        """Return the way to a pod for those who want its log or a shell; None when it is not on this node."""
+        known = self._pods.get(pod)
+        if known is None:
+            return None
+        remote = self.namespaces.mapped().get(pod.namespace, "")
+        return Route(self.place.node_name, self.access.client.value, remote, known.metadata.uid)
+
+    def home_pods(self) -> list[HomePod]:
+        """Return the pods on the node."""
+        return self._pods.items()
+
+    def lender(self) -> Lender:
+        """Return what asking the lender for more than one pod takes."""
+        return Lender(self.place.node_name, self.access.client.value, self.namespaces.mapped())
 
     def _advertisement(self) -> Advertisement | None:
         return self._around.offers.get(Key("", advertisement_name(self._lender)))

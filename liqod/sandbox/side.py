@@ -74,6 +74,7 @@ def settings(name: str, cluster_id: str) -> Settings:
         cluster=schema.Cluster(id=cluster_id, name=name),
         discovery=schema.Discovery(interfaces=[HERE]),
         peering=schema.Peering(listen=f"tcp:0:interface={HERE}", advertise_addresses=[HERE]),
+        kubelet=schema.Kubelet(listen=f"tcp:0:interface={HERE}"),
         webhook=schema.Webhook(listen=f"tcp:0:interface={HERE}"),
         metrics=schema.Metrics(listen=""),
     )

@@ -41,7 +41,10 @@ class Readiness:
 
 @frozen
 class NodeFacts:
-    """All that a node's status is made of. ``offer`` None: unknown, so what the node has is left as it is."""
+    """All that a node's status is made of. ``offer`` None: unknown, so what the node has is left as it is.
+
+    ``port`` is where the node's API is served, at its address; 0 while it is not.
+    """
 
     name: str
     cluster_id: str
@@ -49,6 +52,7 @@ class NodeFacts:
     readiness: Readiness
     offer: Offer | None
     home_version: str = ""
+    port: int = 0
     labels: Mapping[str, str] = {}
 
 
@@ -142,6 +146,8 @@ def status_patch(status: Mapping[str, Any], facts: NodeFacts, now: str) -> dict[
     if facts.address:
         addresses.insert(0, {"type": "InternalIP", "address": facts.address})
     wanted["addresses"] = addresses
+    if facts.port:
+        wanted["daemonEndpoints"] = {"kubeletEndpoint": {"Port": facts.port}}
     wanted["conditions"] = conditions(status.get("conditions") or [], facts.readiness, now)
     patch = merge_diff(status, wanted)
     return {"status": patch} if patch else {}

@@ -1,0 +1,187 @@
+"""The answers of virtual nodes: pages from what is known here, logs and streams from the lender."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from twisted.web.client import ResponseDone
+from twisted.web.http import PotentialDataLoss
+
+from liqod.kube.client import Client
+from liqod.kube.errors import ApiError, KubeError
+from liqod.kubelet.api import heads
+from liqod.kubelet.api.callers import Callers, User, user_of
+from liqod.kubelet.api.nodes import Nodes
+from liqod.kubelet.api.server import TEXT, ApiRequest, Refused
+from liqod.kubelet.api.targets import Logs, Page, Stream, Target, lender_path, parse, rights
+from liqod.kubelet.api.tls import client_certificate
+from liqod.kubelet.api.tunnel import Tunnel, open_at_lender
+from liqod.kubelet.api.usage import Usage
+from liqod.kubelet.forge.status import clean_message
+
+MAX_STREAMS: Final = 256
+"""Logs and tunnels that are open at the same time."""
+JSON: Final = b"application/json"
+PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class Answers:
+    """Answers requests for the pods on virtual nodes."""
+
+    def __init__(self, clock: IReactorTime, nodes: Nodes, callers: Callers, usage: Usage) -> None:
+        self._clock = clock
+        self._nodes = nodes
+        self._callers = callers
+        self._usage = usage
+        self._streams = 0
+        self._tunnels: set[Tunnel] = set()
+
+    def abort(self) -> None:
+        """Close all tunnels at once, on both sides."""
+        for tunnel in list(self._tunnels):
+            tunnel.abort()
+
+    async def answer(self, request: ApiRequest) -> None:
+        """Answer one request, or raise Refused."""
+        user = await self._identify(request)
+        uri = bytes(request.uri)
+        if not uri.isascii():
+            raise Refused(400, "the path is not ASCII")
+        target = parse(uri.decode("ascii"))
+        route = self._nodes.route(target.pod) if isinstance(target, Logs | Stream) else None
+        node = route.node if route is not None else ""
+        await self._authorize(user, target, bytes(request.method).decode("ascii", "replace"), node)
+        if target is None:
+            raise Refused(404, "virtual nodes do not serve this")
+        allowed = (b"GET", b"POST") if isinstance(target, Stream) else (b"GET", b"HEAD")
+        if request.method not in allowed:
+            raise Refused(405, f"this takes {' or '.join(method.decode() for method in allowed)}")
+        if isinstance(target, Page):
+            await self._page(request, target)
+            return
+        if route is None:
+            raise Refused(404, f"the pod {target.pod} is on none of the virtual nodes of this daemon")
+        if not route.namespace:
+            raise Refused(404, f"the pod {target.pod} is not offloaded: its namespace has no counterpart at the lender")
+        if route.client is None:
+            raise Refused(503, f"the pod {target.pod} cannot be reached: {route.node} has no access to its lender")
+        if self._streams >= MAX_STREAMS:
+            raise Refused(503, f"{MAX_STREAMS} logs and streams are open, which is the limit; close some")
+        path = lender_path(target, route.namespace)
+        self._streams += 1
+        try:
+            if isinstance(target, Logs):
+                await self._log(request, route.client, path)
+            else:
+                await self._tunnel(request, route.client, path)
+        except ApiError as error:
+            raise Refused(error.code, clean_message(error.message)) from error
+        except KubeError as error:
+            raise Refused(502, clean_message(str(error))) from error
+        finally:
+            self._streams -= 1
+
+    async def _identify(self, request: ApiRequest) -> User:
+        certificate = client_certificate(request.channel.transport)
+        user = user_of(certificate) if certificate is not None else None
+        scheme, _, token = request.header(b"authorization").partition(b" ")
+        if user is None and scheme.lower() == b"bearer":
+            try:
+                user = await self._callers.by_token(token.strip().decode("ascii", "replace"))
+            except KubeError as error:
+                raise Refused(503, f"who calls could not be found out: {clean_message(str(error))}") from error
+        if user is None:
+            raise Refused(
+                401,
+                "unauthorized: show a client certificate that this cluster's client CA signed, or a token it knows",
+            )
+        return user
+
+    async def _authorize(self, user: User, target: Target | None, method: str, node: str) -> None:
+        needed = rights(target, method)
+        try:
+            allowed = await self._callers.may(user, needed, node)
+        except KubeError as error:
+            raise Refused(503, f"what {user.username} may do could not be found out: {error}") from error
+        if not allowed:
+            words = " or ".join(f"{right.verb} nodes/{right.subresource}" for right in needed)
+            raise Refused(403, f"forbidden: {clean_message(user.username)} may not {words} {node}".rstrip())
+
+    async def _page(self, request: ApiRequest, page: Page) -> None:
+        if page.name == "healthz":
+            request.send(200, b"ok")
+        elif page.name == "pods":
+            items = [
+                {"metadata": msgspec.to_builtins(pod.metadata), "spec": pod.spec, "status": pod.status}
+                for pod in self._nodes.pods()
+            ]
+            body = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
+            request.send(200, msgspec.json.encode(body), JSON)
+        elif page.name == "stats/summary":
+            request.send(200, msgspec.json.encode(await self._usage.summary()), JSON)
+        else:
+            request.send(200, (await self._usage.text()).encode(), PROMETHEUS)
+
+    async def _log(self, request: ApiRequest, client: Client, path: str) -> None:
+        relay = _Relay(request)
+        abort = await client.stream(path, relay, counted=("get", "pods/log"))
+        try:
+            await relay.ended
+        finally:
+            abort()
+
+    async def _tunnel(self, request: ApiRequest, client: Client, path: str) -> None:
+        if not request.header(b"upgrade"):
+            raise Refused(400, "this takes a connection that is upgraded (Connection: Upgrade)")
+        passed = heads.upgrade_headers(
+            (name, value) for name, values in request.requestHeaders.getAllRawHeaders() for value in values
+        )
+        lender, head = await open_at_lender(client, bytes(request.method), path, passed)
+        home = request.channel.transport
+        # The channel paused requests, of which there will be none; from here the two transports pace each other.
+        home.unregisterProducer()
+        tunnel = Tunnel(home, lender.transport, self._clock)
+        self._tunnels.add(tunnel)
+        try:
+            request.upgrade(heads.switching(head), tunnel.from_home, tunnel.home_lost)
+            lender.attach(tunnel)
+            # As the work on any request this ends, cancelled, when the caller's connection does.
+            await Deferred()
+        finally:
+            self._tunnels.discard(tunnel)
+
+
+class _Relay(Protocol):
+    """Passes the body of a lender's answer on to a request as it comes; ``ended`` fires when it is over."""
+
+    transport: Any
+
+    def __init__(self, request: ApiRequest) -> None:
+        self.ended: Deferred[None] = Deferred(lambda _: None)
+        self._request = request
+        request.setHeader(b"content-type", TEXT)
+
+    def connectionMade(self) -> None:
+        self._request.registerProducer(self.transport, True)
+        # Whoever follows a log that is silent learns at once that it is being followed.
+        self._request.write(b"")
+
+    def dataReceived(self, data: bytes) -> None:
+        if not self.ended.called:
+            self._request.write(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self.ended.called:
+            return
+        self._request.unregisterProducer()
+        if reason.check(ResponseDone, PotentialDataLoss):
+            self._request.finish()
+        else:
+            # Cut off, so that the reader does not take a part for the whole.
+            self._request.channel.loseConnection()
+        self.ended.callback(None)

@@ -1,0 +1,144 @@
+"""Who calls, and what they may do: decided by the home cluster, as for every kubelet.
+
+A client certificate signed by the cluster's client CA says who calls (its common name is the user, its organizations
+are the groups), or else a bearer token that the API server knows. What a user may do is asked for by an access review.
+Answers are kept for a few seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from attrs import field, frozen
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.kube.client import Client
+from liqod.kube.resources import Resource
+from liqod.kubelet.api.targets import Right
+from liqod.model.meta import View
+
+TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
+ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
+KEPT_FOR: Final = 10.0
+KEPT: Final = 512
+MAX_TOKEN: Final = 16 << 10
+
+V = TypeVar("V")
+
+
+class User(View, frozen=True):
+    """A user as reviews describe them."""
+
+    username: str = ""
+    uid: str = ""
+    groups: list[str] = []
+    extra: dict[str, list[str]] = {}
+
+
+class _TokenStatus(View, frozen=True):
+    authenticated: bool = False
+    user: User = User()
+
+
+class _TokenReview(View, frozen=True):
+    status: _TokenStatus = _TokenStatus()
+
+
+class _AccessStatus(View, frozen=True):
+    allowed: bool = False
+
+
+class _AccessReview(View, frozen=True):
+    status: _AccessStatus = _AccessStatus()
+
+
+def user_of(certificate: x509.Certificate) -> User | None:
+    """Return the user that a verified client certificate names; None when it names nobody."""
+    names = _texts(certificate, NameOID.COMMON_NAME)
+    if not names or not names[0]:
+        return None
+    return User(username=names[0], groups=[*_texts(certificate, NameOID.ORGANIZATION_NAME), "system:authenticated"])
+
+
+def _texts(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> list[str]:
+    values = (attribute.value for attribute in certificate.subject.get_attributes_for_oid(oid))
+    return [value for value in values if isinstance(value, str)]
+
+
+@frozen
+class _Kept(Generic[V]):
+    value: V
+    until: float
+
+
+@frozen
+class _Recent(Generic[V]):
+    """The newest answers, a bounded number of them."""
+
+    _clock: IReactorTime
+    _values: dict[Any, _Kept[V]] = field(factory=dict)
+
+    def get(self, key: object) -> V | None:
+        kept = self._values.get(key)
+        return kept.value if kept is not None and kept.until > self._clock.seconds() else None
+
+    def put(self, key: object, value: V) -> None:
+        self._values.pop(key, None)
+        while len(self._values) >= KEPT:
+            del self._values[next(iter(self._values))]
+        self._values[key] = _Kept(value, self._clock.seconds() + KEPT_FOR)
+
+
+class Callers:
+    """Asks the home cluster about callers; raises KubeError when it does not answer."""
+
+    def __init__(self, client: Client, clock: IReactorTime) -> None:
+        self._client = client
+        self._users: _Recent[User] = _Recent(clock)
+        self._rights: _Recent[bool] = _Recent(clock)
+
+    async def by_token(self, token: str) -> User | None:
+        """Return whose token it is; None for a token that the cluster does not know."""
+        if not token or len(token) > MAX_TOKEN:
+            return None
+        # The digest stands for the token, so that no secret is kept.
+        key = hashlib.sha256(token.encode()).digest()
+        known = self._users.get(key)
+        if known is None:
+            body = {"spec": {"token": token}}
+            status = (await self._client.create(TOKEN_REVIEWS, body, view=_TokenReview)).status
+            known = status.user if status.authenticated else User()
+            self._users.put(key, known)
+        return known if known.username else None
+
+    async def may(self, user: User, rights: Sequence[Right], node: str) -> bool:
+        """Tell whether a user has one of these rights on a node (on all nodes, when ``node`` is empty)."""
+        for right in rights:
+            key = (user.username, user.uid, tuple(user.groups), repr(sorted(user.extra.items())), right, node)
+            allowed = self._rights.get(key)
+            if allowed is None:
+                allowed = await self._ask(user, right, node)
+                self._rights.put(key, allowed)
+            if allowed:
+                return True
+        return False
+
+    async def _ask(self, user: User, right: Right, node: str) -> bool:
+        spec: dict[str, Any] = {
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups,
+            "extra": user.extra,
+            "resourceAttributes": {
+                "verb": right.verb,
+                "version": "v1",
+                "resource": "nodes",
+                "subresource": right.subresource,
+                "name": node,
+            },
+        }
+        return (await self._client.create(ACCESS_REVIEWS, {"spec": spec}, view=_AccessReview)).status.allowed

@@ -1,0 +1,180 @@
+"""The listener's certificate: signed by the cluster where it signs for kubelets, by ourselves until then.
+
+An API server that was told a CA for kubelets (``--kubelet-certificate-authority``) only talks to those whose
+certificate that CA signed; the cluster's signer ``kubernetes.io/kubelet-serving`` does. Nobody approves its requests by
+itself, so we approve our own where we may. All others take any certificate.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from attrs import field, frozen
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from liqod.identity.serving import generate, request, validity
+from liqod.kube.client import Client
+from liqod.kube.errors import ApiError, Forbidden, KubeError, NotFound
+from liqod.kube.resources import Resource
+from liqod.model.meta import Object, View
+
+REQUESTS: Final = Resource(
+    "certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False
+)
+SIGNER: Final = "kubernetes.io/kubelet-serving"
+NAME: Final = "liqod-virtual-nodes"
+LIFE: Final = 90 * 86400
+POLL: Final = 1.0
+SLOW_POLL: Final = 10.0
+PATIENCE: Final = 30.0
+"""Seconds in which a signer that works has signed; after that somebody may still have to approve."""
+GIVE_UP: Final = 1800.0
+RETRY: Final = 3600.0
+
+
+@frozen
+class Shown:
+    """A certificate (PEM, with the chain behind it) and its key, which never shows in ``repr``."""
+
+    certificate_pem: bytes
+    key_pem: bytes = field(repr=False)
+
+
+class _Condition(View, frozen=True):
+    type: str = ""
+    message: str = ""
+
+
+class _Status(View, frozen=True):
+    certificate: str = ""
+    conditions: list[_Condition] = []
+
+
+class _Request(Object, frozen=True):
+    status: _Status = _Status()
+
+
+def utc_now() -> datetime:
+    """Return the wall clock's time, which is what the dates in certificates are about."""
+    return datetime.now(UTC)
+
+
+def own(address: str, now: datetime) -> Shown:
+    """Return a certificate that only we signed."""
+    bundle = generate("liqod virtual nodes", [address or "localhost"], now)
+    return Shown(bundle.certificate_pem + bundle.ca_pem, bundle.key_pem)
+
+
+class NotSigned(KubeError):
+    """The cluster did not sign; the text says why, and what to do where something can be done."""
+
+
+class Certificate:
+    """Has certificates signed for one address; ``show`` is called with each."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        client: Client,
+        address: str,
+        show: Callable[[Shown], None],
+        wall: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._reactor = reactor
+        self._client = client
+        self._address = address
+        self._show = show
+        self._wall = wall
+        self._said = ""
+
+    async def renew(self) -> float:
+        """Have a certificate signed and show it; returns after how many seconds to do so again.
+
+        Without a signature the certificate of before is kept, and this is logged once.
+        """
+        try:
+            shown = await self._signed()
+            begins, ends = validity(shown.certificate_pem)
+            self._show(shown)
+        except (KubeError, ValueError) as error:
+            sentence = str(error)
+            if sentence != self._said:
+                self._said = sentence
+                self._log.info(
+                    "the cluster's signer for kubelets gave no certificate: {why}. Only an API server that was started "
+                    "with --kubelet-certificate-authority needs one for logs and exec on virtual nodes",
+                    why=sentence,
+                )
+            return RETRY
+        self._said = ""
+        self._log.info("the API of virtual nodes shows a certificate that the cluster signed")
+        left = (ends - max(begins, self._wall())).total_seconds()
+        return max(left * 2 / 3, 60.0)
+
+    async def _signed(self) -> Shown:
+        wanted, key = request(f"system:node:{NAME}", "system:nodes", [self._address])
+        body = {
+            "metadata": {"generateName": f"{NAME}-"},
+            "spec": {
+                "request": base64.b64encode(wanted).decode("ascii"),
+                "signerName": SIGNER,
+                "usages": ["digital signature", "server auth"],
+                "expirationSeconds": LIFE,
+            },
+        }
+        try:
+            made = await self._client.create(REQUESTS, body, view=_Request)
+        except NotFound:
+            raise NotSigned("it takes no signing requests") from None
+        name = made.metadata.name
+        approved = await self._approve(name)
+        certificate = await self._wait(name, approved)
+        return Shown(certificate, key)
+
+    async def _approve(self, name: str) -> bool:
+        condition = {
+            "type": "Approved",
+            "status": "True",
+            "reason": "LiqodVirtualNodes",
+            "message": "requested by liqod for the API of its virtual nodes",
+        }
+        patch = {"status": {"conditions": [condition]}}
+        try:
+            await self._client.patch(REQUESTS, name, patch, subresource="approval", view=None)
+        except Forbidden:
+            self._log.info(
+                "the signing request {name} waits for approval: kubectl certificate approve {name}", name=name
+            )
+            return False
+        return True
+
+    async def _wait(self, name: str, approved: bool) -> bytes:
+        started = self._reactor.seconds()
+        while True:
+            seen = await self._client.get(REQUESTS, name, view=_Request)
+            if seen.status.certificate:
+                try:
+                    return base64.b64decode(seen.status.certificate, validate=True)
+                except binascii.Error:
+                    raise NotSigned(f"the certificate in the signing request {name} is not base64") from None
+            for condition in seen.status.conditions:
+                if condition.type in ("Denied", "Failed"):
+                    raise NotSigned(f"the signing request {name} was {condition.type.lower()}: {condition.message}")
+            waited = self._reactor.seconds() - started
+            if waited > (PATIENCE if approved else GIVE_UP):
+                await self._drop(name)
+                raise NotSigned("no signer answered" if approved else "nobody approved the signing request")
+            await deferLater(self._reactor, POLL if waited < PATIENCE else SLOW_POLL)
+
+    async def _drop(self, name: str) -> None:
+        try:
+            await self._client.delete(REQUESTS, name)
+        except ApiError as error:
+            self._log.debug("the signing request {name} was left: {error}", name=name, error=str(error))

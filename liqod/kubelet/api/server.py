@@ -1,0 +1,178 @@
+"""HTTP for the API of virtual nodes: each request is let in or turned away, then answered by ``Answers``.
+
+A request that asks for an upgrade gives its connection away: what comes on it from then on goes to the tunnel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from attrs import define
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import Factory, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.http import HTTPChannel, Request
+
+MAX_HEAD: Final = 64 << 10
+"""Bytes of a request's head: a command with its words is part of the path."""
+MAX_EARLY: Final = 64 << 10
+IDLE: Final = 90
+"""Seconds that an unused connection is kept: API servers keep theirs."""
+
+TEXT: Final = b"text/plain; charset=utf-8"
+
+
+@define
+class Refused(Exception):
+    """The request is not answered: status code and a sentence."""
+
+    code: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.message} (HTTP {self.code})"
+
+
+class Channel(HTTPChannel):
+    """One connection. Once ``receive`` is set, everything that comes goes there instead of being read as HTTP."""
+
+    totalHeadersSize = MAX_HEAD
+    MAX_LENGTH = MAX_HEAD
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.receive: Callable[[bytes], None] | None = None
+        self.lost: Callable[[], None] = lambda: None
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.receive is not None:
+            self.receive(data)
+        else:
+            super().dataReceived(data)
+
+    def rawDataReceived(self, data: bytes) -> None:
+        if self.receive is not None:
+            self.receive(data)
+        else:
+            super().rawDataReceived(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        super().connectionLost(reason)
+        self.lost()
+
+
+class ApiRequest(Request):
+    """A request; a failed answer becomes a sentence, and a caller who leaves ends the work on it."""
+
+    _log = Logger()
+    channel: Any
+    answered_by: Callable[[ApiRequest], Awaitable[None]]
+    _early = b""
+    _has_body = False
+    _gone = False
+
+    def gotLength(self, length: int | None) -> None:
+        self._has_body = length != 0
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """Nothing that is served takes a body: it is not kept."""
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        self.method, self.uri, self.clientproto = command, path, version
+        self.process()
+
+    def process(self) -> None:
+        if self.header(b"upgrade"):
+            self.channel.receive = self._keep_early
+        working = Deferred.fromCoroutine(self._work())
+        self.notifyFinish().addErrback(self._left, working)
+        working.addErrback(lambda failure: self._log.failure("answering a request for a pod failed", failure))
+
+    def header(self, name: bytes) -> bytes:
+        """Return the first header of a name, or nothing."""
+        values = self.requestHeaders.getRawHeaders(name, ())
+        return bytes(values[0]) if values else b""
+
+    def upgrade(self, answer: bytes, receive: Callable[[bytes], None], lost: Callable[[], None]) -> None:
+        """Answer with this head, and give the connection away; what came early is received at once."""
+        channel = self.channel
+        channel.transport.write(answer)
+        early, self._early = self._early, b""
+        channel.receive, channel.lost = receive, lost
+        if early:
+            receive(early)
+
+    def send(self, code: int, body: bytes, content_type: bytes = TEXT) -> None:
+        """Answer with a whole body."""
+        self.setResponseCode(code)
+        self.setHeader(b"content-type", content_type)
+        self.setHeader(b"content-length", str(len(body)).encode())
+        if self.header(b"upgrade"):
+            # What follows such a request is not HTTP.
+            self.setHeader(b"connection", b"close")
+            self.channel.persistent = False
+        self.write(body)
+        self.finish()
+
+    def _left(self, reason: Failure, working: Deferred[None]) -> None:
+        self._gone = True
+        working.cancel()
+
+    async def _work(self) -> None:
+        try:
+            if self._has_body:
+                raise Refused(413, "requests to a virtual kubelet have no body")
+            await self.answered_by(self)
+        except CancelledError:
+            return
+        except Refused as refusal:
+            self._say(refusal.code, refusal.message)
+        except Exception:
+            self._log.failure("answering {method} {path} failed", method=self.method, path=self.uri)
+            self._say(500, "the virtual kubelet failed on this request; the log of liqod tells why")
+
+    def _say(self, code: int, message: str) -> None:
+        if self._gone or self.finished:
+            return
+        if self.startedWriting:
+            # The answer is cut off: only a closed connection says so.
+            self.channel.loseConnection()
+            return
+        if code == 401:
+            self.setHeader(b"www-authenticate", b'Bearer realm="liqod"')
+        self.send(code, message.encode() + b"\n")
+
+    def _keep_early(self, data: bytes) -> None:
+        self._early += data
+        if len(self._early) > MAX_EARLY:
+            self.channel.transport.abortConnection()
+
+
+class Channels(Factory):
+    """Makes channels whose requests are answered by ``answer``."""
+
+    noisy = False
+
+    def __init__(self, answer: Callable[[ApiRequest], Awaitable[None]], clock: Any) -> None:
+        self._answer = answer
+        self._clock = clock
+
+    def buildProtocol(self, addr: IAddress | None) -> Channel:
+        channel: Any = Channel()
+        channel.factory = self
+        channel.timeOut = IDLE
+        channel.callLater = self._clock.callLater
+        channel.requestFactory = self._request
+        made: Channel = channel
+        return made
+
+    def log(self, request: Request) -> None:
+        """Keep no access log: who looked at what is in the audit log of the API server."""
+
+    def _request(self, channel: Channel, queued: object = None) -> ApiRequest:
+        request = ApiRequest(channel)
+        request.answered_by = self._answer
+        return request

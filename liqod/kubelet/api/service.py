@@ -1,0 +1,147 @@
+"""The API of virtual nodes as a service: listener, certificate, and whose client certificates it takes.
+
+Virtual nodes share one listener; which of them a request is for follows from the pod that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.application.service import MultiService
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.interfaces import IDelayedCall, IListeningPort
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from liqod.flow.tasks import Tasks
+from liqod.kube.client import Client
+from liqod.kube.informer import Informer
+from liqod.kube.resources import CONFIGMAPS
+from liqod.kubelet.api.answers import Answers
+from liqod.kubelet.api.callers import Callers
+from liqod.kubelet.api.certificate import Certificate, Shown, own, utc_now
+from liqod.kubelet.api.nodes import Nodes
+from liqod.kubelet.api.server import Channels
+from liqod.kubelet.api.tls import Listener, Serving
+from liqod.kubelet.api.usage import Usage
+from liqod.model.ids import Key
+from liqod.model.meta import Object
+
+AUTHENTICATION: Final = Key("kube-system", "extension-apiserver-authentication")
+"""Where every cluster says how clients of its extensions show who they are."""
+CLIENT_CA: Final = "client-ca-file"
+RETRY: Final = 10.0
+
+
+class ClientCA(Object, frozen=True):
+    """A ConfigMap that holds a client CA."""
+
+    data: dict[str, str] = {}
+
+
+class NodeAPI(MultiService):
+    """Serves the API of virtual nodes where ``listen`` (an endpoint string) says.
+
+    ``address`` is what nodes show as theirs. ``bound`` is called when ``port`` is known. A port that is taken is tried
+    again, never a reason to stop.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, reactor: Any, client: Client, listen: str, address: str, nodes: Nodes, bound: Callable[[], None]
+    ) -> None:
+        super().__init__()
+        self._reactor = reactor
+        self._listen = listen
+        self._bound_callback = bound
+        self._answers = Answers(reactor, nodes, Callers(client, reactor), Usage(reactor, nodes))
+        self._serving = Serving(*_pair(own(address, utc_now())))
+        self._listener = Listener(self._serving, False, Channels(self._answers.answer, reactor), reactor)
+        self._certificate = Certificate(reactor, client, address, lambda shown: self._serving.show(*_pair(shown)))
+        self._address = address
+        self._listening: IListeningPort | None = None
+        self._attempt: Deferred[None] | None = None
+        self._timer: IDelayedCall | None = None
+        self._said = ""
+        self._tasks = Tasks()
+        self._tasks.setServiceParent(self)
+        self._authorities: Informer[ClientCA] = Informer(
+            client,
+            CONFIGMAPS,
+            ClientCA,
+            reactor,
+            namespace=AUTHENTICATION.namespace,
+            fields=f"metadata.name={AUTHENTICATION.name}",
+        )
+        self._authorities.subscribe(self._trust)
+        self._authorities.setServiceParent(self)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; 0 before."""
+        return int(getattr(self._listening.getHost(), "port", 0)) if self._listening is not None else 0
+
+    def startService(self) -> None:
+        super().startService()
+        self._bind()
+        if self._address:
+            self._tasks.spawn(self._keep_certificate(), "keeping the certificate of the API of virtual nodes")
+
+    def stopService(self) -> Deferred[Any]:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._attempt is not None:
+            self._attempt.cancel()
+        stopping = maybeDeferred(super().stopService)
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            stopping.addBoth(lambda _: maybeDeferred(listening.stopListening))
+        return stopping.addBoth(lambda _: self._hang_up())
+
+    def _hang_up(self) -> Deferred[None]:
+        self._answers.abort()
+        self._listener.hang_up()
+        # Connections that are aborted are gone one turn of the reactor later.
+        return deferLater(self._reactor, 0, lambda: None)
+
+    async def _keep_certificate(self) -> None:
+        while True:
+            await deferLater(self._reactor, await self._certificate.renew())
+
+    def _trust(self, key: Key, old: ClientCA | None, new: ClientCA | None) -> None:
+        if key != AUTHENTICATION or new is None:
+            return
+        try:
+            self._serving.trust(new.data.get(CLIENT_CA, "").encode())
+        except ValueError as error:
+            self._log.warn("the config map {key} holds no client CA that can be used: {why}", key=str(key), why=error)
+
+    def _bind(self) -> None:
+        self._timer = None
+        endpoint = serverFromString(self._reactor, self._listen)
+        self._attempt = maybeDeferred(endpoint.listen, self._listener).addCallbacks(self._bound, self._not_bound)
+
+    def _bound(self, listening: IListeningPort) -> None:
+        self._attempt = None
+        self._listening = listening
+        self._log.info("the API of virtual nodes is served on {address}", address=listening.getHost())
+        self._bound_callback()
+
+    def _not_bound(self, failure: Failure) -> None:
+        self._attempt = None
+        if not self.running or failure.check(CancelledError):
+            return
+        sentence = failure.getErrorMessage()
+        if sentence != self._said:
+            self._said = sentence
+            self._log.warn("kubelet.listen = {listen}: {error}; tried again", listen=self._listen, error=sentence)
+        self._timer = self._reactor.callLater(RETRY, self._bind)
+
+
+def _pair(shown: Shown) -> tuple[bytes, bytes]:
+    return shown.certificate_pem, shown.key_pem

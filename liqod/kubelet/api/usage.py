@@ -1,0 +1,181 @@
+"""What pods on virtual nodes use, as far as their lender tells: for ``kubectl top`` and the autoscalers of the home
+cluster.
+
+Lenders are asked for the pod metrics of each remote namespace (metrics.k8s.io). Those are rates, and the readers of a
+kubelet's pages want counters, so CPU is summed up here over the time between two looks. A lender without metrics, or
+one that does not show them to borrowers, leaves its pods out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+import msgspec
+from attrs import define, frozen
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.kube.errors import KubeError
+from liqod.kube.paths import collection
+from liqod.kube.resources import Resource
+from liqod.kubelet.api.nodes import Nodes
+from liqod.kubelet.times import rfc3339
+from liqod.model.ids import Key
+from liqod.model.meta import Object, View
+from liqod.model.quantity import parse
+
+POD_METRICS: Final = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", True)
+FRESH: Final = 10.0
+LONGEST_GAP: Final = 120.0
+"""Seconds between two looks over which a rate is taken to have held."""
+MAX_CONTAINERS: Final = 64
+
+
+class ContainerMetrics(View, frozen=True):
+    """What a container uses, as quantities."""
+
+    name: str = ""
+    usage: dict[str, str] = {}
+
+
+class PodMetrics(Object, frozen=True):
+    """What a pod uses."""
+
+    containers: list[ContainerMetrics] = []
+
+
+class _List(View, frozen=True):
+    items: list[PodMetrics] = []
+
+
+@frozen
+class Sample:
+    """One container's usage: cores now, core seconds so far, bytes of memory."""
+
+    pod: Key
+    uid: str
+    container: str
+    cores: float
+    seconds: float
+    memory: int
+
+
+@define
+class _Counter:
+    seconds: float
+    at: float
+
+
+class Usage:
+    """Asks lenders when somebody looks, at most every few seconds."""
+
+    def __init__(self, clock: IReactorTime, nodes: Nodes) -> None:
+        self._clock = clock
+        self._nodes = nodes
+        self._counters: dict[tuple[str, str], _Counter] = {}
+        self._samples: list[Sample] = []
+        self._looked = float("-inf")
+
+    async def samples(self) -> list[Sample]:
+        """Return what all containers use; those that nothing is known of are left out."""
+        if self._clock.seconds() - self._looked < FRESH:
+            return self._samples
+        found = [sample for metrics, local in await self._ask() for sample in self._count(metrics, local)]
+        self._looked = self._clock.seconds()
+        self._samples = found
+        known = {(sample.uid, sample.container) for sample in found}
+        self._counters = {key: counter for key, counter in self._counters.items() if key in known}
+        return found
+
+    async def _ask(self) -> list[tuple[PodMetrics, str]]:
+        answers: list[tuple[PodMetrics, str]] = []
+        for lender in self._nodes.lenders():
+            if lender.client is None:
+                continue
+            for local, remote in lender.namespaces.items():
+                try:
+                    answer = await lender.client.raw("GET", collection(POD_METRICS, remote))
+                    answers += [(metrics, local) for metrics in msgspec.json.decode(answer, type=_List).items]
+                except (KubeError, msgspec.MsgspecError):
+                    continue
+        return answers
+
+    def _count(self, metrics: PodMetrics, local: str) -> Iterable[Sample]:
+        key = Key(local, metrics.metadata.name)
+        route = self._nodes.route(key)
+        if route is None:
+            return
+        now = self._clock.seconds()
+        for container in metrics.containers[:MAX_CONTAINERS]:
+            cores, memory = _amount(container.usage, "cpu"), _amount(container.usage, "memory")
+            counter = self._counters.setdefault((route.uid, container.name), _Counter(0.0, now))
+            counter.seconds += float(cores) * min(now - counter.at, LONGEST_GAP)
+            counter.at = now
+            yield Sample(key, route.uid, container.name, float(cores), counter.seconds, int(memory))
+
+    async def summary(self) -> dict[str, Any]:
+        """Return the page /stats/summary (k8s.io/kubelet/pkg/apis/stats/v1alpha1)."""
+        samples = await self.samples()
+        now = rfc3339(self._clock.seconds())
+        pods: dict[Key, dict[str, Any]] = {}
+        for sample in samples:
+            ref = {"name": sample.pod.name, "namespace": sample.pod.namespace, "uid": sample.uid}
+            pod = pods.setdefault(sample.pod, {"podRef": ref, "containers": []})
+            pod["containers"].append({"name": sample.container, **_stats([sample], now)})
+        for key, pod in pods.items():
+            pod.update(_stats([sample for sample in samples if sample.pod == key], now))
+        node: dict[str, Any] = {"nodeName": "", **_stats(samples, now)}
+        names = [lender.node for lender in self._nodes.lenders()]
+        if len(names) == 1:
+            node["nodeName"] = names[0]
+        return {"node": node, "pods": list(pods.values())}
+
+    async def text(self) -> str:
+        """Return the page /metrics/resource.
+
+        All virtual nodes share one listener, so the node's own lines are only there when there is one of them.
+        """
+        samples = await self.samples()
+        lines: list[str] = []
+        whole = [("", samples)] if len([lender.node for lender in self._nodes.lenders()]) == 1 else []
+        by_pod: dict[Key, list[Sample]] = {}
+        for sample in samples:
+            by_pod.setdefault(sample.pod, []).append(sample)
+        containers = [(_labels(s.pod, container=s.container), [s]) for s in samples]
+        pods = [(_labels(key), group) for key, group in by_pod.items()]
+        for prefix, groups in (("container", containers), ("node", whole), ("pod", pods)):
+            lines += _family(f"{prefix}_cpu_usage_seconds_total", "counter", groups, lambda s: s.seconds)
+            lines += _family(f"{prefix}_memory_working_set_bytes", "gauge", groups, lambda s: s.memory)
+        lines += ["# TYPE resource_scrape_error gauge", "resource_scrape_error 0"]
+        return "\n".join(lines) + "\n"
+
+
+def _family(name: str, kind: str, groups: list[tuple[str, list[Sample]]], value: Any) -> list[str]:
+    lines = [f"{name}{labels} {sum(value(sample) for sample in group):.9g}" for labels, group in groups]
+    return [f"# TYPE {name} {kind}", *lines] if lines else []
+
+
+def _labels(pod: Key, **more: str) -> str:
+    labels = {**more, "namespace": pod.namespace, "pod": pod.name}
+    # Names of Kubernetes need no escaping, but what a lender calls a container is checked by nobody else.
+    return "{" + ",".join(f'{key}="{_escaped(text)}"' for key, text in sorted(labels.items())) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text[:253].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _stats(samples: list[Sample], now: str) -> dict[str, Any]:
+    cores, seconds = sum(s.cores for s in samples), sum(s.seconds for s in samples)
+    return {
+        "cpu": {"time": now, "usageNanoCores": int(cores * 1e9), "usageCoreNanoSeconds": int(seconds * 1e9)},
+        "memory": {"time": now, "workingSetBytes": sum(s.memory for s in samples)},
+    }
+
+
+def _amount(usage: Mapping[str, str], name: str) -> Fraction:
+    try:
+        return max(parse(usage.get(name, "0")), Fraction(0))
+    except ValueError:
+        return Fraction(0)
