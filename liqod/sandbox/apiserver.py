@@ -168,7 +168,7 @@ class ApiServer(Resource):
             raise statuses.forbidden(target.kind.resource, target.name, why)
         if verb not in target.kind.verbs and not target.subresource:
             raise statuses.not_allowed()
-        caller = Caller(user, _manager(request, query), "dryRun" in query, query.get("fieldValidation") == "Strict")
+        caller = Caller(user, _written_by(request, query), "dryRun" in query, query.get("fieldValidation") == "Strict")
         rendering = rendering_of(request.getHeader("accept") or "", target.kind, query, self.api.wall())
         if target.subresource and await self._subresource(request, caller, target, method, query):
             return
@@ -420,7 +420,7 @@ def _list_query(namespace: str, query: dict[str, str]) -> Query:
     )
 
 
-def _manager(request: Request, query: dict[str, str]) -> str:
+def _written_by(request: Request, query: dict[str, str]) -> str:
     agent = request.getHeader("user-agent") or "unknown"
     return query.get("fieldManager") or agent.partition("/")[0][:128] or "unknown"
 

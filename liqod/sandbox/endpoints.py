@@ -14,7 +14,7 @@ from liqod.sandbox.state import Change
 from liqod.sandbox.workloads import controlled_by
 
 _MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
-_MANAGER = "endpointslice-controller.k8s.io"
+_OURS = "endpointslice-controller.k8s.io"
 _SERVICE = "kubernetes.io/service-name"
 
 
@@ -32,7 +32,7 @@ class EndpointSlices(Reconciler):
 
     def _slice_changed(self, change: Change) -> list[Key]:
         labels = change.new.object["metadata"].get("labels") or {}
-        if labels.get(_MANAGED_BY) != _MANAGER:
+        if labels.get(_MANAGED_BY) != _OURS:
             return []
         return [Key(change.key.namespace, labels.get(_SERVICE, ""))]
 
@@ -60,7 +60,7 @@ class EndpointSlices(Reconciler):
                 "generateName": f"{key.name}-",
                 "labels": {
                     **(service.object["metadata"].get("labels") or {}),
-                    _MANAGED_BY: _MANAGER,
+                    _MANAGED_BY: _OURS,
                     _SERVICE: key.name,
                 },
                 "ownerReferences": [controlled_by(service.object, "v1")],
@@ -75,7 +75,7 @@ class EndpointSlices(Reconciler):
     def _slice(self, key: Key) -> Json | None:
         for stored in self.store.items(ENDPOINTSLICES, key.namespace):
             labels = stored.object["metadata"].get("labels") or {}
-            if labels.get(_SERVICE) == key.name and labels.get(_MANAGED_BY) == _MANAGER:
+            if labels.get(_SERVICE) == key.name and labels.get(_MANAGED_BY) == _OURS:
                 return stored.object
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
@@ -67,8 +68,9 @@ class ContractCase(TestCase):
     timeout = 120
     server: Server
 
+    @abstractmethod
     async def open_server(self) -> Server:
-        raise NotImplementedError
+        """Return the server that the cases run on."""
 
     async def close_server(self) -> None:
         """End what ``open_server`` began."""
@@ -214,9 +216,9 @@ class ContractCase(TestCase):
             await self.call("POST", "/api/v1/nodes", node)
         return name
 
+    @abstractmethod
     async def join_node(self, node: Body) -> None:
         """Let a simulated node join; the server's run says how."""
-        raise NotImplementedError
 
     async def phase(self, name: str, phase: str) -> Body:
         async def reached() -> Body | None:
