@@ -23,6 +23,8 @@ from liqod.wire.events import (
     Hello,
     MapNamespace,
     NamespaceMapped,
+    Network,
+    NetworkAck,
     Ping,
     Pong,
     ReleaseNamespace,
@@ -37,6 +39,7 @@ from liqod.wire.session import NEED_DATA, NEEDS, NEXT, Party, Session, State
 
 ALPHA = Hello("alpha", "turin", 1, 0, 2, ["relay", "network"])
 BETA = Hello("beta", "milan.site", 7, 1, 4, ["network", "probe"])
+KEY = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg="
 ORDINARY: tuple[Event, ...] = (
     Ping(1),
     Pong(2**63 - 1),
@@ -49,6 +52,9 @@ ORDINARY: tuple[Event, ...] = (
     MapNamespace(1, "shop", "shop-alpha"),
     NamespaceMapped(1, "shop-alpha"),
     ReleaseNamespace(2, "shop-alpha"),
+    Network(["10.1.0.0/16", "fd00:1::/48"], "10.70.0.0/20", ["192.0.2.1:5871", "[2001:db8::1]:5871"], KEY, 1420),
+    NetworkAck(["10.64.0.0/16", "fd00:1::/48"], "10.70.0.0/20"),
+    NetworkAck([], "", "PoolExhausted", "no free network is left"),
 )
 
 
@@ -202,9 +208,9 @@ class Established(SynchronousTestCase):
     def test_unknown_number_is_surfaced_and_the_session_goes_on(self) -> None:
         """An event of a later release is named to the owner, who answers Unsupported."""
         pair = ConnectionPair().establish()
-        pair.listener.receive_data(raw(15, {"any": ["thing"]}, 1))
-        self.assertEqual(drain(pair.listener), [UnknownEvent(15)])
-        pair.say(pair.listener, Unsupported(15))
+        pair.listener.receive_data(raw(60000, {"any": ["thing"]}, 1))
+        self.assertEqual(drain(pair.listener), [UnknownEvent(60000)])
+        pair.say(pair.listener, Unsupported(60000))
         pair.say(pair.dialer, Ping(3))
 
     def test_unknown_trailing_fields_are_ignored(self) -> None:
@@ -439,6 +445,16 @@ class Refusals(SynchronousTestCase):
             (13, 1, "shop", "no reason"),
             (14, 1, "a" * 64),
             (6, 65536),
+            (15, ["10.1.0.0"], "", [], KEY, 1420),
+            (15, ["10.1.0.0/16; drop"], "", [], KEY, 1420),
+            (15, ["10.1.0.0/16"] * 17, "", [], KEY, 1420),
+            (15, [], "", ["example.org:1"], KEY, 1420),
+            (15, [], "", ["192.0.2.1:5871"] * 9, KEY, 1420),
+            (15, [], "", [], "not a key", 1420),
+            (15, [], "", [], KEY, -1),
+            (16, ["all"]),
+            (16, [], "", "no reason"),
+            (16, [], "", "X", "line\nend"),
         )
         for fields in bad:
             self.assertEqual(self.refused(established(), raw(*fields)), "BadField", fields)

@@ -24,11 +24,16 @@ MAX_SECONDS: Final = 365 * 86400
 MAX_RETRY_AFTER: Final = 86400
 MAX_URL: Final = 2048
 MAX_TOKEN: Final = 16 * 1024
+MAX_NETWORKS: Final = 16
+MAX_ENDPOINTS: Final = 8
 
 _NAME = re.compile(r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _FEATURE = re.compile(r"[a-z0-9][-a-z0-9]{0,31}")
 _REASON = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 _URL = re.compile(r"https?://[!-~]+")
+_KEY = re.compile(r"([A-Za-z0-9+/]{43}=)?")
+_CIDR = re.compile(r"[0-9a-fA-F:.]{2,39}/[0-9]{1,3}")
+_SOCKET = re.compile(r"\[?[0-9a-fA-F:.]{2,39}\]?:[0-9]{1,5}")
 _TOKEN = re.compile(r"[!-~]+")
 
 
@@ -168,6 +173,29 @@ def _release_namespace(event: events.ReleaseNamespace) -> None:
     _label("remote", event.remote)
 
 
+def _networks(pods: list[str], external: str) -> None:
+    if len(pods) > MAX_NETWORKS:
+        raise BadField(f"there are {len(pods)} networks; {MAX_NETWORKS} are allowed")
+    for text in (*pods, *([external] if external else [])):
+        _match("a network", text, _CIDR, "written like 10.1.0.0/16")
+
+
+def _network(event: events.Network) -> None:
+    _networks(event.pod_cidrs, event.external_cidr)
+    if len(event.endpoints) > MAX_ENDPOINTS:
+        raise BadField(f"there are {len(event.endpoints)} endpoints; {MAX_ENDPOINTS} are allowed")
+    for text in event.endpoints:
+        _match("an endpoint", text, _SOCKET, "written like 192.0.2.1:5871")
+    _match("public_key", event.public_key, _KEY, "32 bytes in base64")
+    _counter("mtu", event.mtu, MAX_MINOR)
+
+
+def _network_ack(event: events.NetworkAck) -> None:
+    _networks(event.pod_cidrs, event.external_cidr)
+    _reason(event.reason, optional=True)
+    _text("message", event.message)
+
+
 _CHECKS: Final[Mapping[type[Event], Callable[[Any], None]]] = MappingProxyType(
     {
         events.Hello: _hello,
@@ -184,5 +212,7 @@ _CHECKS: Final[Mapping[type[Event], Callable[[Any], None]]] = MappingProxyType(
         events.MapNamespace: _map_namespace,
         events.NamespaceMapped: _namespace_mapped,
         events.ReleaseNamespace: _release_namespace,
+        events.Network: _network,
+        events.NetworkAck: _network_ack,
     }
 )

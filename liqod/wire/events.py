@@ -148,6 +148,27 @@ class ReleaseNamespace(Event, frozen=True):
     remote: str
 
 
+class Network(Event, frozen=True):
+    """My pods' networks, and where my end of the tunnel is; an empty key means that I have no tunnel (any more)."""
+
+    number: ClassVar[int] = 15
+    pod_cidrs: list[str]
+    external_cidr: str
+    endpoints: list[str]
+    public_key: str
+    mtu: int
+
+
+class NetworkAck(Event, frozen=True):
+    """How I see your networks, aligned with what you named; or why I cannot use them."""
+
+    number: ClassVar[int] = 16
+    pod_cidrs: list[str]
+    external_cidr: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 EVENTS: Final[tuple[type[Event], ...]] = (
     Hello,
     Welcome,
@@ -163,6 +184,8 @@ EVENTS: Final[tuple[type[Event], ...]] = (
     MapNamespace,
     NamespaceMapped,
     ReleaseNamespace,
+    Network,
+    NetworkAck,
 )
 BY_NUMBER: Final = {event.number: event for event in EVENTS}
-# Numbers promised to later minors: 15 Network, 16 NetworkAck, 17 Probe, 18 Join, 19 NewKey.
+# Numbers promised to later minors: 17 Probe, 18 Join, 19 NewKey.
