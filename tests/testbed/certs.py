@@ -33,6 +33,7 @@ class Authority:
         )
         self.pem = certificate.public_bytes(serialization.Encoding.PEM)
         (directory / "ca.crt").write_bytes(self.pem)
+        (directory / "ca.key").write_bytes(_private_pem(self._key))
 
     def issue(self, file: str, common_name: str, *, group: str = "", hosts: Sequence[str] = ()) -> tuple[bytes, bytes]:
         """Write ``FILE.crt`` and ``FILE.key`` and return both as PEM; with hosts it is a server's as well."""

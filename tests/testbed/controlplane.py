@@ -87,6 +87,8 @@ def start_controllers(host: Host, addresses: Addresses, *, qps: int, node_cidrs:
         f"--kubeconfig={d}/kube-controller-manager.conf",
         f"--service-account-private-key-file={d}/sa.key",
         f"--root-ca-file={d}/ca.crt",
+        f"--cluster-signing-cert-file={d}/ca.crt",
+        f"--cluster-signing-key-file={d}/ca.key",
         f"--cert-dir={d}/kube-controller-manager",
         "--use-service-account-credentials=true",
         "--leader-elect=false",

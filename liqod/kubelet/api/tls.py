@@ -54,6 +54,7 @@ class Serving:
             extraCertChain=self._chain,
             # A resumed session would remember a client that is no longer trusted.
             enableSessions=False,
+            acceptableProtocols=[b"http/1.1"],
             **extra,
         )
 
