@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.errors import Foreseen
@@ -50,6 +50,17 @@ class TasksTests(SynchronousTestCase):
         cleaned.callback(None)
         self.successResultOf(stopped)
         self.assertEqual(len(tasks), 0)
+
+    def test_cancelling_a_wait_for_several_is_quiet(self) -> None:
+        """A coroutine that was waiting for several things at once is cancelled like any other: nothing is logged."""
+
+        async def wait() -> None:
+            await gatherResults([Deferred(), Deferred()], consumeErrors=True)
+
+        tasks = Tasks()
+        tasks.spawn(wait(), "waiting")
+        self.successResultOf(tasks.stopService())
+        self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_nothing_starts_while_stopping(self) -> None:
         """A coroutine spawned after the stop is closed without having run."""

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -39,6 +39,8 @@ class Tasks(Service):
         deferred.addBoth(self._ended, deferred)
 
     def _failed(self, failure: Failure, what: str) -> None:
+        while isinstance(failure.value, FirstError):  # of a coroutine that waited for several things at once
+            failure = failure.value.subFailure
         if failure.check(CancelledError) and self._stopping:
             return
         if failure.check(*FORESEEN):
