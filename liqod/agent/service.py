@@ -12,6 +12,8 @@ from __future__ import annotations
 import random
 import secrets
 import socket
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from twisted.application.service import Service
@@ -22,7 +24,9 @@ from twisted.python.failure import Failure
 
 from liqod.agent import home as homes
 from liqod.agent.address import own_address
+from liqod.agent.errors import Trouble
 from liqod.agent.home import Home
+from liqod.agent.names import LEASE
 from liqod.agent.numbers import register
 from liqod.agent.sdnotify import Notifier
 from liqod.agent.watchdog import Watchdog
@@ -49,8 +53,9 @@ WEDGED = 60.0
 class Agent(Service):
     """One cluster's daemon; several may live in one process.
 
-    ``client_config`` replaces the kubeconfig of the settings. ``ready`` opens when this daemon leads for the first time
-    and everything is up; ``status`` is what it does now, in one line; ``trouble`` is what keeps it from that, or empty.
+    ``client_config`` replaces the kubeconfig of the settings; ``wall`` gives the time of day. ``ready`` opens when this
+    daemon leads for the first time and everything is up; ``status`` is what it does now, in one line; ``trouble`` is
+    what keeps it from that, or empty.
     """
 
     _log = Logger()
@@ -63,17 +68,20 @@ class Agent(Service):
         client_config: ClientConfig | None = None,
         notifier: Notifier | None = None,
         hostname: str = "",
+        wall: Callable[[], datetime] = homes.utc_now,
     ) -> None:
         self.settings = settings
         self.ready = Gate()
         self.status: Latest[str] = Latest("starting")
         self.trouble = ""
+        self._details: tuple[str, ...] = ()
         self.home: Home | None = None
         self.client: Client | None = None
         self.features: Features | None = None
         self.registry = Registry()
         self._reactor = reactor
         self._client_config = client_config
+        self._wall = wall
         self._notifier = notifier or Notifier()
         self._hostname = hostname or socket.gethostname()
         self._identity = settings.leader.identity or f"{self._hostname}-{secrets.token_hex(4)}"
@@ -98,7 +106,7 @@ class Agent(Service):
     def missing(self) -> list[str]:
         """Return what is missing for this daemon to do its work, one sentence each; a standby misses nothing."""
         if self.trouble:
-            return [self.trouble]
+            return [self.trouble, *self._details]
         if self.features is None:
             return [] if self.status.value.startswith("standby") else [self.status.value]
         return [fact.otherwise for fact in self.features.facts() if not fact.holds]
@@ -155,27 +163,28 @@ class Agent(Service):
             except CancelledError:
                 raise
             except (Foreseen, kube_config.ConfigError) as error:
-                self._in_trouble(str(error))
+                self._in_trouble(str(error), error.details if isinstance(error, Trouble) else ())
             except Exception as error:
                 self._log.failure("the daemon failed and begins anew")
-                self.trouble = f"{type(error).__name__}: {error}"
+                self.trouble, self._details = f"{type(error).__name__}: {error}", ()
             if not self.running:
                 return
             self.status.set(f"waiting: {self.trouble}")
             await deferLater(self._reactor, self._backoff.delay(self._failures, random.random()))
             self._failures += 1
 
-    def _in_trouble(self, sentence: str) -> None:
-        if sentence != self.trouble:
-            self._log.error("{trouble}", trouble=sentence)
-        self.trouble = sentence
+    def _in_trouble(self, sentence: str, details: tuple[str, ...]) -> None:
+        if (sentence, details) != (self.trouble, self._details):
+            for line in (sentence, *details):
+                self._log.error("{trouble}", trouble=line)
+        self.trouble, self._details = sentence, details
 
     async def _connected(self) -> None:
         kube = self.settings.kubernetes
         config = self._client_config or kube_config.load(kube.kubeconfig, kube.context)
         client = self.client = Client(config, self._reactor)
         try:
-            home = self.home = await homes.prepare(client, self.settings, config.server, self._hostname, homes.utc_now)
+            home = self.home = await homes.prepare(client, self.settings, config.server, self._hostname, self._wall)
             self.trouble = ""
             self._log.info(
                 "cluster {name} ({cluster}) with key {fingerprint}",
@@ -198,12 +207,13 @@ class Agent(Service):
             renewals,
             self._reactor,
             self.settings.kubernetes.namespace,
-            homes.LEASE,
+            LEASE,
             self._identity,
             leader.lease_duration,
             leader.renew_interval,
             leader.retry_interval,
             on_lost=lost.open,
+            wall=self._wall,
         )
         lease.startService()
         standby = Deferred.fromCoroutine(self._stand_by(lease))
@@ -232,7 +242,9 @@ class Agent(Service):
         self.status.set("leading: starting")
         self._log.info("this daemon leads as {identity}", identity=self._identity)
         address = self.settings.kubelet.node_address or own_address(client.config.server)
-        features = self.features = Features(self._reactor, client, home, self.settings, address, self._hostname)
+        features = self.features = Features(
+            self._reactor, client, home, self.settings, address, self._hostname, wall=self._wall
+        )
         ended: Deferred[None] = Deferred()
         watching = Deferred.fromCoroutine(self._keep_status(features))
         starting = Deferred.fromCoroutine(features.start())

@@ -7,6 +7,7 @@ namespaces, discovery feeds peering with candidates.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any, Final
 
 import attrs
@@ -48,13 +49,23 @@ class Features:
 
     _log = Logger()
 
-    def __init__(self, reactor: Any, client: Client, home: Home, settings: Settings, address: str, host: str) -> None:
+    def __init__(
+        self,
+        reactor: Any,
+        client: Client,
+        home: Home,
+        settings: Settings,
+        address: str,
+        host: str,
+        *,
+        wall: Callable[[], datetime] = utc_now,
+    ) -> None:
         self._reactor = reactor
         self._settings = settings
         self._home = home
         self.client = client
         self.informers = Informers(client, reactor)
-        self.recorder = EventRecorder(client, reactor, "liqod", host)
+        self.recorder = EventRecorder(client, reactor, "liqod", host, wall)
         # Without a CA of its own the API server's certificate is one that every system trusts, the borrower's too.
         ca = (client.config.ca_pem or b"").decode("ascii")
         access = ApiAccess(settings.kubernetes.api_server_url or client.config.server, ca)
@@ -66,11 +77,11 @@ class Features:
             settings,
             home.cluster_id,
             home.cluster_name,
-            PeerTLS(home.keypair, home.ca_pem),
+            PeerTLS(home.keypair, home.ca_pem, now=wall),
             self.hosting,
             self.recorder,
             # By the calendar: the reactor's clock begins anew with the host, and an offer must not look older then.
-            epoch=int(utc_now().timestamp()),
+            epoch=int(wall().timestamp()),
         )
         self.kubelets = Kubelets(
             reactor,
@@ -85,7 +96,9 @@ class Features:
         )
         self.webhook: AdmissionWebhook | None = None
         if settings.webhook.enabled:
-            self.webhook = AdmissionWebhook(reactor, client, settings, reactor, address, recorder=self.recorder)
+            self.webhook = AdmissionWebhook(
+                reactor, client, settings, reactor, address, recorder=self.recorder, wall=wall
+            )
         self.discovery: Discovery | None = None
         self._started: list[tuple[str, IService]] = []
 

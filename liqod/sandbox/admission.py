@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,11 +11,12 @@ from twisted.internet import ssl
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IReactorTCP, IReactorTime
 from twisted.logger import Logger
-from twisted.web.client import Agent, FileBodyProducer, HTTPConnectionPool, readBody
+from twisted.web.client import Agent, HTTPConnectionPool, readBody
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IPolicyForHTTPS
 from zope.interface import implementer
 
+from liqod.kube.transport import Body
 from liqod.sandbox import hooks as pure
 from liqod.sandbox import statuses
 from liqod.sandbox.hooks import BadAnswer, Hook
@@ -122,7 +122,7 @@ class ConfiguredWebhooks:
             agent = self._agents[hook.ca_pem] = Agent(
                 self._clock, _TrustOne(hook.ca_pem), connectTimeout=hook.timeout, pool=pool
             )
-        response: Any = await agent.request(b"POST", url.encode(), headers, FileBodyProducer(io.BytesIO(body)))
+        response: Any = await agent.request(b"POST", url.encode(), headers, Body(body))
         data: bytes = await readBody(response)
         if response.code != 200:
             raise BadAnswer(f"the server answered {response.code}")
