@@ -35,6 +35,7 @@ class Stream(Protocol):
         self._cut = Lines()
         self._lines: deque[bytes] = deque()
         self._turn: IDelayedCall | None = None
+        self._is_paused = False
         self._lost = False
         self._error: KubeError | None = None
 
@@ -82,17 +83,23 @@ class Stream(Protocol):
                 self._lost = True
                 break
             if self._lines and self._clock.seconds() - begun > TURN:
-                self._pause("pauseProducing")
+                self._pause()
                 self._turn = self._clock.callLater(0, self._drain)
                 return
         if self._lost:
             if not self.closed.called:
                 self.closed.callback(self._error)
-        else:
-            self._pause("resumeProducing")
+        elif self._is_paused:
+            self._is_paused = False
+            self._tell_producer("resumeProducing")
 
-    def _pause(self, what: str) -> None:
-        # A producer is paused or resumed; transports of tests need not be producers.
+    def _pause(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self._tell_producer("pauseProducing")
+
+    def _tell_producer(self, what: str) -> None:
+        # Transports of tests need not be producers.
         method = getattr(self.transport, what, None)
         if method is not None and not self._lost:
             method()
