@@ -23,6 +23,9 @@ def of_pod(spec: PodSpec) -> dict[str, Fraction]:
     quantity.
     """
     running = quantity.add(_of_container(c, "spec.containers") for c in spec.containers or ())
+    if not spec.init_containers and not spec.overhead and spec.resources is None:
+        running[PODS] = Fraction(1)
+        return running
     restartable: dict[str, Fraction] = {}
     starting: dict[str, Fraction] = {}
     for container in spec.init_containers or ():

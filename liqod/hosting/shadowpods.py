@@ -298,7 +298,8 @@ class ShadowPods(MultiService):
         if new is not None and new.finished and is_managed(new) and (ended := how_it_ended(new)) is not None:
             # Kept here at once: the pod may be deleted before the record shows that it ended.
             self._ended[key] = (_owner_uid(new), ended)
-        self._count(key)
+        if old is None or new is None or _countable(old) != _countable(new):
+            self._count(key)
         if old is None or new is None or _telling(old) != _telling(new):
             self._queue.add(key)
 
@@ -383,6 +384,20 @@ def _same_wish(old: ShadowPod, new: ShadowPod) -> bool:
         and before.labels == after.labels
         and before.annotations == after.annotations
         and bytes(old.spec.pod) == bytes(new.spec.pod)
+    )
+
+
+def _countable(pod: Pod) -> tuple[object, ...]:
+    """Return what of a pod decides how much of the quota it uses; labels and owner are those it was created with."""
+    spec = pod.spec
+    return (
+        pod.metadata.uid,
+        pod.finished,
+        is_managed(pod),
+        spec.containers,
+        spec.init_containers,
+        spec.resources,
+        spec.overhead,
     )
 
 

@@ -99,7 +99,9 @@ def add(parts: Iterable[Resources]) -> dict[str, Fraction]:
     total: dict[str, Fraction] = {}
     for part in parts:
         for name, value in part.items():
-            total[name] = total.get(name, Fraction(0)) + value
+            # Adding fractions is slow, and most sums have one part only.
+            before = total.get(name)
+            total[name] = value if before is None else before + value
     return total
 
 

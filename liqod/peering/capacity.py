@@ -91,7 +91,7 @@ class Capacity:
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         before = self._requests.get(key)
-        after = self._occupied(key, new, before)
+        after = self._occupied(key, old, new, before)
         if after == before:
             return
         if before is not None:
@@ -103,11 +103,14 @@ class Capacity:
         self._poke()
 
     def _occupied(
-        self, key: Key, pod: Pod | None, before: tuple[str, Resources] | None
+        self, key: Key, old: Pod | None, pod: Pod | None, before: tuple[str, Resources] | None
     ) -> tuple[str, Resources] | None:
         if pod is None or not pod.spec.node_name or is_finished(pod.status):
             self._strange.discard(key)
             return None
+        if before is not None and old is not None and old.spec == pod.spec:
+            # Most changes of a pod are of its status.
+            return before
         try:
             return pod.spec.node_name, pod_requests(pod.spec)
         except ValueError as error:

@@ -102,6 +102,9 @@ def pod_requests(spec: PodSpec) -> Resources:
     ValueError for a quantity that the API server would not have admitted.
     """
     running = quantity.add(_requested(container) for container in spec.containers)
+    if not spec.init_containers and not spec.overhead:
+        # Nearly every pod; this is counted for each pod of the cluster.
+        return {**running, "pods": running.get("pods", Fraction(0)) + 1}
     sidecars: dict[str, Fraction] = {}
     peak: dict[str, Fraction] = {}
     for container in spec.init_containers:
