@@ -22,13 +22,13 @@ from liqod.kube.errors import Forbidden, KubeError, NotFound, Unauthorized
 from liqod.kube.informers import Informers
 from liqod.kube.resources import (
     CONFIGMAPS,
+    ENDPOINTSLICES,
     FOREIGNCLUSTERS,
     NAMESPACES,
     NODES,
     PODS,
     ROLEBINDINGS,
     SECRETS,
-    SERVICES,
     SHADOWPODS,
     VIRTUALNODES,
 )
@@ -436,7 +436,7 @@ class HostingCases(TestCase):
             lambda: borrower.delete(NAMESPACES, namespace),
             lambda: borrower.patch(NAMESPACES, namespace, {"metadata": {"labels": {"a": "b"}}}),
             lambda: borrower.list(ROLEBINDINGS, namespace),
-            lambda: borrower.create(SERVICES, {"metadata": {"name": "x"}, "spec": {"ports": [{"port": 1}]}}, namespace),
+            lambda: borrower.create(ENDPOINTSLICES, {"metadata": {"name": "x"}, "addressType": "IPv4"}, namespace),
             lambda: borrower.create(NAMESPACES, {"metadata": {"name": f"x-{self.peer}"}}),
             lambda: borrower.list(FOREIGNCLUSTERS),
         ]

@@ -73,8 +73,8 @@ class Session:
             raise PeerUnreachable("there is no session with the lender")
 
 
-class KubeletCases(TestCase):
-    """The cases; a subclass provides the clusters."""
+class KubeletSides(TestCase):
+    """A borrower's virtual kubelet and a lender's hosting, without cases; a subclass provides the clusters."""
 
     home: Client
     lender: Client
@@ -261,7 +261,9 @@ class KubeletCases(TestCase):
     async def run_remote(self, name: str) -> None:
         """Wait for the lender's pod to run; subclasses without nodes help."""
 
-    # The cases
+
+class KubeletCases(KubeletSides):
+    """The cases; a subclass provides the clusters."""
 
     async def test_the_node_and_its_idle(self) -> None:
         """The node has what is offered, is Ready and leased, the record says so; then only the lease is written."""

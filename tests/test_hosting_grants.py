@@ -95,7 +95,7 @@ class RightsTests(SynchronousTestCase):
         """A borrower writes ShadowPods, but neither pods nor the status by which the lender speaks."""
         allowed = {
             (group, resource, verb)
-            for rule in rights.borrower_role()["rules"]
+            for rule in rights.borrower_role(services=True)["rules"]
             for group in rule["apiGroups"]
             for resource in rule["resources"]
             for verb in rule["verbs"]
@@ -104,8 +104,14 @@ class RightsTests(SynchronousTestCase):
         self.assertNotIn(("offloading.liqo.io", "shadowpods/status", "patch"), allowed)
         self.assertNotIn("*", {part for entry in allowed for part in entry})
         self.assertEqual({verb for _, resource, verb in allowed if resource == "pods"}, {"get", "list", "watch"})
-        forbidden = {"services", "serviceaccounts", "rolebindings", "roles", "namespaces", "endpointslices", "nodes"}
+        forbidden = {"serviceaccounts", "rolebindings", "roles", "namespaces", "endpointslices", "nodes"}
         self.assertFalse({resource for _, resource, _ in allowed} & forbidden)
+        self.assertIn(("", "services", "create"), allowed)
+
+    def test_no_services_without_limits(self) -> None:
+        """Where no admission policy can keep external addresses out of services, borrowers make none."""
+        rules = rights.borrower_role(services=False)["rules"]
+        self.assertNotIn("services", {resource for rule in rules for resource in rule["resources"]})
 
     def test_the_tenant_namespace_shows_no_secrets(self) -> None:
         """In the tenant namespace, where credentials may lie, a borrower may look at its own account and no more."""

@@ -176,6 +176,9 @@ class Webhook(Section, frozen=True):
     url: str = ""
 
 
+_POOLS: Final = ("10.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fd4c:6971:6f00::/40")
+
+
 class Network(Section, frozen=True):
     """Pod traffic between clusters: ``mode`` none leaves the network to others.
 
@@ -195,7 +198,7 @@ class Network(Section, frozen=True):
     pod_cidrs: list[str] = []
     service_cidrs: list[str] = []
     external_cidr: str = "10.70.0.0/20"
-    pools: list[str] = ["10.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fd4c:6971:6f00::/40"]
+    pools: list[str] = msgspec.field(default_factory=lambda: list(_POOLS))
     reserved: list[str] = []
     mtu: Annotated[int, Meta(ge=0, le=65535)] = 0
 

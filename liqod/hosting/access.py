@@ -7,11 +7,12 @@ from typing import Any, Final
 import attrs
 from twisted.logger import Logger
 
-from liqod.hosting import grants, rights
+from liqod.hosting import grants, policies, rights
 from liqod.hosting.ensure import ensure
 from liqod.hosting.namespaces import Namespaces, selector
 from liqod.kube.client import Client
-from liqod.kube.errors import AlreadyExists, Conflict, NotFound
+from liqod.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from liqod.kube.manifests import covers
 from liqod.kube.resources import (
     CLUSTERROLES,
     NAMESPACES,
@@ -19,11 +20,15 @@ from liqod.kube.resources import (
     ROLES,
     SECRETS,
     SERVICEACCOUNTS,
+    VALIDATINGPOLICIES,
+    VALIDATINGPOLICYBINDINGS,
     VIRTUALNODES,
 )
 from liqod.model.meta import Object, View
 from liqod.model.names import MAX_NAME, REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
 from liqod.model.offer import AccessGrant, Refusal
+
+_log = Logger()
 
 CREDENTIAL_SECRET: Final = "liqo-credential"  # noqa: S105
 """The name under which a credential for the peer's own cluster is kept, when this cluster borrows from it."""
@@ -35,6 +40,40 @@ class ApiAccess:
 
     url: str
     ca_pem: str
+
+
+async def ensure_borrower_role(client: Client) -> None:
+    """Bring the ClusterRole of borrowers, and what limits it, to what this version needs.
+
+    The daemon's own account may only read them: `liqodctl install` writes them. Raises KubeError; Forbidden says what
+    to do.
+    """
+    try:
+        limited = await _ensure_policies(client)
+        await ensure(client, CLUSTERROLES, rights.borrower_role(services=limited))
+    except Forbidden as error:
+        raise Forbidden(
+            error.code,
+            error.reason,
+            "what borrowers may do here is not as this release needs it, and the daemon may not change it: have an "
+            f"administrator run `liqodctl install` of this release ({error.message})",
+            error.details,
+        ) from error
+
+
+async def _ensure_policies(client: Client) -> bool:
+    """Put the admission policies in force; returns whether this API server has any (Kubernetes 1.30)."""
+    try:
+        for policy in policies.policies():
+            await ensure(client, VALIDATINGPOLICIES, policy, same=covers)
+        for binding in policies.bindings():
+            await ensure(client, VALIDATINGPOLICYBINDINGS, binding, same=covers)
+    except NotFound:
+        _log.warn(
+            "this API server has no ValidatingAdmissionPolicies (Kubernetes 1.30 does): borrowers get no services"
+        )
+        return False
+    return True
 
 
 class _TokenSpec(View, frozen=True):
@@ -66,9 +105,9 @@ class Access:
         self._role_stands = False
 
     async def ensure_role(self) -> None:
-        """Bring the ClusterRole of borrowers to what this version needs, once per start."""
+        """Bring the ClusterRole of borrowers, and what limits it, to what this version needs, once per start."""
         if not self._role_stands:
-            await ensure(self._client, CLUSTERROLES, rights.borrower_role())
+            await ensure_borrower_role(self._client)
             self._role_stands = True
 
     async def admit(self, peer: str) -> AccessGrant:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from liqod.kube.client import Client
@@ -10,11 +11,18 @@ from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import Resource
 
 
-async def ensure(client: Client, resource: Resource, body: Mapping[str, Any], fixed: Sequence[str] = ()) -> bool:
+async def ensure(
+    client: Client,
+    resource: Resource,
+    body: Mapping[str, Any],
+    fixed: Sequence[str] = (),
+    *,
+    same: Callable[[Any, Any], bool] = operator.eq,
+) -> bool:
     """Make the object exist with the labels and top-level fields of ``body``; returns whether anything was written.
 
     Fields that others added (labels, annotations) stay. A difference in one of the ``fixed`` fields, which the API
-    does not let change, replaces the object. Raises KubeError.
+    does not let change, replaces the object. ``same`` tells whether a field is as wanted. Raises KubeError.
     """
     name, namespace = body["metadata"]["name"], body["metadata"].get("namespace", "")
     present = await _read(client, resource, name, namespace)
@@ -29,18 +37,20 @@ async def ensure(client: Client, resource: Resource, body: Mapping[str, Any], fi
         await client.delete(resource, name, namespace, uid=present["metadata"]["uid"])
         await client.create(resource, body, namespace, view=None)
         return True
-    patch = difference(present, body)
+    patch = difference(present, body, same)
     if patch:
         await client.patch(resource, name, patch, namespace, kind="merge", view=None)
     return bool(patch)
 
 
-def difference(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def difference(
+    present: Mapping[str, Any], wanted: Mapping[str, Any], same: Callable[[Any, Any], bool] = operator.eq
+) -> dict[str, Any]:
     """Return the merge patch that brings labels and top-level fields to ``wanted``, empty when they are there."""
     patch: dict[str, Any] = {
         field: value
         for field, value in wanted.items()
-        if field not in ("apiVersion", "kind", "metadata", "status") and present.get(field) != value
+        if field not in ("apiVersion", "kind", "metadata", "status") and not same(present.get(field), value)
     }
     known = present["metadata"].get("labels") or {}
     labels = {key: value for key, value in wanted["metadata"].get("labels", {}).items() if known.get(key) != value}

@@ -17,11 +17,12 @@ _READ: Final = ["get", "list", "watch"]
 _ALL: Final = [*_READ, "create", "update", "patch", "delete"]
 
 
-def borrower_role() -> dict[str, Any]:
+def borrower_role(*, services: bool) -> dict[str, Any]:
     """Return the ClusterRole that is bound in each granted namespace.
 
-    The status of ShadowPods is the lender's. Services and endpoint slices are not in it: with ``externalIPs`` a
-    tenant could take over traffic of other namespaces.
+    The status of ShadowPods is the lender's, and so are endpoint slices: a borrower asks for them by
+    ShadowEndpointSlices. Services are in it only where admission policies are in force (``hosting.policies``): with
+    ``externalIPs`` a tenant could take over traffic of other namespaces.
     """
     return {
         "apiVersion": f"{_RBAC}/v1",
@@ -34,6 +35,9 @@ def borrower_role() -> dict[str, Any]:
             # A websocket upgrade is a GET, a SPDY upgrade a POST.
             _rule("", ["pods/exec", "pods/attach", "pods/portforward"], ["create", "get"]),
             _rule("", ["configmaps", "secrets"], _ALL),
+            _rule("offloading.liqo.io", ["shadowendpointslices"], _ALL),
+            _rule("networking.k8s.io", ["ingresses"], _ALL),
+            *([_rule("", ["services"], _ALL)] if services else []),
         ],
     }
 

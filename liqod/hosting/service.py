@@ -20,25 +20,32 @@ from liqod.flow.tasks import Tasks
 from liqod.hosting.access import Access, ApiAccess
 from liqod.hosting.namespaces import Namespaces, selector
 from liqod.hosting.shadowpods import ShadowPods
+from liqod.hosting.slices import LABELS, EndpointSlice, ShadowSlices
 from liqod.hosting.statuses import Recorder
 from liqod.hosting.views import Pod
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.informers import Informers
-from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, PODS, SHADOWPODS
+from liqod.kube.resources import ENDPOINTSLICES, FOREIGNCLUSTERS, NAMESPACES, PODS, SHADOWENDPOINTSLICES, SHADOWPODS
 from liqod.model import quantity
 from liqod.model.ids import ClusterID, Key, parse_cluster_id
-from liqod.model.meta import Object
+from liqod.model.meta import Object, label_selector
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.offer import AccessGrant, Refusal
 from liqod.model.quantity import Resources
-from liqod.model.records import ForeignCluster, ShadowPod
+from liqod.model.records import ForeignCluster, ShadowEndpointSlice, ShadowPod
+
+
+def _same_address(tenant: str, address: str) -> str:
+    """Return an address as it is: the mapping while no network fabric translates addresses."""
+    return address
 
 
 class Hosting(MultiService):
     """Tenants of this cluster: their access, their namespaces, their pods, their use of what was lent.
 
-    ``access`` is what borrowers are told about this cluster's API server. Implements ``Lender``.
+    ``access`` is what borrowers are told about this cluster's API server. ``map_address(tenant, address)`` is where an
+    endpoint of a borrower is reached from here (empty: not known yet). Implements ``Lender``.
     """
 
     _log = Logger()
@@ -54,6 +61,7 @@ class Hosting(MultiService):
         recorder: Recorder,
         *,
         random: Callable[[], float] = _random.random,
+        map_address: Callable[[str, str], str] = _same_address,
     ) -> None:
         super().__init__()
         self._clock = clock
@@ -63,7 +71,10 @@ class Hosting(MultiService):
         watched = informers.of(NAMESPACES, Object, labels=selector())
         shadows = informers.of(SHADOWPODS, ShadowPod)
         pods = informers.of(PODS, Pod, labels=f"{MANAGED_BY_LABEL}={MANAGED_BY_SHADOWPOD}")
+        shadow_slices = informers.of(SHADOWENDPOINTSLICES, ShadowEndpointSlice)
+        slices = informers.of(ENDPOINTSLICES, EndpointSlice, labels=label_selector(LABELS))
         self._synced = (self._foreign, watched, shadows, pods)
+        self._slices_synced = (watched, shadow_slices, slices)
         self._offers: dict[str, Resources] = {}
         self._namespaces = Namespaces(client, watched, settings.hosting.pod_security)
         self._access = Access(client, self._namespaces, access, settings.hosting.token_lifetime)
@@ -79,6 +90,17 @@ class Hosting(MultiService):
             random,
         )
         self._pods.setServiceParent(self)
+        self.slices = ShadowSlices(
+            client,
+            clock,
+            shadow_slices,
+            slices,
+            self._namespaces,
+            recorder,
+            settings.hosting.workers,
+            map_address,
+        )
+        self.slices.setServiceParent(self)
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
         self._unsubscribe = self._foreign.subscribe(self._foreign_changed)
@@ -87,6 +109,7 @@ class Hosting(MultiService):
         super().startService()
         self._tasks.spawn(self._prepare(), "making the role of borrowers")
         self._tasks.spawn(self._begin(), "starting to host")
+        self._tasks.spawn(self._begin_slices(), "starting to host endpoint slices")
 
     def stopService(self) -> Deferred[None]:
         self._unsubscribe()
@@ -148,6 +171,10 @@ class Hosting(MultiService):
     async def _begin(self) -> None:
         await gatherResults([informer.when_synced() for informer in self._synced], consumeErrors=True)
         self._pods.begin()
+
+    async def _begin_slices(self) -> None:
+        await gatherResults([informer.when_synced() for informer in self._slices_synced], consumeErrors=True)
+        self.slices.begin()
 
     def _foreign_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> None:
         lent = None if new is None else new.status.lent

@@ -214,6 +214,7 @@ class Client:
         view: type[T] | None = _DICT,
         name: str = "",
         subresource: str = "",
+        manager: str = "",
     ) -> T:
         """Create an object, or one of its subresources (``name`` and ``subresource``: token, binding, eviction).
 
@@ -226,6 +227,7 @@ class Client:
             raise ValueError(f"{resource} are in namespaces, none was given")
         else:
             path, content = paths.collection(resource, namespace), typed(resource, body)
+        path = paths.query(path, {"fieldManager": manager})
         counted = ("create", _counted(resource, subresource))
         return self._decoded(await self._request(counted, b"POST", path, JSON, content), view)
 
@@ -278,10 +280,14 @@ class Client:
         *,
         kind: PatchKind = "merge",
         subresource: str = "",
+        manager: str = "",
         view: type[T] | None = _DICT,
     ) -> T:
-        """Patch an object: a merge patch (RFC 7396), a JSON patch (RFC 6902) or a strategic merge patch."""
-        path = paths.item(resource, namespace, name, subresource)
+        """Patch an object: a merge patch (RFC 7396), a JSON patch (RFC 6902) or a strategic merge patch.
+
+        ``manager`` is who owns the fields from then on; by default the user agent.
+        """
+        path = paths.query(paths.item(resource, namespace, name, subresource), {"fieldManager": manager})
         counted = ("patch", _counted(resource, subresource))
         answer = await self._request(
             counted, b"PATCH", path, _PATCHES[kind], encoded(patch), repeatable=kind == "merge"

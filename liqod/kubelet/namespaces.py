@@ -69,6 +69,7 @@ class Served:
 
 
 Standing = Outside | Waiting | Refused | Served
+ServedWatcher = Callable[[str, RemoteNamespace | None], None]
 
 
 class Namespaces(MultiService):
@@ -99,6 +100,7 @@ class Namespaces(MultiService):
         self._table = Table(reactor, client, tables, place.lender)
         self._lender: Client | None = None
         self._remotes: dict[str, RemoteNamespace] = {}
+        self._watchers: list[ServedWatcher] = []
         self._again: set[str] = set()
         self._attempts: dict[str, int] = {}
         self._retiring = False
@@ -182,6 +184,20 @@ class Namespaces(MultiService):
             self._forget_remote(local)
         for local in self._table.forward:
             self._queue.add(local)
+
+    def subscribe(self, watcher: ServedWatcher) -> Callable[[], None]:
+        """Call ``watcher(local, remote)`` for each namespace that is served and becomes so, and with None when it ends.
+
+        Returns what ends that.
+        """
+        for local, remote in self._remotes.items():
+            watcher(local, remote)
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher)
+
+    def _tell_watchers(self, local: str, remote: RemoteNamespace | None) -> None:
+        for watcher in tuple(self._watchers):
+            watcher(local, remote)
 
     def retire(self) -> None:
         """Let every namespace go, enabled or not."""
@@ -307,10 +323,12 @@ class Namespaces(MultiService):
         remote = RemoteNamespace(self._reactor, self._lender, name, self._place, changed)
         self._remotes[local] = remote
         remote.setServiceParent(self)
+        self._tell_watchers(local, remote)
 
     def _forget_remote(self, local: str) -> None:
         remote = self._remotes.pop(local, None)
         if remote is not None:
+            self._tell_watchers(local, None)
             self._tasks.spawn(_stopped(remote), f"closing the watches of {remote.namespace}")
 
     def _tell_pods(self, local: str) -> None:

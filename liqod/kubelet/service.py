@@ -23,10 +23,11 @@ from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.ports import NamespaceGrants, Recorder
 from liqod.kubelet.readiness import READY
+from liqod.kubelet.reflect.homes import Homes
 from liqod.kubelet.views import HomePod, Namespace, Node
 from liqod.kubelet.virtual import Surroundings, VirtualKubelet, same_kubelet, same_node
 from liqod.model.ids import ClusterID, Key, is_dns_label
-from liqod.model.meta import ObjectMeta, label_selector
+from liqod.model.meta import Object, ObjectMeta, label_selector
 from liqod.model.names import (
     ENABLED_LABEL,
     FIELD_MANAGER,
@@ -58,7 +59,8 @@ class Kubelets(MultiService):
     """The virtual kubelets of this daemon, by the key of their record.
 
     ``node_address`` is what offloaded pods have as host address and virtual nodes as InternalIP. ``network`` tells
-    whether a lender's pods can be reached, ``map_address`` by which address.
+    whether a lender's pods can be reached, ``map_address`` by which address; ``export_address`` the other way round, by
+    which address a lender's pods reach one of this cluster (empty: not known yet).
     """
 
     _log = Logger()
@@ -77,6 +79,7 @@ class Kubelets(MultiService):
         node_address: str = "",
         network: Callable[[ClusterID], Readiness] = _network_is_up,
         map_address: Callable[[ClusterID, str], str] = _same_address,
+        export_address: Callable[[ClusterID, str], str] = _same_address,
     ) -> None:
         super().__init__()
         self.cluster_name = cluster_name
@@ -98,6 +101,10 @@ class Kubelets(MultiService):
             home_version=lambda: self._version,
             network=network,
             map_address=map_address,
+            export_address=export_address,
+            reflection=settings.reflection,
+            homes=Homes(informers),
+            nodes=informers.of(NODES, Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"),
             api_port=lambda: self.api.port if self.api is not None else 0,
         )
         self.api: NodeAPI | None = None

@@ -16,6 +16,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from liqod.config.schema import Kubelet as Settings
+from liqod.config.schema import Reflection as ReflectionSettings
 from liqod.flow.tasks import Tasks
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError
@@ -31,9 +32,12 @@ from liqod.kubelet.pods import Pods
 from liqod.kubelet.ports import NamespaceGrants, Recorder
 from liqod.kubelet.reach import Reach
 from liqod.kubelet.readiness import judge, judge_offer
+from liqod.kubelet.reflect.homes import Homes
+from liqod.kubelet.reflect.service import Reflection
 from liqod.kubelet.standing import StandingKeeper
 from liqod.kubelet.views import HomePod, Namespace
 from liqod.model.ids import ClusterID, Key
+from liqod.model.meta import Object
 from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.offer import Offer
 from liqod.model.records import Advertisement, NamespaceNattingTable, VirtualNode
@@ -64,6 +68,10 @@ class Surroundings:
     home_version: Callable[[], str]
     network: Callable[[ClusterID], Readiness]
     map_address: Callable[[ClusterID, str], str]
+    export_address: Callable[[ClusterID, str], str]
+    reflection: ReflectionSettings
+    homes: Homes
+    nodes: Informer[Object]
     api_port: Callable[[], int]
 
 
@@ -85,9 +93,12 @@ class VirtualKubelet(MultiService):
             lender=lender,
             node_name=node_name,
             node_address=around.node_address,
-            labels_not_reflected=frozenset(patch.labels_not_reflected),
-            annotations_not_reflected=frozenset(patch.annotations_not_reflected),
+            labels_not_reflected=frozenset((*patch.labels_not_reflected, *around.reflection.skip_labels)),
+            annotations_not_reflected=frozenset(
+                (*patch.annotations_not_reflected, *around.reflection.skip_annotations)
+            ),
             map_address=lambda address: around.map_address(lender, address),
+            export_address=lambda address: around.export_address(lender, address),
         )
         self._unsubscribe: list[Callable[[], None]] = []
         self._pods: Informer[HomePod] = Informer(client, PODS, HomePod, reactor, fields=f"spec.nodeName={node_name}")
@@ -128,6 +139,17 @@ class VirtualKubelet(MultiService):
             settings.workers,
             settings.status_delay,
         )
+        self.reflection = Reflection(
+            reactor,
+            around.reflection,
+            self.place,
+            around.homes,
+            around.nodes,
+            self._pods,
+            self.namespaces,
+            self.reach,
+            around.recorder,
+        )
         self.standing = StandingKeeper(
             reactor,
             client,
@@ -148,6 +170,7 @@ class VirtualKubelet(MultiService):
             self.node,
             self.namespaces,
             self.pods,
+            self.reflection,
             self.standing,
         ):
             service.setServiceParent(self)

@@ -180,3 +180,73 @@ class ShadowPod(Object, frozen=True):
 
     spec: ShadowPodSpec = ShadowPodSpec()
     status: ShadowPodStatus = ShadowPodStatus()
+
+
+class EndpointConditions(View, frozen=True):
+    """What is known about one endpoint; None is "unknown", which Kubernetes takes for ready."""
+
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+class ObjectReference(View, frozen=True):
+    """The object that an endpoint stands for."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ForZone(View, frozen=True):
+    """A zone whose traffic an endpoint should get."""
+
+    name: str = ""
+
+
+class EndpointHints(View, frozen=True):
+    """Where an endpoint should be used from."""
+
+    for_zones: list[ForZone] | None = None
+
+
+class SliceEndpoint(View, frozen=True):
+    """One endpoint of a slice, as far as it travels between clusters."""
+
+    addresses: list[str] = []
+    conditions: EndpointConditions = EndpointConditions()
+    hostname: str | None = None
+    node_name: str | None = None
+    zone: str | None = None
+    hints: EndpointHints | None = None
+    target_ref: ObjectReference | None = None
+
+
+class SlicePort(View, frozen=True):
+    """One port of a slice; ``port`` None means all."""
+
+    name: str = ""
+    port: int | None = None
+    protocol: str = "TCP"
+    app_protocol: str | None = None
+
+
+class SliceTemplate(View, frozen=True):
+    """What an EndpointSlice holds besides its metadata; ``address_type`` is IPv4, IPv6 or FQDN."""
+
+    address_type: str = "IPv4"
+    endpoints: list[SliceEndpoint] | None = None
+    ports: list[SlicePort] | None = None
+
+
+class ShadowEndpointSliceSpec(View, frozen=True):
+    """The slice that the borrower wants."""
+
+    template: SliceTemplate = SliceTemplate()
+
+
+class ShadowEndpointSlice(Object, frozen=True):
+    """On the lender: endpoints of a borrower's service that run elsewhere; hosting makes it an EndpointSlice."""
+
+    spec: ShadowEndpointSliceSpec = ShadowEndpointSliceSpec()

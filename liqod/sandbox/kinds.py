@@ -163,6 +163,11 @@ BUILTIN: Final[tuple[Kind, ...]] = (
         "api-extensions", True),
     _of(_ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "", False, "",
         "api-extensions", True),
+    # Policies are kept and not enforced: their expressions are CEL, which nothing here evaluates.
+    _of(_ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", "", False, "status",
+        "api-extensions", True),
+    _of(_ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", "", False, "",
+        "api-extensions", True),
     _of("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", "crd crds", False,
         "status", "api-extensions", True),
     _of("apps", "v1", "daemonsets", "DaemonSet", "ds", True, "status", "all", True),

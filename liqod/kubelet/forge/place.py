@@ -19,7 +19,8 @@ class Place:
     """The home cluster, the lender, the virtual node, and what users excluded from reflection.
 
     ``node_address`` becomes the host IP of offloaded pods. ``map_address`` turns a pod's address at the lender into the
-    one it is reached by from home; an empty answer means that it is not known yet.
+    one it is reached by from home, ``export_address`` an address at home into the one that it is reached by from the
+    lender's pods; an empty answer means that it is not known yet.
     """
 
     home: ClusterID
@@ -29,3 +30,4 @@ class Place:
     labels_not_reflected: frozenset[str] = frozenset()
     annotations_not_reflected: frozenset[str] = frozenset()
     map_address: Callable[[str], str] = field(default=identity, eq=False)
+    export_address: Callable[[str], str] = field(default=identity, eq=False)

@@ -1,0 +1,93 @@
+"""What RBAC cannot say about borrowers, as admission policies of the API server (CEL), bound for all of them.
+
+A borrower may make services, but none that takes traffic meant for others (external addresses: CVE-2020-8554, a load
+balancer's address of its choice), and secrets, but none that this cluster would fill with a token of a service account.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from liqod.hosting.rights import SERVICE_ACCOUNT
+from liqod.model.names import tenant_namespace
+
+SERVICE_POLICY: Final = "liqod-borrower-services"
+SECRET_POLICY: Final = "liqod-borrower-secrets"  # noqa: S105 (a name, not a secret)
+_API: Final = "admissionregistration.k8s.io/v1"
+_IS_BORROWER: Final = (
+    f"request.userInfo.username.startsWith('system:serviceaccount:{tenant_namespace('')}') && "
+    f"request.userInfo.username.endsWith(':{SERVICE_ACCOUNT}') || "
+    "request.userInfo.username.startsWith('liqo:cluster:')"
+)
+
+
+def policies() -> list[dict[str, Any]]:
+    """Return the policies; each is bound by a binding of its name."""
+    return [
+        _policy(
+            SERVICE_POLICY,
+            "services",
+            [
+                (
+                    "!has(object.spec.externalIPs) || object.spec.externalIPs.size() == 0",
+                    "a borrower's service may not have externalIPs: they would take traffic meant for others",
+                ),
+                (
+                    "!has(object.spec.loadBalancerIP) || object.spec.loadBalancerIP == ''",
+                    "a borrower's service may not choose its loadBalancerIP",
+                ),
+                (
+                    "oldObject == null || object.spec.type == oldObject.spec.type",
+                    "a borrower may not change the type of a service; delete it and make it anew",
+                ),
+            ],
+        ),
+        _policy(
+            SECRET_POLICY,
+            "secrets",
+            [
+                (
+                    "!has(object.type) || object.type != 'kubernetes.io/service-account-token'",
+                    "a borrower may not have tokens made for service accounts of this cluster",
+                ),
+            ],
+        ),
+    ]
+
+
+def bindings() -> list[dict[str, Any]]:
+    """Return the bindings that put the policies in force."""
+    return [
+        {
+            "apiVersion": _API,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        }
+        for name in (SERVICE_POLICY, SECRET_POLICY)
+    ]
+
+
+def _policy(name: str, plural: str, rules: list[tuple[str, str]]) -> dict[str, Any]:
+    return {
+        "apiVersion": _API,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE", "UPDATE"],
+                        "resources": [plural],
+                    }
+                ]
+            },
+            "matchConditions": [{"name": "by-a-borrower", "expression": _IS_BORROWER}],
+            "validations": [
+                {"expression": expression, "message": message, "reason": "Forbidden"} for expression, message in rules
+            ],
+        },
+    }

@@ -1,0 +1,76 @@
+"""Services: verbatim, without the addresses and node ports of this cluster (spec 004, "Services").
+
+External addresses are never sent: with them a service takes traffic that was meant for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from liqod.kubelet.forge.reflected import Context, Wanted, Withheld, wanted
+from liqod.kubelet.reflect.views import WithSpec
+from liqod.model.ids import Key
+from liqod.model.names import FORCE_NODE_PORT
+
+API_SERVER: Final = Key("default", "kubernetes")
+HEADLESS: Final = "None"
+_FIELDS: Final = (
+    "type",
+    "selector",
+    "externalName",
+    "allocateLoadBalancerNodePorts",
+    "externalTrafficPolicy",
+    "internalTrafficPolicy",
+    "ipFamilyPolicy",
+    "loadBalancerSourceRanges",
+    "publishNotReadyAddresses",
+    "sessionAffinity",
+    "sessionAffinityConfig",
+    "trafficDistribution",
+)
+_PORT_FIELDS: Final = ("name", "port", "targetPort", "protocol", "appProtocol")
+
+
+def forge(home: WithSpec, context: Context) -> Wanted | Withheld:
+    """Return the service for the lender."""
+    if home.metadata.key == API_SERVER:
+        return Withheld("it is the service of this cluster's API server")
+    if why := context.objection(home.metadata.annotations):
+        return Withheld(why)
+    force = home.metadata.annotations.get(FORCE_NODE_PORT) == "true"
+    spec = forge_spec(home.content().get("spec") or {}, force=force)
+    return wanted(home.metadata, {"spec": spec}, context.place)
+
+
+def forge_spec(spec: Mapping[str, Any], *, force: bool) -> dict[str, Any]:
+    """Return the part of a service's spec that travels; with its node ports if ``force``."""
+    forged = {field: spec[field] for field in _FIELDS if spec.get(field) not in (None, "", {}, [])}
+    forged.setdefault("type", "ClusterIP")
+    if forged.get("publishNotReadyAddresses") is False:
+        del forged["publishNotReadyAddresses"]
+    if spec.get("clusterIP") == HEADLESS:
+        forged["clusterIP"] = HEADLESS
+    ports = [_port(port, force) for port in spec.get("ports") or []]
+    if ports:
+        forged["ports"] = ports
+    return forged
+
+
+def _port(port: Mapping[str, Any], force: bool) -> dict[str, Any]:
+    forged = {field: port[field] for field in _PORT_FIELDS if port.get(field) not in (None, "")}
+    if force and port.get("nodePort"):
+        forged["nodePort"] = port["nodePort"]
+    return forged
+
+
+def observe(there: WithSpec, goal: Wanted) -> dict[str, Any]:
+    """Return what the lender has, as far as it is from here; node ports only where they are asked for."""
+    forced = any("nodePort" in port for port in goal.content["spec"].get("ports", ()))
+    return {"spec": forge_spec(there.content().get("spec") or {}, force=forced)}
+
+
+def is_fixed(observed: dict[str, Any], goal: Wanted) -> bool:
+    """Tell whether what differs cannot be changed in place: the lender lets no borrower change the type."""
+    old, new = observed["spec"], goal.content["spec"]
+    return any(old.get(field) != new.get(field) for field in ("type", "clusterIP"))

@@ -1,0 +1,1 @@
+"""Reflection: what offloaded pods need besides themselves (services, configuration, ingresses), kept at the lender."""

@@ -1,0 +1,84 @@
+"""The kinds that are reflected to lenders, as data: what is watched on either side, and how one becomes the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from attrs import frozen
+
+from liqod.kube.resources import (
+    CONFIGMAPS,
+    ENDPOINTSLICES,
+    INGRESSES,
+    SECRETS,
+    SERVICES,
+    SHADOWENDPOINTSLICES,
+    Resource,
+)
+from liqod.kubelet.forge import configmap, endpointslice, ingress, secret, service
+from liqod.kubelet.forge.place import Place
+from liqod.kubelet.forge.reflected import Context, Wanted, Withheld
+from liqod.kubelet.reflect.views import ConfigMap, EndpointSlice, Secret, Thing, WithSpec
+
+SLICE_PAUSE: Final = 0.5
+"""Seconds between two writes of one slice: endpoints change in bursts, and only the newest ones matter."""
+
+
+def _same(name: str, place: Place) -> str:
+    return name
+
+
+def _never(observed: dict[str, Any], goal: Wanted) -> bool:
+    return False
+
+
+@frozen
+class Kind:
+    """One kind: ``forge`` says what the lender should have, ``observe`` what it has, in the same words.
+
+    ``is_fixed`` tells whether the difference takes a new object. ``pause`` is the least number of seconds between two
+    writes of one object. ``setting`` is the name in the configuration.
+    """
+
+    setting: str
+    home: Resource
+    there: Resource
+    home_view: type[Thing]
+    there_view: type[Thing]
+    forge: Callable[[Any, Context], Wanted | Withheld]
+    observe: Callable[[Any, Wanted], dict[str, Any]]
+    is_fixed: Callable[[dict[str, Any], Wanted], bool] = _never
+    name_there: Callable[[str, Place], str] = _same
+    name_at_home: Callable[[str, Place], str] = _same
+    pause: float = 0.0
+
+
+CONFIGMAP: Final = Kind(
+    "configmap",
+    CONFIGMAPS,
+    CONFIGMAPS,
+    ConfigMap,
+    ConfigMap,
+    configmap.forge,
+    configmap.observe,
+    configmap.is_fixed,
+    configmap.name_there,
+    configmap.name_at_home,
+)
+SECRET: Final = Kind("secret", SECRETS, SECRETS, Secret, Secret, secret.forge, secret.observe, secret.is_fixed)
+SERVICE: Final = Kind(
+    "service", SERVICES, SERVICES, WithSpec, WithSpec, service.forge, service.observe, service.is_fixed
+)
+INGRESS: Final = Kind("ingress", INGRESSES, INGRESSES, WithSpec, WithSpec, ingress.forge, ingress.observe)
+ENDPOINTSLICE: Final = Kind(
+    "endpointslice",
+    ENDPOINTSLICES,
+    SHADOWENDPOINTSLICES,
+    EndpointSlice,
+    WithSpec,
+    endpointslice.forge,
+    endpointslice.observe,
+    pause=SLICE_PAUSE,
+)
+KINDS: Final = (CONFIGMAP, SECRET, SERVICE, ENDPOINTSLICE, INGRESS)

@@ -1,0 +1,77 @@
+"""How soon an object may be written again.
+
+Between two writes lies the pause of its kind. Writing the same thing again and again means that somebody at the lender
+undoes it (an admission webhook, another controller): that is insisted on ever more slowly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+import msgspec
+from attrs import frozen
+
+from liqod.flow.backoff import Backoff
+from liqod.model.ids import Key
+
+INSISTING: Final = Backoff(initial=1.0, factor=2.0, cap=300.0, jitter=0.0)
+SETTLED: Final = 900.0
+"""Seconds after which a write is forgotten."""
+
+
+FAILED: Final = 1.0
+"""Seconds, at most, in which an object is left alone after the lender refused it, whatever changes at home."""
+
+
+@frozen
+class _Write:
+    at: float
+    digest: bytes
+    count: int
+    pause: float
+
+
+class Pace:
+    """Remembers the last write of each object for a while; ``now`` is any steady clock's seconds."""
+
+    def __init__(self, pause: float) -> None:
+        self._pause = pause
+        self._last: dict[Key, _Write] = {}
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def wait(self, key: Key, what: Any, now: float) -> float:
+        """Return how many seconds the next write has to wait; 0 when it may happen."""
+        last = self._last.get(key)
+        if last is None or now - last.at > SETTLED:
+            return 0.0
+        pause = last.pause
+        if last.digest == _digest(what):
+            pause = max(pause, INSISTING.delay(last.count - 1, 0.5))
+        return max(0.0, last.at + pause - now)
+
+    def written(self, key: Key, what: Any, now: float) -> None:
+        """Take note of a write."""
+        digest = _digest(what)
+        last = self._last.get(key)
+        again = last is not None and last.digest == digest and now - last.at <= SETTLED
+        self._keep(key, _Write(now, digest, last.count + 1 if again and last is not None else 1, self._pause))
+
+    def failed(self, key: Key, again: float, now: float) -> None:
+        """Take note of a write that was refused and is to be tried again after so many seconds."""
+        self._keep(key, _Write(now, b"", 0, max(self._pause, min(again, FAILED))))
+
+    def _keep(self, key: Key, write: _Write) -> None:
+        self._last.pop(key, None)
+        self._last[key] = write
+        now = write.at
+        for known, write in list(self._last.items())[:2]:
+            # The oldest come first; each write makes room for itself.
+            if now - write.at > SETTLED:
+                del self._last[known]
+
+
+def _digest(what: Any) -> bytes:
+    return hashlib.sha256(msgspec.json.encode(what, order="deterministic")).digest()[:16]

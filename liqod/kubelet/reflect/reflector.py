@@ -1,0 +1,269 @@
+"""Reflects one kind to one lender: a queue of names, a few workers, one decision per turn, one request per change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.logger import Logger
+
+from liqod.flow.backoff import Backoff
+from liqod.flow.tasks import Tasks
+from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    ServerError,
+    Throttled,
+    Unauthorized,
+    Unreachable,
+)
+from liqod.kubelet.forge.meta import is_ours
+from liqod.kubelet.forge.place import Place
+from liqod.kubelet.forge.reflected import Context, Wanted, Withheld
+from liqod.kubelet.forge.status import clean_message
+from liqod.kubelet.ports import Recorder
+from liqod.kubelet.reach import Reach
+from liqod.kubelet.reflect.decide import Create, Decision, Delete, Keep, Patch, Skip, decide
+from liqod.kubelet.reflect.homes import Homes
+from liqod.kubelet.reflect.kinds import Kind
+from liqod.kubelet.reflect.pace import Pace
+from liqod.kubelet.reflect.space import Space
+from liqod.kubelet.reflect.views import Thing
+from liqod.kubelet.remote import RemoteNamespace
+from liqod.model.ids import Key
+from liqod.model.names import REFLECTION_MANAGER
+
+FRESH: Final = 10.0
+"""Seconds after a namespace was granted in which a refusal may only mean that the grant has not taken effect yet."""
+EARLY: Final = Backoff(initial=0.1, factor=2.0, cap=2.0)
+LATE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
+IN_THE_WAY: Final = 60.0
+INCOMPLETE: Final = 5.0
+
+
+class Reflector(MultiService):
+    """One kind; ``begin`` and ``end`` say which namespaces. ``context`` gives what forging looks at, by namespace.
+
+    ``lost(namespace)`` is called when the lender says that a namespace it had granted is not there.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        kind: Kind,
+        place: Place,
+        homes: Homes,
+        reach: Reach,
+        recorder: Recorder,
+        workers: int,
+        context: Callable[[str], Context],
+        lost: Callable[[str], None],
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self._reactor = reactor
+        self._place = place
+        self._homes = homes
+        self._reach = reach
+        self._recorder = recorder
+        self._context = context
+        self._lost = lost
+        self._spaces: dict[str, Space] = {}
+        self._pace = Pace(kind.pause)
+        self._attempts: dict[Key, int] = {}
+        self._parked: set[Key] = set()
+        what = f"{kind.home.plural} for {place.lender}"
+        self._queue: WorkQueue[Key] = WorkQueue(reactor, what)
+        self._workers: Workers[Key] = Workers(self._queue, workers, self._process, f"reflecting {what}:")
+        self._tasks = Tasks()
+        self._workers.setServiceParent(self)
+        self._tasks.setServiceParent(self)
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def startService(self) -> None:
+        super().startService()
+        self._unsubscribe = self._reach.state.subscribe(lambda _: self._unpark())
+
+    def stopService(self) -> Deferred[Any]:
+        self._unsubscribe()
+        self._queue.close()
+        return maybeDeferred(super().stopService)
+
+    @property
+    def troubles(self) -> dict[Key, str]:
+        """The objects whose last turn failed, with the reason."""
+        return self._workers.troubles
+
+    def begin(self, local: str, remote: RemoteNamespace) -> None:
+        """Reflect a namespace from now on."""
+        self.end(local)
+        space = Space(
+            self._reactor, self.kind, self._place, self._homes, local, remote, lambda name: self.look(Key(local, name))
+        )
+        self._spaces[local] = space
+        space.setServiceParent(self)
+
+    def end(self, local: str) -> None:
+        """Reflect a namespace no longer; what is at the lender stays (it goes with the namespace there)."""
+        space = self._spaces.pop(local, None)
+        if space is not None:
+            self._tasks.spawn(_stopped(space), f"closing the watches of {self.kind.home.plural} in {local}")
+
+    def space(self, local: str) -> Space | None:
+        """Return both sides of a namespace, if it is reflected."""
+        return self._spaces.get(local)
+
+    def look(self, key: Key) -> None:
+        """Have an object looked at again."""
+        self._queue.add(key)
+
+    def look_all(self, keep: Callable[[Thing], bool] = lambda thing: True, namespaces: Iterable[str] = ()) -> None:
+        """Have those objects looked at again that are chosen, of all namespaces or of some."""
+        for local in tuple(namespaces) or tuple(self._spaces):
+            space = self._spaces.get(local)
+            for thing in space.home.items() if space is not None else ():
+                if keep(thing):
+                    self.look(thing.metadata.key)
+
+    def _unpark(self) -> None:
+        if self._reach.ok:
+            parked, self._parked = self._parked, set()
+            for key in parked:
+                self.look(key)
+
+    async def _process(self, key: Key) -> float | None:
+        space = self._spaces.get(key.namespace)
+        if space is None or not space.synced:
+            return None
+        home, name = space.at_home(key.name), self.kind.name_there(key.name, self._place)
+        goal = self._goal(home)
+        decision = decide(
+            self.kind, goal, space.at_lender(name), name=name, namespace=space.namespace, place=self._place
+        )
+        again = INCOMPLETE if isinstance(goal, Wanted) and goal.incomplete else None
+        if home is None:
+            self._attempts.pop(key, None)
+        match decision:
+            case Keep():
+                return again
+            case Skip(why):
+                return self._in_the_way(home, why)
+        if not self._reach.ok:
+            self._parked.add(key)
+            return None
+        left = self._pace.wait(key, _telling(decision, goal), self._reactor.seconds())
+        if left > 0.001:
+            return left
+        try:
+            soon = await self._carry_out(space, name, home, decision)
+        except (ApiError, Unreachable) as error:
+            delay = self._refused(key, space, home, error)
+            self._pace.failed(key, delay, self._reactor.seconds())
+            if isinstance(error, Throttled | ServerError):
+                raise
+            return delay
+        self._pace.written(key, _telling(decision, goal), self._reactor.seconds())
+        self._reach.heard()
+        return again if soon is None else soon
+
+    def _goal(self, home: Thing | None) -> Wanted | Withheld | None:
+        if home is None or home.metadata.deleting:
+            return None
+        return self.kind.forge(home, self._context(home.metadata.namespace))
+
+    async def _carry_out(self, space: Space, name: str, home: Thing | None, decision: Decision) -> float | None:
+        kind, client = self.kind, space.client
+        match decision:
+            case Create(body):
+                try:
+                    made = await client.create(
+                        kind.there, body, space.namespace, view=kind.there_view, manager=REFLECTION_MANAGER
+                    )
+                except AlreadyExists:
+                    return await self._found(space, name, home)
+                space.answered(name, made)
+            case Patch(patch):
+                made = await client.patch(
+                    kind.there, name, patch, space.namespace, view=kind.there_view, manager=REFLECTION_MANAGER
+                )
+                space.answered(name, made)
+            case Delete(uid, again):
+                await client.delete(kind.there, name, space.namespace, uid=uid)
+                space.forget(name)
+                if again:
+                    # The watch tells when it is gone; then it is made anew.
+                    return None
+        if home is not None:
+            self._attempts.pop(home.metadata.key, None)
+        return None
+
+    async def _found(self, space: Space, name: str, home: Thing | None) -> float | None:
+        """It is there, and the cache does not show it: not ours (the watch selects by label), or not seen yet."""
+        there = await space.client.get(self.kind.there, name, space.namespace, view=self.kind.there_view)
+        if is_ours(there.metadata, self._place):
+            space.answered(name, there)
+            return 0.0
+        return self._in_the_way(
+            home, f"an object {name} that is not ours is in the remote namespace {space.namespace}; it is left alone"
+        )
+
+    def _in_the_way(self, home: Thing | None, why: str) -> float | None:
+        if home is None:
+            return None
+        self._tell(home, "RemoteNameTaken", f"{why} (rename this one, or ask the lender's administrator)")
+        return IN_THE_WAY
+
+    def _refused(self, key: Key, space: Space, home: Thing | None, error: ApiError | Unreachable) -> float:
+        """Find out what a failed request means; returns when to try again."""
+        attempt = self._attempts.get(key, 0)
+        self._attempts[key] = attempt + 1
+        if isinstance(error, Unreachable | Unauthorized):
+            self._reach.suspect()
+            self._parked.add(key)
+            # Should nothing come of the suspicion, it is tried again all the same.
+            return LATE.delay(attempt, 0.5)
+        if isinstance(error, Conflict):
+            space.forget(self.kind.name_there(key.name, self._place))
+            return EARLY.delay(attempt, 0.5)
+        if isinstance(error, Throttled | ServerError):
+            return error.retry_after or EARLY.delay(attempt, 0.5)
+        if isinstance(error, NotFound):
+            space.forget(self.kind.name_there(key.name, self._place))
+        if isinstance(error, Forbidden | NotFound) and self._reactor.seconds() - space.since < FRESH:
+            return EARLY.delay(attempt, 0.5)
+        if isinstance(error, NotFound) and error.details.get("kind") == "namespaces":
+            self._lost(key.namespace)
+        if home is not None:
+            what = f"the lender refuses it: {clean_message(error.message)}"
+            self._tell(home, f"Remote{type(error).__name__}", what)
+        return LATE.delay(attempt, 0.5)
+
+    def _tell(self, home: Thing, reason: str, message: str) -> None:
+        meta = home.metadata
+        regarding: Mapping[str, Any] = {
+            "apiVersion": self.kind.home.api_version,
+            "kind": self.kind.home.kind,
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "uid": meta.uid,
+        }
+        self._recorder.emit(regarding, "Warning", reason, f"not reflected to {self._place.lender}: {message}")
+
+
+def _telling(decision: Decision, goal: Wanted | Withheld | None) -> Any:
+    """Return what tells one write of an object from another one."""
+    if isinstance(goal, Wanted) and not isinstance(decision, Delete):
+        return [goal.labels, goal.annotations, goal.content]
+    return type(decision).__name__
+
+
+async def _stopped(service: MultiService) -> None:
+    await maybeDeferred(service.disownServiceParent)

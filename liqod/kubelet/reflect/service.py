@@ -1,0 +1,153 @@
+"""All reflection of one virtual kubelet: which kinds, which namespaces, and what they need to know of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred, maybeDeferred
+
+from liqod.config.schema import Reflection as Settings
+from liqod.kube.informer import Informer
+from liqod.kubelet.forge.place import Place
+from liqod.kubelet.forge.reflected import Context
+from liqod.kubelet.namespaces import Namespaces
+from liqod.kubelet.ports import Recorder
+from liqod.kubelet.reach import Reach
+from liqod.kubelet.reflect import policy
+from liqod.kubelet.reflect.events import EventsBack
+from liqod.kubelet.reflect.homes import Homes
+from liqod.kubelet.reflect.kinds import CONFIGMAP, ENDPOINTSLICE, INGRESS, KINDS, SECRET, SERVICE, Kind
+from liqod.kubelet.reflect.reflector import Reflector
+from liqod.kubelet.reflect.views import Thing
+from liqod.kubelet.remote import RemoteNamespace
+from liqod.kubelet.views import HomePod
+from liqod.model.ids import Key
+from liqod.model.meta import Object
+from liqod.model.names import REMOTE_CLUSTER_LABEL, SERVICE_NAME_LABEL
+
+
+class Reflection(MultiService):
+    """The reflectors of one virtual kubelet, by kind; a kind without workers has none.
+
+    ``nodes`` are the virtual nodes of the home cluster, ``pods`` those on the virtual node.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        settings: Settings,
+        place: Place,
+        homes: Homes,
+        nodes: Informer[Object],
+        pods: Informer[HomePod],
+        namespaces: Namespaces,
+        reach: Reach,
+        recorder: Recorder,
+    ) -> None:
+        super().__init__()
+        self._place = place
+        self._nodes = nodes
+        self._namespaces = namespaces
+        self._listings: Mapping[Kind, policy.Listing] = {
+            CONFIGMAP: settings.configmap.type,
+            SECRET: settings.secret.type,
+            SERVICE: settings.service.type,
+            ENDPOINTSLICE: settings.service.type,
+            INGRESS: settings.ingress.type,
+        }
+        self.reflectors: dict[Kind, Reflector] = {}
+        for kind in KINDS:
+            workers = getattr(settings, kind.setting).workers
+            if workers:
+                reflector = Reflector(
+                    reactor, kind, place, homes, reach, recorder, workers, self._context(kind), namespaces.look_again
+                )
+                self.reflectors[kind] = reflector
+                reflector.setServiceParent(self)
+        self.events: EventsBack | None = None
+        if settings.event.workers:
+            self.events = EventsBack(reactor, place, settings.event.type, pods, self.reflectors, recorder)
+            self.events.setServiceParent(self)
+        self._services: dict[str, Callable[[], None]] = {}
+        self._unsubscribe: list[Callable[[], None]] = []
+
+    def startService(self) -> None:
+        super().startService()
+        self._unsubscribe = [
+            self._namespaces.subscribe(self._served),
+            self._nodes.subscribe(self._node_changed),
+        ]
+
+    def stopService(self) -> Deferred[Any]:
+        for unsubscribe in (*self._unsubscribe, *self._services.values()):
+            unsubscribe()
+        self._unsubscribe = []
+        self._services.clear()
+        return maybeDeferred(super().stopService)
+
+    @property
+    def troubles(self) -> dict[Key, str]:
+        """The objects whose last turn failed, with the reason."""
+        return {key: why for reflector in self.reflectors.values() for key, why in reflector.troubles.items()}
+
+    def _served(self, local: str, remote: RemoteNamespace | None) -> None:
+        """A namespace is served by the lender from now on, or (None) no longer."""
+        unsubscribe = self._services.pop(local, None)
+        if unsubscribe is not None:
+            unsubscribe()
+        for reflector in self.reflectors.values():
+            if remote is None:
+                reflector.end(local)
+            else:
+                reflector.begin(local, remote)
+        if self.events is not None:
+            if remote is None:
+                self.events.end(local)
+            else:
+                self.events.begin(local, remote)
+        services = self._space(SERVICE, local)
+        if services is not None and ENDPOINTSLICE in self.reflectors:
+            self._services[local] = services.subscribe(self._service_changed)
+
+    def _space(self, kind: Kind, local: str) -> Informer[Thing] | None:
+        reflector = self.reflectors.get(kind)
+        space = reflector.space(local) if reflector is not None else None
+        return space.home if space is not None else None
+
+    def _context(self, kind: Kind) -> Callable[[str], Context]:
+        def objection(annotations: Mapping[str, str]) -> str:
+            return policy.objection(annotations, self._listings[kind])
+
+        def context(local: str) -> Context:
+            services = self._space(SERVICE, local)
+            return Context(
+                place=self._place,
+                objection=objection,
+                service=lambda name: services.get(Key(local, name)) if services is not None else None,
+                is_there=self._is_there,
+            )
+
+        return context
+
+    def _is_there(self, node: str) -> bool:
+        """Tell whether a node of the home cluster stands for the lender: it knows the pods on it by itself."""
+        if node == self._place.node_name:
+            return True
+        known = self._nodes.get(Key("", node))
+        return known is not None and known.metadata.labels.get(REMOTE_CLUSTER_LABEL) == str(self._place.lender)
+
+    def _service_changed(self, key: Key, old: Thing | None, new: Thing | None) -> None:
+        """What a service is annotated with decides about its slices."""
+        if old is not None and new is not None and old.metadata.annotations == new.metadata.annotations:
+            return
+        self.reflectors[ENDPOINTSLICE].look_all(
+            lambda thing: thing.metadata.labels.get(SERVICE_NAME_LABEL) == key.name, [key.namespace]
+        )
+
+    def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
+        label = None if old is None else old.metadata.labels.get(REMOTE_CLUSTER_LABEL)
+        now = None if new is None else new.metadata.labels.get(REMOTE_CLUSTER_LABEL)
+        if label != now and ENDPOINTSLICE in self.reflectors:
+            self.reflectors[ENDPOINTSLICE].look_all()
