@@ -21,7 +21,7 @@ from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.informers import Informers
-from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NODES, SECRETS, VIRTUALNODES
+from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACES, NODES, SECRETS, VIRTUALNODES
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.offer import AccessGrant, Refusal
@@ -108,7 +108,10 @@ def keypair(cluster_id: str) -> KeyPair:
 class Side:
     """One cluster: its API server outlives its daemon, which can be started and stopped."""
 
-    def __init__(self, name: str, chosen: Settings | None = None, key: KeyPair | None = None) -> None:
+    def __init__(
+        self, name: str, chosen: Settings | None = None, key: KeyPair | None = None, ca: bytes | None = None
+    ) -> None:
+        self.ca = ca
         self.id = ClusterID(name)
         self.name = name
         self.settings = chosen or settings()
@@ -126,6 +129,7 @@ class Side:
         self.cluster.startService()
         self.admin = self.client()
         await manifests.ensure(self.admin)
+        await self.admin.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
         await self.add_node("one", cpu)
 
     def client(self) -> Client:
@@ -150,7 +154,7 @@ class Side:
             self.settings,
             self.id,
             self.name,
-            PeerTLS(self.key),
+            PeerTLS(self.key, self.ca),
             self.room,
             self.events,
             epoch=self.epoch,
@@ -208,9 +212,14 @@ class PairCase(TestCase):
     patience = 10.0
 
     async def side(
-        self, name: str, chosen: Settings | None = None, cpu: str = "10", key: KeyPair | None = None
+        self,
+        name: str,
+        chosen: Settings | None = None,
+        cpu: str = "10",
+        key: KeyPair | None = None,
+        ca: bytes | None = None,
     ) -> Side:
-        side = Side(name, chosen, key)
+        side = Side(name, chosen, key, ca)
         await side.make()
 
         async def end() -> None:

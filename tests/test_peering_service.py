@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from liqod.model.meta import find_condition
 from liqod.model.names import advertisement_name
 from liqod.model.offer import PeerUnreachable, Refusal
 from tests.peering_sides import PairCase, Seen, Side, accepting, keypair, settings
+from tests.tlspair import DAY, Authority
 
 
 class TrustTests(PairCase):
@@ -130,6 +132,46 @@ class TrustTests(PairCase):
 
         await self.becomes(gone, "beta is not trusted any more")
 
+    async def test_a_common_ca_is_trust_enough(self) -> None:
+        """With autojoin, whom the configured CA names is pinned without asking; under another's name it is not."""
+        now = datetime.datetime.now(datetime.UTC)
+        authority = Authority(now=now)
+
+        def member(name: str) -> Any:
+            return authority.issue(name, start=now - DAY, end=now + DAY)
+
+        alpha = await self.side("alpha", key=member("alpha"), ca=authority.pem)
+        beta = await self.side("beta", key=member("beta"), ca=authority.pem)
+        liar = await self.side("gamma", settings(autojoin_untrusted=True), key=member("delta"), ca=authority.pem)
+        careful = await self.side("omega", settings(autojoin=False), key=member("omega"), ca=authority.pem)
+        alpha.sees(beta)
+        await self.peered(alpha, beta)
+        await self.peered(beta, alpha)
+        self.assertEqual((await beta.cluster_record(alpha)).spec.fingerprint, alpha.key.fingerprint)
+        liar.sees(alpha)
+        await self.phase(alpha, liar, "TrustPending")
+        self.assertEqual((await alpha.cluster_record(liar)).spec.fingerprint, "")
+        beta.sees(careful)
+        await self.phase(careful, beta, "TrustPending")
+        self.assertEqual((await careful.cluster_record(beta)).spec.fingerprint, "")
+
+    async def test_no_more_sessions_than_allowed(self) -> None:
+        """A connection beyond max-sessions is turned away before TLS and counted; there is room again afterwards."""
+        alpha = await self.side("alpha", settings(autojoin_untrusted=True, max_sessions=1))
+        first = await self.side("first", settings(autojoin_untrusted=True))
+        first.sees(alpha)
+        await self.peered(first, alpha)
+        second = await self.side("second", settings(autojoin_untrusted=True))
+        second.sees(alpha)
+
+        async def refused() -> bool:
+            return alpha.peering.refusals["TooManySessions"] > 0
+
+        await self.becomes(refused, "the second is turned away")
+        self.assertEqual([session.peer for session in alpha.peering.sessions()], ["first"])
+        await first.stop()
+        await self.peered(second, alpha)
+
     async def test_meeting_oneself_is_no_peering(self) -> None:
         """A cluster that sees its own announcement records nothing."""
         alpha = await self.side("alpha", settings(autojoin_untrusted=True))
@@ -228,6 +270,31 @@ class OfferTests(PairCase):
             return (await home.offer_record(lender)).status.phase == "Accepted" and home.id in lender.room.tenants
 
         await self.becomes(again, "the offer is back")
+
+    async def test_a_lender_that_cannot_make_room_says_so_and_tries_again(self) -> None:
+        """While admitting is refused both records stay accepted, ours tells why; the borrower gets in once it works."""
+        home = await self.side("home", accepting("AutoAcceptAll"))
+        lender = await self.side("lender", settings(autojoin_untrusted=True, outgoing="No"))
+        lender.room.refuse = Refusal("NamespaceTaken", "somebody else's namespace has the name")
+        await home.trust(lender)
+        home.sees(lender)
+
+        async def told() -> str:
+            status = (await lender.cluster_record(home)).status
+            lending = find_condition(status.conditions, "Lending")
+            known = lending is not None and lending.message == status.message
+            return status.message if known and "somebody else's namespace" in status.message else ""
+
+        message = await self.becomes(told, "the lender's record tells why")
+        self.assertRegex(message, r"tried again within \d+ s")
+        self.assertEqual((await home.offer_record(lender)).status.phase, "Accepted")
+        lender.room.refuse = None
+        await self.peered(home, lender)
+
+        async def untold() -> bool:
+            return "somebody else" not in (await lender.cluster_record(home)).status.message
+
+        await self.becomes(untold, "the trouble is over")
 
     async def test_not_borrowing_refuses(self) -> None:
         """outgoingPeering No refuses with PeeringDisabled, and removes the virtual node."""

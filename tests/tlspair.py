@@ -27,11 +27,11 @@ BOTH = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 class Authority:
     """A CA that signs whatever a test asks for."""
 
-    def __init__(self, name: str = "test CA", *, is_ca: bool = True) -> None:
+    def __init__(self, name: str = "test CA", *, is_ca: bool = True, now: datetime.datetime = NOW) -> None:
         self.key = ed25519.Ed25519PrivateKey.generate()
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.certificate = self._builder(
-            self.name, self.key.public_key(), NOW - 1000 * DAY, NOW + 1000 * DAY, is_ca
+            self.name, self.key.public_key(), now - 1000 * DAY, now + 1000 * DAY, is_ca
         ).sign(self.key, None)
 
     @property

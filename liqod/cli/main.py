@@ -27,6 +27,7 @@ _COMMANDS = {
     "discover": "liqod.cli.status:discover",
     "trust": "liqod.cli.trust:trust",
     "distrust": "liqod.cli.trust:distrust",
+    "unpeer": "liqod.cli.unpeer:unpeer",
     "accept": "liqod.cli.offers:accept",
     "refuse": "liqod.cli.offers:refuse",
     "status": "liqod.cli.status:status",

@@ -17,6 +17,11 @@ class Backoff:
     cap: float = 60.0
     jitter: float = 0.2
 
+    @property
+    def longest(self) -> float:
+        """The seconds that ``delay`` never passes, whatever the attempt."""
+        return self.cap * (1.0 + self.jitter)
+
     def delay(self, attempt: int, fraction: float) -> float:
         """Return the seconds to wait; ``attempt`` counts from 0, ``fraction`` is random in [0, 1)."""
         if attempt < 0:

@@ -76,12 +76,21 @@ def _unit(name: str) -> Fraction:
     return Fraction(1)
 
 
-def compose(resources: Resources, labels: Mapping[str, str], prices: Mapping[str, str], version: str = "") -> Offer:
+def compose(
+    resources: Resources,
+    labels: Mapping[str, str],
+    prices: Mapping[str, str],
+    version: str = "",
+    storage_classes: Iterable[str] = (),
+    ingress_classes: Iterable[str] = (),
+) -> Offer:
     """Return the offer that is sent; only prices of what is offered go along."""
     return Offer(
         resources=quantity.render_all(resources),
         prices={name: prices[name] for name in sorted(prices) if name in resources},
         labels={name: labels[name] for name in sorted(labels)},
+        storage_classes=list(storage_classes),
+        ingress_classes=list(ingress_classes),
         kubernetes_version=version,
     )
 

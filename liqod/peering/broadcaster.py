@@ -19,15 +19,19 @@ from liqod.flow.workqueue import WorkQueue
 from liqod.model import quantity
 from liqod.model.ids import ClusterID
 from liqod.model.offer import Offer
+from liqod.model.quantity import Resources
 from liqod.model.records import ForeignCluster, Lent
 from liqod.peering import advert
 from liqod.peering.capacity import Capacity
-from liqod.peering.peer import Peer
+from liqod.peering.facilities import Facilities
+from liqod.peering.peer import Peer, Withdrawal
 from liqod.peering.ports import Lender
 from liqod.peering.protocol import PeerConnection
 from liqod.peering.records import Records
 from liqod.wire.events import Advertise, Verdict, Withdraw
 
+UNPEERED: Final = "Unpeered"
+"""The reason of a withdrawal that ends the peering as a whole."""
 ANSWER: Final = 30.0
 """Seconds that a peer may take to answer an offer before it is told again."""
 PACE: Final = 1.0
@@ -54,6 +58,7 @@ class Broadcaster:
         peers: Mapping[ClusterID, Peer],
         records: Records,
         capacity: Capacity,
+        facilities: Facilities,
         sharing: Sharing,
         lender: Lender,
         epoch: int,
@@ -65,6 +70,7 @@ class Broadcaster:
         self._peers = peers
         self._records = records
         self._capacity = capacity
+        self._facilities = facilities
         self._sharing = sharing
         self._limits = quantity.parse_all(sharing.limits)
         self._ttl = max(1, int(sharing.ttl))
@@ -100,10 +106,12 @@ class Broadcaster:
         if peer is None or connection is None:
             return None
         lends, _ = self._wants(self._records.get(peer_id))
-        if not lends:
-            await self._withdraw(peer, connection)
+        if lends:
+            peer.withdrawal = None
+        else:
+            self._withdraw(peer, connection)
             return None
-        if not self._capacity.known:
+        if not (self._capacity.known and self._facilities.known):
             return None
         now = self._clock.seconds()
         sent = self._sent.setdefault(peer_id, self._from_record(peer))
@@ -142,19 +150,39 @@ class Broadcaster:
             return None
         return min(ANSWER, self._ttl / 3)
 
-    async def _withdraw(self, peer: Peer, connection: PeerConnection) -> None:
-        sent = self._sent.pop(peer.id, None)
+    def _withdraw(self, peer: Peer, connection: PeerConnection) -> None:
+        """Take the offer back, once for each session and reason until the peer says that it is done."""
+        self._sent.pop(peer.id, None)
         lent = peer.lent
-        if lent is None or lent.verdict == "Withdrawn":
+        record = self._records.get(peer.id)
+        ends = record is not None and record.metadata.deleting
+        reason = UNPEERED if ends else "PeeringDisabled"
+        news = lent is not None and lent.verdict != "Withdrawn"
+        if lent is not None and news:
+            peer.lent = msgspec.structs.replace(lent, resources={}, verdict="Withdrawn", reason=reason)
+            self._records.poke(peer.id)
+        if not (news or ends or (lent is not None and lent.tenant_namespace)):
             return
-        peer.lent = msgspec.structs.replace(lent, resources={}, verdict="Withdrawn", reason="PeeringDisabled")
-        self._records.poke(peer.id)
-        if sent is not None or lent.verdict:
-            connection.send(Withdraw(self.epoch, "lender", "PeeringDisabled"))
+        said = peer.withdrawal
+        if said is not None and said.reason == reason and (said.acknowledged or said.through is connection):
+            return
+        if connection.send(Withdraw(self.epoch, "lender", reason)):
+            peer.withdrawal = Withdrawal(connection, reason)
 
     def _offer(self, peer: ClusterID) -> Offer:
         shared = advert.share(self._capacity.free(), self._lender.used_by(peer), self._sharing.percentage, self._limits)
-        return advert.compose(shared, self._sharing.labels, self._sharing.prices)
+        return self._compose(shared)
+
+    def _compose(self, resources: Resources) -> Offer:
+        about = self._facilities.about()
+        return advert.compose(
+            resources,
+            self._sharing.labels,
+            self._sharing.prices,
+            about.version,
+            about.storage_classes,
+            about.ingress_classes,
+        )
 
     def _from_record(self, peer: Peer) -> _Sent:
         """Return what a former life of this daemon sent: if it still holds, the peer gets the very same offer again."""
@@ -162,6 +190,6 @@ class Broadcaster:
         if lent is None or not lent.resources or lent.verdict == "Withdrawn":
             return _Sent()
         try:
-            return _Sent(advert.compose(quantity.parse_all(lent.resources), self._sharing.labels, self._sharing.prices))
+            return _Sent(self._compose(quantity.parse_all(lent.resources)))
         except ValueError:
             return _Sent()

@@ -15,6 +15,7 @@ import attrs
 import msgspec
 from twisted.internet.interfaces import IReactorTime
 
+from liqod.flow.backoff import Backoff
 from liqod.flow.workqueue import WorkQueue
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
@@ -23,6 +24,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
 from liqod.model.offer import AccessGrant, Refusal
 from liqod.model.records import ForeignCluster
+from liqod.model.unpeering import order_of
 from liqod.peering.peer import Peer
 from liqod.peering.ports import Lender
 from liqod.peering.protocol import PeerConnection
@@ -30,6 +32,8 @@ from liqod.peering.records import Records, rfc3339
 from liqod.wire.events import Credential
 
 SECRET: Final = "liqo-credential"  # noqa: S105 -- the name of the object, nothing secret
+RETRY: Final = int(Backoff().longest)
+"""Seconds within which a lender that refused is asked again: the queue's own back-off."""
 MIN_LIFETIME: Final = 60
 MAX_LIFETIME: Final = 86400 * 7
 
@@ -74,13 +78,31 @@ class Grants:
         lends, _ = self._wants(self._records.get(peer_id))
         if lends and peer.lent.verdict == "Accepted":
             return await self._admit(peer)
+        if lends and peer.lent.verdict != "Refused":
+            peer.withdrawing_since = None
         if peer.lent.tenant_namespace and (not lends or peer.lent.verdict in ("Refused", "Withdrawn")):
+            left = self._time_left(peer)
+            if left > 0:
+                return left
             self._given.pop(peer_id, None)
             await self._lender.dismiss(peer_id)
             if peer.lent is not None:
                 peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace="")
             self._records.poke(peer_id)
         return None
+
+    def _time_left(self, peer: Peer) -> float:
+        """Return the seconds that a borrower still has to leave by itself: none without trust, or once it has left."""
+        record = self._records.get(peer.id)
+        if record is None or not record.spec.fingerprint or peer.acknowledged or peer.left:
+            return 0.0
+        if peer.lent is not None and peer.lent.verdict == "Refused":
+            return 0.0  # the borrower's own word, given once it is done
+        now = self._clock.seconds()
+        if peer.withdrawing_since is None:
+            peer.withdrawing_since = now
+        wait = order_of(record.metadata.annotations).wait(connected=peer.session is not None)
+        return peer.withdrawing_since + wait - now
 
     async def _admit(self, peer: Peer) -> float | None:
         connection, lent = peer.session, peer.lent
@@ -92,7 +114,7 @@ class Grants:
             try:
                 grant = await self._lender.admit(peer.id, lent.resources)
             except Refusal as refusal:
-                self._trouble(peer, f"cannot make room for the peer: {refusal.message}")
+                self._trouble(peer, f"cannot make room for the peer: {refusal.message}; tried again within {RETRY} s")
                 raise
             self._trouble(peer, "")
             now = self._clock.seconds()

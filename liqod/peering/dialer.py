@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -26,7 +27,7 @@ NEVER_MIND = Backoff(initial=30.0, factor=2.0, cap=300.0, jitter=0.3)
 BREAK = Backoff(initial=0.2, factor=1.0, cap=0.2, jitter=0.9)
 """After a session that was well: soon, but not both sides at the same moment."""
 
-_RESTING = ("TrustPending", "Self")
+_RESTING = ("TrustPending", "Self", "Unpeered")
 
 
 class Dialer:
@@ -55,6 +56,8 @@ class Dialer:
         self._random = random
         self._addresses = addresses
         self._unreachable = unreachable
+        self.within = 0
+        """Whole seconds within which it is dialled again at the latest; 0 while nothing is planned."""
         self._failures = 0
         self._up = False
         self._turn = 0
@@ -63,7 +66,7 @@ class Dialer:
 
     def established(self) -> None:
         """A session is up, whoever dialled."""
-        self._failures = 0
+        self._failures = self.within = 0
         self._up = True
         self.link.connected()
 
@@ -89,7 +92,7 @@ class Dialer:
         elif connection.ended_by_peer:
             self._told(ending, was_up=connection.established_at is not None)
         elif ending.reason in _RESTING:
-            self.link.rest()
+            self._rest()
         elif ending.reason in ("ClusterIDRepetition", "UnexpectedIdentity", "UnexpectedKey"):
             self._retry(NEVER_MIND)
         elif connection.established_at is not None:
@@ -98,8 +101,8 @@ class Dialer:
             self._retry(NETWORK)
 
     def _told(self, ending: Bye, *, was_up: bool) -> None:
-        if ending.reason == "Self":
-            self.link.rest()
+        if ending.reason in ("Self", "Unpeered"):
+            self._rest()
         elif ending.reason == "TrustPending":
             self._retry(THEIR_TRUST)
         elif ending.reason == "ClusterIDRepetition":
@@ -107,9 +110,14 @@ class Dialer:
         else:
             self._retry(BREAK if was_up else NETWORK, ending.retry_after)
 
+    def _rest(self) -> None:
+        self.within = 0
+        self.link.rest()
+
     def _retry(self, backoff: Backoff, at_least: float = 0.0) -> None:
         delay = backoff.delay(self._failures, self._random())
         self._failures += 1
+        self.within = math.ceil(max(backoff.longest, at_least))
         self.link.retry(max(delay, at_least))
 
     def _attempt(self) -> None:
@@ -121,7 +129,7 @@ class Dialer:
         addresses = list(self._addresses())
         if not addresses:
             if not self._up:
-                self.link.rest()
+                self._rest()
             return
         # An address that opens TCP but leads nowhere must not be first for ever.
         first = self._turn % len(addresses)

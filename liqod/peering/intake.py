@@ -45,7 +45,10 @@ class _Said:
 
 
 class Intake:
-    """Takes offers in and answers them; ``decide`` is called when records want a decision."""
+    """Takes offers in and answers them; ``decide`` is called when records want a decision.
+
+    ``in_use`` tells whether something of a virtual node for the peer is still there.
+    """
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class Intake:
         offers: Overlay[Advertisement],
         decide: Callable[[], None],
         refused: Callable[[str, str, str], None],
+        in_use: Callable[[ClusterID], bool],
     ) -> None:
         self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "advertisements")
         self._client = client
@@ -63,6 +67,7 @@ class Intake:
         self._offers = offers
         self._decide = decide
         self._refused = refused
+        self._in_use = in_use
         self._said: dict[ClusterID, _Said] = {}
         self._withdrawn: dict[ClusterID, str] = {}
 
@@ -195,6 +200,8 @@ class Intake:
         if record is None or differs(record, received) or record.status.phase not in _ANSWERS:
             return None
         status = record.status
+        if status.phase == "Refused" and self._in_use(peer):
+            return None  # the lender would end our access, and the node is still being emptied: told when it is empty
         return Verdict(received.epoch, received.seq, status.phase, status.reason, told(status.message))
 
 

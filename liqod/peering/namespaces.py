@@ -131,7 +131,10 @@ class Answers:
     async def _answer(self, peer: Peer, request: Request) -> NamespaceMapped:
         try:
             lends, _ = self._wants(self._records.get(peer.id))
-            if not lends or peer.lent is None or peer.lent.verdict != "Accepted":
+            lent = peer.lent
+            # Whoever is told to leave may still clear up behind itself.
+            leaving = isinstance(request, ReleaseNamespace) and lent is not None and bool(lent.tenant_namespace)
+            if not leaving and (not lends or lent is None or lent.verdict != "Accepted"):
                 raise Refusal("NotLending", "we lend nothing to you now: accept an offer of ours first")
             if isinstance(request, MapNamespace):
                 remote = await self._lender.map_namespace(peer.id, request.local, request.remote)

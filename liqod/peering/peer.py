@@ -35,11 +35,23 @@ class Received:
     at: float
 
 
+@attrs.frozen
+class Withdrawal:
+    """That we take back what we lend: told ``through`` which session, and whether the peer said that it is done."""
+
+    through: PeerConnection
+    reason: str
+    acknowledged: bool = False
+
+
 @attrs.define(eq=False)
 class Peer:
     """One peer. ``broken_at``: when its last session ended (or we began to look); ``dialer``: how to reach it.
 
-    ``credential``: whether one of the peer's is kept, None when nobody has looked yet.
+    ``credential``: whether one of the peer's is kept, None when nobody has looked yet. ``withdrawing_since``: since
+    when the peer has time to hand back what it uses. ``owes``: the epoch of a withdrawal of the peer's that we have not
+    acknowledged yet. ``leaving``: the peer said that it ends the peering; ``left``: it is through with that.
+    ``ending``: what our own end of the peering waits for.
     """
 
     id: ClusterID
@@ -57,7 +69,18 @@ class Peer:
     received: Received | None = None
     credential: bool | None = None
     trouble: str = ""
+    withdrawal: Withdrawal | None = None
+    withdrawing_since: float | None = None
+    owes: int | None = None
+    leaving: bool = False
+    left: bool = False
+    ending: str = ""
     writing: DeferredLock = attrs.field(factory=DeferredLock)
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether the peer handed back all that we lent to it."""
+        return self.withdrawal is not None and self.withdrawal.acknowledged
 
     @property
     def epoch(self) -> int:

@@ -24,9 +24,9 @@ from liqod.peering.credentials import Keeper, ensure_namespace
 from liqod.peering.peer import Peer, short_id
 from liqod.peering.podviews import Node
 from liqod.peering.records import Records
+from liqod.peering.traces import GONE, Traces
 
 PREFIX: Final = "liqo-"
-GONE: Final = ("Refused", "Withdrawn")
 _OTHER = re.compile(r"[^a-z0-9]+")
 
 
@@ -42,6 +42,7 @@ class AcceptPipeline:
         keeper: Keeper,
         virtual_nodes: Informer[VirtualNode],
         nodes: Informer[Node],
+        traces: Traces,
     ) -> None:
         self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "accept")
         self._client = client
@@ -50,15 +51,18 @@ class AcceptPipeline:
         self._keeper = keeper
         self._virtual_nodes = virtual_nodes
         self._nodes = nodes
+        self._traces = traces
 
     async def process(self, peer_id: ClusterID) -> None:
         """Take the next steps for one peer, forwards or backwards."""
         peer = self._peers.get(peer_id)
         offer = self._records.offer_of(peer_id)
-        if peer is None or offer is None:
+        record = self._records.get(peer_id)
+        ends = record is not None and record.metadata.deleting
+        if peer is None or (offer is None and not ends):
             return
         existing = self._virtual_nodes.get(Key(tenant_namespace(peer_id), peer_id))
-        if offer.status.phase in GONE:
+        if ends or offer is None or offer.status.phase in GONE:
             await self._undo(peer, existing)
         elif offer.status.phase == "Accepted" and existing is None and await self._keeper.is_there(peer):
             await self._make(peer)
@@ -87,7 +91,7 @@ class AcceptPipeline:
         if existing is not None and not existing.metadata.deleting:
             await self._client.delete(VIRTUALNODES, peer.id, tenant_namespace(peer.id), uid=existing.metadata.uid)
         # The kubelet that empties the node still needs the credential: it goes with the last trace of the node.
-        if existing is None and await self._keeper.is_there(peer):
+        if not self._traces.of(peer.id) and await self._keeper.is_there(peer):
             await self._keeper.drop(peer)
 
     def _taken(self, peer: ClusterID) -> set[str]:

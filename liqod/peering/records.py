@@ -8,8 +8,8 @@ before it is recorded: a key before it is trusted, an offer before it is sent.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -23,6 +23,7 @@ from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.meta import find_condition, to_dict
 from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.records import Advertisement, ForeignCluster, VirtualNode
+from liqod.model.unpeering import FINALIZER, JOINED
 from liqod.peering.diff import merge_patch
 from liqod.peering.liveness import outlook
 from liqod.peering.overlay import Overlay
@@ -89,24 +90,28 @@ class Records:
         """Return the number of records whose key nobody pinned."""
         return sum(not record.spec.fingerprint for record in self.clusters.items())
 
-    async def ensure(self, peer: ClusterID, pin: Fingerprint | None) -> ForeignCluster:
+    async def ensure(self, peer: ClusterID, pin: Fingerprint | None, *, joined: bool = False) -> ForeignCluster:
         """Return the record of a peer, made if there is none, with its key pinned if one is given and none was.
 
-        A pin that is there is never replaced: look at the answer's ``spec.fingerprint``.
+        ``joined``: the settings trust the key, not a person. A pin that is there is never replaced: look at the
+        ``spec.fingerprint`` of the answer.
         """
         key = Key("", peer)
         while True:
             record = self.clusters.get(key)
             if record is None:
                 spec = {"clusterID": peer, "fingerprint": pin} if pin else {"clusterID": peer}
-                body = {"metadata": {"name": peer}, "spec": spec}
+                body = {"metadata": {"name": peer, **(_guards(joined) if pin else {})}, "spec": spec}
                 try:
                     made = await self._client.create(FOREIGNCLUSTERS, body, view=ForeignCluster)
                 except AlreadyExists:
                     made = await self._client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
             elif pin and not record.spec.fingerprint:
                 patch = {
-                    "metadata": {"resourceVersion": record.metadata.resource_version},
+                    "metadata": {
+                        "resourceVersion": record.metadata.resource_version,
+                        **_guards(joined, record.metadata.finalizers),
+                    },
                     "spec": {"clusterID": peer, "fingerprint": pin},
                 }
                 try:
@@ -140,6 +145,11 @@ class Records:
             if urgent:
                 raise NotFound(404, "NotFound", f"there is no ForeignCluster {peer.id} to record an offer in")
             return None
+        if record.spec.fingerprint and not record.metadata.deleting and FINALIZER not in record.metadata.finalizers:
+            guarded = await self._guard(key, record)
+            if guarded is None:
+                return 0.1
+            record = guarded
         now = self._clock.seconds()
         facts, until = self._facts(peer, record, now)
         status = describe(facts, record.status, rfc3339(now))
@@ -168,6 +178,18 @@ class Records:
             )
         self.clusters.wrote(key, record, written)
         return again
+
+    async def _guard(self, key: Key, record: ForeignCluster) -> ForeignCluster | None:
+        """Have the end of a peering wait until everything made for it is gone; None when the record just changed."""
+        finalizers = [*record.metadata.finalizers, FINALIZER]
+        patch = {"metadata": {"resourceVersion": record.metadata.resource_version, "finalizers": finalizers}}
+        try:
+            guarded = await self._client.patch(FOREIGNCLUSTERS, key.name, patch, view=ForeignCluster)
+        except (Conflict, NotFound):
+            self.clusters.forget(key)
+            return None
+        self.clusters.wrote(key, record, guarded)
+        return guarded
 
     def _facts(self, peer: Peer, record: ForeignCluster, now: float) -> tuple[Facts, float | None]:
         offer = self.offer_of(peer.id)
@@ -202,8 +224,17 @@ class Records:
             lends=lends,
             borrows=borrows,
             trouble=peer.trouble,
+            ending=peer.ending if record.metadata.deleting else "",
+            retry_within=peer.dialer.within if not connected else 0,
         )
         return facts, view.until
+
+
+def _guards(joined: bool, finalizers: Sequence[str] = ()) -> dict[str, Any]:
+    guards: dict[str, Any] = {"finalizers": [*finalizers, *([] if FINALIZER in finalizers else [FINALIZER])]}
+    if joined:
+        guards["annotations"] = {JOINED: "true"}
+    return guards
 
 
 def is_ready(node: VirtualNode) -> bool:

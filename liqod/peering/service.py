@@ -18,27 +18,44 @@ import attrs
 import msgspec
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from liqod.acceptance.pipeline import Ruling
 from liqod.acceptance.stages import Rules
 from liqod.config.schema import Settings
+from liqod.flow.backoff import Backoff
 from liqod.flow.tasks import Tasks
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.identity.tls import PeerTLS
 from liqod.kube.client import Client
+from liqod.kube.errors import KubeError
 from liqod.kube.informers import Informers
-from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NODES, PODS, VIRTUALNODES
+from liqod.kube.resources import (
+    ADVERTISEMENTS,
+    FOREIGNCLUSTERS,
+    NATTINGTABLES,
+    NETWORKCONFIGS,
+    NODES,
+    PODS,
+    VIRTUALNODES,
+)
 from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.meta import find_condition
-from liqod.model.records import Advertisement, ForeignCluster, VirtualNode
-from liqod.peering.broadcaster import Broadcaster
+from liqod.model.names import REMOTE_CLUSTER_LABEL
+from liqod.model.network import NetworkConfig
+from liqod.model.records import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
+from liqod.model.unpeering import Kind
+from liqod.peering.broadcaster import UNPEERED, Broadcaster
 from liqod.peering.capacity import Capacity
 from liqod.peering.credentials import Grants, Keeper
 from liqod.peering.decisions import Decisions, is_seated
+from liqod.peering.ending import Endings
+from liqod.peering.facilities import Facilities
 from liqod.peering.intake import Intake
 from liqod.peering.listener import Listener
 from liqod.peering.namespaces import Answers, Questions
+from liqod.peering.network import Networks
 from liqod.peering.overlay import Overlay
 from liqod.peering.peer import Peer, is_on
 from liqod.peering.pipeline import AcceptPipeline
@@ -48,6 +65,8 @@ from liqod.peering.protocol import PeerConnection
 from liqod.peering.records import Records
 from liqod.peering.refusals import Refusals
 from liqod.peering.sessions import Sessions
+from liqod.peering.tombstones import Tombstones
+from liqod.peering.traces import Traces
 from liqod.wire.events import (
     Advertise,
     Bye,
@@ -55,6 +74,8 @@ from liqod.wire.events import (
     Event,
     MapNamespace,
     NamespaceMapped,
+    Network,
+    NetworkAck,
     ReleaseNamespace,
     Verdict,
     Withdraw,
@@ -107,6 +128,7 @@ class Peering(MultiService):
     ) -> None:
         super().__init__()
         self._settings = settings
+        self._reactor = reactor
         self._recorder = recorder
         self._peers: dict[ClusterID, Peer] = {}
         self._tasks = Tasks()
@@ -115,6 +137,10 @@ class Peering(MultiService):
         self._advertisements = informers.of(ADVERTISEMENTS, Advertisement)
         self._virtual_nodes = informers.of(VIRTUALNODES, VirtualNode)
         nodes = informers.of(NODES, Node)
+        self._nodes = nodes
+        self._tables = informers.of(NATTINGTABLES, NamespaceNattingTable)
+        self._traces = Traces(self._virtual_nodes, nodes, self._tables)
+        self._tombstones = Tombstones(client, reactor, settings.kubernetes.namespace)
         self._epoch = int(reactor.seconds()) if epoch is None else epoch
         offers = Overlay(self._advertisements)
         self._records = Records(
@@ -128,19 +154,41 @@ class Peering(MultiService):
             self._peers,
         )
         self._capacity = Capacity(nodes, informers.of(PODS, Pod), reactor, self._capacity_changed)
+        self._facilities = Facilities(client, informers, reactor, self._tasks, self._capacity_changed)
         self._broadcaster = Broadcaster(
-            reactor, self._peers, self._records, self._capacity, settings.sharing, lender, self._epoch, self._wants
+            reactor,
+            self._peers,
+            self._records,
+            self._capacity,
+            self._facilities,
+            settings.sharing,
+            lender,
+            self._epoch,
+            self._wants,
         )
         self._grants = Grants(reactor, self._peers, self._records, lender, self._wants)
         self._keeper = Keeper(client, reactor, self._peers, self._credential_kept, self._refusals.note)
         self._accept = AcceptPipeline(
-            client, reactor, self._peers, self._records, self._keeper, self._virtual_nodes, nodes
+            client, reactor, self._peers, self._records, self._keeper, self._virtual_nodes, nodes, self._traces
         )
-        self._intake = Intake(client, reactor, self._peers, offers, self._decide, self._refusals.note)
+        self._endings = Endings(client, reactor, self._peers, self._records, self._tombstones, self._traces)
+        self._intake = Intake(
+            client,
+            reactor,
+            self._peers,
+            offers,
+            self._decide,
+            self._refusals.note,
+            lambda peer: bool(self._traces.of(peer)),
+        )
         rules = Rules(settings.acceptance.policy, settings.acceptance.maximum)
         self._decisions = Decisions(
             client, reactor, self._peers, self._records, offers, rules, self._wants, self._decided
         )
+        self._networks: Networks | None = None
+        if settings.network.mode != "none":
+            configs = informers.of(NETWORKCONFIGS, NetworkConfig)
+            self._networks = Networks(client, reactor, self._peers, configs)
         self._questions = Questions(reactor)
         self._answers = Answers(lender, self._tasks, self._records, self._wants)
         self._sessions = Sessions(
@@ -156,6 +204,7 @@ class Peering(MultiService):
             self._records,
             self._peers,
             random,
+            self._tombstones,
         )
         self._listener = Listener(reactor, settings.peering.listen, tls, self._sessions.admission)
         self._ends: list[Callable[[], None]] = []
@@ -169,7 +218,10 @@ class Peering(MultiService):
         self._work(self._keeper.queue, self._keeper.process, "keeping the credential of")
         self._work(self._accept.queue, self._accept.process, "making the virtual node of")
         self._work(self._intake.queue, self._intake.process, "taking in the offer of")
+        self._work(self._endings.queue, self._endings.process, "ending the peering with")
         self._work(self._decisions.queue, self._decisions.process, "deciding about offers:", 1)
+        if self._networks is not None:
+            self._work(self._networks.queue, self._networks.process, "exchanging networks with")
         self._listener.setServiceParent(self)
 
     def _work(self, queue: WorkQueue[K], process: Any, what: str, count: int = WORKERS) -> None:
@@ -229,18 +281,36 @@ class Peering(MultiService):
         self._tasks.spawn(self._begin(), "starting to peer")
 
     async def _begin(self) -> None:
-        records = (self._clusters, self._advertisements, self._virtual_nodes)
+        records = (self._clusters, self._advertisements, self._virtual_nodes, self._nodes, self._tables)
         await gatherResults([informer.when_synced() for informer in records])
+        await self._remember()
         if self._stopping:
             return
         self._ends = [
             self._clusters.subscribe(self._cluster_changed),
             self._advertisements.subscribe(self._advertisement_changed),
             self._virtual_nodes.subscribe(self._virtual_node_changed),
+            self._nodes.subscribe(self._node_changed),
+            self._tables.subscribe(self._table_changed),
         ]
+        if self._networks is not None:
+            self._ends.append(self._networks.begin())
         self._capacity.start()
+        self._facilities.start()
         self._sessions.begin()
         self._decide()
+
+    async def _remember(self) -> None:
+        """Learn with whom peerings were ended before anybody is let in; however long that takes."""
+        backoff, attempt = Backoff(), 0
+        while not self._stopping:
+            try:
+                await self._tombstones.load()
+                return
+            except KubeError as error:
+                self._log.warn("cannot read whom peerings were ended with: {error}", error=str(error))
+            await deferLater(self._reactor, backoff.delay(attempt, 0.5))
+            attempt += 1
 
     def stopService(self) -> Deferred[None]:
         self._stopping = True
@@ -248,6 +318,7 @@ class Peering(MultiService):
             end()
         self._ends = []
         self._capacity.stop()
+        self._facilities.stop()
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
@@ -263,6 +334,8 @@ class Peering(MultiService):
         settings = self._settings.peering
         if record is None:
             return is_on("Auto", settings.incoming), is_on("Auto", settings.outgoing)
+        if record.metadata.deleting:
+            return False, False
         return is_on(record.spec.incoming_peering, settings.incoming), is_on(
             record.spec.outgoing_peering, settings.outgoing
         )
@@ -283,7 +356,11 @@ class Peering(MultiService):
             proven = find_condition(record.status.conditions, "Authenticated")
             peer.met = peer.met or (proven is not None and proven.status == "True")
         self._pin_changed(peer, record)
-        if old is not None and new is not None and old.spec == new.spec:
+        ends = record.metadata.deleting
+        if ends and (old is None or not old.metadata.deleting):
+            self._endings.queue.add(cluster_id)
+            self._accept.queue.add(cluster_id)
+        elif old is not None and new is not None and old.spec == new.spec:
             return
         self._records.poke(cluster_id)
         self._broadcaster.queue.add(cluster_id)
@@ -291,6 +368,8 @@ class Peering(MultiService):
         self._decide()
         if self._sessions.ready and record.spec.fingerprint:
             peer.dialer.link.wake()
+            if not ends and self._tombstones.get(cluster_id) is not None:
+                self._tasks.spawn(self._tombstones.drop(cluster_id), f"remembering that {cluster_id} is trusted again")
 
     def _pin_changed(self, peer: Peer, record: ForeignCluster) -> None:
         pinned = Fingerprint(record.spec.fingerprint)
@@ -311,13 +390,20 @@ class Peering(MultiService):
         if peer is None:
             return
         peer.lent, peer.doubt, peer.met = None, None, False
+        peer.received, peer.credential, peer.trouble, peer.ending = None, None, "", ""
+        peer.withdrawal, peer.withdrawing_since, peer.owes, peer.leaving, peer.left = None, None, None, False, False
+        if self._networks is not None:
+            self._networks.forget(cluster_id)
         self._broadcaster.forget(cluster_id)
         self._grants.forget(cluster_id)
         self._intake.forget(cluster_id)
+        self._endings.forget(cluster_id)
         if peer.session is not None:
             peer.session.end(Bye("TrustPending", "the key is not trusted any more"))
         elif not peer.sightings:
             self._sessions.forget(peer)
+        elif self._sessions.ready:
+            peer.dialer.link.wake()  # it is shown again as what it is now: a stranger in sight
 
     def _advertisement_changed(self, _: Key, old: Advertisement | None, new: Advertisement | None) -> None:
         record = new or old
@@ -328,7 +414,9 @@ class Peering(MultiService):
         if new is None:
             self._ruled.pop(peer, None)
             known = self._peers.get(peer)
-            if known is not None and known.received is not None:
+            cluster = self._records.get(peer)
+            ends = cluster is None or cluster.metadata.deleting
+            if known is not None and known.received is not None and not ends:
                 self._intake.queue.add(peer)  # whoever deleted the record wants it decided afresh
         self._decide()
 
@@ -337,6 +425,24 @@ class Peering(MultiService):
         self._records.poke(peer)
         if old is None or new is None:
             self._accept.queue.add(peer)
+            self._trace_changed(peer)
+
+    def _node_changed(self, _: Key, old: Node | None, new: Node | None) -> None:
+        if new is None and old is not None and old.virtual:
+            self._trace_changed(ClusterID(old.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")))
+
+    def _table_changed(self, key: Key, old: NamespaceNattingTable | None, new: NamespaceNattingTable | None) -> None:
+        if new is None:
+            self._trace_changed(ClusterID(key.name))
+
+    def _trace_changed(self, peer_id: ClusterID) -> None:
+        """When the last trace of a virtual node is gone, the credential goes and the lender is told."""
+        peer = self._peers.get(peer_id)
+        if peer is not None and not self._traces.of(peer_id):
+            self._accept.queue.add(peer_id)
+            self._intake.answer(peer)
+            self._endings.acknowledge(peer)
+            self._endings.queue.add(peer_id)
 
     def _capacity_changed(self) -> None:
         self._broadcaster.poke_all()
@@ -352,6 +458,7 @@ class Peering(MultiService):
         peer = self._sessions.peer(peer_id) if self._records.get(peer_id) is not None else self._peers.get(peer_id)
         if peer is not None:
             self._intake.answer(peer)
+            self._endings.acknowledge(peer)
             self._accept.queue.add(peer_id)
         if before is not None and (before.phase, before.reason) == (ruling.phase, ruling.reason):
             return
@@ -367,6 +474,9 @@ class Peering(MultiService):
         if self._records.get(peer.id) is not None:
             self._broadcaster.queue.add(peer.id)
         self._grants.queue.add(peer.id)
+        self._endings.queue.add(peer.id)
+        if self._networks is not None:
+            self._networks.queue.add(peer.id)
 
     def down(self, peer: Peer, connection: PeerConnection) -> None:
         self._questions.broken(connection)
@@ -390,14 +500,32 @@ class Peering(MultiService):
                 self._keeper.received(peer, event, accepted=offer is not None and is_seated(offer))
             case MapNamespace() | ReleaseNamespace():
                 self._answers.asked(peer, connection, event)
+            case Network() | NetworkAck():
+                if self._networks is not None:
+                    self._networks.heard(peer, event)
             case NamespaceMapped():
                 self._questions.answered(connection, event)
-            case Withdraw(epoch=epoch, role="lender", reason=reason):
-                self._intake.withdrawn(peer, reason)
-                connection.send(Withdrawn(epoch, "lender"))
-            case Withdraw(epoch=epoch):
+            case Withdraw() | Withdrawn():
+                self._withdrawal(peer, connection, event)
+            case _:
+                pass
+
+    def _withdrawal(self, peer: Peer, connection: PeerConnection, event: Withdraw | Withdrawn) -> None:
+        match event:
+            case Withdraw(role="lender"):
+                peer.owes = event.epoch
+                if event.reason == UNPEERED:
+                    self._peer_ends(peer, "by-peer")
+                self._intake.withdrawn(peer, event.reason)
+                if self._records.offer_of(peer.id) is None:
+                    self._endings.acknowledge(peer)
+            case Withdraw():
                 self._released(peer)
-                connection.send(Withdrawn(epoch, "borrower"))
+                connection.send(Withdrawn(event.epoch, "borrower"))
+            case Withdrawn(role="lender") if peer.withdrawal is not None and peer.withdrawal.through is connection:
+                peer.withdrawal = attrs.evolve(peer.withdrawal, acknowledged=True)
+                self._grants.queue.add(peer.id)
+                self._endings.queue.add(peer.id)
             case _:
                 pass
 
@@ -408,16 +536,34 @@ class Peering(MultiService):
             self._grants.queue.add(peer.id)
             self._records.poke(peer.id)
 
+    def unpeered(self, peer: Peer) -> None:
+        peer.left = True
+        self._grants.queue.add(peer.id)
+        self._endings.queue.add(peer.id)
+        self._peer_ends(peer, "ended")
+
+    def _peer_ends(self, peer: Peer, kind: Kind) -> None:
+        """The peer ends the peering: so do we."""
+        peer.leaving = True
+        record = self._records.get(peer.id)
+        if record is None or record.metadata.deleting:
+            return
+        self._emit(record, "Normal", "UnpeeredByPeer", f"{peer.name or peer.id} ended the peering; it is removed here")
+        self._tasks.spawn(self._endings.order(peer.id, kind), f"ending the peering with {peer.id}")
+
     def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
         record = self._records.get(peer)
         if record is None:
             return
+        message = f"another key ({seen}) claims to be {peer}; it was refused, the pinned one stays"
+        self._emit(record, "Warning", "ClusterIDRepetition", message)
+
+    def _emit(self, record: ForeignCluster, type: str, reason: str, message: str) -> None:
         regarding = {
             "apiVersion": FOREIGNCLUSTERS.api_version,
             "kind": FOREIGNCLUSTERS.kind,
-            "name": peer,
+            "name": record.metadata.name,
             "namespace": "",
             "uid": record.metadata.uid,
         }
-        message = f"another key ({seen}) claims to be {peer}; it was refused, the pinned one stays"
-        self._recorder.emit(regarding, "Warning", "ClusterIDRepetition", message)
+        self._recorder.emit(regarding, type, reason, message)

@@ -29,6 +29,7 @@ from liqod.peering.protocol import PeerConnection
 from liqod.peering.records import STRANGER, Records
 from liqod.peering.refusals import Refusals
 from liqod.peering.tiebreak import Opened, newcomer_stays
+from liqod.peering.tombstones import Tombstones
 from liqod.wire.events import Bye, Event, Hello
 
 MINOR: Final = 0
@@ -52,6 +53,9 @@ class Followers(Protocol):
 
     def heard(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
         """A peer said something in its session."""
+
+    def unpeered(self, peer: Peer) -> None:
+        """A peer that was trusted says that it ended the peering."""
 
     def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
         """A key that is not the pinned one claims to be the peer."""
@@ -85,6 +89,7 @@ class Sessions:
         records: Records,
         peers: dict[ClusterID, Peer],
         random: Callable[[], float],
+        tombstones: Tombstones,
     ) -> None:
         self.peers = peers
         self.records = records
@@ -99,6 +104,7 @@ class Sessions:
         self._tasks = tasks
         self._followers = followers
         self._random = random
+        self._tombstones = tombstones
         self._by_hand = {peer.fingerprint for peer in settings.discovery.peers if peer.fingerprint}
         self._strays: dict[str, _Stray] = {}
         self._sighted: dict[ClusterID, tuple[Endpoint, ...]] = {}
@@ -233,11 +239,13 @@ class Sessions:
         if bye is not None:
             return bye
         self._lead(connection, claimed)
-        vouched = self._settings.autojoin and certificate.vouches_for(claimed)
+        # Whom a person sent away, only a person lets in again.
+        sent_away = self._tombstones.get(claimed) is not None
+        vouched = self._settings.autojoin and certificate.vouches_for(claimed) and not sent_away
         judgement = judge(claimed, certificate.fingerprint, self.records.pins, chains_to_ca=vouched)
         if isinstance(judgement, Mismatch):
             return self._repeated(claimed, certificate)
-        if not isinstance(judgement, Trusted) and not self._joins(certificate):
+        if not isinstance(judgement, Trusted) and (sent_away or not self._joins(certificate)):
             return self._unknown(connection, hello, claimed, certificate)
         if claimed not in self.records.pins:
             bye = await self._pin(claimed, certificate)
@@ -270,7 +278,9 @@ class Sessions:
         pins = self.records.pins
         pins[claimed] = certificate.fingerprint  # from now on no other key can claim the ID
         try:
-            record = await self._kept(self.records.ensure(claimed, certificate.fingerprint), f"pinning {claimed}")
+            record = await self._kept(
+                self.records.ensure(claimed, certificate.fingerprint, joined=True), f"pinning {claimed}"
+            )
         except Exception:
             pins.pop(claimed, None)
             raise
@@ -313,7 +323,9 @@ class Sessions:
     ) -> Bye:
         """Show the stranger to the user, as long as there is room for strangers."""
         told = words(certificate.fingerprint)
-        bye = Bye("TrustPending", f"your key is not trusted here yet; your words are {told}", 0.0)
+        bye = self._farewell(claimed, certificate) or Bye(
+            "TrustPending", f"your key is not trusted here yet; your words are {told}", 0.0
+        )
         record = self.records.get(claimed)
         if record is None:
             if self.records.strangers() >= self._settings.max_untrusted:
@@ -327,6 +339,14 @@ class Sessions:
             sentence = f"compare the words {told} with the peer's admin and say 'liqodctl trust {claimed}'"
             self._doubt(peer, Doubt("TrustPending", sentence, about_key=True))
         return bye
+
+    def _farewell(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
+        """Return what a peer is told that was away when the peering ended: proven by the key it had then."""
+        tombstone = self._tombstones.get(claimed)
+        if tombstone is None or tombstone.by != "us" or tombstone.fingerprint != certificate.fingerprint:
+            return None
+        self._tasks.spawn(self._tombstones.told(claimed), f"noting that {claimed} was told")
+        return Bye("Unpeered", f"this cluster ended the peering at {tombstone.at}")
 
     async def _introduce(self, claimed: ClusterID) -> None:
         await self.records.ensure(claimed, None)
@@ -412,7 +432,9 @@ class Sessions:
             return
         if self.records.pins.get(peer.id) != certificate.fingerprint:
             return
-        if ending.reason == "TrustPending":
+        if ending.reason == "Unpeered":
+            self._followers.unpeered(peer)
+        elif ending.reason == "TrustPending":
             own = words(self._tls.keypair.fingerprint)
             order = f"compare the words {own} and say 'liqodctl trust {self.me}'"
             sentence = f"the peer does not trust our key yet: its admin is to {order}"
@@ -427,6 +449,8 @@ class Sessions:
         peer.broken_at = self._reactor.seconds()
         peer.suspect = ending.reason == "Unresponsive" and not connection.ended_by_peer
         self._log.info("session with {peer} ended: {reason}", peer=peer.id, reason=ending.reason)
+        if ending.reason == "Unpeered" and connection.ended_by_peer:
+            self._followers.unpeered(peer)
         if peer.doubt is None:
             peer.doubt = Doubt(ending.reason, ending.message or "the session ended")
         self._followers.down(peer, connection)

@@ -24,7 +24,8 @@ class Facts:
 
     ``doubt`` is (reason, sentence) of why there is no session; ``doubt_about_key`` tells that trust is the matter.
     ``offer`` is the status of its Advertisement, None where there is none. ``lends``/``borrows``: what this cluster
-    wants.
+    wants. ``retry_within``: seconds within which the peer is dialled again at the latest, 0 when it is not; a bound, so
+    that the next attempt changes nothing that is written.
     """
 
     name: str = ""
@@ -44,6 +45,8 @@ class Facts:
     lends: bool = True
     borrows: bool = True
     trouble: str = ""
+    retry_within: int = 0
+    ending: str = ""
 
 
 def describe(facts: Facts, before: ForeignClusterStatus, now: str) -> ForeignClusterStatus:
@@ -68,6 +71,8 @@ def describe(facts: Facts, before: ForeignClusterStatus, now: str) -> ForeignClu
 
 def phase_of(facts: Facts, before: ForeignClusterStatus) -> tuple[str, str, str]:
     """Return phase, reason and sentence: the furthest step that was reached, or what stands in the way."""
+    if facts.ending:
+        return "Withdrawing", "Unpeering", facts.ending
     if not facts.connected:
         return _phase_without_session(facts, before)
     lending = facts.lent is not None and facts.lent.verdict == "Accepted"
@@ -75,37 +80,47 @@ def phase_of(facts: Facts, before: ForeignClusterStatus) -> tuple[str, str, str]
     if facts.node_ready:
         return "Ready", "Peered", "the virtual node is ready" + (", and we lend to the peer" if lending else "")
     if offer is not None and offer.phase == "Accepted":
-        return "Accepted", offer.reason, facts.trouble or "the offer is accepted; the virtual node is being made"
+        return "Accepted", offer.reason, "the offer is accepted; the virtual node is being made"
     if offer is not None and offer.phase == "Pending":
         return "Offered", offer.reason, offer.message
     if lending and not facts.trouble:
         return "Ready", "Lending", "the peer accepted what we lend"
+    if lending:
+        return "Authenticated", "CannotAdmit", facts.trouble
     if offer is not None and offer.phase == "Refused":
         return "Refused", offer.reason, offer.message
-    return "Authenticated", "SessionEstablished", facts.trouble or "the peer is connected; no offer is accepted yet"
+    return "Authenticated", "SessionEstablished", "the peer is connected; no offer is accepted yet"
 
 
 def _phase_without_session(facts: Facts, before: ForeignClusterStatus) -> tuple[str, str, str]:
     if facts.doubt is not None and facts.doubt_about_key:
         reason, message = facts.doubt
+        if facts.retry_within:
+            message = f"{message}; {_again(facts)}"
         return ("Refused" if reason == "ClusterIDRepetition" else "TrustPending"), reason, message
     why = facts.doubt[1] if facts.doubt is not None else "there is no session with the peer"
     if facts.met or before.phase in _ESTABLISHED:
         if facts.standing is Standing.LOST:
-            return "Lost", "OfferExpired", f"{why}; nothing is removed, and it is tried again"
+            return "Lost", "OfferExpired", f"{why}; nothing is removed, {_again(facts)}"
         if facts.standing is Standing.SUSPECT:
             return (
                 "Suspect",
                 facts.doubt[0] if facts.doubt is not None else "SessionBroken",
-                f"{why}; it is tried again",
+                f"{why}; {_again(facts)}",
             )
         if before.phase:
             return before.phase, before.reason, before.message
     if not facts.pinned:
         return "Discovered", "NotContacted", "the peer was not contacted yet"
     if facts.doubt is not None:
-        return "Connecting", facts.doubt[0], f"{why}; it is tried again"
+        return "Connecting", facts.doubt[0], f"{why}; {_again(facts)}"
     return "Connecting", "Dialing", "the peer is being contacted"
+
+
+def _again(facts: Facts) -> str:
+    if facts.retry_within:
+        return f"it is dialled again within {facts.retry_within} s"
+    return "it is dialled again when something changes"
 
 
 _ESTABLISHED = ("Authenticated", "Offered", "Accepted", "Ready", "Suspect", "Lost")
@@ -157,7 +172,7 @@ def _accepted(facts: Facts) -> Condition:
     if offer is None or not offer.phase:
         return _no("Accepted", "NoOffer", "there is nothing to accept")
     if offer.phase == "Accepted":
-        return _yes("Accepted", offer.reason or "Accepted", facts.trouble or offer.message)
+        return _yes("Accepted", offer.reason or "Accepted", offer.message)
     return _no("Accepted", offer.reason or offer.phase, offer.message)
 
 
@@ -167,6 +182,8 @@ def _lending(facts: Facts) -> Condition:
         return _no("Lending", "PeeringDisabled", "lending to the peer is switched off here (incomingPeering)")
     if lent is None:
         return _no("Lending", "NotOffered", "nothing was offered to the peer yet")
+    if lent.verdict == "Accepted" and facts.trouble:
+        return _no("Lending", "CannotAdmit", facts.trouble)
     if lent.verdict == "Accepted":
         return _yes("Lending", "Accepted", "the peer accepted what we lend")
     if lent.verdict == "":

@@ -1,0 +1,89 @@
+"""When a lender renews the credential of a borrower, under a clock of our own."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.model.ids import ClusterID
+from liqod.model.records import Lent
+from liqod.peering.credentials import Grants
+from liqod.peering.peer import Peer
+from liqod.wire.events import Credential, Event
+from tests.peering_sides import Room
+
+PEER = ClusterID("beta")
+
+
+class Listening:
+    """A session that keeps what is sent through it."""
+
+    def __init__(self) -> None:
+        self.heard: list[Event] = []
+
+    def send(self, event: Event) -> bool:
+        self.heard.append(event)
+        return True
+
+    @property
+    def credentials(self) -> list[Credential]:
+        return [event for event in self.heard if isinstance(event, Credential)]
+
+
+class NoRecords:
+    """Records that are of no interest here."""
+
+    def get(self, peer: ClusterID) -> None:
+        return None
+
+    def poke(self, peer: ClusterID) -> None:
+        return None
+
+
+class RenewalTests(SynchronousTestCase):
+    """Two thirds of the life of a credential."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(1000.0)
+        self.room = Room()
+        self.session = Listening()
+        self.peer = Peer(PEER, cast(Any, None), 0.0, session=cast(Any, self.session), lent=Lent(verdict="Accepted"))
+        self.grants = Grants(self.clock, {PEER: self.peer}, cast(Any, NoRecords()), self.room, lambda _: (True, True))
+
+    def look(self) -> float | None:
+        return self.successResultOf(Deferred.fromCoroutine(self.grants.process(PEER)))
+
+    def test_a_credential_is_renewed_at_two_thirds_of_its_life(self) -> None:
+        """Of 3600 s: nothing is minted or sent before 2400 s, a new one then."""
+        self.assertEqual(self.look(), 2400.0)
+        self.clock.advance(2399.0)
+        self.assertEqual(self.look(), 1.0)
+        self.assertEqual((self.room.minted, len(self.session.credentials)), (1, 1))
+        self.clock.advance(1.0)
+        self.assertEqual(self.look(), 2400.0)
+        self.assertEqual([told.token for told in self.session.credentials], ["token-1", "token-2"])
+        self.assertEqual([told.lifetime for told in self.session.credentials], [3600, 3600])
+
+    def test_a_new_session_is_told_the_same_credential_with_what_is_left_of_its_life(self) -> None:
+        """After a short break no token is minted, and the borrower learns how long it has."""
+        self.look()
+        self.clock.advance(600.0)
+        later = Listening()
+        self.peer.session = cast(Any, later)
+        self.assertEqual(self.look(), 1800.0)
+        self.assertEqual(self.room.minted, 1)
+        self.assertEqual([(told.token, told.lifetime) for told in later.credentials], [("token-1", 3000)])
+
+    def test_a_break_across_the_renewal_renews_at_once_afterwards(self) -> None:
+        """Without a session nothing is minted; with the next one the renewal is made up for."""
+        self.look()
+        self.peer.session = None
+        self.clock.advance(3000.0)
+        self.assertIsNone(self.look())
+        self.peer.session = cast(Any, self.session)
+        self.look()
+        self.assertEqual(self.room.minted, 2)
