@@ -19,13 +19,16 @@ from twisted.logger import Logger
 from liqod.agent.home import Home, utc_now
 from liqod.config.schema import Settings
 from liqod.discovery.service import Announcement, Discovery
+from liqod.fabric.service import Fabric
 from liqod.hosting.access import ApiAccess
 from liqod.hosting.service import Hosting
 from liqod.identity.tls import PeerTLS
 from liqod.kube.client import Client
 from liqod.kube.events import EventRecorder
 from liqod.kube.informers import Informers
+from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.service import Kubelets
+from liqod.model.ids import ClusterID
 from liqod.peering.service import Peering
 from liqod.webhook.service import AdmissionWebhook
 
@@ -93,6 +96,7 @@ class Features:
             self.peering,
             self.recorder,
             node_address=address,
+            **self._network(address),
         )
         self.webhook: AdmissionWebhook | None = None
         if settings.webhook.enabled:
@@ -102,11 +106,36 @@ class Features:
         self.discovery: Discovery | None = None
         self._started: list[tuple[str, IService]] = []
 
+    def _network(self, address: str) -> dict[str, Any]:
+        """Make the fabric where there is to be one; returns what kubelets have to know of it."""
+        self.fabric: Fabric | None = None
+        if self._settings.network.mode == "none":
+            return {}
+        self.fabric = fabric = Fabric(
+            self._reactor,
+            self.client,
+            self.informers,
+            self._settings,
+            address,
+            on_change=lambda: self.kubelets.network_changed(),
+        )
+
+        def network(peer: ClusterID) -> Readiness:
+            crosses, message = fabric.standing(peer)
+            reason = "NetworkReady" if crosses else "NetworkDown" if crosses is False else "Unknown"
+            return Readiness(ready=bool(crosses), reason=reason, message=message, known=crosses is not None)
+
+        return {"network": network, "map_address": fabric.map_address, "export_address": fabric.export_address}
+
     async def start(self) -> None:
         """Start every feature; discovery last, because it announces the port that peering listens on."""
         self._start("informers", self.informers)
         self._start("hosting", self.hosting)
         self._start("peering", self.peering)
+        if self.fabric is not None:
+            self._start("network", self.fabric)
+            # Kubelets translate pod addresses from their first look on.
+            await self.fabric.when_synced()
         self._start("kubelets", self.kubelets)
         if self.webhook is not None:
             self._start("webhook", self.webhook)

@@ -66,7 +66,8 @@ def _environment() -> dict[str, str]:
 
 async def observe(kernel: Kernel, device: str) -> Observed:
     """Return what there is of the fabric on a host."""
-    link = routes.parse_device((await kernel.run(("ip", "-j", "-d", "addr", "show", "dev", device))).out)
+    shown = await kernel.run(("ip", "-j", "-d", "addr", "show", "dev", device))
+    link = routes.parse_device(shown.out) if shown.code == 0 else None
     tunnel = None
     if link is not None:
         tunnel = wireguard.parse_dump((await kernel.run(("wg", "show", device, "dump"))).out)
@@ -76,7 +77,8 @@ async def observe(kernel: Kernel, device: str) -> Observed:
             policies.add(version)
         # A table that never had a route does not exist: not an error.
         shown = await kernel.run(("ip", f"-{version}", "-j", "route", "show", "table", str(TABLE)))
-        table.update(routes.parse_routes(shown.out))
+        if shown.code == 0:
+            table.update(routes.parse_routes(shown.out))
     listed = await kernel.run(("nft", "-j", "list", "table", *nftables.NAME.split()))
     rules = nftables.parse_table(listed.out) if listed.code == 0 else None
     return Observed(link, tunnel, frozenset(policies), table, rules)

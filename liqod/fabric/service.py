@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -39,7 +39,7 @@ from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.client import Client
 from liqod.kube.informers import Informers
 from liqod.model.ids import ClusterID
-from liqod.model.network import AddressMap, Network, NetworkConfig, remote_addresses
+from liqod.model.network import AddressMap, Network, NetworkConfig, own_addresses, remote_addresses
 from liqod.model.offer import Refusal
 
 PERIOD: Final = 10.0
@@ -62,6 +62,7 @@ class Fabric(MultiService):
         *,
         kernel: Kernel | None = None,
         environ: Mapping[str, str] = os.environ,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._reactor = reactor
@@ -76,6 +77,7 @@ class Fabric(MultiService):
         self._prober = Prober(reactor, self._poke)
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
+        self._on_change = on_change
         self._key: TunnelKey | None = None
         self._create: tuple[str, ...] = ()
         self._agreed: dict[ClusterID, Agreed] = {}
@@ -93,10 +95,26 @@ class Fabric(MultiService):
         """Return how one pod address of a peer reads here; empty while that is not known."""
         return self.addresses(peer).seen(address)
 
-    def connected(self, peer: ClusterID) -> bool:
-        """Tell whether packets cross to a peer now."""
-        health = self._prober.health.get(peer)
-        return health is not None and health.crosses(self._reactor.seconds())
+    def export_address(self, peer: ClusterID, address: str) -> str:
+        """Return how a peer's pods reach one of our pod addresses; empty while that is not known."""
+        config = self._records.config(peer)
+        return own_addresses(config).seen(address) if config is not None else ""
+
+    def standing(self, peer: ClusterID) -> tuple[bool | None, str]:
+        """Tell whether packets cross to a peer now (None: not known yet), and why not."""
+        health, config = self._prober.health.get(peer), self._records.config(peer)
+        now = self._reactor.seconds()
+        if health is not None and health.crosses(now):
+            return True, "packets cross in both directions"
+        if config is not None and config.status.phase == "Refused":
+            return False, config.status.message
+        if health is None or health.undecided(now):
+            return None, "no packet has crossed to the peer's network yet"
+        return False, "packets do not cross to the peer's network"
+
+    def when_synced(self) -> Deferred[Any]:
+        """Return a Deferred that fires when what was agreed earlier is known."""
+        return self._records.when_synced()
 
     def show_plan(self) -> str:
         """Return what the last turn did, in the words of ip, wg and nft."""
@@ -255,6 +273,7 @@ class Fabric(MultiService):
                 peer, agreed, self._observed, health, self._settings.network.device, now, _rfc3339(now)
             )
         await self._records.drop_tunnels(self._agreed)
+        self._on_change()
 
 
 def _seniority(config: NetworkConfig) -> tuple[bool, str]:

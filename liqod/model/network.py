@@ -126,6 +126,11 @@ def remote_addresses(config: NetworkConfig) -> AddressMap:
     return AddressMap(paired(config.status.remote.pod_cidrs, config.spec.remap.pod_cidrs))
 
 
+def own_addresses(config: NetworkConfig) -> AddressMap:
+    """Return how our pod addresses read at the peer; without an agreement yet, a map that translates nothing."""
+    return AddressMap(paired(config.spec.local.pod_cidrs, config.status.ack.pod_cidrs))
+
+
 def paired(before: Sequence[str], after: Sequence[str]) -> tuple[tuple[Network, Network], ...]:
     """Return aligned networks as pairs; lists that do not fit each other give none."""
     if len(before) != len(after):

@@ -55,15 +55,10 @@ class Networks:
         self._peers = peers
         self._configs = configs
         self._exchanges: dict[ClusterID, _Exchange] = {}
-        self._end: Callable[[], None] = lambda: None
 
-    def begin(self) -> None:
-        """Follow the records."""
-        self._end = self._configs.subscribe(lambda key, old, new: self.queue.add(ClusterID(key.name)))
-
-    def end(self) -> None:
-        """Follow them no more."""
-        self._end()
+    def begin(self) -> Callable[[], None]:
+        """Follow the records; returns what ends that."""
+        return self._configs.subscribe(lambda key, old, new: self.queue.add(ClusterID(key.name)))
 
     def heard(self, peer: Peer, event: Network | NetworkAck) -> None:
         """Note what a peer said; the newest counts."""

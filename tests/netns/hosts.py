@@ -1,0 +1,251 @@
+"""Hosts of clusters with one pod each, in network namespaces: a bridge, a pod, a CNI that masquerades, a fabric."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.netns import lan
+from tests.netns.lan import Lan, run
+
+ROOT = Path(__file__).parents[2]
+API = "10.98.0.254"
+POD_CIDR = "10.201.0.0/24"
+CLUSTER_CIDR = "10.201.0.0/16"
+BRIDGE, POD = "10.201.0.1", "10.201.0.2"
+MASQUERADE = f"""\
+table ip cni
+delete table ip cni
+table ip cni {{
+	chain post {{
+		type nat hook postrouting priority srcnat; policy accept;
+		ip saddr {POD_CIDR} ip daddr != {POD_CIDR} masquerade
+	}}
+}}
+"""
+
+
+def missing() -> str:
+    """Return why these hosts cannot be made here, or an empty text."""
+    if why := lan.missing():
+        return why
+    for tool in ("nft", "wg", "wireguard-go", "unshare"):
+        if shutil.which(tool) is None:
+            return f"the program {tool} is not installed"
+    return ""
+
+
+class Hosts:
+    """Hosts named a, b, c...: each the only node of a cluster of that name, all with the same pod network."""
+
+    def __init__(self, *names: str, options: dict[str, Any] | None = None) -> None:
+        self.names = names
+        self.lan = Lan(*names)
+        self.options = options or {"policy": "open"}
+        self.daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._stack = contextlib.ExitStack()
+        self.directory = Path()
+        self._log: Any = None
+
+    def __enter__(self) -> Hosts:
+        try:
+            self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="liqod-netns-")))
+            self._log = self._stack.enter_context((self.directory / "log").open("ab"))
+            self._stack.enter_context(self.lan)
+            run("ip", "-n", self.lan.namespace("lan"), "address", "add", f"{API}/24", "dev", "br0")
+            run("ip", "-n", self.lan.namespace("lan"), "link", "set", "lo", "up")
+            for name in self.names:
+                self._furnish(name)
+            self._start_clusters()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if error is not None:
+            print((self.directory / "log").read_text()[-12000:])
+        for name in self.names:
+            self.stop(name)
+            # What carries the data path outlives daemons: it ends with its device.
+            subprocess.run(self.inside(name, "ip", "link", "del", "liqod"), check=False, capture_output=True)
+        self._stack.close()
+
+    def _furnish(self, name: str) -> None:
+        host = self.lan.namespace(name)
+        pod = f"{host}-pod"
+        run("ip", "netns", "add", pod)
+        self._stack.callback(subprocess.run, ("ip", "netns", "delete", pod), check=False)
+        # A host has its own sockets directory: wireguard-go keeps one there for each device.
+        (self.directory / f"{name}-run").mkdir()
+        run(*self.inside(name, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"))
+        for words in (
+            ("-n", host, "link", "add", "cni0", "type", "bridge"),
+            ("-n", host, "link", "add", "veth0", "type", "veth", "peer", "name", "eth0", "netns", pod),
+            ("-n", host, "link", "set", "veth0", "master", "cni0", "up"),
+            ("-n", host, "address", "add", f"{BRIDGE}/24", "dev", "cni0"),
+            ("-n", host, "link", "set", "cni0", "up"),
+            ("-n", host, "route", "add", "default", "via", API),
+            ("-n", pod, "link", "set", "lo", "up"),
+            ("-n", pod, "address", "add", f"{POD}/24", "dev", "eth0"),
+            ("-n", pod, "link", "set", "eth0", "up"),
+            ("-n", pod, "route", "add", "default", "via", BRIDGE),
+        ):
+            run("ip", *words)
+        done = subprocess.run(self.inside(name, "nft", "-f", "-"), input=MASQUERADE.encode(), check=False)
+        assert done.returncode == 0
+
+    def _start_clusters(self) -> None:
+        clusters = [f"{name}={self.lan.addresses[name]}={POD_CIDR}" for name in self.names]
+        command = [sys.executable, "-m", "tests.netns.fabric_clusters", API, str(self.directory), *clusters]
+        process = subprocess.Popen(self.lan.inside("lan", *command), cwd=ROOT, stdout=subprocess.PIPE, stderr=self._log)
+        self._stack.callback(_end, process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+
+    # Commands.
+
+    def inside(self, name: str, *command: str) -> list[str]:
+        """Return a command line that runs on a host."""
+        script = f'mkdir -p /run/wireguard && mount --bind {self.directory}/{name}-run /run/wireguard && exec "$@"'
+        return [*self.lan.inside(name), "unshare", "--mount", "sh", "-c", script, "sh", *command]
+
+    def in_pod(self, name: str, *command: str) -> list[str]:
+        """Return a command line that runs in the pod of a host."""
+        return ["nsenter", f"--net=/var/run/netns/{self.lan.namespace(name)}-pod", *command]
+
+    def output(self, command: Sequence[str]) -> str:
+        """Return what a command says; raises when it fails."""
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode:
+            raise AssertionError(f"{' '.join(command)} failed: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def kubectl_get(self, name: str, path: str) -> Any:
+        """Return an object of a cluster's API."""
+        return self._request(name, "GET", path)
+
+    def _request(self, name: str, method: str, path: str) -> Any:
+        config = json.loads((self.directory / f"{name}.json").read_text())
+        url = config["clusters"][0]["cluster"]["server"] + path
+        token = config["users"][0]["user"]["token"]
+        code = (
+            "import sys,urllib.request as u;"
+            "r=u.Request(sys.argv[1],headers={'Authorization':'Bearer '+sys.argv[2]},method=sys.argv[3]);"
+            "print(u.urlopen(r).read().decode())"
+        )
+        return json.loads(self.output(self.lan.inside("lan", sys.executable, "-S", "-c", code, url, token, method)))
+
+    # Daemons.
+
+    def start(self, *names: str) -> None:
+        """Start the fabric on hosts."""
+        for name in names or self.names:
+            self.daemons[name] = subprocess.Popen(self._daemon(name), cwd=ROOT, stdout=self._log, stderr=self._log)
+
+    def _daemon(self, name: str, *words: str) -> list[str]:
+        command = [sys.executable, "-m", "tests.netns.fabric_daemon", str(self.directory / f"{name}.json")]
+        return self.inside(name, *command, self.lan.addresses[name], json.dumps(self.options), *words)
+
+    def stop(self, name: str) -> None:
+        """Stop the fabric of a host as the service manager would."""
+        if name in self.daemons:
+            _end(self.daemons.pop(name))
+
+    def kill(self, name: str) -> None:
+        """End the fabric of a host as a crash would."""
+        process = self.daemons.pop(name)
+        process.kill()
+        process.wait()
+
+    def remove_all(self, name: str) -> None:
+        """Have the fabric leave nothing on a host."""
+        self.output(["sh", "-c", 'cd "$0" && exec "$@"', str(ROOT), *self._daemon(name, "remove")])
+
+    def dump(self, name: str) -> str:
+        """Return all of a host's network state that somebody could have changed."""
+        commands = (
+            ("ip", "-o", "link"),
+            ("ip", "-o", "address"),
+            ("ip", "rule"),
+            ("ip", "-6", "rule"),
+            ("ip", "route", "show", "table", "all"),
+            ("ip", "-6", "route", "show", "table", "all"),
+            ("nft", "list", "ruleset"),
+            ("sysctl", "net.ipv4.ip_forward", "net.ipv4.conf.all.rp_filter", "net.ipv4.conf.default.rp_filter"),
+        )
+        return "\n".join(self.output(self.inside(name, *command)) for command in commands)
+
+    def unpeer(self, at: str, peer: str) -> None:
+        """Have a cluster forget a peer."""
+        self._request(at, "DELETE", f"/apis/discovery.liqo.io/v1alpha1/foreignclusters/{peer}")
+
+    def nft(self, name: str, script: str) -> None:
+        """Have a host's nftables changed by somebody else."""
+        self.output(self.inside(name, "nft", script))
+
+    def routes(self, name: str) -> str:
+        """Return our routing table on a host."""
+        return self.output(self.inside(name, "sh", "-c", "ip route show table 18952 2>/dev/null || true"))
+
+    # What is seen.
+
+    def seen(self, at: str, peer: str) -> str:
+        """Return the address at which a host reaches the pod of a peer; LookupError while there is none."""
+        config = self.kubectl_get(at, f"/apis/net.liqo.io/v1alpha1/networkconfigs/{peer}")
+        networks = config.get("spec", {}).get("remap", {}).get("podCIDRs")
+        if not networks:
+            raise LookupError(f"{at} gave {peer} nothing yet")
+        return str(networks[0].rpartition(".")[0]) + ".2"
+
+    def gateway(self, at: str, peer: str) -> str:
+        """Return the address at which a host reaches the host of a peer through the tunnel."""
+        config = self.kubectl_get(at, f"/apis/net.liqo.io/v1alpha1/networkconfigs/{peer}")
+        return str(config["spec"]["remap"]["externalCIDR"].rpartition(".")[0]) + ".1"
+
+    def tunnel(self, at: str, peer: str) -> dict[str, Any]:
+        """Return the status of the tunnel to a peer."""
+        found = self.kubectl_get(at, f"/apis/net.liqo.io/v1alpha1/tunnelendpoints/{peer}")
+        return dict(found.get("status", {}))
+
+    def connected(self, *pairs: tuple[str, str]) -> bool:
+        """Tell whether all these tunnels are Connected."""
+        return all(self.tunnel(at, peer).get("phase") == "Connected" for at, peer in pairs)
+
+
+def eventually(what: str, check: Callable[[], object], timeout: float = 30.0) -> None:
+    """Call until the answer is true."""
+    deadline, last = time.monotonic() + timeout, ""
+    while time.monotonic() < deadline:
+        try:
+            answer = check()
+            if answer:
+                return
+            last = repr(answer)
+        except (AssertionError, LookupError) as error:
+            last = str(error)[-2000:]
+        time.sleep(0.1)
+    raise AssertionError(f"{what} did not happen in {timeout} s: {last}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

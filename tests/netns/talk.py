@@ -1,0 +1,108 @@
+"""What runs in pods: ``serve PORT``, or ``ask HOST PORT BYTES`` (whom did the server see, did all bytes come back?).
+
+``keep HOST PORT SECONDS`` holds one connection, a line every 20 ms, and says how long the longest silence was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import socket
+import socketserver
+import sys
+import time
+from collections.abc import Callable
+
+
+class _Echo(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        self.wfile.write(json.dumps({"client": self.client_address[0]}).encode() + b"\n")
+        while data := self.request.recv(65536):
+            self.request.sendall(data)
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    address_family = socket.AF_INET
+
+
+def serve(port: str) -> None:
+    """Echo to everyone."""
+    with _Server(("", int(port)), _Echo) as server:
+        print("ready", flush=True)
+        server.serve_forever()
+
+
+def ask(host: str, port: str, count: str) -> None:
+    """Send so many bytes, have them back, and say whom the server saw."""
+    payload = random.Random(1).randbytes(int(count))
+    started = time.monotonic()
+    with socket.create_connection((host, int(port)), timeout=10) as sock:
+        stream = sock.makefile("rb")
+        seen = json.loads(stream.readline())["client"]
+        back = hashlib.sha256()
+        sent = received = 0
+        while received < len(payload):
+            if sent < len(payload):
+                chunk = payload[sent : sent + 32768]
+                sock.sendall(chunk)
+                sent += len(chunk)
+            data = stream.read1(65536)
+            back.update(data)
+            received += len(data)
+    whole = back.digest() == hashlib.sha256(payload).digest()
+    print(json.dumps({"seen": seen, "whole": whole, "seconds": time.monotonic() - started}))
+
+
+def keep(host: str, port: str, seconds: str) -> None:
+    """Hold one connection and measure the longest silence."""
+    longest, count = 0.0, 0
+    with socket.create_connection((host, int(port)), timeout=10) as sock:
+        stream = sock.makefile("rb")
+        stream.readline()
+        print("ready", flush=True)
+        end = time.monotonic() + float(seconds)
+        while time.monotonic() < end:
+            at = time.monotonic()
+            sock.sendall(b"%d\n" % count)
+            assert stream.readline() == b"%d\n" % count
+            longest, count = max(longest, time.monotonic() - at), count + 1
+            time.sleep(0.02)
+    print(json.dumps({"longest": longest, "count": count}))
+
+
+def datagrams(host: str, port: str, *sizes: str) -> None:
+    """Send datagrams that may not be fragmented, as IP packets of these sizes; say which could be sent in the end."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER, IP_PMTUDISC_DO
+        sock.connect((host, int(port)))
+        for size in sizes:
+            for _ in range(3):
+                try:
+                    sock.send(bytes(int(size) - 28))
+                except OSError:
+                    continue
+                time.sleep(0.05)
+        passed = [int(size) for size in sizes if _sendable(sock, int(size))]
+    print(json.dumps(passed))
+
+
+def _sendable(sock: socket.socket, size: int) -> bool:
+    """Tell whether a packet of a size can be sent; that nobody listens to it does not matter."""
+    for _ in range(5):
+        try:
+            sock.send(bytes(size - 28))
+        except ConnectionRefusedError:
+            continue
+        except OSError:
+            return False
+        return True
+    return False
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"serve": serve, "ask": ask, "keep": keep, "datagrams": datagrams}
+
+if __name__ == "__main__":
+    COMMANDS[sys.argv[1]](*sys.argv[2:])

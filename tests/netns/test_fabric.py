@@ -1,0 +1,176 @@
+"""Pods of three clusters with the same pod network, on hosts in network namespaces, through the fabric of each."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from itertools import permutations
+from pathlib import Path
+from typing import Any, ClassVar
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from tests.netns.hosts import Hosts, eventually, missing
+
+TALK = str(Path(__file__).with_name("talk.py"))
+PORT = "7000"
+
+
+class FabricTests(SynchronousTestCase):
+    """A fresh set of hosts, with a server in every pod and all tunnels up."""
+
+    names: ClassVar[tuple[str, ...]] = ("a", "b")
+
+    def setUp(self) -> None:
+        why = missing()
+        if why:
+            if os.environ.get("CI") == "true":
+                raise AssertionError(f"{why}, and CI must not skip this")
+            raise SkipTest(why)
+        self._stack = contextlib.ExitStack()
+        self.addCleanup(self._stack.close)
+        self.hosts = self._stack.enter_context(Hosts(*self.names))
+        self.before = {name: self.hosts.dump(name) for name in self.names}
+        for name in self.names:
+            server = subprocess.Popen(
+                self.hosts.in_pod(name, sys.executable, TALK, "serve", PORT), stdout=subprocess.PIPE
+            )
+            self._stack.callback(_end, server)
+            assert server.stdout is not None
+            server.stdout.readline()
+        self.hosts.start()
+        self.connect()
+
+    def connect(self) -> None:
+        """Wait until every tunnel is Connected."""
+        eventually("all tunnels", lambda: self.hosts.connected(*permutations(self.names, 2)), 40)
+
+    def ask(self, at: str, peer: str, count: int = 1000) -> dict[str, Any]:
+        """Have the pod of one cluster talk with that of another."""
+        address = self.hosts.seen(at, peer)
+        words = (sys.executable, TALK, "ask", address, PORT, str(count))
+        return dict(json.loads(self.hosts.output(self.hosts.in_pod(at, *words))))
+
+    def keep(self, at: str, peer: str, seconds: float) -> subprocess.Popen[str]:
+        """Begin a connection that is watched; its output ends with the longest silence."""
+        words = (sys.executable, TALK, "keep", self.hosts.seen(at, peer), PORT, str(seconds))
+        process = subprocess.Popen(self.hosts.in_pod(at, *words), stdout=subprocess.PIPE, text=True)
+        self._stack.callback(_end, process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    def silence(self, process: subprocess.Popen[str]) -> float:
+        """Return the longest silence of a watched connection, which must not have broken."""
+        said, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, "the connection broke")
+        return float(json.loads(said)["longest"])
+
+
+class ThreeAlike(FabricTests):
+    """Three clusters, all with the same pod network, in a full mesh."""
+
+    names = ("a", "b", "c")
+
+    def test_every_pod_reaches_every_pod_by_the_address_seen_there(self) -> None:
+        """In all six directions the server sees the client's address as its own cluster sees it, and all bytes pass."""
+        for at, peer in permutations(self.names, 2):
+            with self.subTest(at=at, peer=peer):
+                answer = self.ask(at, peer)
+                self.assertEqual(answer["seen"], self.hosts.seen(peer, at))
+                self.assertTrue(answer["whole"])
+
+    def test_a_peer_that_is_removed_leaves_the_others_flowing(self) -> None:
+        """Removing a third peer breaks no connection of the two others; its route and its networks are gone."""
+        seen = self.hosts.seen("a", "c")
+        watched = self.keep("a", "b", 6)
+        self.hosts.unpeer("a", "c")
+        eventually("the route's end", lambda: seen.rpartition(".")[0] not in self.hosts.routes("a"), 10)
+        self.assertLess(self.silence(watched), 0.5)
+
+
+class TwoAlike(FabricTests):
+    """Two clusters with the same pod network."""
+
+    def test_large_transfers_pass_both_ways(self) -> None:
+        """Twenty megabytes pass unharmed in each direction."""
+        for at, peer in (("a", "b"), ("b", "a")):
+            answer = self.ask(at, peer, 20_000_000)
+            self.assertTrue(answer["whole"])
+            print(f"\n{at} -> {peer}: 2 x 20 MB in {answer['seconds']:.2f} s")
+
+    def test_packets_that_may_not_be_fragmented_are_refused_by_size_not_lost(self) -> None:
+        """The pod learns the path's MTU: what fits the tunnel can be sent, what does not is refused to the sender."""
+        address = self.hosts.seen("a", "b")
+        sizes = [str(size) for size in (576, 1280, 1400, 1420, 1421, 1480, 1500)]
+        words = (sys.executable, TALK, "datagrams", address, PORT, *sizes)
+        passed = json.loads(self.hosts.output(self.hosts.in_pod("a", *words)))
+        self.assertEqual(passed, [576, 1280, 1400, 1420])
+
+    def test_a_crash_and_a_restart_do_not_disturb_traffic(self) -> None:
+        """A connection lives through kill -9 of both fabrics, a time without any, and their return."""
+        watched = self.keep("a", "b", 9)
+        for name in self.names:
+            self.hosts.kill(name)
+        time.sleep(1.0)
+        routes = self.hosts.routes("a")
+        self.hosts.start()
+        time.sleep(4.0)
+        self.connect()
+        self.assertEqual(self.hosts.routes("a"), routes)
+        longest = self.silence(watched)
+        print(f"\nlongest silence {longest * 1000:.0f} ms")
+        self.assertLess(longest, 0.5)
+
+    def test_nothing_is_left_after_removal(self) -> None:
+        """Links, addresses, rules, routes, nftables and kernel parameters are as before, byte for byte."""
+        for name in self.names:
+            self.hosts.kill(name)
+            self.hosts.remove_all(name)
+            self.assertEqual(self.hosts.dump(name), self.before[name])
+
+    def test_the_last_peers_end_leaves_nothing(self) -> None:
+        """Unpeering alone, without uninstalling, brings the host back to what it was."""
+        self.hosts.unpeer("a", "b")
+        eventually("a clean host", lambda: self.hosts.dump("a") == self.before["a"], 15)
+
+    def test_a_cut_is_seen_within_ten_seconds_and_its_end_as_well(self) -> None:
+        """Dropping the tunnel's packets turns the tunnel red with a reason; letting them pass turns it green."""
+        self.hosts.nft(
+            "b", "table inet cut { chain in { type filter hook input priority -300; udp dport 5871 drop; }; }"
+        )
+        started = time.monotonic()
+        eventually("red", lambda: self.hosts.tunnel("a", "b").get("phase") == "Error", 12)
+        took = time.monotonic() - started
+        print(f"\nred after {took:.1f} s: {self.hosts.tunnel('a', 'b')['message']}")
+        self.assertLess(took, 10)
+        self.hosts.nft("b", "delete table inet cut")
+        self.connect()
+
+    def test_what_somebody_else_removed_comes_back(self) -> None:
+        """Rules and routes that were deleted by hand are there again after the next look."""
+        self.hosts.nft("a", "delete table inet liqod")
+        self.hosts.output(self.hosts.inside("a", "ip", "route", "flush", "table", "18952"))
+        eventually("traffic again", lambda: self.ask("a", "b")["whole"], 20)
+
+    def test_a_peer_reaches_nothing_but_pods(self) -> None:
+        """From a peer's pod neither the host's services nor the networks behind it answer through the tunnel."""
+        gateway = self.hosts.gateway("a", "b")
+        server = subprocess.Popen(self.hosts.inside("b", sys.executable, TALK, "serve", "7001"), stdout=subprocess.PIPE)
+        self._stack.callback(_end, server)
+        assert server.stdout is not None
+        server.stdout.readline()
+        with self.assertRaises(AssertionError):
+            self.hosts.output(self.hosts.in_pod("a", sys.executable, TALK, "ask", gateway, "7001", "1"))
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
