@@ -39,7 +39,8 @@ class Daemon:
         self.directory = cluster.directory / f"liqod-{identity}"
         self.directory.mkdir(parents=True, exist_ok=True)
         self.config = self.directory / "liqod.toml"
-        values = {"name": name, "kubeconfig": cluster.kubeconfig, "identity": f"{cluster.name}-{identity}"}
+        self.kubeconfig = self.directory / "kubeconfig"
+        values = {"name": name, "kubeconfig": self.kubeconfig, "identity": f"{cluster.name}-{identity}"}
         self.config.write_text(CONFIGURATION.format(**values) + extra)
         self.process: Process | None = None
 
@@ -54,8 +55,19 @@ class Daemon:
         assert self.process is not None
         return self.process.pid
 
+    def install(self) -> None:
+        """Prepare the cluster as its administrator, and write the daemon a kubeconfig of its own."""
+        self.liqodctl("install", f"--config={self.config}", f"--daemon-kubeconfig={self.kubeconfig}")
+
+    @property
+    def running(self) -> bool:
+        """Whether the daemon was started and has not ended."""
+        return self.process is not None and self.process.running
+
     def start(self) -> None:
-        """Start the daemon."""
+        """Start the daemon, in a cluster that is prepared for it, with the rights that it is given there."""
+        if not self.kubeconfig.exists():
+            self.install()
         self.process = self.cluster.spawn(
             f"liqod-{self.identity}",
             [
