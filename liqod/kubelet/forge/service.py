@@ -29,6 +29,7 @@ _FIELDS: Final = (
     "sessionAffinityConfig",
     "trafficDistribution",
 )
+_OUTSIDE: Final = ("NodePort", "LoadBalancer")
 _PORT_FIELDS: Final = ("name", "port", "targetPort", "protocol", "appProtocol")
 
 
@@ -49,6 +50,9 @@ def forge_spec(spec: Mapping[str, Any], *, force: bool) -> dict[str, Any]:
     forged.setdefault("type", "ClusterIP")
     if forged.get("publishNotReadyAddresses") is False:
         del forged["publishNotReadyAddresses"]
+    if forged["type"] not in _OUTSIDE:
+        # With external addresses a service has it whatever its type, and without them the API refuses it.
+        forged.pop("externalTrafficPolicy", None)
     if spec.get("clusterIP") == HEADLESS:
         forged["clusterIP"] = HEADLESS
     ports = [_port(port, force) for port in spec.get("ports") or []]
