@@ -1,0 +1,253 @@
+"""Networks given to peers, and what a peer may say about its own: no overlap, no surprise, nothing unsound."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.fabric.agreement import Own, agree, allocation, gateway_of
+from liqod.fabric.agreement import given as given_to
+from liqod.fabric.check import check_side, is_key
+from liqod.fabric.ipam import allocate, overlaps
+from liqod.model.meta import ObjectMeta
+from liqod.model.network import (
+    AddressMap,
+    Network,
+    NetworkConfig,
+    NetworkConfigSpec,
+    NetworkConfigStatus,
+    Side,
+    Subnets,
+    remote_addresses,
+)
+from liqod.model.offer import Refusal
+
+KEY = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg="
+OTHER_KEY = "TrMvSoP4jYQlY6RIzBgbssQqY3vxI2Pi+y71lOWWXX0="
+OWN_KEY = "HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw="
+
+NOTHING = Subnets()
+
+
+def net(text: str) -> Network:
+    return ipaddress.ip_network(text)
+
+
+def nets(*texts: str) -> tuple[Network, ...]:
+    return tuple(map(net, texts))
+
+
+POOLS = nets("10.64.0.0/10", "172.16.0.0/12", "fd4c:6971:6f00::/40")
+
+
+def own(pods: str = "10.201.0.0/16", *, key: str = OWN_KEY, reserved: tuple[str, ...] = ("10.96.0.0/12",)) -> Own:
+    """Return a cluster's side."""
+    return Own(nets(pods), net("10.70.0.0/20"), nets(*reserved), POOLS, ("192.0.2.1:5871",), key, 1420)
+
+
+def side(**changes: Any) -> Side:
+    """Return what a sound peer says."""
+    sound = Side(
+        pod_cidrs=["10.201.0.0/16"],
+        external_cidr="10.70.0.0/20",
+        endpoints=["192.0.2.7:5871"],
+        public_key=KEY,
+        mtu=1420,
+    )
+    return msgspec.structs.replace(sound, **changes)
+
+
+def config(name: str, remote: Side, remap: Subnets = NOTHING, ack: Subnets = NOTHING) -> NetworkConfig:
+    """Return a record."""
+    return NetworkConfig(
+        metadata=ObjectMeta(name=name),
+        spec=NetworkConfigSpec(cluster_id=name, remap=remap),
+        status=NetworkConfigStatus(remote=remote, ack=ack),
+    )
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Network:
+    """Any IPv4 network of a size that clusters have, crowded so that overlaps are frequent."""
+    prefix = draw(st.integers(12, 26))
+    base = int(ipaddress.ip_address("10.64.0.0")) + draw(st.integers(0, 2**22 - 1))
+    return ipaddress.ip_network((base, prefix), strict=False)
+
+
+class Allocation(SynchronousTestCase):
+    """Which network stands for a peer's."""
+
+    def test_free_networks_are_kept_as_they_are(self) -> None:
+        """What overlaps nothing reads the same on both sides."""
+        self.assertEqual(allocate(nets("10.1.0.0/16"), [], nets("10.2.0.0/16"), [], POOLS), [net("10.1.0.0/16")])
+
+    def test_overlaps_get_the_first_free_network_of_their_size(self) -> None:
+        """The same pod network on both sides: the peer's becomes one from the pools, past what is taken there."""
+        taken = nets("10.201.0.0/16", "10.64.0.0/15", "10.66.7.0/24")
+        self.assertEqual(allocate(nets("10.201.0.0/16"), [], taken, [], POOLS), [net("10.67.0.0/16")])
+
+    def test_ipv6_overlaps_as_well(self) -> None:
+        """IPv6 networks come from the IPv6 pool."""
+        found = allocate(nets("fd00:1::/48"), [], nets("fd00::/16"), [], POOLS)
+        self.assertEqual(found, [net("fd4c:6971:6f00::/48")])
+
+    def test_what_was_given_stays_though_a_route_of_the_host_appears(self) -> None:
+        """An avoided network keeps a new choice away and leaves an old one alone."""
+        wanted, held = nets("10.201.0.0/16"), nets("10.64.0.0/16")
+        taken, route = nets("10.201.0.0/16"), nets("10.64.5.0/24")
+        self.assertEqual(allocate(wanted, held, taken, route, POOLS), list(held))
+        self.assertEqual(allocate(wanted, [], taken, route, POOLS), [net("10.65.0.0/16")])
+
+    def test_used_up_pools_are_told(self) -> None:
+        """There is a reason and what to do."""
+        caught = self.assertRaises(Refusal, allocate, nets("10.0.0.0/9"), [], nets("10.0.0.0/8"), [], POOLS)
+        self.assertEqual(caught.reason, "PoolExhausted")
+        self.assertIn("network.pools", caught.message)
+
+    @given(st.lists(networks(), max_size=8), st.lists(networks(), max_size=8), st.lists(networks(), max_size=4))
+    def test_never_an_overlap_and_stable(
+        self, wanted: list[Network], taken: list[Network], other: list[Network]
+    ) -> None:
+        """Nothing given overlaps anything; the same question has the same answer, also after it was recorded."""
+        try:
+            found = allocate(wanted, [], taken, other, POOLS)
+        except Refusal:
+            return
+        self.assertEqual([one.prefixlen for one in found], [one.prefixlen for one in wanted])
+        for index, one in enumerate(found):
+            self.assertIsNone(overlaps(one, [*taken, *other, *found[:index]]))
+        self.assertEqual(allocate(wanted, [], taken, other, POOLS), found)
+        self.assertEqual(allocate(wanted, found, taken, [], POOLS), found)
+
+
+class Clusters(SynchronousTestCase):
+    """Several clusters with the same networks, as records."""
+
+    def test_three_alike_get_three_places(self) -> None:
+        """Every peer with our own pod network is seen at another place, whatever the order of asking."""
+        records: dict[str, NetworkConfig] = {name: config(name, side()) for name in ("b", "c", "d")}
+        for name in records:
+            others = [one.spec.remap for peer, one in records.items() if peer != name]
+            remap = allocation(own(), records[name], others, [])
+            self.assertEqual(remap.reason, "")
+            records[name] = config(name, side(), remap)
+        places = [one for record in records.values() for one in given_to(record.spec.remap)]
+        for index, place in enumerate(places):
+            self.assertIsNone(overlaps(place, [*places[:index], *own().pods, own().external, *own().reserved]))
+
+    def test_a_crash_after_recording_changes_nothing(self) -> None:
+        """A daemon that starts again gives what the record says, though something else was free before it."""
+        first = allocation(own(), config("b", side()), [], [])
+        again = allocation(own(), config("b", side(), first), [], nets("10.64.0.0/12"))
+        self.assertEqual(first, again)
+
+    def test_release_makes_room(self) -> None:
+        """What a peer had is given to the next one after its record is gone."""
+        first = allocation(own(), config("b", side()), [], [])
+        second = allocation(own(), config("c", side()), [first], [])
+        self.assertNotEqual(first.pod_cidrs, second.pod_cidrs)
+        self.assertEqual(allocation(own(), config("c", side()), [], []), first)
+
+    def test_a_peers_endpoint_is_never_inside_its_network(self) -> None:
+        """A node network equal to the peer's pod network: the pods move away, or the tunnel would carry itself."""
+        remote = side(pod_cidrs=["192.0.2.0/24"])
+        remap = allocation(own(), config("b", remote), [], [])
+        self.assertNotEqual(remap.pod_cidrs, ["192.0.2.0/24"])
+
+    def test_both_sides_agree_on_a_link(self) -> None:
+        """With both halves known there is a link; before that there is none, and no error either."""
+        remap = allocation(own(), config("b", side()), [], [])
+        self.assertIsNone(agree(own(), config("b", side(), remap), remap, ()))
+        ack = Subnets(pod_cidrs=["10.80.0.0/16"], external_cidr="10.81.0.0/20")
+        found = agree(own(), config("b", side(), remap, ack), remap, ())
+        assert found is not None
+        _, link = found
+        self.assertEqual(list(link.remote), given_to(remap))
+        self.assertEqual([(str(pair.ours), str(pair.seen)) for pair in link.local], [("10.201.0.0/16", "10.80.0.0/16")])
+        assert link.gateway is not None
+        self.assertEqual(link.gateway.seen, gateway_of(net("10.81.0.0/20")))
+
+    def test_an_answer_of_another_size_is_refused(self) -> None:
+        """The peer must see each of our networks as one of the same size."""
+        remap = allocation(own(), config("b", side()), [], [])
+        for pods in (["10.80.0.0/17"], [], ["fd00:5::/48"], ["10.80.0.0/16", "10.81.0.0/16"]):
+            record = config("b", side(), remap, Subnets(pod_cidrs=pods, external_cidr="10.82.0.0/20"))
+            caught = self.assertRaises(Refusal, agree, own(), record, remap, ())
+            self.assertEqual(caught.reason, "BadAnswer")
+
+
+class Sides(SynchronousTestCase):
+    """What a peer says of itself."""
+
+    def test_sound(self) -> None:
+        """A sound side is parsed."""
+        remote = check_side(side(endpoints=["[2001:db8::1]:5871", "192.0.2.7:1"]), OWN_KEY, ())
+        self.assertEqual(remote.endpoints, (("2001:db8::1", 5871), ("192.0.2.7", 1)))
+
+    def test_unsound(self) -> None:
+        """Everything that could harm this host or another peer is refused, with the reason."""
+        for reason, changes in (
+            ("NoPodNetwork", {"pod_cidrs": []}),
+            ("TooMany", {"pod_cidrs": [f"10.{n}.0.0/16" for n in range(17)]}),
+            ("BadCIDR", {"pod_cidrs": ["10.1.2.3/16"]}),
+            ("BadCIDR", {"pod_cidrs": ["10.1.0.0/16; drop"]}),
+            ("BadCIDR", {"external_cidr": "all"}),
+            ("CIDRTooWide", {"pod_cidrs": ["0.0.0.0/0"]}),
+            ("CIDRTooWide", {"pod_cidrs": ["::/0"]}),
+            ("CIDRTooWide", {"pod_cidrs": ["10.0.0.0/7"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["127.0.0.0/8"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["169.254.0.0/16"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["224.0.0.0/8"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["240.0.0.0/8"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["0.0.0.0/8"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["fe80::/64"]}),
+            ("CIDROverlap", {"pod_cidrs": ["10.1.0.0/16", "10.1.2.0/24"]}),
+            ("CIDROverlap", {"external_cidr": "10.201.0.0/20"}),
+            ("BadKey", {"public_key": ""}),
+            ("BadKey", {"public_key": KEY[:-2]}),
+            ("BadKey", {"public_key": "A" * 43 + "="}),
+            ("KeyInUse", {"public_key": OWN_KEY}),
+            ("KeyInUse", {"public_key": OTHER_KEY}),
+            ("BadMTU", {"mtu": 0}),
+            ("BadMTU", {"mtu": 70000}),
+            ("BadEndpoint", {"endpoints": ["192.0.2.1"]}),
+            ("BadEndpoint", {"endpoints": ["192.0.2.1:0"]}),
+            ("BadEndpoint", {"endpoints": ["127.0.0.1:5871"]}),
+            ("BadEndpoint", {"endpoints": ["example.org:5871"]}),
+        ):
+            caught = self.assertRaises(Refusal, check_side, side(**changes), OWN_KEY, (OTHER_KEY,))
+            self.assertEqual(caught.reason, reason, changes)
+
+    def test_keys_have_one_spelling(self) -> None:
+        """Another spelling of the same 32 bytes is no key: it would count as another one."""
+        self.assertTrue(is_key(KEY))
+        self.assertFalse(is_key(KEY[:-2] + "h="))
+
+
+class Translation(SynchronousTestCase):
+    """Addresses of one cluster in another."""
+
+    def test_host_bits_are_kept(self) -> None:
+        """An address moves with its network, there and back."""
+        record = config("b", side(), Subnets(pod_cidrs=["10.64.0.0/16"], external_cidr="10.65.0.0/20"))
+        addresses = remote_addresses(record)
+        self.assertEqual(addresses.seen("10.201.3.4"), "10.64.3.4")
+        self.assertEqual(addresses.original("10.64.3.4"), "10.201.3.4")
+        self.assertEqual(addresses.seen("10.202.0.1"), "")
+        self.assertEqual(addresses.seen("no address"), "")
+
+    def test_lists_that_do_not_fit_translate_nothing(self) -> None:
+        """Half an agreement is none."""
+        self.assertEqual(remote_addresses(config("b", side())), AddressMap())
+
+    @given(st.integers(0, 2**16 - 1))
+    def test_there_and_back(self, host: int) -> None:
+        """Translation is a bijection."""
+        addresses = AddressMap(((net("10.201.0.0/16"), net("10.64.0.0/16")),))
+        address = str(net("10.201.0.0/16")[host])
+        self.assertEqual(addresses.original(addresses.seen(address)), address)
