@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from liqod.flow.errors import Foreseen
 from liqod.kube.errors import ApiError, Forbidden, KubeError, Unauthorized, Unreachable
 
 
 class Trouble(Foreseen):
-    """A reason in one word, and a sentence: what does not work, why, what to do next."""
+    """A reason in one word, and a sentence: what does not work, why, what to do next.
 
-    def __init__(self, reason: str, message: str) -> None:
+    ``details`` are further sentences, one for each thing that the first one sums up.
+    """
+
+    def __init__(self, reason: str, message: str, details: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.details = tuple(details)
 
 
 def explain(error: KubeError, doing: str, server: str) -> Trouble:

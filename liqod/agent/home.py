@@ -18,6 +18,7 @@ from liqod.agent import rights
 from liqod.agent.address import cluster_name
 from liqod.agent.clock import judge, server_time
 from liqod.agent.errors import Trouble, explain
+from liqod.agent.names import ACCOUNT, IDENTITY_SECRET
 from liqod.config.schema import Settings
 from liqod.identity import certs
 from liqod.identity.certs import IdentityError, KeyPair
@@ -28,9 +29,6 @@ from liqod.kube.errors import AlreadyExists, KubeError, NotFound
 from liqod.kube.resources import CRDS, NAMESPACES, SECRETS
 from liqod.model.ids import ClusterID, parse_cluster_id
 from liqod.model.meta import Object
-
-LEASE = "liqod"
-IDENTITY_SECRET = "liqod-identity"  # noqa: S105  # a name, not a secret
 
 T = TypeVar("T")
 _log = Logger()
@@ -74,13 +72,14 @@ async def _cluster_id(client: Client, settings: Settings) -> ClusterID:
 
 
 async def _check_rights(client: Client, settings: Settings) -> None:
-    missing = await rights.missing(client, definitions=settings.kubernetes.manage_crds)
+    missing = await rights.missing(client, settings)
     if missing:
         named = ", ".join(str(right) for right in missing[:6]) + (" and others" if len(missing) > 6 else "")
         raise Trouble(
             "RightsMissing",
-            f"the daemon may not: {named}; bind its user to cluster-admin, "
-            "or to a role with all that `liqodctl check` lists",
+            f"the daemon may not: {named}; `liqodctl install`, run by an administrator of the cluster, "
+            f"gives its account {settings.kubernetes.namespace}/{ACCOUNT} all that it needs",
+            details=[f"the daemon may not {right}" for right in missing],
         )
 
 

@@ -1,59 +1,220 @@
-"""What the daemon must be allowed to do in its own cluster, and how to find out what it is not."""
+"""What the daemon must be allowed to do in its own cluster: for its role, and to find out what it is not.
+
+Rights are as narrow as RBAC can say: by name where names are fixed, in one namespace where it is always the same. What
+concerns tenants and offloaded namespaces is cluster-wide, because these namespaces come and go while the daemon runs,
+and a right in a namespace that does not exist yet cannot be given. ``create``, ``list`` and ``watch`` know no names.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 
+from liqod.agent.names import IDENTITY_SECRET, LEASE
+from liqod.config.schema import Settings
+from liqod.fabric import key as tunnel
+from liqod.fabric.place import SERVICE_CIDRS
+from liqod.hosting import policies
+from liqod.hosting import rights as borrowers
+from liqod.hosting.access import CREDENTIAL_SECRET
 from liqod.kube import resources as kinds
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, Unauthorized
 from liqod.kube.resources import Resource
+from liqod.kubelet.api.callers import ACCESS_REVIEWS, TOKEN_REVIEWS
+from liqod.kubelet.api.certificate import REQUESTS, SIGNER
+from liqod.kubelet.api.service import AUTHENTICATION
+from liqod.kubelet.forge.node import LEASE_NAMESPACE
+from liqod.model.unpeering import TOMBSTONES
+from liqod.webhook.configuration import NAME as WEBHOOK
+from liqod.webhook.service import SECRET_NAME as WEBHOOK_SECRET
 
 _REVIEW: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False)
+SIGNERS: Final = Resource("certificates.k8s.io", "v1", "signers", "Signer", False)
+AT_ONCE: Final = 8
+"""Access reviews that are asked for at the same time."""
 
 
 @attrs.frozen
 class Right:
-    """One verb on one kind of object, everywhere in the cluster."""
+    """One verb on one kind of object: everywhere or in one namespace, on all objects or on the named one."""
 
     verb: str
     resource: Resource
     subresource: str = ""
+    name: str = ""
+    namespace: str = ""
+
+    @property
+    def what(self) -> str:
+        """The resource as roles name it."""
+        return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
 
     def __str__(self) -> str:
-        what = f"{self.resource}/{self.subresource}" if self.subresource else str(self.resource)
-        return f"{self.verb} {what}"
+        kind = f"{self.resource}/{self.subresource}" if self.subresource else str(self.resource)
+        where = f" in the namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {kind}{f' named {self.name}' if self.name else ''}{where}"
 
 
-def _verbs(resource: Resource, *verbs: str, subresource: str = "") -> tuple[Right, ...]:
-    return tuple(Right(verb, resource, subresource) for verb in verbs)
+def required(settings: Settings) -> tuple[Right, ...]:
+    """Return the rights that a daemon with these settings uses, each once."""
+    own = settings.kubernetes.namespace
+    wanted = [*_home(own), *_peering(), *_kubelets(), *_hosting()]
+    if settings.webhook.enabled:
+        wanted += _webhook(own)
+    if settings.kubelet.listen:
+        wanted += _node_api()
+    wanted += _reflection(settings)
+    if settings.network.mode != "none":
+        wanted += _network(own)
+    everywhere = {right for right in wanted if not right.name and not right.namespace}
+    return tuple(
+        right
+        for right in dict.fromkeys(wanted)
+        if right in everywhere or attrs.evolve(right, namespace="", name="") not in everywhere
+    )
 
 
-REQUIRED: Final[tuple[Right, ...]] = (
-    *_verbs(kinds.NAMESPACES, "get", "list", "watch", "create", "delete"),
-    *_verbs(kinds.NODES, "list", "watch", "create", "patch", "delete"),
-    *_verbs(kinds.NODES, "patch", subresource="status"),
-    *_verbs(kinds.PODS, "list", "watch", "create", "delete"),
-    *_verbs(kinds.PODS, "patch", subresource="status"),
-    *_verbs(kinds.SECRETS, "get", "list", "watch", "create", "delete"),
-    *_verbs(kinds.SERVICEACCOUNTS, "create"),
-    *_verbs(kinds.SERVICEACCOUNTS, "create", subresource="token"),
-    *_verbs(kinds.CLUSTERROLES, "create", "patch"),
-    *_verbs(kinds.ROLEBINDINGS, "create", "delete"),
-    *_verbs(kinds.LEASES, "get", "create", "update"),
-    *_verbs(kinds.EVENTS, "create", "patch"),
-    *_verbs(kinds.MUTATINGWEBHOOKS, "get", "create", "patch"),
-    *_verbs(kinds.FOREIGNCLUSTERS, "list", "watch", "create", "patch"),
-    *_verbs(kinds.ADVERTISEMENTS, "list", "watch", "create", "patch"),
-    *_verbs(kinds.VIRTUALNODES, "list", "watch", "create", "patch", "delete"),
-    *_verbs(kinds.NATTINGTABLES, "list", "watch", "create", "patch"),
-    *_verbs(kinds.SHADOWPODS, "list", "watch", "delete"),
-)
+def _verbs(
+    resource: Resource, *verbs: str, subresource: str = "", names: Sequence[str] = ("",), namespace: str = ""
+) -> Iterator[Right]:
+    for name in names:
+        for verb in verbs:
+            yield Right(verb, resource, subresource, name, namespace)
 
-DEFINITION_RIGHTS: Final = _verbs(kinds.CRDS, "get", "create", "patch")
-"""Needed only where the daemon manages the definitions of its records itself."""
+
+def _record(resource: Resource, *, status: bool = True) -> Iterator[Right]:
+    """The rights on a kind of our own."""
+    yield from _verbs(resource, "get", "list", "watch", "create", "patch", "delete")
+    if status:
+        yield from _verbs(resource, "patch", subresource="status")
+
+
+def _home(own: str) -> Iterator[Right]:
+    # Patched are the labels of granted namespaces, deleted the namespaces that were made for a peer.
+    yield from _verbs(kinds.NAMESPACES, "get", "list", "watch", "create", "patch", "delete")
+    yield from _verbs(kinds.CRDS, "get")
+    yield from _verbs(kinds.EVENTS, "create", "patch")
+    yield from _verbs(kinds.LEASES, "create", namespace=own)
+    yield from _verbs(kinds.LEASES, "get", "update", names=[LEASE], namespace=own)
+    yield from _verbs(kinds.SECRETS, "create", namespace=own)
+    yield from _verbs(kinds.SECRETS, "get", names=[IDENTITY_SECRET], namespace=own)
+    # The note of whom peerings were ended with.
+    yield from _verbs(kinds.CONFIGMAPS, "create", namespace=own)
+    yield from _verbs(kinds.CONFIGMAPS, "get", "patch", "delete", names=[TOMBSTONES], namespace=own)
+
+
+def _peering() -> Iterator[Right]:
+    yield from _record(kinds.FOREIGNCLUSTERS)
+    yield from _record(kinds.ADVERTISEMENTS)
+    yield from _record(kinds.VIRTUALNODES)
+    for resource in (kinds.NODES, kinds.PODS, kinds.STORAGECLASSES, kinds.INGRESSCLASSES):
+        yield from _verbs(resource, "list", "watch")
+    # The credential for a lender lies in the lender's tenant namespace, which is made at the same moment.
+    yield from _verbs(kinds.SECRETS, "create")
+    yield from _verbs(kinds.SECRETS, "get", "patch", "delete", "list", "watch", names=[CREDENTIAL_SECRET])
+
+
+def _kubelets() -> Iterator[Right]:
+    # The names of virtual nodes are made of the names of peers, which nobody knows beforehand. The daemon touches no
+    # node without its own label.
+    yield from _verbs(kinds.NODES, "get", "create", "patch", "delete")
+    yield from _verbs(kinds.NODES, "patch", subresource="status")
+    yield from _verbs(kinds.LEASES, "create", "patch", "delete", namespace=LEASE_NAMESPACE)
+    yield from _record(kinds.NATTINGTABLES)
+    yield from _verbs(kinds.PODS, "get", "delete")
+    yield from _verbs(kinds.PODS, "patch", subresource="status")
+    yield from _verbs(kinds.PODS, "create", subresource="eviction")
+
+
+def _hosting() -> Iterator[Right]:
+    yield from _verbs(kinds.SHADOWPODS, "get", "list", "watch")
+    yield from _verbs(kinds.SHADOWPODS, "patch", subresource="status")
+    yield from _verbs(kinds.SHADOWENDPOINTSLICES, "get", "list", "watch")
+    yield from _verbs(kinds.SHADOWENDPOINTSLICES, "patch", subresource="status")
+    yield from _verbs(kinds.ENDPOINTSLICES, "get", "list", "watch", "create", "patch", "delete")
+    yield from _verbs(kinds.PODS, "create", "patch")
+    # Tokens of borrowers' accounts only: whoever may have tokens of any account may do everything.
+    yield from _verbs(kinds.SERVICEACCOUNTS, "create")
+    yield from _verbs(kinds.SERVICEACCOUNTS, "get", "patch", "delete", names=[borrowers.SERVICE_ACCOUNT])
+    yield from _verbs(kinds.SERVICEACCOUNTS, "create", subresource="token", names=[borrowers.SERVICE_ACCOUNT])
+    yield from _verbs(kinds.ROLES, "create")
+    yield from _verbs(kinds.ROLES, "get", "patch", "delete", names=[borrowers.TENANT_ROLE])
+    yield from _verbs(kinds.ROLEBINDINGS, "create")
+    names = [borrowers.BORROWER_ROLE, borrowers.TENANT_ROLE]
+    yield from _verbs(kinds.ROLEBINDINGS, "get", "patch", "delete", names=names)
+    # `liqodctl install` makes the borrowers' role. To bind that one role is all that it takes to give it on: neither
+    # writing it nor its rights (exec into any pod, all secrets) are needed.
+    yield from _verbs(kinds.CLUSTERROLES, "get", "bind", names=[borrowers.BORROWER_ROLE])
+    for resource, objects in (
+        (kinds.VALIDATINGPOLICIES, policies.policies()),
+        (kinds.VALIDATINGPOLICYBINDINGS, policies.bindings()),
+    ):
+        yield from _verbs(resource, "get", names=[str(one["metadata"]["name"]) for one in objects])
+
+
+def _webhook(own: str) -> Iterator[Right]:
+    yield from _verbs(kinds.SECRETS, "get", "update", names=[WEBHOOK_SECRET], namespace=own)
+    yield from _verbs(kinds.MUTATINGWEBHOOKS, "create")
+    yield from _verbs(kinds.MUTATINGWEBHOOKS, "get", "list", "watch", "patch", names=[WEBHOOK])
+    # Pods that were created while nobody served the webhook get their toleration afterwards.
+    yield from _verbs(kinds.PODS, "list", "patch")
+
+
+def _node_api() -> Iterator[Right]:
+    where = AUTHENTICATION
+    yield from _verbs(kinds.CONFIGMAPS, "list", "watch", names=[where.name], namespace=where.namespace)
+    yield from _verbs(TOKEN_REVIEWS, "create")
+    yield from _verbs(ACCESS_REVIEWS, "create")
+    yield from _verbs(REQUESTS, "get", "create", "delete")
+    yield from _verbs(REQUESTS, "patch", subresource="approval")
+    yield from _verbs(SIGNERS, "approve", names=[SIGNER])
+
+
+def _reflection(settings: Settings) -> Iterator[Right]:
+    """Offloaded namespaces are those that somebody labels, so any may become one; its secrets go with its pods."""
+    reflection = settings.reflection
+    for section, resource in (
+        (reflection.configmap, kinds.CONFIGMAPS),
+        (reflection.secret, kinds.SECRETS),
+        (reflection.service, kinds.SERVICES),
+        (reflection.endpointslice, kinds.ENDPOINTSLICES),
+        (reflection.ingress, kinds.INGRESSES),
+    ):
+        if section.workers:
+            yield from _verbs(resource, "list", "watch")
+
+
+def _network(own: str) -> Iterator[Right]:
+    yield from _record(kinds.NETWORKCONFIGS)
+    yield from _record(kinds.TUNNELENDPOINTS)
+    yield from _verbs(kinds.SECRETS, "get", names=[tunnel.SECRET], namespace=own)
+    yield from _verbs(SERVICE_CIDRS, "list")
+    yield from _verbs(kinds.SERVICES, "get", names=["kubernetes"], namespace="default")
+
+
+async def missing(client: Client, settings: Settings) -> list[Right]:
+    """Return the rights that the daemon lacks; whoever may do everything is asked only once."""
+    everything = Right("*", Resource("*", "*", "*", "*", False))
+    if await may(client, everything):
+        return []
+    wanted = required(settings)
+    try:
+        answers = await gatherResults(
+            [Deferred.fromCoroutine(_lacking(client, wanted[part::AT_ONCE])) for part in range(AT_ONCE)],
+            consumeErrors=True,
+        )
+    except FirstError as error:
+        error.subFailure.raiseException()
+    lacking = {right for answer in answers for right in answer}
+    return [right for right in wanted if right in lacking]
+
+
+async def _lacking(client: Client, wanted: Iterable[Right]) -> list[Right]:
+    return [right for right in wanted if not await may(client, right)]
 
 
 async def may(client: Client, right: Right) -> bool:
@@ -63,6 +224,8 @@ async def may(client: Client, right: Right) -> bool:
         "group": right.resource.group,
         "resource": right.resource.plural,
         "subresource": right.subresource,
+        "name": right.name,
+        "namespace": right.namespace,
     }
     body = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -78,12 +241,3 @@ async def may(client: Client, right: Right) -> bool:
             return True
         raise
     return bool(answer.get("status", {}).get("allowed"))
-
-
-async def missing(client: Client, *, definitions: bool) -> list[Right]:
-    """Return the rights that the daemon lacks; whoever may do everything is asked only once."""
-    everything = Right("*", Resource("*", "*", "*", "*", False))
-    if await may(client, everything):
-        return []
-    wanted = REQUIRED + (DEFINITION_RIGHTS if definitions else ())
-    return [right for right in wanted if not await may(client, right)]

@@ -30,6 +30,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import CRDS, MUTATINGWEBHOOKS, NAMESPACES
 from liqod.model.meta import Object
+from liqod.webhook.configuration import NAME as WEBHOOK
 
 Part = Callable[[Session], AsyncIterator[Finding]]
 
@@ -45,7 +46,7 @@ def check(options: Options, pre: bool) -> None:
     findings: list[Finding] = []
     try:
         settings = options.settings()
-        config = client_config(options, settings)
+        config = client_config(options, settings, as_daemon=not pre)
     except CliError as error:
         findings.append(bad("Configuration", f"{error.code}: {error.message}", error.hint))
     else:
@@ -109,12 +110,12 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
 
 async def _rights(session: Session) -> AsyncIterator[Finding]:
     try:
-        missing = await rights.missing(session.client, definitions=session.settings.kubernetes.manage_crds)
+        missing = await rights.missing(session.client, session.settings)
     except KubeError as error:
         yield warning("Rights", f"cannot be asked for: {error}", "make sure that the daemon's user may do its work")
         return
     for right in missing:
-        yield bad("Rights", f"may not {right}", "bind the daemon's user to a role with this right, or to cluster-admin")
+        yield bad("Rights", f"may not {right}", "run `liqodctl install` as an administrator of the cluster")
     if not missing:
         yield good("Rights", "this user may do all that the daemon does")
 
@@ -214,12 +215,11 @@ async def _webhook(session: Session) -> AsyncIterator[Finding]:
     if not session.settings.webhook.enabled:
         yield good("Webhook", "is switched off: pods need the toleration in their own manifests")
         return
-    configurations = [
-        body
-        for body in (await session.client.list(MUTATINGWEBHOOKS)).items
-        if body["metadata"]["name"].startswith("liqod")
-    ]
-    urls = [hook.get("clientConfig", {}).get("url", "") for body in configurations for hook in body.get("webhooks", [])]
+    try:
+        body: dict[str, Any] = await session.client.get(MUTATINGWEBHOOKS, WEBHOOK)
+    except NotFound:
+        body = {}
+    urls = [hook.get("clientConfig", {}).get("url", "") for hook in body.get("webhooks") or []]
     if not urls:
         yield bad("Webhook", "is not configured", "the daemon does that when it leads; see its log")
     for url in dict.fromkeys(urls):

@@ -7,12 +7,18 @@ from typing import Any
 
 import click
 
+from liqod.agent.account import account, roles
+from liqod.agent.names import ACCOUNT
 from liqod.cli import errors
+from liqod.cli.account import ensure_account, installed, kubeconfig, token_of, write_private
 from liqod.cli.errors import CliError
 from liqod.cli.own import leader
 from liqod.cli.render import as_documents
 from liqod.cli.session import Options, Session, cluster_options, in_cluster
 from liqod.cli.trust import confirm
+from liqod.hosting import policies
+from liqod.hosting.access import ensure_borrower_role
+from liqod.hosting.rights import BORROWER_ROLE, borrower_role
 from liqod.kube import manifests
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import (
@@ -25,6 +31,8 @@ from liqod.kube.resources import (
     NATTINGTABLES,
     NODES,
     SHADOWPODS,
+    VALIDATINGPOLICIES,
+    VALIDATINGPOLICYBINDINGS,
     VIRTUALNODES,
     Resource,
 )
@@ -38,12 +46,27 @@ RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUST
 
 @click.command()
 @click.option("--print", "only_print", is_flag=True, help="Show what would be installed, as YAML, and end.")
+@click.option(
+    "--daemon-kubeconfig",
+    default="",
+    metavar="FILE",
+    help="Write the kubeconfig that the daemon is to use, for an account that may do what it needs and no more.",
+)
 @cluster_options
-def install(options: Options, only_print: bool) -> None:
-    """Install the definitions of liqod's records, and its namespace, in one's own cluster."""
-    namespace = namespace_object(options.settings().kubernetes.namespace)
+def install(options: Options, only_print: bool, daemon_kubeconfig: str) -> None:
+    """Install what liqod needs in one's own cluster, as an administrator of it.
+
+    The definitions of its records, its namespace, an account for the daemon with the rights that it needs with this
+    configuration, and the role of borrowers. Run it again after an upgrade and after a change of the configuration;
+    what is as it should be is left alone.
+    """
+    # The configuration may name the kubeconfig that is yet to be written.
+    settings = options.settings(look_at_files=False)
+    namespace = namespace_object(settings.kubernetes.namespace)
     if only_print:
-        click.echo(as_documents([*manifests.definitions(), namespace]), nl=False)
+        own = [account(settings.kubernetes.namespace), *(body for _, body in roles(settings))]
+        borrowers = [*policies.policies(), *policies.bindings(), borrower_role(services=True)]
+        click.echo(as_documents([*manifests.definitions(), namespace, *own, *borrowers]), nl=False)
         return
 
     async def work(session: Session) -> None:
@@ -54,9 +77,16 @@ def install(options: Options, only_print: bool) -> None:
             click.echo(f"namespace {namespace['metadata']['name']}: created")
         except AlreadyExists:
             pass
+        await ensure_borrower_role(session.client)
+        async for line in ensure_account(session):
+            click.echo(line)
+        if daemon_kubeconfig:
+            write_private(daemon_kubeconfig, kubeconfig(session.client.config, await token_of(session)))
+            who = f"{settings.kubernetes.namespace}/{ACCOUNT}"
+            click.echo(f"{daemon_kubeconfig}: written, the daemon's kubeconfig for the account {who}")
         click.echo("installed; `liqodctl check` looks at the rest, then start the daemon")
 
-    in_cluster(options, work)
+    in_cluster(options, work, settings)
 
 
 def namespace_object(name: str) -> dict[str, Any]:
@@ -108,7 +138,7 @@ async def _refuse_if_in_use(session: Session, force: bool) -> None:
         raise CliError(
             errors.IN_USE,
             f"there are peerings with {', '.join(sorted(peers))}",
-            "end them with `liqodctl distrust`, or add --force to remove them with what peers run here",
+            "end them with `liqodctl unpeer`, or add --force to remove them with what peers run here",
         )
 
 
@@ -127,7 +157,16 @@ async def remove_all(session: Session) -> list[str]:
     for label in (REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL):
         for tenant in (await session.client.list(NAMESPACES, view=Object, labels=label)).items:
             receipt += await _remove(session, NAMESPACES, tenant.metadata.name)
-    receipt += await _remove(session, CLUSTERROLES, "liqod-borrower")
+    for resource, bodies in (
+        (VALIDATINGPOLICYBINDINGS, policies.bindings()),
+        (VALIDATINGPOLICIES, policies.policies()),
+    ):
+        for body in bodies:
+            receipt += await _remove(session, resource, body["metadata"]["name"])
+    receipt += await _remove(session, CLUSTERROLES, BORROWER_ROLE)
+    # The account goes with its namespace; its bindings and roles elsewhere would outlive it.
+    for resource, where in await installed(session):
+        receipt += await _remove(session, resource, ACCOUNT, where)
     receipt += await _remove(session, NAMESPACES, session.settings.kubernetes.namespace)
     for definition in reversed(manifests.definitions()):
         receipt += await _remove(session, CRDS, definition["metadata"]["name"])

@@ -10,7 +10,7 @@ import attrs
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from liqod.agent.home import IDENTITY_SECRET, LEASE
+from liqod.agent.names import IDENTITY_SECRET, LEASE
 from liqod.cli.session import Session
 from liqod.identity.certs import fingerprint_of
 from liqod.identity.words import words

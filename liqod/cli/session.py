@@ -38,11 +38,11 @@ class Options:
     config: str = ""
     output: Format = "table"
 
-    def settings(self) -> Settings:
+    def settings(self, *, look_at_files: bool = True) -> Settings:
         """Return the settings; a file that was not named and does not exist means the defaults."""
         path = self.config or (DEFAULT_PATH if Path(DEFAULT_PATH).exists() else "")
         try:
-            return load(path, os.environ)
+            return load(path, os.environ, look_at_files=look_at_files)
         except ConfigError as error:
             hint = "correct it; every setting is explained in etc/liqod.toml"
             raise CliError(errors.CONFIGURATION, "\n  ".join(error.problems), hint, errors.USAGE) from None
@@ -94,9 +94,11 @@ def console(*, stderr: bool = False) -> Console:
     return Console(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
-def in_cluster(options: Options, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
+def in_cluster(
+    options: Options, work: Callable[[Session], Coroutine[Any, Any, T]], settings: Settings | None = None
+) -> T:
     """Run a command against one's own cluster; failures of the API become sentences with a code."""
-    settings = options.settings()
+    settings = settings or options.settings()
     config = client_config(options, settings)
 
     async def command(reactor: Any) -> T:
@@ -111,11 +113,17 @@ def in_cluster(options: Options, work: Callable[[Session], Coroutine[Any, Any, T
     return run(command)
 
 
-def client_config(options: Options, settings: Settings) -> kube_config.ClientConfig:
-    """Return how to reach the cluster that the options, else the settings, else the environment name."""
+def client_config(options: Options, settings: Settings, *, as_daemon: bool = False) -> kube_config.ClientConfig:
+    """Return how to reach the cluster that the options, else the environment, else the settings name.
+
+    ``as_daemon`` asks the settings before the environment: with the daemon's credentials, not with a person's.
+    """
     kubernetes = settings.kubernetes
+    person = "" if as_daemon and kubernetes.kubeconfig else os.environ.get("KUBECONFIG", "")
+    named = options.kubeconfig or person
+    context = options.context or ("" if named else kubernetes.context)
     try:
-        return kube_config.load(options.kubeconfig or kubernetes.kubeconfig, options.context or kubernetes.context)
+        return kube_config.load(named or kubernetes.kubeconfig, context)
     except kube_config.ConfigError as error:
         raise CliError(errors.KUBECONFIG, str(error), "name a kubeconfig with --kubeconfig") from None
 

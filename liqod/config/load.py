@@ -35,12 +35,13 @@ class ConfigError(Exception):
         self.problems = problems
 
 
-def load(path: str, environ: Mapping[str, str]) -> Settings:
+def load(path: str, environ: Mapping[str, str], *, look_at_files: bool = True) -> Settings:
     """Return the settings in a file, overridden by the environment; raises ConfigError with all problems.
 
-    An empty path means defaults and environment alone. Files that the settings name must be readable.
+    An empty path means defaults and environment alone. Files that the settings name must be readable, unless
+    ``look_at_files`` is false.
     """
-    return parse(_read(path) if path else "", environ, source=path or "the configuration", look_at_files=True)
+    return parse(_read(path) if path else "", environ, source=path or "the configuration", look_at_files=look_at_files)
 
 
 def parse(text: str, environ: Mapping[str, str], *, source: str = "", look_at_files: bool = False) -> Settings:

@@ -77,8 +77,7 @@ async def ensure(client: Client, *, wait: bool = True) -> list[str]:
             raise Forbidden(
                 error.code,
                 error.reason,
-                f"the daemon may not define {name}: {error.message}; have an administrator run `liqodctl install`, "
-                "then set manage-crds = false in [kubernetes]",
+                f"the daemon may not define {name}: {error.message}; have an administrator run `liqodctl install` of this release",
                 error.details,
             ) from error
         if not is_established(there):
