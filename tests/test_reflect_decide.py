@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -48,7 +48,7 @@ def made(kind: Kind, create: Create, **metadata: Any) -> dict[str, Any]:
     return dict(body)
 
 
-TEXTS = st.dictionaries(st.sampled_from(["a", "b", "c/d", "liqo.io/e"]), st.sampled_from(["", "1", "2"]), max_size=4)
+TEXTS = st.dictionaries(st.sampled_from(["a", "b", "c/d", "liqo.io/e"]), st.sampled_from(["", "1", "2"]), max_size=3)
 METADATA = st.fixed_dictionaries({"labels": TEXTS, "annotations": TEXTS})
 PORTS = st.lists(
     st.fixed_dictionaries(
@@ -83,7 +83,9 @@ CONTENTS: dict[Kind, st.SearchStrategy[dict[str, Any]]] = {
     ENDPOINTSLICE: st.fixed_dictionaries(
         {"addressType": st.just("IPv4")},
         optional={
-            "endpoints": st.lists(st.fixed_dictionaries({"addresses": st.sampled_from([["10.0.0.1"], ["10.0.0.2"]])})),
+            "endpoints": st.lists(
+                st.fixed_dictionaries({"addresses": st.sampled_from([["10.0.0.1"], ["10.0.0.2"]])}), max_size=2
+            ),
             "ports": st.lists(st.fixed_dictionaries({"port": st.integers(1, 9)}), max_size=2),
         },
     ),
@@ -93,7 +95,7 @@ CONTENTS: dict[Kind, st.SearchStrategy[dict[str, Any]]] = {
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Kind, list[Thing]]:
     kind = draw(st.sampled_from(KINDS))
-    states = draw(st.lists(st.tuples(METADATA, CONTENTS[kind]), min_size=1, max_size=4))
+    states = draw(st.lists(st.tuples(METADATA, CONTENTS[kind]), min_size=1, max_size=3))
     return kind, [home(kind, metadata=metadata, **content) for metadata, content in states]
 
 
@@ -158,6 +160,7 @@ class Table(SynchronousTestCase):
 class Convergence(SynchronousTestCase):
     """Whatever happens at home, one write at a time brings the lender there."""
 
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(histories())
     def test_follows_any_history(self, history: tuple[Kind, list[Thing]]) -> None:
         """After every change at home at most one write (or a replacement) is needed, and then no more."""
@@ -183,6 +186,7 @@ class Convergence(SynchronousTestCase):
                 if isinstance(fresh, Create):
                     self.assertEqual(there, made(kind, fresh))
 
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(histories())
     def test_never_external_addresses(self, history: tuple[Kind, list[Thing]]) -> None:
         """No service goes with external addresses or an address of its cluster."""
