@@ -111,7 +111,10 @@ async def open_at_lender(
     what = f"{method.decode()} {path.partition('?')[0]}"
     server = client.config.server
     whole = urlsplit(server).path.rstrip("/") + path
-    headers = [(name, value) for name, values in client.request_headers().getAllRawHeaders() for value in values]
+    sent = client.request_headers()
+    # Streams have no media type: whoever insists on one is answered 406.
+    sent.removeHeader(b"Accept")
+    headers = [(name, value) for name, values in sent.getAllRawHeaders() for value in values]
     head = heads.request(method, whole.encode("ascii"), [*headers, (b"Connection", b"Upgrade"), *passed])
     try:
         connection: LenderConnection = await client.endpoint().connect(Factory.forProtocol(LenderConnection))
