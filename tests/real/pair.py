@@ -22,6 +22,8 @@ class PairTests(SynchronousTestCase):
 
     start_daemons: ClassVar[bool] = True
     configuration: ClassVar[str] = ""
+    same_pod_cidr: ClassVar[bool] = False
+    daemon_class: ClassVar[type[Daemon]] = Daemon
     _testbed: ClassVar[Testbed | None] = None
     rome: Daemon
     milan: Daemon
@@ -31,11 +33,11 @@ class PairTests(SynchronousTestCase):
         cls = type(self)
         if cls._testbed is None:
             require_clusters()
-            cls._testbed = Testbed(2, nodes=True)
+            cls._testbed = Testbed(2, nodes=True, same_pod_cidr=cls.same_pod_cidr)
             atexit.register(cls._testbed.stop)
             cls._testbed.start()
-            cls.rome = Daemon(cls._testbed[1], "rome", extra=cls.configuration)
-            cls.milan = Daemon(cls._testbed[2], "milan", extra=cls.configuration)
+            cls.rome = cls.daemon_class(cls._testbed[1], "rome", extra=cls.configuration)
+            cls.milan = cls.daemon_class(cls._testbed[2], "milan", extra=cls.configuration)
             if cls.start_daemons:
                 cls.rome.start()
                 cls.milan.start()

@@ -1,0 +1,181 @@
+"""Pods of two real clusters with the same pod network talk with each other, through services and by address."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from typing import Any
+
+from tests.real.daemons import Daemon
+from tests.real.pair import PairTests
+from tests.real.path import (
+    NAMESPACE,
+    condition,
+    deployment,
+    enabled_namespace,
+    eventually,
+    live_pods,
+    node_ready,
+    offloaded,
+    peer_of,
+    trust_each_other,
+)
+from tests.testbed.cluster import Cluster
+from tests.testbed.process import CommandFailed
+
+SERVER, CLIENT = "server", "client"
+PORT = "8080"
+WEB = "echo hello from the pod > /tmp/index.html; exec busybox httpd -f -v -p 8080 -h /tmp"
+CONFIGURATION = """
+[network]
+mode = "wireguard"
+"""
+
+
+class HostDaemon(Daemon):
+    """A daemon in all namespaces of its cluster's host: what it starts ends with the cluster."""
+
+    def start(self) -> None:
+        """Start the daemon on the host."""
+        spawn = self.cluster.spawn
+        self.cluster.spawn = self.cluster.host.spawn  # type: ignore[method-assign]
+        try:
+            super().start()
+        finally:
+            self.cluster.spawn = spawn  # type: ignore[method-assign]
+
+
+class NetworkTests(PairTests):
+    """One walk: peering, tunnel, pods on both sides, traffic in both directions, restarts, the end."""
+
+    configuration = CONFIGURATION
+    same_pod_cidr = True
+    daemon_class = HostDaemon
+
+    def network(self, daemon: Daemon, other: Daemon) -> dict[str, Any]:
+        """Return the NetworkConfig of a peer."""
+        peer = peer_of(daemon.cluster, other.name)["metadata"]["name"]
+        return dict(daemon.cluster.get("networkconfig", peer))
+
+    def tunnel(self, daemon: Daemon, other: Daemon) -> dict[str, Any]:
+        """Return the status of the tunnel to a peer."""
+        peer = peer_of(daemon.cluster, other.name)["metadata"]["name"]
+        return dict(daemon.cluster.get("tunnelendpoint", peer).get("status", {}))
+
+    def connected(self, daemon: Daemon, other: Daemon) -> bool:
+        """Tell whether packets cross to a peer."""
+        return bool(self.tunnel(daemon, other).get("phase") == "Connected")
+
+    def seen(self, daemon: Daemon, other: Daemon, address: str) -> str:
+        """Return how an address of the other cluster reads here."""
+        network = self.network(daemon, other)
+        before, after = network["status"]["remote"]["podCIDRs"][0], network["spec"]["remap"]["podCIDRs"][0]
+        self.assertTrue(before.endswith("/16"))
+        return ".".join([*after.split(".")[:2], *address.split(".")[2:]])
+
+    def ask(self, cluster: Cluster, pod: str, namespace: str, address: str) -> str:
+        """Have a pod fetch a page from an address."""
+        script = f"printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {PORT}"
+        return cluster.kubectl("exec", "-n", namespace, pod, "--", "sh", "-c", script)
+
+    def test_01_tunnel(self) -> None:
+        """Acceptance alone brings the tunnel up: packets cross, and each virtual node is Ready."""
+        trust_each_other(self.rome, self.milan)
+        for daemon, other in ((self.rome, self.milan), (self.milan, self.rome)):
+            eventually("the tunnel", partial(self.connected, daemon, other))
+            eventually("the virtual node is Ready", partial(node_ready, daemon.cluster))
+            network = self.network(daemon, other)
+            self.assertEqual(network["status"]["phase"], "Agreed")
+            self.assertNotEqual(network["spec"]["remap"]["podCIDRs"], network["status"]["remote"]["podCIDRs"])
+
+    def test_02_pods(self) -> None:
+        """An offloaded server has, at home, the address by which home reaches it."""
+        server, client = deployment(SERVER, 1), deployment(CLIENT, 1)
+        for one in (server, client):
+            container = one["spec"]["template"]["spec"]["containers"][0]
+            container["command"] = ["sh", "-c", WEB]
+        client["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": self.rome.cluster.node_name}
+        service = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": SERVER, "namespace": NAMESPACE},
+            "spec": {"selector": {"app": SERVER}, "ports": [{"port": 8080}]},
+        }
+        self.rome.cluster.apply(enabled_namespace(), server, client, service)
+        home = eventually(
+            "the server runs at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, SERVER, 1), 90
+        )
+        eventually(
+            "the client runs at home", lambda: all(_runs(pod) for pod in self.clients().values()) and self.clients()
+        )
+        (pod,) = home.values()
+        (remote,) = live_pods(self.milan.cluster, SERVER).values()
+        self.assertEqual(pod["status"]["podIP"], self.seen(self.rome, self.milan, remote["status"]["podIP"]))
+        self.assertNotEqual(pod["status"]["podIP"], remote["status"]["podIP"])
+
+    def clients(self) -> dict[str, dict[str, Any]]:
+        """Return the client pods at home."""
+        return live_pods(self.rome.cluster, CLIENT)
+
+    def test_03_by_service(self) -> None:
+        """A pod at home calls the service; the server in the other cluster sees the pod's mapped address."""
+        (name,) = self.clients()
+        address = self.rome.cluster.get("service", SERVER, "-n", NAMESPACE)["spec"]["clusterIP"]
+        eventually("an answer by service", lambda: "hello" in self.ask(self.rome.cluster, name, NAMESPACE, address), 30)
+        (remote,) = live_pods(self.milan.cluster, SERVER).values()
+        said = self.milan.cluster.kubectl("logs", "-n", remote["metadata"]["namespace"], remote["metadata"]["name"])
+        mine = self.clients()[name]["status"]["podIP"]
+        self.assertIn(self.seen(self.milan, self.rome, mine), said)
+
+    def test_04_back(self) -> None:
+        """The offloaded pod calls a pod at home by the address that its cluster sees."""
+        (remote,) = live_pods(self.milan.cluster, SERVER).values()
+        (client,) = self.clients().values()
+        address = self.seen(self.milan, self.rome, client["status"]["podIP"])
+        meta = remote["metadata"]
+        self.assertIn("hello", self.ask(self.milan.cluster, meta["name"], meta["namespace"], address))
+
+    def test_05_closed(self) -> None:
+        """A pod of a namespace that is not offloaded reaches nothing on the other side."""
+        stranger = deployment("stranger", 1, namespace="default")
+        stranger["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": self.rome.cluster.node_name}
+        self.rome.cluster.apply(stranger)
+        eventually(
+            "the stranger runs", lambda: [p for p in live_pods(self.rome.cluster, "stranger").values() if _runs(p)]
+        )
+        (name,) = live_pods(self.rome.cluster, "stranger")
+        (pod,) = live_pods(self.rome.cluster, SERVER).values()
+        try:
+            said = self.ask(self.rome.cluster, name, "default", pod["status"]["podIP"])
+        except CommandFailed:
+            said = ""
+        self.assertNotIn("hello", said)
+
+    def test_06_restart(self) -> None:
+        """The tunnel carries while no daemon runs, and after they are back nothing was set up anew."""
+        (name,) = self.clients()
+        (pod,) = live_pods(self.rome.cluster, SERVER).values()
+        address = pod["status"]["podIP"]
+        for daemon in (self.rome, self.milan):
+            daemon.kill()
+        for _ in range(5):
+            self.assertIn("hello", self.ask(self.rome.cluster, name, NAMESPACE, address))
+        for daemon in (self.rome, self.milan):
+            daemon.start()
+        deadline = time.monotonic() + 12
+        while time.monotonic() < deadline:
+            self.assertIn("hello", self.ask(self.rome.cluster, name, NAMESPACE, address))
+        eventually("the tunnel", lambda: self.tunnel(self.rome, self.milan).get("phase") == "Connected")
+
+    def test_07_records(self) -> None:
+        """The tunnel's record says what it is made of; nothing in it changes while nothing happens."""
+        peer = peer_of(self.rome.cluster, "milan")["metadata"]["name"]
+        record = self.rome.cluster.get("tunnelendpoint", peer)
+        print(json.dumps(record["status"], indent=1))
+        self.assertEqual(record["status"]["phase"], "Connected")
+        self.assertTrue(record["spec"]["allowedIPs"])
+
+
+def _runs(pod: dict[str, Any]) -> bool:
+    return condition(pod, "Ready") == "True"
