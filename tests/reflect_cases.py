@@ -351,6 +351,10 @@ class ReflectionCases(KubeletSides):
         await self.home.create(SERVICES, {"metadata": {"name": "db"}, "spec": spec}, self.space)
         await self.served()
         await self.slice_of("db-1", {"addresses": ["10.20.0.1"], "targetRef": {"kind": "Pod", "name": "p"}})
+        own = annotated("own", skip_reflection="true")
+        await self.home.create(SERVICES, {"metadata": own, "spec": {"ports": [{"port": 1}]}}, self.space)
+        labels = {"kubernetes.io/service-name": "own"}
+        await self.slice_of("own-1", {"addresses": ["10.20.0.3"]}, labels=labels)
         await self.there(ENDPOINTSLICES, "db-1")
         before = {}
         for resource in (CONFIGMAPS, SECRETS, SERVICES, SHADOWENDPOINTSLICES, ENDPOINTSLICES):

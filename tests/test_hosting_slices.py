@@ -8,7 +8,7 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting import policies
-from liqod.hosting.slices import Create, EndpointSlice, Nothing, Replace, Update, body_of, decide, template_of
+from liqod.hosting.endpoints import Create, EndpointSlice, Nothing, Replace, Update, body_of, decide, template_of
 from liqod.model.records import ShadowEndpointSlice
 
 

@@ -18,9 +18,10 @@ from liqod.config.schema import Settings
 from liqod.flow.backoff import Backoff
 from liqod.flow.tasks import Tasks
 from liqod.hosting.access import Access, ApiAccess
+from liqod.hosting.endpoints import LABELS, EndpointSlice
 from liqod.hosting.namespaces import Namespaces, selector
 from liqod.hosting.shadowpods import ShadowPods
-from liqod.hosting.slices import LABELS, EndpointSlice, ShadowSlices
+from liqod.hosting.slices import ShadowSlices
 from liqod.hosting.statuses import Recorder
 from liqod.hosting.views import Pod
 from liqod.kube.client import Client

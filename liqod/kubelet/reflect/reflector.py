@@ -45,6 +45,8 @@ EARLY: Final = Backoff(initial=0.1, factor=2.0, cap=2.0)
 LATE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
 IN_THE_WAY: Final = 60.0
 INCOMPLETE: Final = 5.0
+SOON: Final = 0.2
+"""Seconds until it is asked again whether everything that is decided from is known."""
 
 
 class Reflector(MultiService):
@@ -143,8 +145,11 @@ class Reflector(MultiService):
         space = self._spaces.get(key.namespace)
         if space is None or not space.synced:
             return None
+        context = self._context(key.namespace)
+        if not context.complete:
+            return SOON
         home, name = space.at_home(key.name), self.kind.name_there(key.name, self._place)
-        goal = self._goal(home)
+        goal = None if home is None or home.metadata.deleting else self.kind.forge(home, context)
         decision = decide(
             self.kind, goal, space.at_lender(name), name=name, namespace=space.namespace, place=self._place
         )
@@ -173,11 +178,6 @@ class Reflector(MultiService):
         self._pace.written(key, _telling(decision, goal), self._reactor.seconds())
         self._reach.heard()
         return again if soon is None else soon
-
-    def _goal(self, home: Thing | None) -> Wanted | Withheld | None:
-        if home is None or home.metadata.deleting:
-            return None
-        return self.kind.forge(home, self._context(home.metadata.namespace))
 
     async def _carry_out(self, space: Space, name: str, home: Thing | None, decision: Decision) -> float | None:
         kind, client = self.kind, space.client

@@ -127,6 +127,7 @@ class Reflection(MultiService):
                 objection=objection,
                 service=lambda name: services.get(Key(local, name)) if services is not None else None,
                 is_there=self._is_there,
+                complete=self._nodes.synced and (services is None or services.synced),
             )
 
         return context
