@@ -16,6 +16,7 @@ from twisted.web.server import Request
 from liqod.kube import manifests
 from liqod.kube.config import ClientConfig, ConfigError, TokenFile, from_grant, load
 from liqod.kube.errors import Forbidden
+from liqod.kube.kubeconfig import read_plain
 from liqod.kube.transport import tls_creator
 from tests.kube_cases import Answer, memory_client, status
 
@@ -109,6 +110,36 @@ class ConfigTests(SynchronousTestCase):
         self.assertIn("three", str(self.assertRaises(ConfigError, load, path, "three")))
         path = self.kubeconfig({"client-certificate": "/nowhere/c.pem"})
         self.assertIn("/nowhere/c.pem", str(self.assertRaises(ConfigError, load, path)))
+
+    def test_a_plain_file_is_read_without_the_kubernetes_package(self) -> None:
+        """Certificates, tokens and token files need nothing more, and what is understood only there goes there."""
+        (self.folder / "ca.pem").write_bytes(b"CA")
+        path = self.kubeconfig({"token": "of-u", "tokenFile": "unused"}, **{"certificate-authority": "ca.pem"})
+        plain = read_plain(Path(path))
+        assert plain is not None
+        self.assertEqual((plain.server, plain.ca_pem, plain.token), ("https://10.0.0.1:6443", b"CA", "of-u"))
+        self.assertEqual(plain.token_file, None)
+        self.assertNotIn("of-u", repr(plain))
+        self.assertTrue((load(path).token or str)() == "of-u" and not load(path).insecure)
+        for more in ({"exec": {"command": "x"}}, {"auth-provider": {"name": "oidc"}}, {"username": "a"}):
+            self.assertIsNone(read_plain(Path(self.kubeconfig(more))))
+        self.assertIsNone(read_plain(Path(self.kubeconfig({}, **{"proxy-url": "http://p:1"}))))
+        self.assertIn("proxy-url", str(self.assertRaises(ConfigError, load, path)))
+
+    def test_a_broken_plain_file_is_told(self) -> None:
+        """What is no YAML, names nothing, or holds no base64 gives one sentence that quotes no secret."""
+        file = self.folder / "broken"
+        for text, words in (
+            ("{", "not YAML"),
+            ("", "it is empty"),
+            ("a: b", "names no current context"),
+            ("{current-context: x, contexts: [3, {name: x, context: {cluster: y}}]}", "no cluster y"),
+        ):
+            file.write_text(text)
+            self.assertIn(words, str(self.assertRaises(ConfigError, load, str(file))))
+        error = self.assertRaises(ConfigError, load, self.kubeconfig({"client-key-data": "s3cret!"}))
+        self.assertIn("client-key-data is not base64", str(error))
+        self.assertNotIn("s3cret", str(error))
 
     def test_a_token_is_read_once_a_minute(self) -> None:
         """The file is not read at every use; while it is gone the last token is used."""

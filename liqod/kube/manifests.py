@@ -15,6 +15,7 @@ from liqod.kube.errors import Forbidden, KubeError, NotFound
 from liqod.kube.resources import CRDS
 
 _log = Logger()
+_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 PATIENCE: Final = 30.0
 """Seconds that definitions may take to be established; a healthy API server needs less than one."""
@@ -29,7 +30,7 @@ def definitions() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for file in resources.files("liqod.kube").joinpath("manifests").iterdir():
         if file.name.endswith(".yaml"):
-            found.extend(one for one in yaml.safe_load_all(file.read_text("utf-8")) if one)
+            found.extend(one for one in yaml.load_all(file.read_text("utf-8"), Loader=_LOADER) if one)
     crds = [one for one in found if one.get("kind") == "CustomResourceDefinition"]
     return sorted(crds, key=lambda one: str(one["metadata"]["name"]))
 
@@ -77,7 +78,8 @@ async def ensure(client: Client, *, wait: bool = True) -> list[str]:
             raise Forbidden(
                 error.code,
                 error.reason,
-                f"the daemon may not define {name}: {error.message}; have an administrator run `liqodctl install` of this release",
+                f"the daemon may not define {name}: {error.message}; have an administrator run `liqodctl install` "
+                "of this release",
                 error.details,
             ) from error
         if not is_established(there):
