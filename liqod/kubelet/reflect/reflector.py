@@ -235,13 +235,15 @@ class Reflector(MultiService):
             return EARLY.delay(attempt, 0.5)
         if isinstance(error, Throttled | ServerError):
             return error.retry_after or EARLY.delay(attempt, 0.5)
-        if isinstance(error, NotFound):
+        if isinstance(error, NotFound) and error.details.get("kind") != "namespaces":
+            # Somebody deleted it a moment ago: the watch tells.
             space.forget(self.kind.name_there(key.name, self._place))
+            return EARLY.delay(attempt, 0.5)
         if isinstance(error, Forbidden | NotFound) and self._reactor.seconds() - space.since < FRESH:
             return EARLY.delay(attempt, 0.5)
-        if isinstance(error, NotFound) and error.details.get("kind") == "namespaces":
+        if isinstance(error, NotFound):
             self._lost(key.namespace)
-        if home is not None:
+        if home is not None and not _is_ending(error):
             what = f"the lender refuses it: {clean_message(error.message)}"
             self._tell(home, f"Remote{type(error).__name__}", what)
         return LATE.delay(attempt, 0.5)
@@ -256,6 +258,12 @@ class Reflector(MultiService):
             "uid": meta.uid,
         }
         self._recorder.emit(regarding, "Warning", reason, f"not reflected to {self._place.lender}: {message}")
+
+
+def _is_ending(error: ApiError) -> bool:
+    """Tell whether a request was refused because the namespace is being deleted: that concerns no single object."""
+    causes = error.details.get("causes") or ()
+    return any(isinstance(cause, dict) and cause.get("reason") == "NamespaceTerminating" for cause in causes)
 
 
 def _telling(decision: Decision, goal: Wanted | Withheld | None) -> Any:
