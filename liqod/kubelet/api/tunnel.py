@@ -96,8 +96,7 @@ class LenderConnection(Protocol):
         self._abort()
 
     def _abort(self) -> None:
-        if self.transport is not None:
-            self.transport.abortConnection()
+        _abort(self.transport)
 
 
 async def open_at_lender(
@@ -127,7 +126,7 @@ async def open_at_lender(
     try:
         return connection, await connection.answer
     except (CancelledError, ApiError):
-        connection.transport.abortConnection()
+        _abort(connection.transport)
         raise
     except BadAnswer as error:
         raise Unreachable(f"{what}: the answer of {server} cannot be used: {error}") from error
@@ -141,7 +140,13 @@ async def open_at_lender(
 def _expire(connection: LenderConnection) -> None:
     if not connection.answer.called:
         connection.answer.errback(TimedOut(f"no answer within {ANSWER_TIMEOUT:g} s"))
-    connection.transport.abortConnection()
+    _abort(connection.transport)
+
+
+def _abort(side: Any) -> None:
+    """Close a connection at once; one that is closed already is left alone, which TLS transports do not do."""
+    if side is not None and side.connected:
+        side.abortConnection()
 
 
 class Tunnel:
@@ -192,7 +197,7 @@ class Tunnel:
             self._timer.cancel()
         for side in (self._home, self._lender):
             side.unregisterProducer()
-            side.abortConnection()
+            _abort(side)
 
     def _end(self, lost: Any, other: Any) -> None:
         if self._timer.active():
@@ -205,4 +210,4 @@ class Tunnel:
         # It may have been paused for the side that is gone; unread, it would never see its own end.
         other.resumeProducing()
         other.loseConnection()
-        self._timer = self._clock.callLater(LINGER, other.abortConnection)
+        self._timer = self._clock.callLater(LINGER, lambda: _abort(other))

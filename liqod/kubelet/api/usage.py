@@ -14,8 +14,10 @@ from typing import Any, Final
 
 import msgspec
 from attrs import define, frozen
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 
+from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.paths import collection
 from liqod.kube.resources import Resource
@@ -27,6 +29,8 @@ from liqod.model.quantity import parse
 
 POD_METRICS: Final = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", True)
 FRESH: Final = 10.0
+PATIENCE: Final = 5.0
+"""Seconds that a lender may take: whoever reads the page waits for the slowest."""
 LONGEST_GAP: Final = 120.0
 """Seconds between two looks over which a rate is taken to have held."""
 MAX_CONTAINERS: Final = 64
@@ -89,17 +93,14 @@ class Usage:
         return found
 
     async def _ask(self) -> list[tuple[PodMetrics, str]]:
-        answers: list[tuple[PodMetrics, str]] = []
-        for lender in self._nodes.lenders():
-            if lender.client is None:
-                continue
-            for local, remote in lender.namespaces.items():
-                try:
-                    answer = await lender.client.raw("GET", collection(POD_METRICS, remote))
-                    answers += [(metrics, local) for metrics in msgspec.json.decode(answer, type=_List).items]
-                except (KubeError, msgspec.MsgspecError):
-                    continue
-        return answers
+        asking = [
+            Deferred.fromCoroutine(_ask_about(lender.client, local, remote)).addTimeout(PATIENCE, self._clock)
+            for lender in self._nodes.lenders()
+            if lender.client is not None
+            for local, remote in lender.namespaces.items()
+        ]
+        answers = await DeferredList(asking, consumeErrors=True)
+        return [found for succeeded, answer in answers if succeeded for found in answer]
 
     def _count(self, metrics: PodMetrics, local: str) -> Iterable[Sample]:
         key = Key(local, metrics.metadata.name)
@@ -149,6 +150,14 @@ class Usage:
             lines += _family(f"{prefix}_memory_working_set_bytes", "gauge", groups, lambda s: s.memory)
         lines += ["# TYPE resource_scrape_error gauge", "resource_scrape_error 0"]
         return "\n".join(lines) + "\n"
+
+
+async def _ask_about(client: Client, local: str, remote: str) -> list[tuple[PodMetrics, str]]:
+    try:
+        answer = await client.raw("GET", collection(POD_METRICS, remote))
+        return [(metrics, local) for metrics in msgspec.json.decode(answer, type=_List).items]
+    except (KubeError, msgspec.MsgspecError):
+        return []
 
 
 def _family(name: str, kind: str, groups: list[tuple[str, list[Sample]]], value: Any) -> list[str]:
