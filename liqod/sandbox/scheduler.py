@@ -50,7 +50,9 @@ class Scheduler(Reconciler):
             # Room was made: those who found none may look again.
             return list(self._waiting)
         if after is not None and _wants_scheduling(after):
-            return [change.key] if before is None or not _wants_scheduling(before) else []
+            # A status that tells why there is no room is no reason to look again; a new toleration is.
+            is_news = before is None or not _wants_scheduling(before) or before["spec"] != after["spec"]
+            return [change.key] if is_news else []
         self._waiting.pop(change.key, None)
         return []
 

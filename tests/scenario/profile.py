@@ -1,0 +1,24 @@
+"""How far property tests go: the same cases every time, unless the environment asks for more."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from hypothesis import HealthCheck, Phase, settings
+
+MORE: Final = int(os.environ.get("LIQOD_SCENARIO_FACTOR", "1"))
+"""How many times the usual number of cases is run; with 1 the cases are the same in every run."""
+
+
+def profile(examples: int, steps: int = 50) -> settings:
+    """Return the settings of a property test; failures are not made smaller, because each case takes its time."""
+    return settings(
+        max_examples=examples * MORE,
+        stateful_step_count=steps,
+        derandomize=MORE == 1,
+        database=None,
+        deadline=None,
+        phases=(Phase.explicit, Phase.generate),
+        suppress_health_check=list(HealthCheck),
+    )
