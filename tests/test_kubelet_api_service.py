@@ -135,7 +135,8 @@ class LenderServer(Connection):
             self.transport.registerProducer(Flood(self), True)
             Flood(self).resumeProducing()
         elif subresource == b"pods":
-            self.transport.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            body = json.dumps({"items": self.factory.metrics}).encode()
+            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         elif subresource == b"log":
             self.transport.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
 
@@ -174,6 +175,7 @@ class LenderFactory(Factory):
 
     def __init__(self) -> None:
         self.connections: list[LenderServer] = []
+        self.metrics: list[dict[str, Any]] = []
         self.sent = 0
         self.paused = False
 
@@ -289,6 +291,28 @@ class Loopback(TestCase):
         answer = await self._get("/exec/shop/web/main", token, "Connection: Upgrade", "Upgrade: SPDY/3.1")
         self.assertIn(b" 403 ", answer)
         self.assertEqual([c for c in self.lender.connections if b"metrics.k8s.io" not in c.data], [])
+
+    async def test_usage(self) -> None:
+        """What the lender's metrics say about our pods is what the node's pages say, in their own units."""
+        odd = {"name": 'a"b\n', "usage": {"cpu": "much", "memory": "-1"}}
+        used = {"name": "main", "usage": {"cpu": "250m", "memory": "64Mi"}}
+        self.lender.metrics = [
+            {"metadata": {"name": "web"}, "containers": [used, odd]},
+            {"metadata": {"name": "stranger"}, "containers": [used]},
+        ]
+        self.home.allowed["apiserver"] = {"get nodes/metrics", "get nodes/stats"}
+        page = (await self._get("/metrics/resource")).decode()
+        labels = '{container="main",namespace="shop",pod="web"}'
+        self.assertIn(f"container_memory_working_set_bytes{labels} 67108864\n", page)
+        self.assertIn('container_memory_working_set_bytes{container="a\\"b\\n",namespace="shop",pod="web"} 0\n', page)
+        self.assertIn('pod_memory_working_set_bytes{namespace="shop",pod="web"} 67108864\n', page)
+        self.assertIn("node_memory_working_set_bytes 67108864\n", page)
+        self.assertNotIn("stranger", page)
+        summary = json.loads((await self._get("/stats/summary")).partition(b"\r\n\r\n")[2])
+        self.assertEqual(summary["node"]["nodeName"], "liqo-milan")
+        (pod,) = summary["pods"]
+        self.assertEqual(pod["podRef"], {"name": "web", "namespace": "shop", "uid": "uid"})
+        self.assertEqual(pod["cpu"]["usageNanoCores"], 250_000_000)
 
     async def test_answers_are_kept_for_a_while(self) -> None:
         """Who asks twice is looked up once."""

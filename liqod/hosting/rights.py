@@ -32,6 +32,8 @@ def borrower_role(*, services: bool) -> dict[str, Any]:
             _rule("offloading.liqo.io", ["shadowpods"], _ALL),
             _rule("", ["pods", "events"], _READ),
             _rule("", ["pods/log"], ["get"]),
+            # What its pods use; only where a metrics server is.
+            _rule("metrics.k8s.io", ["pods"], ["get", "list"]),
             # A websocket upgrade is a GET, a SPDY upgrade a POST.
             _rule("", ["pods/exec", "pods/attach", "pods/portforward"], ["create", "get"]),
             _rule("", ["configmaps", "secrets"], _ALL),

@@ -100,6 +100,14 @@ class KubectlOnVirtualNodes(PairTests):
         self.assertEqual(self._kubectl("exec", "-i", "speaker", "--", "cat", input=text), text)
         self.assertEqual(self._kubectl("exec", "-i", "speaker", "--", "wc", "-c", input=text).strip(), str(len(text)))
 
+    def test_041_terminal(self) -> None:
+        """``kubectl exec -it`` gives a terminal, of the size of one's own."""
+        kubectl = f"{versions.program('kubectl')} --kubeconfig={self.rome.cluster.kubeconfig} -n {NAMESPACE}"
+        inside = "stty rows 31 cols 97; exec " + kubectl + " exec -it speaker -- sh -c 'sleep 1; tty; stty size'"
+        said = self.rome.cluster.run(["script", "-qec", inside, "/dev/null"], timeout=30)
+        self.assertIn("/dev/pts/", said)
+        self.assertIn("31 97", said)
+
     def test_05_much(self) -> None:
         """Twenty megabytes out of a container arrive whole."""
         script = "dd if=/dev/zero bs=1024 count=20480 2>/dev/null | tr '\\0' x"
