@@ -215,6 +215,14 @@ class Sense(Base):
             ],
         )
 
+    def test_networks(self) -> None:
+        """Networks have no host bits, and the tunnel is reached at an address with a port."""
+        text = '[network]\npod-cidrs = ["10.1.2.3/16"]\npools = ["all"]\nendpoints = ["example.org:5871"]\n'
+        problems = self.problems(text)
+        self.assertEqual(len(problems), 3)
+        for key in ("network.pod-cidrs", "network.pools", "network.endpoints"):
+            self.assertTrue(any(key in problem for problem in problems), problems)
+
     def test_lease(self) -> None:
         """A lease must be renewed before it ends."""
         self.assertIn("leader.renew-interval", self.problems("[leader]\nlease-duration = 3")[0])

@@ -38,6 +38,7 @@ def problems(settings: Settings) -> list[str]:
         *_sharing(settings),
         *_node(settings),
         *_webhook(settings),
+        *_network(settings),
         *_leader(settings),
         *_listeners(settings),
     ]
@@ -118,6 +119,25 @@ def _webhook(settings: Settings) -> Iterator[str]:
         yield _complain("webhook.url", url, "must be an address such as https://10.0.0.4:5873, or empty to find it out")
 
 
+def _network(settings: Settings) -> Iterator[str]:
+    network = settings.network
+    lists = {
+        "pod-cidrs": network.pod_cidrs,
+        "service-cidrs": network.service_cidrs,
+        "pools": network.pools,
+        "reserved": network.reserved,
+        "external-cidr": [network.external_cidr],
+    }
+    for key, texts in lists.items():
+        for text in texts:
+            if not is_network(text):
+                yield _complain(f"network.{key}", text, "must be a network, such as 10.70.0.0/20")
+    for text in network.endpoints:
+        address = split_address(text)
+        if address is None or not is_ip(address[0]):
+            yield _complain("network.endpoints", text, "must be address:port, such as 203.0.113.7:5871")
+
+
 def _leader(settings: Settings) -> Iterator[str]:
     leader = settings.leader
     for key, value in (("renew-interval", leader.renew_interval), ("retry-interval", leader.retry_interval)):
@@ -194,6 +214,15 @@ def is_ip(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_network(text: str) -> bool:
+    """Tell whether a text is a network: an address without host bits, and a prefix length."""
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return "/" in text
 
 
 def is_host(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, gatherResults
@@ -11,6 +11,7 @@ from liqod.config import schema
 from liqod.fabric.agreement import Own
 from liqod.fabric.check import network
 from liqod.fabric.facts import Node, Pod, ServiceCIDR, node_addresses, parse_all, pod_addresses, pod_networks
+from liqod.fabric.podpath import target
 from liqod.fabric.wireguard import host_port
 from liqod.flow.errors import Foreseen
 from liqod.kube.client import Client
@@ -38,20 +39,19 @@ class Place:
         self._settings = settings
         self._services: list[Network] | None = None
         self._nodes: Informer[Node] = informers.of(NODES, Node)
-        self._pods: Informer[Pod] | None = None
+        self._pods: Informer[Pod] = informers.of(PODS, Pod)
         self._hosted: Informer[Object] | None = None
         self._tables: Informer[NamespaceNattingTable] | None = None
         self._ends: list[Callable[[], None]] = []
-        watched: list[Informer[Any]] = [self._nodes]
+        watched: list[Informer[Any]] = [self._nodes, self._pods]
         if settings.policy == "closed":
-            self._pods = informers.of(PODS, Pod)
             self._hosted = informers.of(NAMESPACES, Object, labels=REMOTE_CLUSTER_LABEL)
             self._tables = informers.of(NATTINGTABLES, NamespaceNattingTable)
-            watched += [self._pods, self._hosted, self._tables]
-            self._ends.append(self._pods.subscribe(lambda key, old, new: self._pod_changed(old, new, changed)))
+            watched += [self._hosted, self._tables]
             self._ends.append(self._hosted.subscribe(lambda key, old, new: changed()))
             self._ends.append(self._tables.subscribe(lambda key, old, new: changed()))
         self._watched = watched
+        self._ends.append(self._pods.subscribe(lambda key, old, new: self._pod_changed(old, new, changed)))
         self._ends.append(self._nodes.subscribe(lambda key, old, new: self._node_changed(old, new, changed)))
 
     def when_synced(self) -> Deferred[Any]:
@@ -90,7 +90,7 @@ class Place:
 
         They are those of the namespaces that we offload to it, and of those that it was granted here.
         """
-        if self._pods is None or self._hosted is None or self._tables is None:
+        if self._hosted is None or self._tables is None:
             return None
         granted = [
             space.metadata.name
@@ -100,6 +100,10 @@ class Place:
         table = self._tables.get(Key("", peer))
         offloaded = list(table.spec.natting_table) if table is not None else []
         return pod_addresses(self._pods.items(), [*granted, *offloaded])
+
+    def pod_of(self, networks: Sequence[Network], present: str) -> str:
+        """Return the address here of a pod of a peer that can be probed, the present one if it still runs."""
+        return target(self._pods.items(), networks, present)
 
     async def _found_services(self) -> list[Network]:
         if self._services is None:
@@ -119,9 +123,13 @@ class Place:
             changed()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None, changed: Callable[[], None]) -> None:
-        if (old.status.pod_ips if old is not None else []) != (new.status.pod_ips if new is not None else []):
+        if _addresses_of(old) != _addresses_of(new):
             changed()
 
 
 def _network_of(node: Node | None) -> tuple[object, ...]:
     return (node.spec.pod_cidrs, node.status.addresses) if node is not None else ()
+
+
+def _addresses_of(pod: Pod | None) -> tuple[object, ...]:
+    return (pod.status.pod_ips, pod.status.phase == "Running") if pod is not None and pod.status.pod_ips else ()

@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from liqod.fabric.check import Remote
 from liqod.fabric.health import Health
 from liqod.fabric.model import Observed
+from liqod.fabric.podpath import PodPath
 from liqod.fabric.standing import Agreed, same_but_numbers, tunnel_spec, tunnel_status
 from liqod.fabric.wireguard import ALIVE, host_port
 from liqod.fabric.written import Written
@@ -157,6 +158,7 @@ class Records:
         agreed: Agreed,
         observed: Observed,
         health: Health | None,
+        path: PodPath | None,
         device: str,
         now: float,
         stamp: str,
@@ -170,7 +172,7 @@ class Records:
         record = self._tunnels.get(key)
         if record is None or record.spec != spec:
             record = await self._write_spec(peer, record, to_dict(spec))
-        status = tunnel_status(agreed, observed, health, device, record.status, now, stamp)
+        status = tunnel_status(agreed, observed, health, path, device, record.status, now, stamp)
         if status == record.status:
             return
         if same_but_numbers(status, record.status) and now - self._measured.get(peer, 0.0) < NUMBERS:

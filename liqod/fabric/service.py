@@ -28,6 +28,7 @@ from liqod.fabric.facts import tunnel_mtu, uplink_mtu
 from liqod.fabric.kernel import HostKernel, Kernel, apply, checked, observe
 from liqod.fabric.key import TunnelKey, load_or_create
 from liqod.fabric.model import Desired, Observed, Step
+from liqod.fabric.ping import Pinger
 from liqod.fabric.place import Place
 from liqod.fabric.plan import plan, removal, show
 from liqod.fabric.probe import Prober
@@ -75,6 +76,7 @@ class Fabric(MultiService):
         self._place = Place(client, informers, settings.network, self._poke)
         self._records = Records(client, reactor, informers, self._poke)
         self._prober = Prober(reactor, self._poke)
+        self._pinger = Pinger(reactor, self._poke)
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
         self._on_change = on_change
@@ -105,6 +107,9 @@ class Fabric(MultiService):
         health, config = self._prober.health.get(peer), self._records.config(peer)
         now = self._reactor.seconds()
         if health is not None and health.crosses(now):
+            path = self._pinger.paths.get(peer)
+            if path is not None and path.cut(now):
+                return False, f"the peer's gateway answers, but its pod {path.pod} does not any more"
             return True, "packets cross in both directions"
         if config is not None and config.status.phase == "Refused":
             return False, config.status.message
@@ -134,6 +139,7 @@ class Fabric(MultiService):
 
     def stopService(self) -> Deferred[None]:
         self._prober.close()
+        self._pinger.close()
         self._records.end()
         self._place.end()
         return Deferred.fromCoroutine(self._stop())
@@ -174,6 +180,8 @@ class Fabric(MultiService):
         self._agreed = {}
         self._prober.aim({}, 0)
         self._prober.close()
+        self._pinger.aim({})
+        self._pinger.close()
         self._observed = await observe(self._kernel, device)
         self._plan = removal(device, self._observed)
         if self._plan:
@@ -263,6 +271,14 @@ class Fabric(MultiService):
         except CannotListenError as error:
             self._log.warn("probes cannot be sent: {error}", error=str(error))
         self._prober.aim(targets, desired.mtu)
+        pods = {
+            peer: self._place.pod_of(
+                agreed.link.remote, self._pinger.paths[peer].pod if peer in self._pinger.paths else ""
+            )
+            for peer, agreed in self._agreed.items()
+        }
+        self._pinger.open(str(own.gateway.network_address))
+        self._pinger.aim({peer: pod for peer, pod in pods.items() if pod})
 
     async def _tell(self) -> None:
         """Write down how the tunnels are."""
@@ -270,7 +286,14 @@ class Fabric(MultiService):
         for peer, agreed in sorted(self._agreed.items()):
             health = self._prober.health.get(peer)
             await self._records.describe(
-                peer, agreed, self._observed, health, self._settings.network.device, now, _rfc3339(now)
+                peer,
+                agreed,
+                self._observed,
+                health,
+                self._pinger.paths.get(peer),
+                self._settings.network.device,
+                now,
+                _rfc3339(now),
             )
         await self._records.drop_tunnels(self._agreed)
         self._on_change()

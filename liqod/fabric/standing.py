@@ -11,6 +11,7 @@ from liqod.fabric.check import Remote
 from liqod.fabric.device import implementation
 from liqod.fabric.health import Health, loss_in_words, rtt_in_words
 from liqod.fabric.model import Link, Observed
+from liqod.fabric.podpath import PodPath
 from liqod.fabric.wireguard import ALIVE
 from liqod.model.meta import Condition, set_condition
 from liqod.model.network import NetworkConfig, Subnets, TunnelEndpointSpec, TunnelEndpointStatus
@@ -45,6 +46,7 @@ def tunnel_status(
     agreed: Agreed,
     observed: Observed,
     health: Health | None,
+    path: PodPath | None,
     device: str,
     before: TunnelEndpointStatus,
     now: float,
@@ -52,7 +54,7 @@ def tunnel_status(
 ) -> TunnelEndpointStatus:
     """Return the whole status; ``now`` is in seconds since 1970, ``stamp`` the same in RFC 3339."""
     age = _handshake_age(agreed.link, observed, now)
-    phase, reason, message, cut = _phase(agreed.link, observed, health, age, now)
+    phase, reason, message, cut = _phase(agreed.link, observed, health, path, age, now)
     conditions = set_condition(
         before.conditions, Condition(type="Connected", status=PHASES[phase], reason=reason, message=message), stamp
     )
@@ -82,12 +84,15 @@ def _handshake_age(link: Link, observed: Observed, now: float) -> float | None:
 
 
 def _phase(
-    link: Link, observed: Observed, health: Health | None, age: float | None, now: float
+    link: Link, observed: Observed, health: Health | None, path: PodPath | None, age: float | None, now: float
 ) -> tuple[str, str, str, str]:
     missing = [network for network in link.remote if network not in observed.routes]
     if missing or observed.device is None:
         what = "the tunnel's device is missing" if observed.device is None else f"there is no route to {missing[0]}"
         return "Error", "LocalRouteMissing", f"{what} on this host", "local route"
+    if health is not None and health.crosses(now) and path is not None and path.cut(now):
+        message = f"the peer's gateway answers, but its pod {path.pod} does not any more"
+        return "Error", "PodPathCut", message, "remote pods"
     if health is not None and health.crosses(now):
         return "Connected", "PacketsCross", "packets cross in both directions", ""
     if health is None or health.undecided(now):

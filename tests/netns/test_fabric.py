@@ -151,6 +151,24 @@ class TwoAlike(FabricTests):
         self.hosts.nft("b", "delete table inet cut")
         self.connect()
 
+    def test_a_cut_behind_the_gateway_is_seen_and_named(self) -> None:
+        """With a healthy gateway, pods that stop answering turn it red within ten seconds, naming the place."""
+        self.hosts.add_pod("a", "offloaded", self.hosts.seen("a", "b"))
+        time.sleep(4)
+        self.assertTrue(self.hosts.connected(("a", "b")))
+        self.hosts.nft(
+            "b", 'table inet cut { chain on { type filter hook forward priority 0; iifname "liqod" drop; }; }'
+        )
+        started = time.monotonic()
+        eventually("red", lambda: self.hosts.tunnel("a", "b").get("phase") == "Error", 12)
+        took = time.monotonic() - started
+        status = self.hosts.tunnel("a", "b")
+        print(f"\nred after {took:.1f} s: {status['message']}")
+        self.assertLess(took, 10)
+        self.assertEqual((status["reason"], status["cut"]), ("PodPathCut", "remote pods"))
+        self.hosts.nft("b", "delete table inet cut")
+        self.connect()
+
     def test_what_somebody_else_removed_comes_back(self) -> None:
         """Rules and routes that were deleted by hand are there again after the next look."""
         self.hosts.nft("a", "delete table inet liqod")

@@ -1,0 +1,103 @@
+"""Which pod of a peer is probed, and what its silence means."""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.fabric.facts import (
+    Node,
+    NodeAddress,
+    NodeSpec,
+    NodeStatus,
+    Pod,
+    PodAddress,
+    PodSpec,
+    PodStatus,
+    node_addresses,
+    pod_addresses,
+    pod_networks,
+    tunnel_mtu,
+    uplink_mtu,
+)
+from liqod.fabric.health import SILENCE
+from liqod.fabric.ping import checksum
+from liqod.fabric.podpath import PodPath, target
+from liqod.model.meta import ObjectMeta
+
+NETWORKS = (ipaddress.ip_network("10.64.0.0/16"),)
+
+
+def pod(address: str, phase: str = "Running", namespace: str = "shop", *, host_network: bool = False) -> Pod:
+    return Pod(
+        metadata=ObjectMeta(name="pod", namespace=namespace),
+        spec=PodSpec(host_network=host_network),
+        status=PodStatus(phase=phase, pod_ips=[PodAddress(ip=address)] if address else []),
+    )
+
+
+def node(cidrs: list[str], address: str = "192.0.2.1") -> Node:
+    return Node(
+        spec=NodeSpec(pod_cidrs=cidrs),
+        status=NodeStatus(
+            addresses=[NodeAddress(type="InternalIP", address=address), NodeAddress(type="Hostname", address="x")]
+        ),
+    )
+
+
+class Targets(SynchronousTestCase):
+    """Which pod is probed."""
+
+    def test_a_running_pod_of_the_peer(self) -> None:
+        """Only running pods with an address inside the peer's networks count; the choice is stable."""
+        pods = [pod("10.64.0.9", "Pending"), pod("10.201.0.2"), pod(""), pod("10.64.0.7"), pod("10.64.0.5")]
+        self.assertEqual(target(pods, NETWORKS, ""), "10.64.0.5")
+        self.assertEqual(target(pods, NETWORKS, "10.64.0.7"), "10.64.0.7")
+        self.assertEqual(target(pods, NETWORKS, "10.64.0.9"), "10.64.0.5")
+        self.assertEqual(target(pods[:3], NETWORKS, "10.64.0.5"), "")
+
+    def test_silence(self) -> None:
+        """A pod that never answered proves nothing; one that stopped does."""
+        path = PodPath("10.64.0.5", 0.0)
+        self.assertFalse(path.cut(100.0))
+        path.heard = 100.0
+        self.assertFalse(path.cut(100.0 + SILENCE - 1))
+        self.assertTrue(path.cut(100.0 + SILENCE))
+
+    def test_checksum(self) -> None:
+        """A packet with its checksum sums up to zero."""
+        packet = struct.pack("!BBHHH", 8, 0, 0, 7, 9) + b"sixteen bytes ok"
+        whole = packet[:2] + struct.pack("!H", checksum(packet)) + packet[4:]
+        self.assertEqual(checksum(whole), 0)
+
+
+class Facts(SynchronousTestCase):
+    """What is found out about a cluster."""
+
+    def test_pod_networks(self) -> None:
+        """The parts of the nodes lead to the cluster's network, in both IP versions."""
+        nodes = [node(["10.201.0.0/24", "fd00:1:0:1::/64"]), node(["10.201.7.0/24", "bad"])]
+        self.assertEqual(list(map(str, pod_networks(nodes))), ["10.201.0.0/16", "fd00:1::/48"])
+        self.assertEqual(pod_networks([node([])]), [])
+
+    def test_node_addresses(self) -> None:
+        """Only IP addresses count."""
+        self.assertEqual(list(map(str, node_addresses([node([])]))), ["192.0.2.1/32"])
+
+    def test_pods_that_may_talk(self) -> None:
+        """Pods of the named namespaces with addresses of their own."""
+        pods = [pod("10.201.0.2"), pod("10.201.0.3", namespace="other"), pod("192.0.2.1", host_network=True)]
+        self.assertEqual(pod_addresses(pods, ["shop"]), {"10.201.0.2"})
+
+    def test_mtu(self) -> None:
+        """The tunnel leaves room for itself; a setting wins; nothing known means what fits everywhere."""
+        text = '[{"ifname":"eth0","mtu":1500,"addr_info":[{"local":"192.0.2.1"}]}]'
+        self.assertEqual(uplink_mtu(text, "192.0.2.1"), 1500)
+        self.assertEqual(uplink_mtu(text, "192.0.2.2"), 0)
+        self.assertEqual(
+            [tunnel_mtu(0, 1500), tunnel_mtu(0, 9001), tunnel_mtu(1400, 1500), tunnel_mtu(0, 0)],
+            [1420, 8920, 1400, 1420],
+        )
+        self.assertEqual(tunnel_mtu(0, 1300), 1280)
