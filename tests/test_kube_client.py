@@ -235,7 +235,7 @@ class ClientTests(SynchronousTestCase):
         self.clock.advance(10)
         self.server.flush()
         self.assertEqual(len(self.seen), 1)
-        self.assertEqual(self.client._slots.tokens, self.client._slots.limit)
+        self.assertEqual(self.client._slots.in_use, 0)
 
     def test_an_unknown_token_is_renewed_once(self) -> None:
         """401 has the token read anew and the request sent once more; a second 401 surfaces."""
@@ -282,9 +282,13 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(self.server.connections, 1)
 
     def test_requests_are_bounded_in_number(self) -> None:
-        """At most 32 requests are under way; the others follow as these end."""
+        """At most 32 requests are under way when they take long; the others follow as these end."""
         self.answers = [None] * 60
         pending = [self.call(self.client.get(NODES, "n")) for _ in range(40)]
+        self.assertEqual(len(self.seen), 4)
+        for _ in range(40):
+            self.clock.advance(0.1)
+            self.server.flush()
         self.assertEqual(len(self.seen), 32)
         for request in self.open[:8]:
             request.write(b"{}")

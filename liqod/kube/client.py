@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Generic, Literal, cast
 
 import msgspec
-from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
@@ -40,7 +40,9 @@ from liqod.kube.errors import (
     from_status,
 )
 from liqod.kube.resources import Resource
+from liqod.kube.slots import Slots
 from liqod.kube.transport import (
+    CACHED_FOR,
     IN_FLIGHT,
     Body,
     Collect,
@@ -133,7 +135,7 @@ class Client:
             self._fixed[b"Impersonate-User"] = [impersonate.encode()]
         self._token = ""
         self._headers: dict[bytes, Headers] = {}
-        self._slots = DeferredSemaphore(IN_FLIGHT)
+        self._slots = Slots(reactor, IN_FLIGHT, CACHED_FOR)
         self._backoff = Backoff(initial=0.2, cap=2.0)
         self._random = random
         self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}

@@ -23,7 +23,8 @@ from liqod.kube.errors import Unreachable
 
 CONNECT_TIMEOUT: Final = 10.0
 IN_FLIGHT: Final = 32
-"""Requests under way at once; as many connections are kept, so that a burst does not make and break connections."""
+"""Requests under way at once, at most (see ``slots``); as many connections are kept, so that a burst does not make and
+break connections."""
 CACHED_FOR: Final = 60
 """Seconds an idle connection is kept: less than the 90 s after which the API server closes it, so that a request is not
 sent into a connection that is being closed."""

@@ -1,0 +1,64 @@
+"""Tests of liqod.kube.slots."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.kube.slots import LEAST, PATIENCE, Slots
+
+
+class SlotsTests(SynchronousTestCase):
+    """Turns are given in order, to few at once, to more while they wait."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(1000)
+        self.slots = Slots(self.clock, 8, 60.0)
+
+    def ask(self, count: int) -> list[Deferred[None]]:
+        return [self.slots.acquire() for _ in range(count)]
+
+    def test_a_short_burst_gets_the_few(self) -> None:
+        """Whoever does not wait for long does not make the number grow, and turns are given in order."""
+        asked = self.ask(LEAST + 2)
+        self.assertEqual([one.called for one in asked], [True] * LEAST + [False] * 2)
+        self.slots.release()
+        self.assertEqual([one.called for one in asked[LEAST:]], [True, False])
+        self.slots.release()
+        self.clock.advance(10)
+        self.assertEqual((self.slots.limit, self.slots.in_use), (LEAST, LEAST))
+
+    def test_waiting_makes_more(self) -> None:
+        """One more each time that somebody still waits, up to the most there may be."""
+        asked = self.ask(20)
+        self.clock.advance(PATIENCE)
+        self.assertEqual(sum(one.called for one in asked), LEAST + 1)
+        self.clock.pump([PATIENCE] * 20)
+        self.assertEqual(sum(one.called for one in asked), 8)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_after_a_quiet_time_it_begins_anew(self) -> None:
+        """The connections that a burst made are kept for a while, and so is their number."""
+        self.ask(20)
+        self.clock.pump([PATIENCE] * 20)
+        for _ in range(20):
+            self.slots.release()
+        self.assertEqual((self.slots.in_use, self.slots.limit), (0, 8))
+        self.clock.advance(59)
+        self.ask(1)
+        self.assertEqual(self.slots.limit, 8)
+        self.slots.release()
+        self.clock.advance(61)
+        self.ask(1)
+        self.assertEqual(self.slots.limit, LEAST)
+
+    def test_whoever_is_cancelled_takes_no_turn(self) -> None:
+        """A place that nobody waits for any more goes to the next."""
+        asked = self.ask(LEAST + 2)
+        asked[LEAST].cancel()
+        self.failureResultOf(asked[LEAST], CancelledError)
+        self.slots.release()
+        self.assertTrue(asked[LEAST + 1].called)
+        self.assertEqual(self.slots.in_use, LEAST)
