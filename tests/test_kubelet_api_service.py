@@ -137,6 +137,8 @@ class LenderServer(Connection):
         elif subresource == b"pods":
             body = json.dumps({"items": self.factory.metrics}).encode()
             self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        elif subresource == b"log" and b"previous" in self.data:
+            self.transport.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
         elif subresource == b"log":
             self.transport.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
 
@@ -401,6 +403,12 @@ class Loopback(TestCase):
         connection = await self._ask(EXEC.replace(b"/exec/", b"/attach/"), b"not in my house", self.apiserver)
         self.assertIn(b" 403 ", connection.data)
         await connection.until(None)
+
+    async def test_a_lost_credential(self) -> None:
+        """A lender that does not know us any more is not taken for a cluster that does not know the caller."""
+        answer = await self._get("/containerLogs/shop/web/main?previous=true")
+        self.assertIn(b" 502 ", answer)
+        self.assertIn(b"does not accept the credential", answer)
 
     async def test_a_lender_who_is_away(self) -> None:
         """A lender that cannot be reached is said to be so."""

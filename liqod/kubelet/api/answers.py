@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
@@ -13,10 +13,10 @@ from twisted.web.client import ResponseDone
 from twisted.web.http import PotentialDataLoss
 
 from liqod.kube.client import Client
-from liqod.kube.errors import ApiError, KubeError
+from liqod.kube.errors import ApiError, KubeError, Unauthorized
 from liqod.kubelet.api import heads
 from liqod.kubelet.api.callers import Callers, User, user_of
-from liqod.kubelet.api.nodes import Nodes
+from liqod.kubelet.api.nodes import Nodes, Route
 from liqod.kubelet.api.server import TEXT, ApiRequest, Refused
 from liqod.kubelet.api.targets import Logs, Page, Stream, Target, lender_path, parse, rights
 from liqod.kubelet.api.tls import client_certificate
@@ -63,7 +63,10 @@ class Answers:
             raise Refused(405, f"this takes {' or '.join(method.decode() for method in allowed)}")
         if isinstance(target, Page):
             await self._page(request, target)
-            return
+        else:
+            await self._pass_on(request, target, route)
+
+    async def _pass_on(self, request: ApiRequest, target: Logs | Stream, route: Route | None) -> None:
         if route is None:
             raise Refused(404, f"the pod {target.pod} is on none of the virtual nodes of this daemon")
         if not route.namespace:
@@ -79,6 +82,10 @@ class Answers:
                 await self._log(request, route.client, path)
             else:
                 await self._tunnel(request, route.client, path)
+        except Unauthorized as error:
+            # To the caller 401 would mean its own credential.
+            message = f"the lender does not accept the credential that it gave us: {error.message}"
+            raise Refused(502, clean_message(message)) from error
         except ApiError as error:
             raise Refused(error.code, clean_message(error.message)) from error
         except KubeError as error:
@@ -132,8 +139,9 @@ class Answers:
         abort = await client.stream(path, relay, counted=("get", "pods/log"))
         try:
             await relay.ended
-        finally:
+        except CancelledError:
             abort()
+            raise
 
     async def _tunnel(self, request: ApiRequest, client: Client, path: str) -> None:
         if not request.header(b"upgrade"):

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from attrs import field, frozen
 from cryptography import x509
 from cryptography.x509.oid import NameOID
+from twisted.internet.defer import DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.kube.client import Client
@@ -26,6 +27,8 @@ ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessrev
 KEPT_FOR: Final = 10.0
 KEPT: Final = 512
 MAX_TOKEN: Final = 16 << 10
+REVIEWS: Final = 4
+"""Tokens that are looked up at the same time: whoever floods us with bad ones shall not use up the home client."""
 
 V = TypeVar("V")
 
@@ -100,6 +103,7 @@ class Callers:
         self._client = client
         self._users: _Recent[User] = _Recent(clock)
         self._rights: _Recent[bool] = _Recent(clock)
+        self._slots = DeferredSemaphore(REVIEWS)
 
     async def by_token(self, token: str) -> User | None:
         """Return whose token it is; None for a token that the cluster does not know."""
@@ -110,7 +114,11 @@ class Callers:
         known = self._users.get(key)
         if known is None:
             body = {"spec": {"token": token}}
-            status = (await self._client.create(TOKEN_REVIEWS, body, view=_TokenReview)).status
+            await self._slots.acquire()
+            try:
+                status = (await self._client.create(TOKEN_REVIEWS, body, view=_TokenReview)).status
+            finally:
+                self._slots.release()
             known = status.user if status.authenticated else User()
             self._users.put(key, known)
         return known if known.username else None
