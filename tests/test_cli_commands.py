@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -13,11 +14,16 @@ import yaml
 from click.testing import CliRunner
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.utils import getProcessOutputAndValue
+from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.cli.main import cli
 from liqod.identity.certs import generate
+from liqod.identity.pairing import Token, read_token
+from liqod.identity.store import to_secret
+from liqod.identity.tls import PeerTLS
 from liqod.identity.words import words
 from liqod.kube import manifests
 from liqod.kube.client import Client
@@ -30,9 +36,12 @@ from liqod.kube.resources import (
     MUTATINGWEBHOOKS,
     NAMESPACES,
     NODES,
+    SECRETS,
     VIRTUALNODES,
 )
 from liqod.model.ids import ClusterID
+from liqod.model.records import ForeignCluster
+from liqod.model.unpeering import FINALIZER
 from liqod.sandbox.cluster import SandboxCluster
 
 REACTOR: Any = reactor
@@ -57,6 +66,8 @@ class Usage(SynchronousTestCase):
             "discover",
             "trust",
             "distrust",
+            "unpeer",
+            "peer",
             "accept",
             "refuse",
             "status",
@@ -206,6 +217,65 @@ class Against(TestCase):
         self.assertIn("c2, c3", await self.liqodctl("trust", "milan", "--yes", status=1))
         self.assertIn("LQ2003", await self.liqodctl("trust", "c2", "--yes", status=1))
         self.assertIn("LQ2005", await self.liqodctl("accept", "c2", status=1))
+
+    async def test_tokens(self) -> None:
+        """A token is made, shown without its secret, used by the other side, and revoked."""
+        self.assertIn("no key yet", await self.liqodctl("token", "create", status=1))
+        await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        key = generate(ClusterID("rome-id"), datetime.now(UTC))
+        metadata = {"name": "liqod-identity", "namespace": "liqo-system"}
+        await self.client.create(SECRETS, {"metadata": metadata, "data": to_secret(key)})
+        made = json.loads(await self.liqodctl("token", "create", "--ttl=2h", "--address=192.0.2.1", "-o", "json"))[0]
+        token = read_token(made["token"])
+        self.assertEqual((token.issuer, token.fingerprint), ("rome-id", key.fingerprint))
+        self.assertEqual(token.addresses, ["192.0.2.1:5872"])
+        (row,) = json.loads(await self.liqodctl("token", "list", "-o", "json"))
+        self.assertEqual((row["id"], row["state"], row["attempts"]), (token.id, "open", 0))
+        kept = await self.client.get(SECRETS, f"liqod-token-{token.id}", "liqo-system")
+        self.assertNotIn(base64.b64encode(token.secret).decode(), str(kept))
+        self.assertIn("this very cluster", await self.liqodctl("peer", made["token"], status=1))
+        self.assertIn("revoked", await self.liqodctl("token", "revoke", token.id))
+        self.assertIn("LQ2007", await self.liqodctl("token", "revoke", token.id, status=1))
+        self.assertIn("LQ2007", await self.liqodctl("peer", made["token"][:-3], status=2))
+        await self.liqodctl("token", "create", "--ttl=soon", status=2)
+
+    async def test_peer_by_token(self) -> None:
+        """The issuer's key is pinned, its address known, and the daemon gets the token."""
+        await manifests.ensure(self.client)
+        await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        token = Token("0a1b", ClusterID("milan"), "Milan", KEY, ["192.0.2.1:5872"], bytes(32))
+        for _ in range(2):
+            await self.liqodctl("peer", token.text, "--no-wait")
+        record = await self.client.get(FOREIGNCLUSTERS, "milan", view=ForeignCluster)
+        self.assertEqual(record.spec.fingerprint, KEY)
+        self.assertEqual([each.address for each in record.spec.endpoints], ["192.0.2.1:5872"])
+        await self.client.get(SECRETS, "liqod-invitation-milan", "liqo-system")
+        self.assertIn("LQ3001", await self.liqodctl("peer", token.text, "--timeout=0.5", status=1))
+
+    async def test_peer_at_an_address(self) -> None:
+        """Who is there is found by its key alone; nothing is trusted yet."""
+        await manifests.ensure(self.client)
+        key = generate(ClusterID("milan"), datetime.now(UTC))
+        factory = TLSMemoryBIOFactory(PeerTLS(key).server_creator(), False, Factory.forProtocol(Protocol))
+        port = REACTOR.listenTCP(0, factory, interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        address = f"127.0.0.1:{port.getHost().port}"
+        output = await self.liqodctl("peer", address)
+        self.assertIn(words(key.fingerprint), output)
+        record = await self.client.get(FOREIGNCLUSTERS, "milan", view=ForeignCluster)
+        self.assertEqual(([each.address for each in record.spec.endpoints], record.spec.fingerprint), ([address], ""))
+        self.assertIn("LQ2009", await self.liqodctl("peer", "127.0.0.1:1", status=1))
+
+    async def test_unpeer(self) -> None:
+        """A stranger's record just goes; a peering needs a daemon to end it, and is not touched without one."""
+        await manifests.ensure(self.client)
+        await self.peer("c2", "milan")
+        output = await self.liqodctl("unpeer", "c2", "--yes")
+        self.assertIn("1 objects removed", output)
+        await self.peer("c2", "milan")
+        await self.client.patch(FOREIGNCLUSTERS, "c2", {"metadata": {"finalizers": [FINALIZER]}})
+        self.assertIn("LQ3002", await self.liqodctl("unpeer", "c2", "--yes", status=1))
+        self.assertFalse((await self.client.get(FOREIGNCLUSTERS, "c2", view=ForeignCluster)).metadata.deleting)
 
     async def test_decide(self) -> None:
         """accept and refuse write the user's decision and nothing else."""

@@ -13,7 +13,7 @@ from liqod.config.schema import Peering
 from liqod.identity.tls import PeerCertificate
 from liqod.model.ids import Fingerprint
 from liqod.peering.protocol import CLOSING, MAX_UNREAD, PROBE, SLOW_READER, PeerConnection
-from liqod.wire.events import Bye, Event, Hello, Ping, Pong, Verdict, Welcome
+from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, Verdict, Welcome
 from liqod.wire.session import NEED_DATA, Session
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
@@ -43,10 +43,13 @@ class Trace:
         self.trace: list[str] = []
         self.answer: Bye | None = None
 
-    def greeting(self) -> Hello:
+    def greeting(self, connection: PeerConnection) -> Hello:
         return Hello("us", "us", 1, 0, 0, [])
 
-    async def judge(self, connection: PeerConnection, hello: Hello) -> Bye | None:
+    def introduction(self, connection: PeerConnection) -> None:
+        return None
+
+    async def judge(self, connection: PeerConnection, hello: Hello, join: Join | None) -> Bye | None:
         self.trace.append(f"judge {hello.cluster_id}")
         return self.answer
 

@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.model import quantity
 from liqod.model.ids import ClusterID
 from liqod.model.meta import Condition, ObjectMeta
+from liqod.model.unpeering import ORDER, Kind, Order, order_of
 from liqod.peering.liveness import MISSES, Pulse, Standing, outlook
 from liqod.peering.podviews import Container, Node, NodeSpec, NodeStatus, PodSpec, Requirements, pod_requests
 from liqod.peering.tiebreak import RACE, Opened, newcomer_stays
@@ -137,3 +138,26 @@ class NodeTests(SynchronousTestCase):
             Node(),
         ):
             self.assertFalse(node.lendable)
+
+
+class OrderTests(SynchronousTestCase):
+    """How a peering is to end, as a record says it."""
+
+    @given(st.one_of(st.floats(0, 3600), st.sampled_from(["dead", "by-peer", "ended"])))
+    def test_what_is_ordered_is_what_is_read(self, wanted: float | Kind) -> None:
+        """An order survives its annotation, its seconds up to what six digits tell."""
+        order = Order("asked", wanted) if isinstance(wanted, float) else Order(wanted)
+        found = order_of({ORDER: order.render()})
+        self.assertEqual(found.kind, order.kind)
+        self.assertLess(abs(found.patience - order.patience), 0.01)
+
+    def test_nonsense_means_the_ordinary_way(self) -> None:
+        """Whatever else stands there, the peer has its usual time."""
+        for text in ("", "soon", "-1", "nan", "1e9"):
+            self.assertEqual(order_of({ORDER: text}), Order())
+
+    def test_only_a_peer_with_a_session_has_all_the_time(self) -> None:
+        """One that is away has ten seconds, a dead one none."""
+        self.assertEqual([Order().wait(connected=there) for there in (True, False)], [60.0, 10.0])
+        self.assertEqual(Order("asked", 3).wait(connected=False), 3.0)
+        self.assertEqual(Order("dead").wait(connected=True), 0.0)

@@ -102,6 +102,8 @@ def _home(own: str) -> Iterator[Right]:
     yield from _verbs(kinds.LEASES, "get", "update", names=[LEASE], namespace=own)
     yield from _verbs(kinds.SECRETS, "create", namespace=own)
     yield from _verbs(kinds.SECRETS, "get", names=[IDENTITY_SECRET], namespace=own)
+    # Pairing tokens and invitations, whose names nobody knows beforehand.
+    yield from _verbs(kinds.SECRETS, "get", "list", "watch", "patch", "delete", namespace=own)
     # The note of whom peerings were ended with.
     yield from _verbs(kinds.CONFIGMAPS, "create", namespace=own)
     yield from _verbs(kinds.CONFIGMAPS, "get", "patch", "delete", names=[TOMBSTONES], namespace=own)

@@ -28,6 +28,8 @@ _COMMANDS = {
     "trust": "liqod.cli.trust:trust",
     "distrust": "liqod.cli.trust:distrust",
     "unpeer": "liqod.cli.unpeer:unpeer",
+    "token": "liqod.cli.token:token",
+    "peer": "liqod.cli.peer:peer",
     "accept": "liqod.cli.offers:accept",
     "refuse": "liqod.cli.offers:refuse",
     "status": "liqod.cli.status:status",

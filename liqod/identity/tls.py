@@ -40,6 +40,7 @@ from liqod.identity.certs import (
 from liqod.model.ids import ClusterID, Fingerprint
 
 ALPN: Final = b"liqod/1"
+EXPORTER: Final = b"EXPORTER-liqod-pairing"
 MAX_CHAIN: Final = 6
 """Certificates a peer may show: root, two intermediates and a leaf are four. OpenSSL itself stops at 100 KB of them."""
 CLOCK_SKEW: Final = datetime.timedelta(minutes=5)
@@ -113,6 +114,13 @@ class PeerTLS:
         dialed = isinstance(connection, _Dialed)
         usage = ExtendedKeyUsageOID.SERVER_AUTH if dialed else ExtendedKeyUsageOID.CLIENT_AUTH
         return self.read_chain(_shown_by_peer(connection), usage)
+
+    def binding(self, transport: object) -> bytes:
+        """Return the TLS exporter of a session (RFC 9266): 32 bytes that only its two ends know."""
+        connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None
+        if not isinstance(connection, SSL.Connection):
+            raise CertificateRefused("NotTLS", "the connection is not a TLS connection")
+        return bytes(connection.export_keying_material(EXPORTER, 32, b""))
 
     def read_chain(self, chain: Sequence[x509.Certificate], usage: x509.ObjectIdentifier) -> PeerCertificate:
         """Return what a chain (the peer's own certificate first) says; ``usage`` is what a CA must allow it to be."""

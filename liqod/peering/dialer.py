@@ -31,7 +31,11 @@ _RESTING = ("TrustPending", "Self", "Unpeered")
 
 
 class Dialer:
-    """Dials as its link says. ``addresses`` are asked for at each attempt; ``unreachable`` is told why one failed."""
+    """Dials as its link says.
+
+    ``addresses`` are asked for at each attempt; ``unreachable`` is told why one failed; ``expected_key`` is the only
+    fingerprint to say a word to, empty when any will do.
+    """
 
     def __init__(
         self,
@@ -43,7 +47,7 @@ class Dialer:
         addresses: Callable[[], Sequence[str]],
         unreachable: Callable[[str], None],
         expected: ClusterID | None = None,
-        expected_key: str = "",
+        expected_key: Callable[[], str] = str,
     ) -> None:
         self.link = make_link(LinkCore(reactor, self._attempt, self.abandon))
         self.expected = expected
@@ -105,7 +109,7 @@ class Dialer:
             self._rest()
         elif ending.reason == "TrustPending":
             self._retry(THEIR_TRUST)
-        elif ending.reason == "ClusterIDRepetition":
+        elif ending.reason in ("ClusterIDRepetition", "TokenRefused"):
             self._retry(NEVER_MIND, ending.retry_after)
         else:
             self._retry(BREAK if was_up else NETWORK, ending.retry_after)
@@ -147,7 +151,7 @@ class Dialer:
                 self._times,
                 address,
                 self.expected,
-                self.expected_key,
+                self.expected_key(),
             )
 
         return connect(self._reactor, self._tls, address, make)

@@ -24,9 +24,11 @@ from liqod.peering.liveness import Pulse
 from liqod.wire.check import plain
 from liqod.wire.codec import UnknownEvent
 from liqod.wire.errors import RemoteProtocolError
-from liqod.wire.events import Bye, Event, Hello, Ping, Pong, Unsupported
+from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, Unsupported
 from liqod.wire.session import NEED_DATA, Session, State
 
+JOINING: Final = "joining"
+"""The feature in a dialer's Hello that says that a Join follows: it is judged then, not before."""
 SLOW_READER: Final = 30.0
 """Seconds that a peer may leave what we sent unread."""
 CLOSING: Final = 2.0
@@ -51,10 +53,13 @@ class Times(Protocol):
 class Owner(Protocol):
     """Who decides about connections and is told what comes through them."""
 
-    def greeting(self) -> Hello:
+    def greeting(self, connection: PeerConnection) -> Hello:
         """Return what we say first."""
 
-    async def judge(self, connection: PeerConnection, hello: Hello) -> Bye | None:
+    def introduction(self, connection: PeerConnection) -> Join | None:
+        """Return how a dialer proves that it was invited, None when nobody invited it."""
+
+    async def judge(self, connection: PeerConnection, hello: Hello, join: Join | None) -> Bye | None:
         """Return None to trust the peer, or what to tell it before the connection is closed."""
 
     def established(self, connection: PeerConnection) -> None:
@@ -139,9 +144,13 @@ class PeerConnection(TwistedProtocol):
         except Refusal as refusal:
             self._cut(Bye(refusal.reason, plain(refusal.message)))
             return
+        if self.expected_key and self.certificate.fingerprint != self.expected_key:
+            # Before a word is said: whoever is there instead learns nothing, not even who we are.
+            self._cut(Bye("UnexpectedKey", f"another key than the expected one answers at {self.address}"))
+            return
         cast(Any, self.transport).registerProducer(self, True)
         if self.role == "dialer":
-            self._write(self._session.send(self._owner.greeting()))
+            self._write(self._session.send(self._owner.greeting(self)))
 
     def dataReceived(self, data: bytes) -> None:
         if self.certificate is None or self._over:
@@ -214,6 +223,10 @@ class PeerConnection(TwistedProtocol):
         """Close at once, without a word."""
         self._cut(bye)
 
+    def binding(self) -> bytes:
+        """Return the 32 bytes that only the two ends of this TLS session know."""
+        return self._tls.binding(self.transport)
+
     def probe(self) -> None:
         """Find out now whether the peer is still there: no sign of life in time ends the connection."""
         if self.established and self._deadline is None:
@@ -228,13 +241,11 @@ class PeerConnection(TwistedProtocol):
             case UnknownEvent(number=number):
                 self.send(Unsupported(number))
             case Hello():
-                if self.role == "listener":
-                    self._write(self._session.send(self._owner.greeting()))
-                    if self._session.minor is None:
-                        self.end(Bye("NoCommonMinor", "there is no minor version of liqod/1 that both of us speak"))
-                        return
-                self._judging = Deferred.fromCoroutine(self._judge(event))
-                self._judging.addErrback(self._not_judged)
+                self._greeted(event)
+            case Join():
+                hello = self.peer_hello
+                if hello is not None and JOINING in hello.features and self._judging is None:
+                    self._begin_to_judge(hello, event)
             case Bye():
                 self.ended_by_peer = True
                 self._cut(event, gently=True)
@@ -248,13 +259,33 @@ class PeerConnection(TwistedProtocol):
                 elif not isinstance(event, Pong | Unsupported):
                     self._owner.received(self, event)
 
-    async def _judge(self, hello: Hello) -> None:
-        bye = await self._owner.judge(self, hello)
+    def _greeted(self, hello: Hello) -> None:
+        if self.role == "listener":
+            self._write(self._session.send(self._owner.greeting(self)))
+            if self._session.minor is None:
+                self.end(Bye("NoCommonMinor", "there is no minor version of liqod/1 that both of us speak"))
+                return
+        if self.role == "dialer" or JOINING not in hello.features:
+            self._begin_to_judge(hello, None)
+
+    def _begin_to_judge(self, hello: Hello, join: Join | None) -> None:
+        self._judging = Deferred.fromCoroutine(self._judge(hello, join))
+        self._judging.addErrback(self._not_judged)
+
+    async def _judge(self, hello: Hello, join: Join | None) -> None:
+        bye = await self._owner.judge(self, hello, join)
         if self._over:
             return
         if bye is not None:
             self.end(bye)
             return
+        own = self._session.hello
+        if self.role == "dialer" and own is not None and JOINING in own.features:
+            introduction = self._owner.introduction(self)
+            if introduction is None:
+                self.end(Bye("NotNeeded", "the invitation was used meanwhile"))
+                return
+            self._write(self._session.send(introduction))
         self._write(self._session.send(self._session.welcome()))
         if self.established and self.established_at is None:
             self._establish()

@@ -41,6 +41,7 @@ from liqod.kube.resources import (
     VIRTUALNODES,
 )
 from liqod.model.ids import ClusterID, Fingerprint, Key
+from liqod.model.invitations import invitation_name
 from liqod.model.meta import find_condition
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.network import NetworkConfig
@@ -53,6 +54,7 @@ from liqod.peering.decisions import Decisions, is_seated
 from liqod.peering.ending import Endings
 from liqod.peering.facilities import Facilities
 from liqod.peering.intake import Intake
+from liqod.peering.joining import Invitations, Secret, Tokens
 from liqod.peering.listener import Listener
 from liqod.peering.namespaces import Answers, Questions
 from liqod.peering.network import Networks
@@ -140,6 +142,7 @@ class Peering(MultiService):
         self._nodes = nodes
         self._tables = informers.of(NATTINGTABLES, NamespaceNattingTable)
         self._traces = Traces(self._virtual_nodes, nodes, self._tables)
+        self._invitations = Invitations(client, informers, settings.kubernetes.namespace, tls.keypair.fingerprint)
         self._tombstones = Tombstones(client, reactor, settings.kubernetes.namespace)
         self._epoch = int(reactor.seconds()) if epoch is None else epoch
         offers = Overlay(self._advertisements)
@@ -205,6 +208,8 @@ class Peering(MultiService):
             self._peers,
             random,
             self._tombstones,
+            Tokens(client, reactor, settings.kubernetes.namespace, tls.keypair.fingerprint),
+            self._invitations,
         )
         self._listener = Listener(reactor, settings.peering.listen, tls, self._sessions.admission)
         self._ends: list[Callable[[], None]] = []
@@ -282,6 +287,7 @@ class Peering(MultiService):
 
     async def _begin(self) -> None:
         records = (self._clusters, self._advertisements, self._virtual_nodes, self._nodes, self._tables)
+        await self._invitations.informer.when_synced()
         await gatherResults([informer.when_synced() for informer in records])
         await self._remember()
         if self._stopping:
@@ -292,6 +298,7 @@ class Peering(MultiService):
             self._virtual_nodes.subscribe(self._virtual_node_changed),
             self._nodes.subscribe(self._node_changed),
             self._tables.subscribe(self._table_changed),
+            self._invitations.informer.subscribe(self._invitation_changed),
         ]
         if self._networks is not None:
             self._ends.append(self._networks.begin())
@@ -366,9 +373,9 @@ class Peering(MultiService):
         self._broadcaster.queue.add(cluster_id)
         self._grants.queue.add(cluster_id)
         self._decide()
-        if self._sessions.ready and record.spec.fingerprint:
+        if self._sessions.ready and (record.spec.fingerprint or record.spec.endpoints):
             peer.dialer.link.wake()
-            if not ends and self._tombstones.get(cluster_id) is not None:
+            if not ends and record.spec.fingerprint and self._tombstones.get(cluster_id) is not None:
                 self._tasks.spawn(self._tombstones.drop(cluster_id), f"remembering that {cluster_id} is trusted again")
 
     def _pin_changed(self, peer: Peer, record: ForeignCluster) -> None:
@@ -434,6 +441,12 @@ class Peering(MultiService):
     def _table_changed(self, key: Key, old: NamespaceNattingTable | None, new: NamespaceNattingTable | None) -> None:
         if new is None:
             self._trace_changed(ClusterID(key.name))
+
+    def _invitation_changed(self, key: Key, old: Secret | None, new: Secret | None) -> None:
+        issuer = ClusterID(key.name.removeprefix(invitation_name(ClusterID(""))))
+        peer = self._peers.get(issuer)
+        if new is not None and peer is not None and self._sessions.ready:
+            peer.dialer.link.wake()
 
     def _trace_changed(self, peer_id: ClusterID) -> None:
         """When the last trace of a virtual node is gone, the credential goes and the lender is told."""

@@ -19,18 +19,20 @@ from liqod.identity.pins import Mismatch, Trusted, judge
 from liqod.identity.tls import PeerCertificate, PeerTLS
 from liqod.identity.words import words
 from liqod.model.ids import ClusterID, Fingerprint, is_dns_label
+from liqod.model.offer import Refusal
 from liqod.model.records import Endpoint, ForeignCluster
 from liqod.peering.dial import join_address
 from liqod.peering.dialer import Dialer
+from liqod.peering.joining import REFUSED, Invitations, Tokens
 from liqod.peering.listener import Admission
 from liqod.peering.peer import Doubt, Peer, addresses
 from liqod.peering.ports import Sighting
-from liqod.peering.protocol import PeerConnection
+from liqod.peering.protocol import JOINING, PeerConnection
 from liqod.peering.records import STRANGER, Records
 from liqod.peering.refusals import Refusals
 from liqod.peering.tiebreak import Opened, newcomer_stays
 from liqod.peering.tombstones import Tombstones
-from liqod.wire.events import Bye, Event, Hello
+from liqod.wire.events import Bye, Event, Hello, Join
 
 MINOR: Final = 0
 """The minor version of liqod/1 that is spoken here."""
@@ -90,6 +92,8 @@ class Sessions:
         peers: dict[ClusterID, Peer],
         random: Callable[[], float],
         tombstones: Tombstones,
+        tokens: Tokens,
+        invitations: Invitations,
     ) -> None:
         self.peers = peers
         self.records = records
@@ -105,6 +109,8 @@ class Sessions:
         self._followers = followers
         self._random = random
         self._tombstones = tombstones
+        self._tokens = tokens
+        self._invitations = invitations
         self._by_hand = {peer.fingerprint for peer in settings.discovery.peers if peer.fingerprint}
         self._strays: dict[str, _Stray] = {}
         self._sighted: dict[ClusterID, tuple[Endpoint, ...]] = {}
@@ -132,6 +138,7 @@ class Sessions:
                 lambda: self._addresses(cluster_id),
                 lambda why: self._unreachable(cluster_id, why),
                 cluster_id,
+                lambda: self._invitations.key_of(cluster_id),
             )
             peer = self.peers[cluster_id] = Peer(cluster_id, dialer, self._reactor.seconds())
         return peer
@@ -184,7 +191,7 @@ class Sessions:
                     lambda address=address: [address],  # type: ignore[misc]
                     lambda why, address=address: self._refusals.note("Unreachable", address, why),  # type: ignore[misc]
                     None,
-                    fingerprint,
+                    lambda fingerprint=fingerprint: fingerprint,  # type: ignore[misc]
                 )
                 self._strays[address] = _Stray(endpoint, dialer)
                 if self.ready:
@@ -220,15 +227,26 @@ class Sessions:
         for stray in self._strays.values():
             stray.dialer.link.wake()
         for peer in self.peers.values():
-            if peer.sightings or peer.id in self.records.pins:
+            if peer.sightings or peer.id in self.records.pins or addresses(peer, self.records.get(peer.id)):
                 peer.dialer.link.wake()
 
     # Being the owner of connections.
 
-    def greeting(self) -> Hello:
-        return Hello(self.me, self._name, self._epoch, MINOR, MINOR, [])
+    def greeting(self, connection: PeerConnection) -> Hello:
+        features = []
+        if connection.role == "dialer" and connection.expected is not None:
+            token, certificate = self._invitations.of(connection.expected), connection.certificate
+            # Only the issuer's own key is told of it.
+            if token is not None and certificate is not None and token.fingerprint == certificate.fingerprint:
+                features.append(JOINING)
+        return Hello(self.me, self._name, self._epoch, MINOR, MINOR, features)
 
-    async def judge(self, connection: PeerConnection, hello: Hello) -> Bye | None:
+    def introduction(self, connection: PeerConnection) -> Join | None:
+        if connection.expected is None:
+            return None
+        return self._invitations.join(connection.expected, connection.binding())
+
+    async def judge(self, connection: PeerConnection, hello: Hello, join: Join | None) -> Bye | None:
         self._connections.add(connection)
         certificate, claimed = connection.certificate, ClusterID(hello.cluster_id)
         if self._stopped is not None:
@@ -245,10 +263,14 @@ class Sessions:
         judgement = judge(claimed, certificate.fingerprint, self.records.pins, chains_to_ca=vouched)
         if isinstance(judgement, Mismatch):
             return self._repeated(claimed, certificate)
-        if not isinstance(judgement, Trusted) and (sent_away or not self._joins(certificate)):
+        if join is not None and not isinstance(judgement, Trusted):
+            bye = await self._joined(connection, claimed, certificate, join)
+            if bye is not None:
+                return bye
+        elif not isinstance(judgement, Trusted) and (sent_away or not self._joins(certificate)):
             return self._unknown(connection, hello, claimed, certificate)
         if claimed not in self.records.pins:
-            bye = await self._pin(claimed, certificate)
+            bye = await self._pin(claimed, certificate, joined=join is None)
             if bye is not None:
                 return bye
         return self._duplicate(connection, claimed)
@@ -274,12 +296,23 @@ class Sessions:
             return False
         return self._settings.autojoin_untrusted or certificate.fingerprint in self._by_hand
 
-    async def _pin(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
+    async def _joined(
+        self, connection: PeerConnection, claimed: ClusterID, certificate: PeerCertificate, join: Join
+    ) -> Bye | None:
+        if certificate.fingerprint in self.records.pins.values():
+            return Bye("KeyInUse", "this key is trusted as another cluster's already")
+        try:
+            await self._tokens.redeem(join, connection.binding(), certificate.fingerprint, claimed)
+        except Refusal as refusal:
+            return Bye(refusal.reason, refusal.message)
+        return None
+
+    async def _pin(self, claimed: ClusterID, certificate: PeerCertificate, *, joined: bool) -> Bye | None:
         pins = self.records.pins
         pins[claimed] = certificate.fingerprint  # from now on no other key can claim the ID
         try:
             record = await self._kept(
-                self.records.ensure(claimed, certificate.fingerprint, joined=True), f"pinning {claimed}"
+                self.records.ensure(claimed, certificate.fingerprint, joined=joined), f"pinning {claimed}"
             )
         except Exception:
             pins.pop(claimed, None)
@@ -395,6 +428,8 @@ class Sessions:
         if existing is not None:
             self._followers.replaced(peer, existing)
             existing.end(Bye("Duplicate", "another session between us takes its place"))
+        if self._invitations.of(peer.id) is not None:
+            self._tasks.spawn(self._invitations.drop(peer.id), f"forgetting the invitation of {peer.id}")
         self._log.info("session with {peer} at {address}", peer=peer.id, address=connection.address)
         self._followers.up(peer)
         self.records.poke(peer.id)
@@ -419,6 +454,10 @@ class Sessions:
             self._stopped.callback(None)
 
     def _not_established(self, connection: PeerConnection, ending: Bye) -> None:
+        peer = self.peers.get(connection.expected) if connection.expected is not None else None
+        if ending.reason == "UnexpectedKey" and peer is not None and peer.session is None:
+            sentence = f"{ending.message}: not who issued the token, or somebody stands in between; nothing was sent"
+            self._doubt(peer, Doubt("UnexpectedKey", sentence, about_key=True))
         if connection.ended_by_peer:
             self._turned_away(connection, ending)
         elif connection.role == "listener" or ending.reason not in ("ConnectionLost", "HandshakeFailed"):
@@ -432,6 +471,8 @@ class Sessions:
             return
         if self.records.pins.get(peer.id) != certificate.fingerprint:
             return
+        if ending.reason == REFUSED:
+            self._tasks.spawn(self._invitations.drop(peer.id), f"forgetting the invitation of {peer.id}")
         if ending.reason == "Unpeered":
             self._followers.unpeered(peer)
         elif ending.reason == "TrustPending":
@@ -440,9 +481,8 @@ class Sessions:
             sentence = f"the peer does not trust our key yet: its admin is to {order}"
             self._doubt(peer, Doubt("WaitingForPeerTrust", sentence, about_key=True))
         elif ending.reason not in ("Duplicate", "Starting", "Stopping"):
-            self._doubt(
-                peer, Doubt(ending.reason, f"the peer says: {ending.message}", ending.reason == "ClusterIDRepetition")
-            )
+            about_key = ending.reason in ("ClusterIDRepetition", REFUSED)
+            self._doubt(peer, Doubt(ending.reason, f"the peer says: {ending.message}", about_key))
 
     def _lost(self, peer: Peer, connection: PeerConnection, ending: Bye) -> None:
         peer.session = None

@@ -34,6 +34,7 @@ _URL = re.compile(r"https?://[!-~]+")
 _KEY = re.compile(r"([A-Za-z0-9+/]{43}=)?")
 _CIDR = re.compile(r"[0-9a-fA-F:.]{2,39}/[0-9]{1,3}")
 _SOCKET = re.compile(r"\[?[0-9a-fA-F:.]{2,39}\]?:[0-9]{1,5}")
+_HEX = re.compile(r"[0-9a-f]{1,64}")
 _TOKEN = re.compile(r"[!-~]+")
 
 
@@ -196,6 +197,13 @@ def _network_ack(event: events.NetworkAck) -> None:
     _text("message", event.message)
 
 
+def _join(event: events.Join) -> None:
+    _match("token", event.token, _HEX, "hex digits")
+    if len(event.proof) != 64:
+        raise BadField("proof has not 64 digits")
+    _match("proof", event.proof, _HEX, "hex digits")
+
+
 _CHECKS: Final[Mapping[type[Event], Callable[[Any], None]]] = MappingProxyType(
     {
         events.Hello: _hello,
@@ -214,5 +222,6 @@ _CHECKS: Final[Mapping[type[Event], Callable[[Any], None]]] = MappingProxyType(
         events.ReleaseNamespace: _release_namespace,
         events.Network: _network,
         events.NetworkAck: _network_ack,
+        events.Join: _join,
     }
 )

@@ -169,6 +169,20 @@ class NetworkAck(Event, frozen=True):
     message: str = ""
 
 
+class Join(Event, frozen=True):
+    """I was given your pairing token of that name: ``proof`` (hex) shows that I hold its secret, in this session only.
+
+    Sent by a dialer that announced the feature ``joining`` in its Hello, before its Welcome; the listener judges then.
+    """
+
+    number: ClassVar[int] = 18
+    token: str
+    proof: str
+
+    def __repr__(self) -> str:
+        return f"Join(token={self.token!r})"
+
+
 EVENTS: Final[tuple[type[Event], ...]] = (
     Hello,
     Welcome,
@@ -186,6 +200,7 @@ EVENTS: Final[tuple[type[Event], ...]] = (
     ReleaseNamespace,
     Network,
     NetworkAck,
+    Join,
 )
 BY_NUMBER: Final = {event.number: event for event in EVENTS}
-# Numbers promised to later minors: 17 Probe, 18 Join, 19 NewKey.
+# Numbers promised to later minors: 17 Probe, 19 NewKey.

@@ -8,7 +8,7 @@ Rule 2: the tables do not know which of the two parties we are; the same rules b
 
 Each party goes its own way SILENT -> GREETED -> TRUSTING, or to GONE from anywhere::
 
-    dialer    SILENT --Hello--> GREETED --Welcome--> TRUSTING --(anything else)--> TRUSTING
+    dialer    SILENT --Hello--> GREETED --Welcome--> TRUSTING --(anything else)--> TRUSTING   GREETED --Join--> GREETED
     listener  SILENT --Hello--> GREETED --Welcome--> TRUSTING       Bye: from any of them to GONE
 
 The listener greets after the dialer did; nobody says Welcome before both have greeted; everything else needs both to be
@@ -24,7 +24,7 @@ from typing import Final, Literal
 
 from liqod.wire.codec import UnknownEvent, decode, encode
 from liqod.wire.errors import LocalProtocolError, RemoteProtocolError
-from liqod.wire.events import Bye, Event, Hello, Welcome
+from liqod.wire.events import Bye, Event, Hello, Join, Welcome
 from liqod.wire.framing import FrameBuffer, Limits, frame
 
 Role = Literal["dialer", "listener"]
@@ -68,7 +68,7 @@ _OTHER: Final = Event
 NEXT: Final[Mapping[Party, Mapping[type[Event], Party]]] = MappingProxyType(
     {
         Party.SILENT: {Hello: Party.GREETED, Bye: Party.GONE},
-        Party.GREETED: {Welcome: Party.TRUSTING, Bye: Party.GONE},
+        Party.GREETED: {Join: Party.GREETED, Welcome: Party.TRUSTING, Bye: Party.GONE},
         Party.TRUSTING: {_OTHER: Party.TRUSTING, Bye: Party.GONE},
         Party.GONE: {},
     }
@@ -80,13 +80,15 @@ NEEDS: Final[Mapping[tuple[Role, type[Event]], Party]] = MappingProxyType(
         ("listener", Hello): Party.GREETED,
         ("dialer", Welcome): Party.GREETED,
         ("listener", Welcome): Party.GREETED,
+        ("dialer", Join): Party.GREETED,
+        ("listener", Join): Party.GONE,  # never: whoever dials brings a token
         ("dialer", Bye): Party.SILENT,
         ("listener", Bye): Party.SILENT,
         ("dialer", _OTHER): Party.TRUSTING,
         ("listener", _OTHER): Party.TRUSTING,
     }
 )
-_ROWS: Final = (Hello, Welcome, Bye)
+_ROWS: Final = (Hello, Join, Welcome, Bye)
 
 
 class Session:

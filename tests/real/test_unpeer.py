@@ -1,0 +1,126 @@
+"""The end of a peering on two real clusters with pods running: with a peer that answers, a slow one, and a dead one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from functools import partial
+from typing import Any
+
+from tests.real.daemons import Daemon
+from tests.real.pair import PairTests
+from tests.real.path import (
+    NAMESPACE,
+    deployment,
+    enabled_namespace,
+    eventually,
+    in_phase,
+    node_ready,
+    offloaded,
+    peer_of,
+    trust_each_other,
+)
+from tests.testbed.cluster import Cluster
+
+APP = "web"
+TOMBSTONE = "ConfigMap liqo-system/liqod-unpeered"
+# What comes and goes by itself, or is only about something else.
+FLEETING = ("events", "leases", "endpoints", "endpointslices", "componentstatuses", "nodes.metrics", "pods.metrics")
+
+
+def dump(cluster: Cluster) -> dict[str, Any]:
+    """Return everything that a cluster keeps, by kind and name, without what every write changes."""
+    kinds = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+    wanted = ",".join(kind for kind in kinds if not kind.startswith(FLEETING))
+    found = {}
+    for body in json.loads(cluster.kubectl("get", wanted, "-A", "-o", "json"))["items"]:
+        meta = body["metadata"]
+        if body["kind"] in ("Pod", "CertificateSigningRequest"):
+            continue
+        kept = {key: meta[key] for key in ("labels", "annotations", "finalizers") if meta.get(key)}
+        name = f"{body['kind']} {meta.get('namespace', '')}/{meta['name']}"
+        found[name] = {"metadata": kept, "spec": body.get("spec"), "data": body.get("data"), "rules": body.get("rules")}
+    return found
+
+
+class UnpeerTests(PairTests):
+    """Peer, offload, end it, compare; three times over on the same clusters."""
+
+    def peer(self) -> None:
+        """Trust each other, and run two pods of rome in milan."""
+        for daemon, other in ((self.rome, self.milan), (self.milan, self.rome)):
+            seen = partial(peer_of, daemon.cluster, other.name)
+            eventually("the peer is a stranger", partial(in_phase, seen, "TrustPending"))
+        type(self).before = [dump(daemon.cluster) for daemon in (self.rome, self.milan)]
+        trust_each_other(self.rome, self.milan)
+        for daemon in (self.rome, self.milan):
+            eventually("the virtual node is Ready", partial(node_ready, daemon.cluster))
+        self.rome.cluster.apply(enabled_namespace(), deployment(APP, 2))
+        eventually("two pods run at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, APP, 2), 90)
+
+    def as_before(self, daemon: Daemon, before: dict[str, Any], allowed: tuple[str, ...] = ()) -> None:
+        """Have the peering's end show in the API server: nothing more, nothing less, nothing else than before."""
+
+        def same() -> bool:
+            now = {name: body for name, body in dump(daemon.cluster).items() if name not in allowed}
+            self.assertEqual(sorted(now), sorted(before))
+            for name, body in before.items():
+                self.assertEqual(now[name], body, name)
+            return True
+
+        eventually(f"{daemon.name} is as it was before", same, 60, 1.0)
+
+    def tidy(self) -> None:
+        """Remove what belongs to the user."""
+        self.rome.cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s", timeout=70)
+
+    def test_01_a_peer_that_answers(self) -> None:
+        """Both sides drain and forget: both API servers are as before, and the command shows what it removed."""
+        self.peer()
+        receipt = self.rome.liqodctl("unpeer", "milan", "--yes", timeout=200)
+        self.assertIn("liqo-milan", receipt)
+        self.assertNotIn(" left", receipt)
+        self.assertIn("milan knows", receipt)
+        pods = self.rome.cluster.get("pods", "-n", NAMESPACE)["items"]
+        self.assertEqual({pod["spec"].get("nodeName") for pod in pods}, {None}, "its pods wait at home")
+        self.tidy()
+        self.as_before(self.rome, self.before[0])
+        self.as_before(self.milan, self.before[1])
+
+    def test_02_a_peer_that_hangs(self) -> None:
+        """A stopped daemon is not waited for beyond the deadline; it learns of it when it goes on."""
+        self.peer()
+        os.kill(self.milan.pid, signal.SIGSTOP)
+        try:
+            receipt = self.rome.liqodctl("unpeer", "milan", "--yes", "--timeout=5", timeout=200)
+        finally:
+            os.kill(self.milan.pid, signal.SIGCONT)
+        self.assertIn("told when it comes back", receipt)
+        self.tidy()
+        self.as_before(self.rome, self.before[0], (TOMBSTONE,))
+        self.as_before(self.milan, self.before[1])
+
+    def test_03_a_peer_that_is_dead(self) -> None:
+        """Its API server is gone with it: rome is clean all the same, and milan too, once it lives again."""
+        self.rome.cluster.kubectl("delete", "configmap", "-n", "liqo-system", "liqod-unpeered", "--ignore-not-found")
+        self.peer()
+        self.milan.kill()
+        receipt = self.rome.liqodctl("unpeer", "milan", "--dead", "--yes", timeout=200)
+        self.assertNotIn(" left", receipt)
+        self.tidy()
+        peer = f"ForeignCluster /{peer_id(self.before[0])}"
+        alone = {name: body for name, body in self.before[0].items() if name != peer}
+        self.as_before(self.rome, alone, (TOMBSTONE, peer))
+        self.milan.start()
+        self.as_before(self.milan, self.before[1])
+
+    before: list[dict[str, Any]]
+
+
+def peer_id(before: dict[str, Any]) -> str:
+    """Return the cluster ID of the peer in a dump."""
+    names = [name for name in before if name.startswith("ForeignCluster ")]
+    if not names:
+        raise LookupError("no ForeignCluster in the dump")
+    return names[0].partition("/")[2]
