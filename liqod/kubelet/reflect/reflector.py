@@ -41,7 +41,7 @@ from liqod.model.names import REFLECTION_MANAGER
 
 FRESH: Final = 10.0
 """Seconds after a namespace was granted in which a refusal may only mean that the grant has not taken effect yet."""
-EARLY: Final = Backoff(initial=0.1, factor=2.0, cap=2.0)
+EARLY: Final = 0.3
 LATE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
 IN_THE_WAY: Final = 60.0
 INCOMPLETE: Final = 5.0
@@ -223,29 +223,29 @@ class Reflector(MultiService):
 
     def _refused(self, key: Key, space: Space, home: Thing | None, error: ApiError | Unreachable) -> float:
         """Find out what a failed request means; returns when to try again."""
-        attempt = self._attempts.get(key, 0)
-        self._attempts[key] = attempt + 1
         if isinstance(error, Unreachable | Unauthorized):
             self._reach.suspect()
             self._parked.add(key)
             # Should nothing come of the suspicion, it is tried again all the same.
-            return LATE.delay(attempt, 0.5)
+            return LATE.delay(0, 0.5)
         if isinstance(error, Conflict):
             space.forget(self.kind.name_there(key.name, self._place))
-            return EARLY.delay(attempt, 0.5)
+            return EARLY
         if isinstance(error, Throttled | ServerError):
-            return error.retry_after or EARLY.delay(attempt, 0.5)
+            return error.retry_after or EARLY
         if isinstance(error, NotFound) and error.details.get("kind") != "namespaces":
             # Somebody deleted it a moment ago: the watch tells.
             space.forget(self.kind.name_there(key.name, self._place))
-            return EARLY.delay(attempt, 0.5)
+            return EARLY
         if isinstance(error, Forbidden | NotFound) and self._reactor.seconds() - space.since < FRESH:
-            return EARLY.delay(attempt, 0.5)
+            return EARLY
         if isinstance(error, NotFound):
             self._lost(key.namespace)
         if home is not None and not _is_ending(error):
             what = f"the lender refuses it: {clean_message(error.message)}"
             self._tell(home, f"Remote{type(error).__name__}", what)
+        attempt = self._attempts.get(key, 0)
+        self._attempts[key] = attempt + 1
         return LATE.delay(attempt, 0.5)
 
     def _tell(self, home: Thing, reason: str, message: str) -> None:
