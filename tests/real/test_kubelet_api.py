@@ -100,7 +100,7 @@ class KubectlOnVirtualNodes(PairTests):
         self.assertEqual(self._kubectl("exec", "-i", "speaker", "--", "cat", input=text), text)
         self.assertEqual(self._kubectl("exec", "-i", "speaker", "--", "wc", "-c", input=text).strip(), str(len(text)))
 
-    def test_041_terminal(self) -> None:
+    def test_04_terminal(self) -> None:
         """``kubectl exec -it`` gives a terminal, of the size of one's own."""
         kubectl = f"{versions.program('kubectl')} --kubeconfig={self.rome.cluster.kubeconfig} -n {NAMESPACE}"
         inside = "stty rows 31 cols 97; exec " + kubectl + " exec -it speaker -- sh -c 'sleep 1; tty; stty size'"
