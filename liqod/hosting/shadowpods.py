@@ -51,6 +51,9 @@ LOOK_AGAIN: Final = 300.0
 """Seconds after which a refused ShadowPod is judged again, should no event have led to it before."""
 UNSEEN: Final = 30.0
 """Seconds that a created pod may take to come back through the watch before it is asked for."""
+COLLECTED: Final = 5.0
+"""Seconds that the cluster's garbage collector has for the pod of a deleted ShadowPod before it is deleted from here:
+where the collector is at work a second deletion of every pod would only cost the API server a request."""
 _ROOM_DELAY: Final = 0.05
 _MAX_WITNESSED: Final = 16384
 
@@ -95,6 +98,7 @@ class ShadowPods(MultiService):
         self._ended: dict[Key, tuple[str, Finish]] = {}
         self._witnessed: dict[Key, str] = {}
         self._posted: dict[Key, float] = {}
+        self._left: dict[Key, tuple[str, float]] = {}
         self._followed: dict[Key, tuple[str, str]] = {}
         self._attempts: dict[Key, int] = {}
         self._room: set[str] = set()
@@ -134,8 +138,13 @@ class ShadowPods(MultiService):
             self._forget(key)
             if pod is None:
                 self._witnessed.pop(key, None)
+                self._left.pop(key, None)
+        else:
+            self._left.pop(key, None)
         step = decide(shadow, pod, ended=self._ended_of(key, shadow), witnessed=self._witnessed.get(key, ""))
         if isinstance(step, Remove):
+            if shadow is None and (wait := self._time_of_collector(key, step.uid)) > 0:
+                return wait
             return await self._remove(key, step)
         if shadow is None:
             return None
@@ -213,6 +222,14 @@ class ShadowPods(MultiService):
             return None
         await self._remove(key, Remove(present.metadata.uid, _owner_uid(present), certain=False))
         return 0.5
+
+    def _time_of_collector(self, key: Key, uid: str) -> float:
+        """Return how long the garbage collector still has to delete a pod whose ShadowPod is gone."""
+        now: float = self._clock.seconds()
+        known, since = self._left.get(key, ("", now))
+        if known != uid:
+            self._left[key] = (uid, since := now)
+        return since + COLLECTED - now
 
     async def _remove(self, key: Key, step: Remove) -> float | None:
         if not step.certain and not await self._is_gone(key, step.owner):
