@@ -221,7 +221,7 @@ class Pods(MultiService):
             case DeleteShadow(uid) if remote is not None:
                 return await self._steps.delete_shadow(key, home, remote, uid)
             case DeleteHome(uid):
-                await self._steps.delete_home(key, uid)
+                return await self._steps.delete_home(key, uid)
             case Skip(report):
                 return await self._steps.skip(home, report)
         return None

@@ -73,11 +73,13 @@ class Steps:
         self._attempts: dict[Key, int] = {}
         self._resting: dict[Key, float] = {}
         self._deleted: dict[Key, tuple[str, float]] = {}
+        self._ended: dict[Key, tuple[str, float]] = {}
 
     def forget(self, key: Key, *, shadow_too: bool) -> None:
         """A pod is gone at home (and its ShadowPod at the lender)."""
         self._attempts.pop(key, None)
         self._resting.pop(key, None)
+        self._ended.pop(key, None)
         if shadow_too:
             self._deleted.pop(key, None)
 
@@ -155,12 +157,21 @@ class Steps:
             return False
         return decoded(found.spec).get("nodeName") == self._place.node_name
 
-    async def delete_home(self, key: Key, uid: str) -> None:
-        """Delete the home pod for good: nothing of it runs any more."""
+    async def delete_home(self, key: Key, uid: str) -> float | None:
+        """Delete the home pod for good, once: nothing of it runs any more, and the watch tells when it is gone."""
+        now: float = self._reactor.seconds()
+        known, since = self._ended.get(key, ("", 0.0))
+        if known == uid and now - since < DELETION_SEEN:
+            return DELETION_SEEN
+        self._ended[key] = (uid, now)
         try:
             await self._client.delete(PODS, key.name, key.namespace, uid=uid, grace=0)
         except Conflict:
             self._log.debug("{pod} was replaced by another pod of that name", pod=str(key))
+        except Exception:
+            self._ended.pop(key, None)
+            raise
+        return None
 
     async def write_status(self, home: HomePod, decision: WriteStatus) -> None:
         """Patch what differs of the home pod's status; guarded by its UID."""
