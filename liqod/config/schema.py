@@ -67,10 +67,14 @@ class Peer(Section, frozen=True):
 
 
 class Discovery(Section, frozen=True):
-    """How peers are found. ``interfaces`` empty: all that are up and multicast, without those of containers."""
+    """How peers are found. ``interfaces`` empty: all that are up and multicast, without those of containers.
+
+    ``dns_servers`` are asked about SearchDomains; empty: those of the system.
+    """
 
     mdns: bool = True
     interfaces: list[str] = []
+    dns_servers: list[str] = []
     peers: list[Peer] = []
 
 
@@ -183,11 +187,10 @@ class Network(Section, frozen=True):
     """Pod traffic between clusters: ``mode`` none leaves the network to others.
 
     ``pod-cidrs`` and ``service-cidrs`` empty: found out from the cluster. ``endpoints`` empty: this host's address and
-    ``listen-port``. ``mtu`` 0: from the interface in use. ``role`` node routes to the cluster's gateway only.
+    ``listen-port``. ``mtu`` 0: from the interface in use. The host that the daemon runs on is the cluster's gateway.
     """
 
     mode: Literal["wireguard", "none"] = "none"
-    role: Literal["gateway", "node"] = "gateway"
     policy: Literal["closed", "open"] = "closed"
     device: Annotated[str, Meta(pattern=r"^[a-z][-a-z0-9]{0,13}$", description="at most 14 letters, digits, '-'")] = (
         "liqod"

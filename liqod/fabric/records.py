@@ -47,8 +47,8 @@ class Records:
         self._clock = clock
         self._changed = changed
         self._peers: Informer[ForeignCluster] = informers.of(FOREIGNCLUSTERS, ForeignCluster)
-        self._configs = Written(informers.of(NETWORKCONFIGS, NetworkConfig))
-        self._tunnels = Written(informers.of(TUNNELENDPOINTS, TunnelEndpoint))
+        self._configs = Written(informers.of(NETWORKCONFIGS, NetworkConfig), clock)
+        self._tunnels = Written(informers.of(TUNNELENDPOINTS, TunnelEndpoint), clock)
         self._measured: dict[str, float] = {}
         self._tried: dict[str, float] = {}
         self._ends: list[Callable[[], None]] = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+from twisted.internet.interfaces import IReactorTime
 
 from liqod.kube.informer import Informer
 from liqod.model.ids import Key
@@ -10,13 +12,17 @@ from liqod.model.meta import Object
 
 T = TypeVar("T", bound=Object)
 
+LIFETIME: Final = 10.0
+"""Seconds that an answer is believed against a cache that does not show it."""
+
 
 class Written(Generic[T]):
     """An informer, and on top of it the answers to our writes that it has not shown yet."""
 
-    def __init__(self, informer: Informer[T]) -> None:
+    def __init__(self, informer: Informer[T], clock: IReactorTime) -> None:
         self.informer = informer
-        self._answers: dict[Key, tuple[str, T | None]] = {}
+        self._clock = clock
+        self._answers: dict[Key, tuple[str, T | None, float]] = {}
 
     def get(self, key: Key) -> T | None:
         """Return the newest state of a record that is known here, or None."""
@@ -24,10 +30,11 @@ class Written(Generic[T]):
         known = self._answers.get(key)
         if known is None:
             return seen
-        before, answer = known
-        if _version(seen) == before:
+        before, answer, since = known
+        if _version(seen) == before and self._clock.seconds() - since < LIFETIME:
             return answer
-        # The cache has moved on since: what it shows is our write, or another's on the way to it.
+        # The cache has moved on since: what it shows is our write, or another's on the way to it. One that does not
+        # move for so long tells that the write was lost, or that the watch is: either way it is better done again.
         del self._answers[key]
         return seen
 
@@ -40,7 +47,7 @@ class Written(Generic[T]):
         """Note the answer to a write, None for a deletion."""
         seen = self.informer.get(key)
         if _version(seen) != _version(answer):
-            self._answers[key] = (_version(seen), answer)
+            self._answers[key] = (_version(seen), answer, self._clock.seconds())
 
 
 def _version(value: Object | None) -> str:
