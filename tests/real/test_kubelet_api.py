@@ -222,6 +222,13 @@ class KubectlOnVirtualNodes(PairTests):
         following.stop(5.0)
         eventually("nothing stays open", lambda: self._open() <= before, 20)
 
+    def test_13_log(self) -> None:
+        """All of this is ordinary: no daemon logged a failure of its own."""
+        for daemon in (self.rome, self.milan):
+            text = daemon.log.read_text()
+            self.assertNotIn("Traceback", text)
+            self.assertNotIn("failed on this request", text)
+
     def _open(self) -> int:
         """Return the number of connections from rome's daemon to milan's API server."""
         there = f"{self.milan.cluster.address}:6443"
