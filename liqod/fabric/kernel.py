@@ -47,9 +47,16 @@ class HostKernel:
 
     async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
         program, *rest = (*self._prefix, *argv)
-        running = getProcessOutputAndValue(
-            program, rest, env=_environment(), reactor=self._reactor, stdinBytes=stdin.encode()
-        )
+        try:
+            running = getProcessOutputAndValue(
+                program, rest, env=_environment(), reactor=self._reactor, stdinBytes=stdin.encode()
+            )
+        except FileNotFoundError:
+            package = TOOLS.get(argv[0], "")
+            what = f"install the package {package}" if package else "install it"
+            raise KernelError(f"the program {argv[0]} is not installed; {what}") from None
+        except OSError as error:
+            raise KernelError(f"{argv[0]} cannot be run: {error.strerror or error}") from error
         running.addTimeout(DEADLINE, self._reactor)
         try:
             out, err, code = await running
@@ -95,8 +102,5 @@ async def checked(kernel: Kernel, argv: Sequence[str], stdin: str = "") -> Outpu
     output = await kernel.run(argv, stdin)
     if output.code:
         said = output.err.strip() or output.out.strip() or f"exit code {output.code}"
-        package = TOOLS.get(argv[0], "")
-        if output.code in (1, 127) and "No such file" in said and argv[0] in said and package:
-            said = f"the program {argv[0]} is not installed; install the package {package}"
         raise KernelError(f"{' '.join(argv)} failed: {said}")
     return output
