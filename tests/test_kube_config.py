@@ -208,7 +208,7 @@ class ManifestTests(SynchronousTestCase):
         self.assertIn("shadowpods.offloading.liqo.io", names)
         self.assertEqual(self.successResultOf(self.ensure()), names)
         self.assertEqual(self.successResultOf(self.ensure()), [])
-        self.assertEqual(self.writes, names)
+        self.assertEqual(sorted(self.writes), names)
 
     def test_a_difference_is_applied_and_defaults_are_none(self) -> None:
         """Fields that the server added are no difference; a changed field is."""

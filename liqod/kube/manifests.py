@@ -7,6 +7,7 @@ from importlib import resources
 from typing import Any, Final
 
 import yaml
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -64,26 +65,17 @@ async def ensure(client: Client, *, wait: bool = True) -> list[str]:
 
     With ``wait`` all of them are established on return. Raises NotEstablished after 30 s; Forbidden says what to do.
     """
-    applied: list[str] = []
-    pending: list[str] = []
-    for wanted in definitions():
-        name = str(wanted["metadata"]["name"])
-        try:
-            there = await _there(client, name)
-            if there is None or not covers(there.get("spec"), wanted["spec"]):
-                there = await client.apply(CRDS, wanted)
-                applied.append(name)
-                _log.info("applied the definition {name}", name=name)
-        except Forbidden as error:
-            raise Forbidden(
-                error.code,
-                error.reason,
-                f"the daemon may not define {name}: {error.message}; have an administrator run `liqodctl install` "
-                "of this release",
-                error.details,
-            ) from error
-        if not is_established(there):
-            pending.append(name)
+    wanted = {str(one["metadata"]["name"]): one for one in definitions()}
+    work = [Deferred.fromCoroutine(_brought(client, name, one)) for name, one in wanted.items()]
+    try:
+        outcomes = await gatherResults(work, consumeErrors=True)
+    except FirstError as error:
+        for one in work:
+            one.cancel()
+        error.subFailure.raiseException()
+        raise
+    applied = [name for name, (was_applied, _) in zip(wanted, outcomes, strict=True) if was_applied]
+    pending = [name for name, (_, there) in zip(wanted, outcomes, strict=True) if not is_established(there)]
     deadline = client.clock.seconds() + PATIENCE
     while wait and pending:
         await deferLater(client.clock, 0.1)
@@ -92,6 +84,25 @@ async def ensure(client: Client, *, wait: bool = True) -> list[str]:
         if pending and client.clock.seconds() > deadline:
             raise NotEstablished(f"{pending[0]} is not served after {PATIENCE:g} s: {_words(now[pending[0]])}")
     return applied
+
+
+async def _brought(client: Client, name: str, wanted: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+    """Apply one definition if it differs; returns whether it did, and what the cluster has now."""
+    try:
+        there = await _there(client, name)
+        if there is not None and covers(there.get("spec"), wanted["spec"]):
+            return False, there
+        there = await client.apply(CRDS, wanted)
+    except Forbidden as error:
+        raise Forbidden(
+            error.code,
+            error.reason,
+            f"the daemon may not define {name}: {error.message}; have an administrator run `liqodctl install` "
+            "of this release",
+            error.details,
+        ) from error
+    _log.info("applied the definition {name}", name=name)
+    return True, there
 
 
 async def _there(client: Client, name: str) -> dict[str, Any] | None:
