@@ -129,9 +129,9 @@ class Scene:
         body = {"metadata": {"name": namespace, "labels": {"liqo.io/enabled": "true"}}}
         self.do(side.client.create(NAMESPACES, body, view=None))
 
-    def deploy(self, side: Side, name: str, replicas: int) -> None:
+    def deploy(self, side: Side, name: str, replicas: int, *, stays: bool = False) -> None:
         """Create a deployment in the enabled namespace."""
-        self.do(side.client.create(DEPLOYMENTS, deployment(name, replicas), SHOP, view=None))
+        self.do(side.client.create(DEPLOYMENTS, deployment(name, replicas, stays=stays), SHOP, view=None))
 
     def scale(self, side: Side, name: str, replicas: int) -> None:
         """Change a deployment's number of replicas."""
@@ -219,17 +219,27 @@ def offloaded(home: Side, lender: Side, app: str, count: int) -> bool:
     return exact and all(map(runs, [*here.values(), *there.values()]))
 
 
-def deployment(name: str, replicas: int) -> Json:
-    """Return a deployment of pods that have no room at home."""
-    resources = {"requests": {"cpu": "1", "memory": "256Mi"}}
+def deployment(name: str, replicas: int, *, stays: bool = False) -> Json:
+    """Return a deployment of pods that have no room at home.
+
+    Kubernetes evicts pods from a node that was not ready for five minutes, unless they tolerate that as those that
+    ``stay``.
+    """
+    spec: Json = {
+        "containers": [
+            {"name": "main", "image": "nginx", "resources": {"requests": {"cpu": "1", "memory": "256Mi"}}},
+        ]
+    }
+    if stays:
+        spec["tolerations"] = [
+            {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute"}
+            for key in ("not-ready", "unreachable")
+        ]
     return {
         "metadata": {"name": name, "namespace": SHOP},
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}},
-                "spec": {"containers": [{"name": "main", "image": "nginx", "resources": resources}]},
-            },
+            "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
         },
     }
