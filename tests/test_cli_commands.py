@@ -68,6 +68,7 @@ class Usage(SynchronousTestCase):
             "distrust",
             "unpeer",
             "peer",
+            "dns-records",
             "accept",
             "refuse",
             "status",
@@ -238,6 +239,11 @@ class Against(TestCase):
         self.assertIn("LQ2007", await self.liqodctl("token", "revoke", token.id, status=1))
         self.assertIn("LQ2007", await self.liqodctl("peer", made["token"][:-3], status=2))
         await self.liqodctl("token", "create", "--ttl=soon", status=2)
+        records = await self.liqodctl("dns-records", "example.com", "--address=192.0.2.1", "--host=gw.example.com")
+        self.assertIn("_liqod._tcp.example.com. 300 IN PTR ", records)
+        self.assertIn(f'"id=rome-id" "fp={key.fingerprint}" "proto=1"', records)
+        self.assertIn("gw.example.com. 300 IN A 192.0.2.1", records)
+        await self.liqodctl("dns-records", "exam ple", status=2)
 
     async def test_peer_by_token(self) -> None:
         """The issuer's key is pinned, its address known, and the daemon gets the token."""

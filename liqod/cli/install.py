@@ -30,6 +30,7 @@ from liqod.kube.resources import (
     NAMESPACES,
     NATTINGTABLES,
     NODES,
+    SEARCHDOMAINS,
     SHADOWPODS,
     VALIDATINGPOLICIES,
     VALIDATINGPOLICYBINDINGS,
@@ -40,7 +41,7 @@ from liqod.model.meta import Object
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.records import VirtualNode
 
-RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUSTERS)
+RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUSTERS, SEARCHDOMAINS)
 """Our records, in the order of their removal: what acts on others first."""
 
 

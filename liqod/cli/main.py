@@ -30,6 +30,7 @@ _COMMANDS = {
     "unpeer": "liqod.cli.unpeer:unpeer",
     "token": "liqod.cli.token:token",
     "peer": "liqod.cli.peer:peer",
+    "dns-records": "liqod.cli.dnsrecords:dns_records",
     "accept": "liqod.cli.offers:accept",
     "refuse": "liqod.cli.offers:refuse",
     "status": "liqod.cli.status:status",

@@ -15,6 +15,7 @@ from liqod.cli import errors
 from liqod.cli.errors import CliError
 from liqod.cli.own import own
 from liqod.cli.session import Options, Session, cluster_options, in_cluster
+from liqod.config.schema import Settings
 from liqod.identity.pairing import MAX_ADDRESSES, SECRET_BYTES, Token, verifier
 from liqod.kube.resources import SECRETS
 from liqod.model.ids import ClusterID, Fingerprint
@@ -58,7 +59,7 @@ def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None
         mine = await own(session)
         if not mine.fingerprint:
             raise CliError(errors.NO_IDENTITY, "this cluster has no key yet", "start the daemon once, then try again")
-        port = session.settings.peering.advertise_port or _port(session.settings.peering.listen)
+        port = listening_port(session.settings)
         where = list(addresses) or list(session.settings.peering.advertise_addresses)
         where = where or [own_address(session.client.config.server)]
         secret = secrets.token_bytes(SECRET_BYTES)
@@ -170,6 +171,7 @@ def with_port(address: str, port: int) -> str:
     return address if re.search(r":\d+$", address) else f"{address}:{port}"
 
 
-def _port(listen: str) -> int:
-    match = re.match(r"tcp6?:(?:port=)?(\d+)", listen)
-    return int(match[1]) if match and int(match[1]) else PORT
+def listening_port(settings: Settings) -> int:
+    """Return the port that others reach the daemon at, as far as the settings tell."""
+    match = re.match(r"tcp6?:(?:port=)?(\d+)", settings.peering.listen)
+    return settings.peering.advertise_port or (int(match[1]) if match and int(match[1]) else PORT)

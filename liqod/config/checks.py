@@ -71,6 +71,11 @@ def _discovery(settings: Settings) -> Iterator[str]:
         if not interface.strip() or len(interface) > 64:
             where = f"discovery.interfaces[{index}]"
             yield _complain(where, interface, "must be the name of a network interface or an address of one")
+    for index, server in enumerate(settings.discovery.dns_servers):
+        if split_address(server if ":" in server else f"{server}:53") is None:
+            yield _complain(
+                f"discovery.dns-servers[{index}]", server, "must be host or host:port, such as 192.0.2.53:53"
+            )
     seen: set[str] = set()
     for index, peer in enumerate(settings.discovery.peers):
         where = f"discovery.peers[{index}].address"

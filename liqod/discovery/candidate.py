@@ -26,6 +26,7 @@ MAX_NAME: Final = 63
 
 MDNS: Final = "mDNS"
 MANUAL: Final = "Manual"
+DNS_SD: Final = "DNS-SD"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -114,7 +115,13 @@ def instance_label(me: Announcement) -> str:
 
 
 def candidates_of(
-    claims: Claims, addresses: Iterable[str], port: int, *, local: Iterable[Network], loopback: bool
+    claims: Claims,
+    addresses: Iterable[str],
+    port: int,
+    *,
+    local: Iterable[Network],
+    loopback: bool,
+    source: str = MDNS,
 ) -> tuple[Candidate, ...]:
     """Return the candidates of one announcement, best first: at most eight, without what cannot be dialled.
 
@@ -130,7 +137,7 @@ def candidates_of(
             ranked[text] = rank
     best = sorted(ranked, key=lambda text: (ranked[text], text))[:MAX_ADDRESSES]
     return tuple(
-        Candidate(host, port, MDNS, claims.cluster_id, claims.cluster_name, claims.fingerprint) for host in best
+        Candidate(host, port, source, claims.cluster_id, claims.cluster_name, claims.fingerprint) for host in best
     )
 
 

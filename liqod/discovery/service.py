@@ -54,7 +54,7 @@ class Discovery(MultiService):
         self._published: tuple[Candidate, ...] | None = None
         self._expiry: IDelayedCall | None = None
         if settings.mdns:
-            make_mdns(me, settings.interfaces, clock, self._saw).setServiceParent(self)
+            make_mdns(me, settings.interfaces, clock, self.saw).setServiceParent(self)
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -63,7 +63,7 @@ class Discovery(MultiService):
 
     def startService(self) -> None:
         super().startService()
-        self._saw(())
+        self.saw(())
 
     def stopService(self) -> Deferred[None]:
         if self._expiry is not None:
@@ -71,7 +71,8 @@ class Discovery(MultiService):
             self._expiry = None
         return maybeDeferred(super().stopService).addCallback(lambda _: None)
 
-    def _saw(self, sightings: Sequence[Seen | Lost]) -> None:
+    def saw(self, sightings: Sequence[Seen | Lost]) -> None:
+        """Take over what a source saw; ignored while the service does not run."""
         if not self.running:
             return
         now = self._clock.seconds()
@@ -92,4 +93,4 @@ class Discovery(MultiService):
 
     def _expire(self) -> None:
         self._expiry = None
-        self._saw(())
+        self.saw(())

@@ -1,0 +1,168 @@
+"""SearchDomain records: each domain searched as its records' TTL says, what was found kept while DNS fails.
+
+What a search finds goes into the same table as what mDNS shows. A failing domain, or a failing instance in it, changes
+nothing in that table; only a search that worked and does not show an instance any more lets it go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.names.client import Resolver
+
+from liqod.discovery.candidate import Candidate
+from liqod.discovery.manual import parse_address
+from liqod.discovery.merge import Lost, Seen
+from liqod.discovery.unicast import Found, SearchFailed, search
+from liqod.flow.backoff import Backoff
+from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.errors import Conflict, NotFound
+from liqod.kube.informer import Informer
+from liqod.kube.resources import SEARCHDOMAINS
+from liqod.model.ids import Key
+from liqod.model.meta import to_dict
+from liqod.model.searchdomain import MAX_DOMAINS, FoundPeer, SearchDomain, SearchDomainStatus, is_domain
+
+AFTER_FAILURE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0, jitter=0.2)
+WORKERS: Final = 4
+
+
+def make_resolver(reactor: Any, servers: Sequence[str]) -> Resolver:
+    """Return a resolver that asks the given servers (``host`` or ``host:port``), else those of the system."""
+    named = [_server(text) for text in servers]
+    return Resolver(resolv=None if named else "/etc/resolv.conf", servers=named or None, reactor=reactor)
+
+
+def _server(text: str) -> tuple[str, int]:
+    host, port = parse_address(text if ":" in text else f"{text}:53")
+    return host, port
+
+
+class DomainSearch(MultiService):
+    """Searches the domains on record; ``on_sightings`` gets what changed in what they show."""
+
+    def __init__(
+        self,
+        clock: Any,
+        client: Client,
+        domains: Informer[SearchDomain],
+        resolver: Any,
+        random: Callable[[], float],
+        on_sightings: Callable[[Sequence[Seen | Lost]], None],
+    ) -> None:
+        super().__init__()
+        self._client = client
+        self._domains = domains
+        self._resolver = resolver
+        self._random = random
+        self._on_sightings = on_sightings
+        self._found: dict[str, dict[str, Seen]] = {}
+        self._failures: dict[str, int] = {}
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._queue: WorkQueue[str] = WorkQueue(clock, "search domains")
+        Workers(self._queue, WORKERS, self._process, "searching the domain").setServiceParent(self)
+
+    def startService(self) -> None:
+        super().startService()
+        self._unsubscribe = self._domains.subscribe(self._changed)
+
+    def stopService(self) -> Deferred[None]:
+        self._unsubscribe()
+        self._queue.close()
+        return maybeDeferred(super().stopService).addCallback(lambda _: None)
+
+    def _changed(self, key: Key, old: SearchDomain | None, new: SearchDomain | None) -> None:
+        if old is None or new is None or old.spec != new.spec:
+            self._queue.add(key.name)
+
+    async def _process(self, name: str) -> float | None:
+        record = self._domains.get(Key("", name))
+        if record is None or record.metadata.deleting:
+            self._failures.pop(name, None)
+            self._show(name, {}, ())
+            return None
+        domain = record.spec.domain
+        if not is_domain(domain):
+            await self._record(
+                record, self._status(record, "Failed", "NotADomain", f"{domain[:80]!r} is no DNS domain")
+            )
+            return None
+        known = sorted(each.metadata.name for each in self._domains.items())
+        if known.index(name) >= MAX_DOMAINS:
+            sentence = f"{MAX_DOMAINS} domains are searched at most; remove one"
+            await self._record(record, self._status(record, "Failed", "TooManyDomains", sentence))
+            return None
+        try:
+            found = await search(self._resolver, domain)
+        except SearchFailed as failure:
+            return await self._failed(record, str(failure))
+        self._failures.pop(name, None)
+        self._show(name, {seen.instance: seen for seen in found.seen}, found.unknown)
+        await self._record(record, self._success(record, name, found))
+        return found.again
+
+    async def _failed(self, record: SearchDomain, sentence: str) -> float:
+        name = record.metadata.name
+        attempt = self._failures.get(name, 0)
+        self._failures[name] = attempt + 1
+        kept = f"{sentence}; searched again within {int(AFTER_FAILURE.longest)} s"
+        if self._found.get(name) or record.status.found:
+            kept += ", what was found stays"
+        await self._record(record, self._status(record, "Stale" if record.status.found else "Failed", "NoAnswer", kept))
+        return AFTER_FAILURE.delay(attempt, self._random())
+
+    def _show(self, name: str, now: dict[str, Seen], unknown: Any) -> None:
+        """Tell what changed; an instance that could not be resolved this time stays as it was."""
+        before = self._found.get(name, {})
+        kept = {instance: seen for instance, seen in before.items() if instance in unknown and instance not in now}
+        now = {**now, **kept}
+        changes: list[Seen | Lost] = [seen for instance, seen in now.items() if before.get(instance) != seen]
+        changes += [Lost(instance) for instance in before if instance not in now]
+        if now:
+            self._found[name] = now
+        else:
+            self._found.pop(name, None)
+        if changes:
+            self._on_sightings(changes)
+
+    def _success(self, record: SearchDomain, name: str, found: Found) -> SearchDomainStatus:
+        peers = [
+            FoundPeer(
+                cluster_id=candidate.cluster_id,
+                cluster_name=candidate.cluster_name,
+                address=_written(candidate),
+            )
+            for _, seen in sorted(self._found.get(name, {}).items())
+            for candidate in seen.candidates
+        ]
+        trouble = "; ".join(f"{instance.rpartition(':')[2]}: {why}" for instance, why in sorted(found.unknown.items()))
+        message = f"{len(self._found.get(name, {}))} clusters" + (f"; not resolved: {trouble}" if trouble else "")
+        status = self._status(
+            record, "Found" if peers else "Empty", "PartlyResolved" if trouble else "Searched", message
+        )
+        return msgspec.structs.replace(status, found=peers[:64], refresh_seconds=int(found.again))
+
+    def _status(self, record: SearchDomain, phase: str, reason: str, message: str) -> SearchDomainStatus:
+        return msgspec.structs.replace(record.status, phase=phase, reason=reason, message=message[:1024])
+
+    async def _record(self, record: SearchDomain, status: SearchDomainStatus) -> None:
+        """Write a status that differs; the lists in it are replaced whole."""
+        # A cache answers with a TTL that runs down: when the next search comes is no reason to write by itself.
+        same = msgspec.structs.replace(status, refresh_seconds=record.status.refresh_seconds) == record.status
+        if same and record.status.refresh_seconds:
+            return
+        patch = {"metadata": {"resourceVersion": record.metadata.resource_version}, "status": to_dict(status)}
+        try:
+            await self._client.patch(SEARCHDOMAINS, record.metadata.name, patch, subresource="status", view=None)
+        except (Conflict, NotFound):
+            self._queue.add_after(record.metadata.name, 1.0)
+
+
+def _written(candidate: Candidate) -> str:
+    host = f"[{candidate.host}]" if ":" in candidate.host else candidate.host
+    return f"{host}:{candidate.port}"

@@ -1,0 +1,143 @@
+"""One search of a DNS-SD domain (RFC 6763) over unicast DNS: PTR, then SRV and TXT of each instance, then addresses.
+
+Each instance is on its own: one that cannot be resolved is named as unknown and keeps nobody else back. Whatever DNS
+says is a hint where to dial, like any other sighting.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+import attrs
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.names import dns
+from twisted.names.error import DNSNameError, DomainError
+
+from liqod.discovery.candidate import DNS_SD, MAX_ADDRESSES, BadRecord, Candidate, candidates_of, from_txt
+from liqod.discovery.merge import Seen
+
+SERVICE: Final = "_liqod._tcp"
+MAX_INSTANCES: Final = 64
+"""Instances of one domain that are followed."""
+MAX_TARGETS: Final = 4
+FLOOR: Final = 30.0
+CEILING: Final = 3600.0
+"""Seconds between two searches at least and at most, whatever the records' TTL."""
+NOTHING: Final = 300.0
+"""Seconds until a domain without instances is searched again."""
+TIMEOUT: Final = (1, 3, 5)
+
+T = TypeVar("T")
+Answer = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]
+Lookup = Callable[[bytes, Sequence[int]], Deferred[Answer]]
+
+
+class SearchFailed(Exception):
+    """The domain itself could not be searched; the text says why."""
+
+
+@attrs.frozen
+class Found:
+    """What a search brought: instances that were resolved, what was wrong with others by name, when to search again."""
+
+    seen: tuple[Seen, ...]
+    unknown: dict[str, str]
+    again: float
+
+
+async def search(resolver: Any, domain: str) -> Found:
+    """Search a domain; raises SearchFailed when its instances cannot be listed."""
+    name = f"{SERVICE}.{domain.strip('.')}".encode("ascii")
+    try:
+        answers = await _ask(resolver.lookupPointer, name, dns.PTR)
+    except DNSNameError:
+        return Found((), {}, NOTHING)
+    except Exception as error:
+        raise SearchFailed(f"{domain} cannot be searched: {_told(error)}") from error
+    ttls = [answer.ttl for answer in answers]
+    instances = list(dict.fromkeys(bytes(answer.payload.name.name) for answer in answers))[:MAX_INSTANCES]
+    own = [instance for instance in instances if instance.lower().endswith(b"." + name.lower())]
+    outcomes = await _all([_resolve(resolver, instance) for instance in own])
+    seen, unknown = [], {}
+    for instance, (outcome, problem) in zip(own, outcomes, strict=True):
+        shown = key_of(domain, instance)
+        if outcome is None:
+            unknown[shown] = problem
+        else:
+            candidates, ttl = outcome
+            ttls.append(ttl)
+            seen.append(Seen(shown, candidates))
+    return Found(tuple(seen), unknown, min(CEILING, max(FLOOR, min(ttls, default=NOTHING))))
+
+
+def key_of(domain: str, instance: bytes) -> str:
+    """Return what an instance is called in the table of sightings."""
+    label = instance.split(b"." + SERVICE.encode())[0].decode("utf-8", "replace")
+    return f"dns:{domain}:{''.join(each if each.isprintable() else '?' for each in label)}"
+
+
+async def _resolve(resolver: Any, instance: bytes) -> tuple[tuple[Candidate, ...], float]:
+    """Return the candidates of one instance, and the smallest TTL; raises with what is wrong."""
+    (services, why), (texts, why_not) = await _all(
+        [_ask(resolver.lookupService, instance, dns.SRV), _ask(resolver.lookupText, instance, dns.TXT)]
+    )
+    if services is None or texts is None:
+        raise SearchFailed(why or why_not)
+    if not services or not texts:
+        raise SearchFailed("it has no SRV or no TXT record")
+    claims = from_txt(_properties(texts[0].payload.data))
+    ttls = [answer.ttl for answer in (*services, *texts)]
+    ordered = sorted(services, key=lambda answer: (answer.payload.priority, -answer.payload.weight))[:MAX_TARGETS]
+    candidates: list[Candidate] = []
+    problem = "its target has no address"
+    for answer in ordered:
+        target, port = bytes(answer.payload.target.name), int(answer.payload.port)
+        for records, why in await _all(
+            [_ask(resolver.lookupAddress, target, dns.A), _ask(resolver.lookupIPV6Address, target, dns.AAAA)]
+        ):
+            problem = why or problem
+            addresses = [_address(record) for record in records or ()]
+            ttls += [record.ttl for record in records or ()]
+            candidates += candidates_of(claims, addresses, port, local=(), loopback=False, source=DNS_SD)
+    if not candidates:
+        raise SearchFailed(problem)
+    return tuple(dict.fromkeys(candidates))[:MAX_ADDRESSES], float(min(ttls))
+
+
+async def _ask(lookup: Lookup, name: bytes, kind: int) -> list[Any]:
+    """Return the records of the kind that was asked for; aliases and whatever else came along are left out."""
+    answers, _, _ = await lookup(name, TIMEOUT)
+    return [answer for answer in answers if answer.type == kind][:MAX_INSTANCES]
+
+
+async def _all(work: Sequence[Coroutine[Any, Any, T]]) -> list[tuple[T | None, str]]:
+    """Do things at once; returns for each (result, ""), or (None, why not)."""
+    running = [Deferred.fromCoroutine(each) for each in work]
+    results: list[tuple[bool, Any]] = await DeferredList(running, consumeErrors=True)
+    return [(value, "") if ok else (None, _told(value.value)) for ok, value in results]
+
+
+def _address(record: Any) -> str:
+    return str(record.payload.dottedQuad() if record.type == dns.A else ipaddress.IPv6Address(record.payload.address))
+
+
+def _properties(data: Sequence[bytes]) -> dict[bytes, bytes | None]:
+    """Return the entries of a TXT record; of several with one key the first counts (RFC 6763, 6.4)."""
+    found: dict[bytes, bytes | None] = {}
+    for entry in data[:64]:
+        key, equals, value = bytes(entry).partition(b"=")
+        found.setdefault(key.lower(), value if equals else None)
+    return found
+
+
+def _told(error: BaseException) -> str:
+    """Return what went wrong in words that stay the same from one search to the next."""
+    if isinstance(error, SearchFailed | BadRecord):
+        return str(error)
+    if isinstance(error, DNSNameError):
+        return "there is no such name"
+    if isinstance(error, DomainError):
+        return f"the DNS server refuses ({type(error).__name__})"
+    return f"no DNS server answers ({type(error).__name__})"
