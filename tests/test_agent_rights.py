@@ -63,7 +63,7 @@ class Rights(SynchronousTestCase):
             if what in ("serviceaccounts/token", "clusterroles") or right.verb in ("bind", "approve"):
                 self.assertTrue(right.name, right)
             if what in ("secrets", "configmaps") and right.verb in ("get", "update", "patch", "delete"):
-                self.assertTrue(right.name, right)
+                self.assertTrue(right.name or right.namespace == "liqo-system", right)
             self.assertNotIn(what, ("pods/exec", "pods/attach", "nodes/proxy", "clusterrolebindings"))
 
     def test_features_that_are_off(self) -> None:
@@ -78,6 +78,12 @@ class Rights(SynchronousTestCase):
         """A right that is given everywhere is not given once more by name or in one namespace."""
         rights = required(Settings())
         self.assertEqual(len(rights), len(set(rights)))
+        unnamed = {
+            (right.resource, right.subresource, right.verb, right.namespace) for right in rights if not right.name
+        }
+        for right in rights:
+            if right.name:
+                self.assertNotIn((right.resource, right.subresource, right.verb, right.namespace), unnamed)
         everywhere = {
             (right.resource, right.subresource, right.verb) for right in rights if not right.name + right.namespace
         }

@@ -34,7 +34,7 @@ def explain(error: KubeError, doing: str, server: str) -> Trouble:
             return Trouble(
                 "CredentialsRefused",
                 f"the API server {server} does not know the credentials ({error.message}); "
-                "renew them in the kubeconfig that kubernetes.kubeconfig names",
+                "`liqodctl install --daemon-kubeconfig FILE`, run by an administrator, writes one with new ones",
             )
         case Forbidden():
             return Trouble(

@@ -54,8 +54,8 @@ async def prepare(client: Client, settings: Settings, server: str, hostname: str
             raise explain(error, doing, server) from error
 
     await step("asking for the version", client.raw("GET", "/version"))
-    cluster_id = await step("reading the namespace kube-system", _cluster_id(client, settings))
     await step("looking up the rights", _check_rights(client, settings))
+    cluster_id = await step("reading the namespace kube-system", _cluster_id(client, settings))
     await step("preparing the definitions of the records", _ensure_definitions(client, settings))
     await step(f"preparing the namespace {settings.kubernetes.namespace}", _ensure_namespace(client, settings))
     _check_clock(await step("comparing clocks", server_time(client)), now())

@@ -70,12 +70,18 @@ def required(settings: Settings) -> tuple[Right, ...]:
     wanted += _reflection(settings)
     if settings.network.mode != "none":
         wanted += _network(own)
-    everywhere = {right for right in wanted if not right.name and not right.namespace}
-    return tuple(
-        right
-        for right in dict.fromkeys(wanted)
-        if right in everywhere or attrs.evolve(right, namespace="", name="") not in everywhere
-    )
+    all_of_them = set(wanted)
+    return tuple(right for right in dict.fromkeys(wanted) if not (_wider(right) & all_of_them))
+
+
+def _wider(right: Right) -> set[Right]:
+    """Return the rights that give a right among others."""
+    wider = {
+        attrs.evolve(right, name=""),
+        attrs.evolve(right, namespace=""),
+        attrs.evolve(right, name="", namespace=""),
+    }
+    return wider - {right}
 
 
 def _verbs(
@@ -111,6 +117,8 @@ def _home(own: str) -> Iterator[Right]:
 
 def _peering() -> Iterator[Right]:
     yield from _record(kinds.FOREIGNCLUSTERS)
+    yield from _verbs(kinds.SEARCHDOMAINS, "get", "list", "watch")
+    yield from _verbs(kinds.SEARCHDOMAINS, "patch", subresource="status")
     yield from _record(kinds.ADVERTISEMENTS)
     yield from _record(kinds.VIRTUALNODES)
     for resource in (kinds.NODES, kinds.PODS, kinds.STORAGECLASSES, kinds.INGRESSCLASSES):

@@ -118,11 +118,11 @@ def load(kubeconfig: str = "", context: str = "") -> ClientConfig:
         except (OSError, ValueError) as error:
             raise ConfigError(f"the kubeconfig {named} cannot be used: {error}") from error
         if plain is not None:
-            return _from_plain(plain)
+            return _from_plain(plain, Path(named).expanduser(), context)
     return _from_kubeconfig(named, context)
 
 
-def _from_plain(plain: Plain) -> ClientConfig:
+def _from_plain(plain: Plain, path: Path, context: str) -> ClientConfig:
     config = ClientConfig(
         server=plain.server,
         ca_pem=plain.ca_pem,
@@ -134,7 +134,18 @@ def _from_plain(plain: Plain) -> ClientConfig:
     if plain.token_file is not None:
         file = TokenFile(plain.token_file)
         return attrs.evolve(config, token=file, renew_token=file.expire)
-    return attrs.evolve(config, token=lambda: plain.token) if plain.token else config
+    if not plain.token:
+        return config
+    # A token that is replaced in the file counts as soon as the old one does not.
+    held = _Held(plain.token, lambda: _token_in(path, context))
+    return attrs.evolve(config, token=held, renew_token=held.renew)
+
+
+def _token_in(path: Path, context: str) -> str:
+    plain = read_plain(path, context)
+    if plain is None or not plain.token:
+        raise ConfigError(f"the kubeconfig {path} holds no token any more")
+    return plain.token
 
 
 def _in_cluster() -> ClientConfig:

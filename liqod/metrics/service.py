@@ -10,6 +10,7 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IDelayedCall, IListeningPort, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+from twisted.web.http import Request
 from twisted.web.server import Site
 
 from liqod.metrics.registry import Registry
@@ -17,6 +18,13 @@ from liqod.metrics.resource import pages
 
 RETRY = 10.0
 """Seconds between two attempts to listen."""
+
+
+class _Quiet(Site):
+    """Writes no line for each request: what collects metrics asks every few seconds."""
+
+    def log(self, request: Request) -> None:
+        return
 
 
 class MetricsServer(Service):
@@ -34,7 +42,7 @@ class MetricsServer(Service):
     ) -> None:
         self._reactor = reactor
         self._listen = listen
-        self._site = Site(pages(registry, health, readiness))
+        self._site = _Quiet(pages(registry, health, readiness))
         self._site.displayTracebacks = False
         self._site.noisy = False
         self._listening: IListeningPort | None = None

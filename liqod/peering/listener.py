@@ -91,7 +91,8 @@ def _host(address: IAddress | None) -> str:
 
 
 class Listener(Service):
-    """Listens where the settings say; ``port`` is 0 until it does. A port that is taken raises at the start."""
+    """Listens where the settings say; ``port`` is 0 until it does. A port that is taken raises
+    CannotListenError at the start."""
 
     _log = Logger()
 
@@ -116,7 +117,6 @@ class Listener(Service):
         failures: list[Failure] = []
         endpoint.listen(factory).addCallbacks(self._bound, failures.append)
         if failures:
-            self._log.error("cannot listen on {listen}: {why}", listen=self._listen, why=failures[0].getErrorMessage())
             failures[0].raiseException()
 
     def _bound(self, port: IListeningPort) -> None:

@@ -101,6 +101,11 @@ class AdmissionWebhook(MultiService):
         return int(getattr(self._port.getHost(), "port", 0)) if self._port is not None else 0
 
     @property
+    def trouble(self) -> str:
+        """Why it could not be configured at the last attempt, or an empty text."""
+        return self._workers.troubles.get(SERVE, "").removeprefix(f"{ListenFailed.__name__}: ")
+
+    @property
     def url(self) -> str:
         """What the API server calls."""
         given = self._settings.webhook.url.rstrip("/")
@@ -152,7 +157,11 @@ class AdmissionWebhook(MultiService):
             self._listener = factory(self._serving, self._clock)
             port = await endpoint.listen(self._listener)
         except Exception as error:
-            raise ListenFailed(f"webhook.listen = {listen!r} cannot be listened on: {error}") from error
+            why = str(getattr(error, "socketError", None) or error)
+            raise ListenFailed(
+                f"webhook.listen = {listen!r} cannot be listened on: {why}; end what has the port (`ss -ltnp` says "
+                "what), or choose another one; it is tried again"
+            ) from error
         self._port = port
 
     def _hosts(self) -> list[str]:
