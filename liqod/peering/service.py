@@ -156,7 +156,9 @@ class Peering(MultiService):
             self._wants,
             self._peers,
         )
-        self._capacity = Capacity(nodes, informers.of(PODS, Pod), reactor, self._capacity_changed)
+        # Only pods that hold something: what waits for a node or has finished would be one event more for each.
+        holding = informers.of(PODS, Pod, fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
+        self._capacity = Capacity(nodes, holding, reactor, self._capacity_changed)
         self._facilities = Facilities(client, informers, reactor, self._tasks, self._capacity_changed)
         self._broadcaster = Broadcaster(
             reactor,
