@@ -144,7 +144,7 @@ class Process:
         self.callLater(0, callable, *args, **kwargs)
 
     def installNameResolver(self, resolver: Any) -> Any:
-        raise NotImplementedError("names are not resolved here")
+        raise OSError("names are not resolved here")
 
     def admits(self, event: Event) -> bool:
         """Tell whether an event may happen now; those of a stopped process wait until it is continued."""
