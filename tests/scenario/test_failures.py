@@ -260,6 +260,7 @@ class Trouble(RuleBasedStateMachine):
         self.pair = self.case.pair(short_offers)
         self.asleep: set[int] = set()
         self.closed: set[int] = set()
+        self.renewed = False
 
     def side(self, which: int) -> Side:
         return self.pair.scene.sides[which]
@@ -317,6 +318,18 @@ class Trouble(RuleBasedStateMachine):
             self.asleep.remove(which)
             process.resume()
 
+    @rule(which=SIDE, ahead=st.sampled_from([-20.0, 0.0, 25.0]))
+    def set_clock(self, which: int, ahead: float) -> None:
+        process = self.side(which).process
+        if process is not None:
+            process.skew = ahead
+
+    @precondition(lambda self: not self.closed and 1 not in self.asleep)
+    @rule()
+    def new_key(self) -> None:
+        self.pair.reinstall(self.pair.milan)
+        self.renewed = True
+
     @rule(seconds=st.sampled_from([0.01, 1.0, 12.0, 45.0, 200.0]))
     def wait(self, seconds: float) -> None:
         self.pair.scene.world.run(seconds)
@@ -340,5 +353,8 @@ class Trouble(RuleBasedStateMachine):
             self.open_api(which)
             self.wake(which)
             self.side(which).door.fault = None
+        if self.renewed:
+            self.pair.scene.becomes("the key is known", lambda: self.pair.milan.daemon.home is not None, 120)
+            self.pair.trust_again(self.pair.rome, self.pair.milan)
         self.pair.well()
         self.case.intact(self.pair)
