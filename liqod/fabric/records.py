@@ -212,8 +212,11 @@ class Records:
 
 def _wanted(record: ForeignCluster | None) -> bool | None:
     """Tell whether a cluster is a peer in either direction: None where that is not known."""
-    if record is None or record.metadata.deleting:
+    if record is None:
         return False
+    if record.metadata.deleting:
+        # While a peering ends its pods are drained: what they still do may need the network.
+        return None
     states = [find_condition(record.status.conditions, kind) for kind in ("Accepted", "Lending")]
     if any(state is not None and state.status == "True" for state in states):
         return True

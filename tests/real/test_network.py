@@ -176,6 +176,28 @@ class NetworkTests(PairTests):
         self.assertEqual(record["status"]["phase"], "Connected")
         self.assertTrue(record["spec"]["allowedIPs"])
 
+    def test_08_cut(self) -> None:
+        """What cuts the lender's pods off, with its gateway healthy, turns red within ten seconds and is named."""
+        rule = 'table inet cut { chain on { type filter hook forward priority 0; iifname "liqod" drop; }; }'
+        self.milan.cluster.run(["nft", rule])
+        started = time.monotonic()
+        eventually("red", lambda: self.tunnel(self.rome, self.milan).get("phase") == "Error", 15)
+        took = time.monotonic() - started
+        status = self.tunnel(self.rome, self.milan)
+        print(f"\nred after {took:.1f} s: {status['message']}")
+        self.assertEqual(status["cut"], "remote pods")
+        self.assertLess(took, 10)
+        self.milan.cluster.run(["nft", "delete table inet cut"])
+        eventually("green again", partial(self.connected, self.rome, self.milan))
+
+    def test_09_end(self) -> None:
+        """When the peering ends on one side, nothing of the network is left on that side's host."""
+        peer = peer_of(self.rome.cluster, "milan")["metadata"]["name"]
+        self.rome.cluster.kubectl("delete", "fc", peer, "--wait=false")
+        eventually("a clean host", lambda: ": liqod:" not in self.rome.cluster.run(["ip", "-o", "link"]), 90)
+        self.assertNotIn("18952", self.rome.cluster.run(["ip", "rule"]))
+        self.assertNotIn("inet liqod", self.rome.cluster.run(["nft", "list", "tables"]))
+
 
 def _runs(pod: dict[str, Any]) -> bool:
     return condition(pod, "Ready") == "True"
