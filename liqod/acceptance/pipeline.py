@@ -7,12 +7,14 @@ nothing is ever counted up and down, and running it twice says the same twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from typing import Literal, assert_never
 
 import attrs
 
-from liqod.acceptance.stages import STAGES, Case, Rules, Stage
+from liqod.acceptance.stages import Case, Rules, Stage, stages_of
 from liqod.acceptance.verdict import Accept, Defer, Refuse, Verdict
+from liqod.model import quantity
 from liqod.model.ids import ClusterID
 
 Phase = Literal["Pending", "Accepted", "Refused", "Withdrawn", "Expired"]
@@ -38,10 +40,10 @@ class Ruling:
     trace: tuple[str, ...] = ()
 
 
-def judge(case: Case, rules: Rules, accepted: int, stages: Sequence[Stage] = STAGES) -> Judgement:
+def judge(case: Case, rules: Rules, accepted: int, stages: Sequence[Stage] | None = None) -> Judgement:
     """Pass a case through the stages; the first that returns a verdict ends it, and the last always does."""
     trace: list[str] = []
-    for stage in stages:
+    for stage in stages_of(rules) if stages is None else stages:
         trace.append(stage.__name__)
         verdict = stage(case, rules, accepted)
         if verdict is not None:
@@ -79,10 +81,13 @@ def rule_all(cases: Iterable[Case], rules: Rules) -> dict[ClusterID, Ruling]:
     ordered = sorted(cases, key=lambda case: (case.first_seen, case.peer))
     rulings: dict[ClusterID, Ruling] = {}
     accepted = 0
+    taken: dict[str, Fraction] = {}
     for settled in (True, False):
         for case in ordered:
             if (case.seated or case.decision != "Auto") is settled:
-                ruling = rule(case, rules, accepted)
+                ruling = rule(attrs.evolve(case, taken=taken), rules, accepted)
                 rulings[case.peer] = ruling
                 accepted += ruling.seated
+                if ruling.seated:
+                    taken = quantity.add([taken, case.resources])
     return rulings

@@ -6,13 +6,18 @@ was gathered before and stands in the ``Case``; nothing here waits, reads a cloc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Final, Literal
 
 import attrs
 
 from liqod.acceptance.verdict import Accept, Defer, Refuse, Verdict
+from liqod.model import hours, quantity
+from liqod.model.hours import Window
 from liqod.model.ids import ClusterID
+from liqod.model.labelselector import Requirement
+from liqod.model.quantity import Resources
 from liqod.model.records import Decision
 
 Policy = Literal["Manual", "AutoAcceptAll", "AutoAcceptMax"]
@@ -25,7 +30,8 @@ class Case:
     ``first_seen`` is sortable text (RFC 3339). ``seated`` tells that it was accepted before and has been neither
     refused nor withdrawn since: such an offer is never evicted by a policy. ``problem`` is what ``check`` found wrong,
     ``withdrawn`` the reason the provider gave for taking the offer back; both are empty when there is nothing of the
-    kind.
+    kind. ``resources``, ``prices`` and ``labels`` are the offer's, ``taken`` is what all accepted offers lend together,
+    and ``now`` is in seconds since 1970.
     """
 
     peer: ClusterID
@@ -37,16 +43,32 @@ class Case:
     problem: str = ""
     withdrawn: str = ""
     expired: bool = False
+    resources: Resources = attrs.field(factory=dict)
+    prices: Resources = attrs.field(factory=dict)
+    labels: Mapping[str, str] = attrs.field(factory=dict)
+    taken: Resources = attrs.field(factory=dict)
+    now: float = 0.0
 
 
 @attrs.frozen
 class Rules:
-    """The policy, and the number of offers that ``AutoAcceptMax`` takes."""
+    """The policy, the number of offers that ``AutoAcceptMax`` takes, and what an offer must fulfil besides.
+
+    ``quota``: how much all accepted offers may lend together; ``ceilings``: the highest price; ``selector``: what the
+    offer's labels must be; ``windows``: when offers are accepted anew; ``extra``: further stages, looked at after
+    these. All are about new offers only: what is accepted stays, and what the user decided is not asked.
+    """
 
     policy: Policy = "AutoAcceptMax"
     maximum: int = 5
+    quota: Resources = attrs.field(factory=dict)
+    ceilings: Resources = attrs.field(factory=dict)
+    selector: tuple[Requirement, ...] = ()
+    windows: tuple[Window, ...] = ()
+    extra: tuple[Stage, ...] = ()
 
 
+_NONE: Final = Fraction(0)
 Stage = Callable[[Case, Rules, int], Verdict | None]
 """(case, rules, how many are accepted now) -> the verdict that ends the matter, or None to go on."""
 
@@ -104,6 +126,45 @@ def fresh(case: Case, rules: Rules, accepted: int) -> Verdict | None:
     return Defer("Expired", "the offer outlived its time to live; it is decided when the provider renews it")
 
 
+def matching(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+    """Refuse an offer whose labels are not those that are asked for."""
+    lacking = [term.key for term in rules.selector if not term.matches(case.labels)]
+    if not lacking:
+        return None
+    return Refuse("LabelsDoNotMatch", f"acceptance.selector is not fulfilled by its labels: {', '.join(lacking)}")
+
+
+def affordable(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+    """Refuse an offer with a price above the ceiling; what has no price costs nothing."""
+    for name, ceiling in sorted(rules.ceilings.items()):
+        price = case.prices.get(name, _NONE)
+        if name in case.resources and price > ceiling:
+            asked, most = (quantity.render(value, resource="price") for value in (price, ceiling))
+            return Refuse("TooExpensive", f"{name} costs {asked}, and acceptance.price-ceiling allows {most}")
+    return None
+
+
+def within_quota(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+    """Refuse an offer with which more would be borrowed than the quota allows."""
+    for name, most in sorted(rules.quota.items()):
+        total = case.taken.get(name, _NONE) + case.resources.get(name, _NONE)
+        if case.resources.get(name, _NONE) > 0 and total > most:
+            would, may = (quantity.render(value, resource=name) for value in (total, most))
+            return Refuse(
+                "QuotaExceeded",
+                f"{name} {would} would be offered to us in all, and acceptance.quota allows {may}; looked at again "
+                f"when there is room, or say 'liqodctl accept {case.peer}'",
+            )
+    return None
+
+
+def in_hours(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+    """Hold an offer back outside the hours in which offers are accepted."""
+    if hours.is_open(rules.windows, case.now):
+        return None
+    return Defer("OutsideHours", "offers are accepted in acceptance.hours only; it is decided when they begin")
+
+
 def by_policy(case: Case, rules: Rules, accepted: int) -> Verdict | None:
     """Let the acceptance policy decide; it always ends the matter."""
     if rules.policy == "AutoAcceptAll":
@@ -122,4 +183,13 @@ def by_policy(case: Case, rules: Rules, accepted: int) -> Verdict | None:
     )
 
 
-STAGES: Final[tuple[Stage, ...]] = (sound, offered, identified, wanted, asked, kept, fresh, by_policy)
+STAGES: Final[tuple[Stage, ...]] = (sound, offered, identified, wanted, asked, kept, fresh)
+"""What is asked of every offer, in this order."""
+
+DEMANDS: Final[tuple[Stage, ...]] = (matching, affordable, within_quota, in_hours)
+"""What the settings ask of a new one."""
+
+
+def stages_of(rules: Rules) -> tuple[Stage, ...]:
+    """Return all stages in their order; the last one always decides."""
+    return (*STAGES, *DEMANDS, *rules.extra, by_policy)

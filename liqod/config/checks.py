@@ -16,6 +16,7 @@ from twisted.internet.endpoints import serverFromString
 
 from liqod.config.allowed import shown
 from liqod.config.schema import Settings
+from liqod.model import hours, labelselector
 from liqod.model.quantity import parse as parse_quantity
 
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([-A-Za-z0-9]{0,62})(\.[A-Za-z0-9][-A-Za-z0-9]{0,62})*")
@@ -36,6 +37,7 @@ def problems(settings: Settings) -> list[str]:
         *_discovery(settings),
         *_peering(settings),
         *_sharing(settings),
+        *_acceptance(settings),
         *_node(settings),
         *_webhook(settings),
         *_network(settings),
@@ -91,6 +93,24 @@ def _peering(settings: Settings) -> Iterator[str]:
         if not is_ip(address):
             where = f"peering.advertise-addresses[{index}]"
             yield _complain(where, address, "must be an IP address without a port")
+
+
+def _acceptance(settings: Settings) -> Iterator[str]:
+    acceptance = settings.acceptance
+    for section, table in (("quota", acceptance.quota), ("price-ceiling", acceptance.price_ceiling)):
+        for name, text in table.items():
+            if not _is_amount(text):
+                where = f"acceptance.{section}.{name}"
+                yield _complain(where, text, "must be a quantity of 0 or more, such as 4, 500m or 16Gi")
+    try:
+        labelselector.parse(acceptance.selector)
+    except ValueError as error:
+        yield _complain("acceptance.selector", acceptance.selector, f"must be a label selector: {error}")
+    for index, text in enumerate(acceptance.hours):
+        try:
+            hours.parse(text)
+        except ValueError:
+            yield _complain(f"acceptance.hours[{index}]", text, "must be like 'Mon-Fri 08:00-18:00' (UTC)")
 
 
 def _sharing(settings: Settings) -> Iterator[str]:

@@ -106,10 +106,18 @@ class Sharing(Section, frozen=True):
 
 
 class Acceptance(Section, frozen=True):
-    """Whether offers are accepted without being asked."""
+    """Whether offers are accepted without being asked, and what a new one must fulfil for it.
+
+    ``quota``: the most that all accepted offers lend together, by resource; ``price_ceiling``: the highest price of a
+    resource; ``selector``: a label selector for the offer's labels; ``hours``: times of the week, in UTC.
+    """
 
     policy: Literal["Manual", "AutoAcceptAll", "AutoAcceptMax"] = "AutoAcceptMax"
     maximum: Annotated[int, Meta(ge=0, le=10000)] = 5
+    quota: dict[str, str] = {}
+    price_ceiling: dict[str, str] = {}
+    selector: str = ""
+    hours: list[str] = []
 
 
 class Hosting(Section, frozen=True):

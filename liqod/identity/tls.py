@@ -116,7 +116,7 @@ class PeerTLS:
         return self.read_chain(_shown_by_peer(connection), usage)
 
     def binding(self, transport: object) -> bytes:
-        """Return the TLS exporter of a session (RFC 9266): 32 bytes that only its two ends know."""
+        """Return the TLS exporter of a session (RFC 8446, 7.5): 32 bytes that only its two ends know."""
         connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None
         if not isinstance(connection, SSL.Connection):
             raise CertificateRefused("NotTLS", "the connection is not a TLS connection")

@@ -15,12 +15,15 @@ from twisted.internet.interfaces import IReactorTime
 
 from liqod.acceptance.pipeline import Ruling, rule_all
 from liqod.acceptance.stages import Case, Rules
+from liqod.config.schema import Acceptance
 from liqod.flow.workqueue import WorkQueue
 from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, KubeError, NotFound
 from liqod.kube.resources import ADVERTISEMENTS
+from liqod.model import hours, labelselector, quantity
 from liqod.model.ids import ClusterID
 from liqod.model.meta import Condition, find_condition, set_condition, to_dict
+from liqod.model.quantity import Resources
 from liqod.model.records import Advertisement, AdvertisementStatus, ForeignCluster
 from liqod.peering.diff import merge_patch
 from liqod.peering.intake import AGAIN, PROBLEM, WITHDRAWN
@@ -80,6 +83,8 @@ class Decisions:
                 trouble = error
         if trouble is not None:
             raise trouble
+        change = hours.until_change(self.rules.windows, now)
+        again += [change] if change is not None else []
         coming = again + [max(AGAIN, end - now) for end in ends.values() if end > now]
         return min(coming) if coming else None
 
@@ -98,6 +103,10 @@ class Decisions:
             problem=annotations.get(PROBLEM, ""),
             withdrawn=annotations.get(WITHDRAWN, ""),
             expired=expired,
+            resources=_quantities(record.spec.offer.resources),
+            prices=_quantities(record.spec.offer.prices),
+            labels=record.spec.offer.labels,
+            now=self._clock.seconds(),
         )
 
     def _heard(self, peer: ClusterID, record: Advertisement) -> float | None:
@@ -144,6 +153,29 @@ class Decisions:
         if heard is None or (before is not None and heard - before < ttl / 2):
             return noted
         return rfc3339(heard)
+
+
+def rules_of(settings: Acceptance) -> Rules:
+    """Return the rules that the settings ask for; they were checked when they were read."""
+    return Rules(
+        policy=settings.policy,
+        maximum=settings.maximum,
+        quota=_quantities(settings.quota),
+        ceilings=_quantities(settings.price_ceiling),
+        selector=labelselector.parse(settings.selector),
+        windows=tuple(hours.parse(text) for text in settings.hours),
+    )
+
+
+def _quantities(texts: Mapping[str, str]) -> Resources:
+    """Return what can be read; what a peer sent was checked, and its record may have been edited since."""
+    found = {}
+    for name, text in texts.items():
+        try:
+            found[name] = quantity.parse(text)
+        except ValueError:
+            continue
+    return found
 
 
 def is_seated(record: Advertisement) -> bool:

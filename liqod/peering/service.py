@@ -50,7 +50,7 @@ from liqod.model.unpeering import Kind
 from liqod.peering.broadcaster import UNPEERED, Broadcaster
 from liqod.peering.capacity import Capacity
 from liqod.peering.credentials import Grants, Keeper
-from liqod.peering.decisions import Decisions, is_seated
+from liqod.peering.decisions import Decisions, is_seated, rules_of
 from liqod.peering.ending import Endings
 from liqod.peering.facilities import Facilities
 from liqod.peering.intake import Intake
@@ -186,7 +186,7 @@ class Peering(MultiService):
             self._refusals.note,
             lambda peer: bool(self._traces.of(peer)),
         )
-        rules = Rules(settings.acceptance.policy, settings.acceptance.maximum)
+        rules = rules_of(settings.acceptance)
         self._decisions = Decisions(
             client, reactor, self._peers, self._records, offers, rules, self._wants, self._decided
         )
