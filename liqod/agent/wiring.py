@@ -6,6 +6,7 @@ namespaces, discovery feeds peering with candidates.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Final
@@ -13,11 +14,14 @@ from typing import Any, Final
 import attrs
 from twisted.application.service import IService
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.error import CannotListenError
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from liqod.agent.errors import Trouble
 from liqod.agent.home import Home, utc_now
 from liqod.config.schema import Settings
+from liqod.discovery.domains import DomainSearch, make_resolver
 from liqod.discovery.service import Announcement, Discovery
 from liqod.fabric.service import Fabric
 from liqod.hosting.access import ApiAccess
@@ -26,9 +30,11 @@ from liqod.identity.tls import PeerTLS
 from liqod.kube.client import Client
 from liqod.kube.events import EventRecorder
 from liqod.kube.informers import Informers
+from liqod.kube.resources import SEARCHDOMAINS
 from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.service import Kubelets
 from liqod.model.ids import ClusterID
+from liqod.model.searchdomain import SearchDomain
 from liqod.peering.service import Peering
 from liqod.webhook.service import AdmissionWebhook
 
@@ -36,6 +42,11 @@ STOP_DEADLINE: Final = 10.0
 """Seconds that one feature may take to become quiet before the next is stopped all the same."""
 
 LISTEN_STEP: Final = 0.02
+
+
+def _plain(error: object) -> str:
+    """Return the sentence of a socket's error, without its number."""
+    return str(getattr(error, "strerror", "") or error).lower()
 
 
 @attrs.frozen
@@ -152,10 +163,28 @@ class Features:
         )
         self.discovery = Discovery(self._settings.discovery, me, self._reactor, self.peering.update_candidates)
         self._start("discovery", self.discovery)
+        self._start(
+            "domain search",
+            DomainSearch(
+                self._reactor,
+                self.client,
+                self.informers.of(SEARCHDOMAINS, SearchDomain),
+                make_resolver(self._reactor, self._settings.discovery.dns_servers),
+                random.random,
+                self.discovery.saw,
+            ),
+        )
 
     def _start(self, name: str, service: IService) -> None:
         self._started.append((name, service))
-        service.startService()
+        try:
+            service.startService()
+        except CannotListenError as error:
+            raise Trouble(
+                "PortTaken",
+                f"cannot listen on port {error.port} for {name}: {_plain(error.socketError)}; end what has it "
+                f"(`ss -ltnp` says what), or choose another one in [{name}] listen; it is tried again",
+            ) from error
 
     async def stop(self) -> None:
         """Stop what was started, in reverse order; each is quiet, or given up on, before the next is told."""
@@ -185,7 +214,15 @@ class Features:
         yield Fact(
             "informers",
             all(informer.synced for informer in self.informers),
-            "the first lists of the records are not complete",
+            next(
+                (
+                    f"the first list of {informer.resource} is not complete: {informer.error}"
+                    for informer in self.informers
+                    if not informer.synced and informer.error
+                ),
+                "the first lists of the records are not complete",
+            ),
         )
         if self.webhook is not None:
-            yield Fact("webhook", self.webhook.configured, "the admission webhook is not configured")
+            why = f": {self.webhook.trouble}" if self.webhook.trouble else ""
+            yield Fact("webhook", self.webhook.configured, f"the admission webhook is not configured{why}")
