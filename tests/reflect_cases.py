@@ -134,15 +134,13 @@ class ReflectionCases(KubeletSides):
     async def test_root_ca(self) -> None:
         """The CA of the home cluster goes by another name, because the lender's has that one."""
         await self.served()
-        body = {"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": "mine"}}
-        try:
-            await self.home.get(CONFIGMAPS, "kube-root-ca.crt", self.space)
-        except NotFound:
-            await self.home.create(CONFIGMAPS, body, self.space)
+        mine = await self.eventually(lambda: self.home.get(CONFIGMAPS, "kube-root-ca.crt", self.space))
+        self.assertEqual((await self.there(CONFIGMAPS, self.root_ca()))["data"], mine["data"])
+
+    def root_ca(self) -> str:
+        """Return the name at the lender of what every namespace has."""
         short = str(self.me)[:5]
-        name = f"kube-root-ca.crt.{short if short[-1].isalnum() else short + 'a'}"
-        mine = await self.home.get(CONFIGMAPS, "kube-root-ca.crt", self.space)
-        self.assertEqual((await self.there(CONFIGMAPS, name))["data"], mine["data"])
+        return f"kube-root-ca.crt.{short if short[-1].isalnum() else short + 'a'}"
 
     async def test_skipped(self) -> None:
         """An object annotated to be skipped does not go; annotated later, its copy goes; un-annotated, it is back."""
@@ -356,6 +354,7 @@ class ReflectionCases(KubeletSides):
         labels = {"kubernetes.io/service-name": "own"}
         await self.slice_of("own-1", {"addresses": ["10.20.0.3"]}, labels=labels)
         await self.there(ENDPOINTSLICES, "db-1")
+        await self.there(CONFIGMAPS, self.root_ca())
         before = {}
         for resource in (CONFIGMAPS, SECRETS, SERVICES, SHADOWENDPOINTSLICES, ENDPOINTSLICES):
             for each in (await self.lender.list(resource, self.remote)).items:
@@ -387,6 +386,7 @@ class ReflectionCases(KubeletSides):
     async def test_many(self) -> None:
         """A hundred config maps take a request each, and no more watches than one."""
         await self.served()
+        await self.there(CONFIGMAPS, self.root_ca())
         kubelet = self.kubelets.of(self.peer)
         assert kubelet is not None and kubelet.access.client.value is not None
         there = kubelet.access.client.value
