@@ -55,9 +55,20 @@ def trust(options: Options, name: str, fingerprint: str, spoken: str, yes: bool,
 @click.command()
 @click.argument("name", metavar="NAME|ID")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the end of its access.",
+)
 @cluster_options
-def distrust(options: Options, name: str, yes: bool) -> None:
-    """Take back the trust in a peer: its pin goes, and neither side lends to the other any more."""
+def distrust(options: Options, name: str, yes: bool, timeout: float) -> None:
+    """Take back the trust in a peer: its access ends at once, and neither side lends to the other any more.
+
+    For a key that must not be believed. To end a peering in peace, use `liqodctl unpeer`.
+    """
 
     async def work(session: Session) -> None:
         cluster = find(name, (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
@@ -66,6 +77,12 @@ def distrust(options: Options, name: str, yes: bool) -> None:
         spec = {"fingerprint": "", "outgoingPeering": "No", "incomingPeering": "No"}
         await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, {"spec": spec}, view=None)
         click.echo(f"{label(cluster)} is no longer trusted")
+        if _has_access(cluster):
+            ended = until(
+                session, FOREIGNCLUSTERS, ForeignCluster, cluster.metadata.key, lambda now: not _has_access(now)
+            )
+            await session.within(timeout, ended, f"the end of the access of {label(cluster)}")
+            click.echo("its access to this cluster has ended")
 
     in_cluster(options, work)
 
@@ -122,3 +139,8 @@ def confirm(question: str) -> None:
 
 def _authenticated(cluster: ForeignCluster | None) -> bool:
     return cluster is not None and is_true(cluster.status.conditions, "Authenticated")
+
+
+def _has_access(cluster: ForeignCluster | None) -> bool:
+    lent = cluster.status.lent if cluster is not None else None
+    return lent is not None and bool(lent.tenant_namespace)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import click
+from twisted.internet.task import deferLater
 
 from liqod.cli import errors
 from liqod.cli.errors import CliError
 from liqod.cli.own import leader
 from liqod.cli.peers import find, label
-from liqod.cli.receipt import RECEIPT_COLUMNS, belongings, receipt_rows
+from liqod.cli.receipt import RECEIPT_COLUMNS, Thing, belongings, receipt_rows
 from liqod.cli.session import Options, Session, cluster_options, in_cluster
 from liqod.cli.trust import confirm
 from liqod.cli.waiting import until
@@ -20,6 +22,8 @@ from liqod.model.ids import ClusterID
 from liqod.model.records import ForeignCluster
 from liqod.model.unpeering import FINALIZER, MAX_PATIENCE, ORDER, PATIENCE, TOMBSTONES, Order, read
 
+AFTERWARDS = 15.0
+"""Seconds that networks and the like may take to go after the record."""
 OWN_WORK = 130.0
 """Seconds that this cluster's own part takes at most, beyond what the peer is waited for."""
 
@@ -63,7 +67,7 @@ def unpeer(options: Options, name: str, dead: bool, timeout: float, yes: bool) -
         gone = until(session, FOREIGNCLUSTERS, ForeignCluster, cluster.metadata.key, _is_over(cluster))
         patience = order.wait(connected=True) + OWN_WORK
         await session.within(patience, gone, f"the end of the peering with {label(cluster)}")
-        rows = receipt_rows(before, await belongings(session, peer))
+        rows = await _receipt(session, peer, before)
         session.show(rows, RECEIPT_COLUMNS, empty="there was nothing of it")
         left = [row for row in rows if row["state"] == "left"]
         if options.output == "table":
@@ -77,6 +81,16 @@ def unpeer(options: Options, name: str, dead: bool, timeout: float, yes: bool) -
             )
 
     in_cluster(options, work)
+
+
+async def _receipt(session: Session, peer: ClusterID, before: list[Thing]) -> list[dict[str, Any]]:
+    """Return the rows of the receipt; what others remove once the record is gone has a moment for it."""
+    end = session.reactor.seconds() + AFTERWARDS
+    while True:
+        rows = receipt_rows(before, await belongings(session, peer))
+        if session.reactor.seconds() >= end or all(row["state"] == "removed" for row in rows):
+            return rows
+        await deferLater(session.reactor, 0.5)
 
 
 async def _order(session: Session, cluster: ForeignCluster, order: Order) -> None:
