@@ -158,6 +158,20 @@ class PodTests(ClusterCase):
         phases = [stored.object["status"]["phase"] for stored in self.cluster.store.items(PODS, "default")]
         self.assertEqual(phases, ["Running"] * 4)
 
+    def test_toleration_given_later(self) -> None:
+        """A pod that waits is looked at again when it gets a toleration."""
+        taint = {"key": "reserved", "value": "true", "effect": "NoSchedule"}
+        self.cluster.nodes.add(SandboxNode("three", labels={"for": "few"}, taints=(taint,)))
+        self.pod("p", nodeSelector={"for": "few"})
+        self.run_for(2)
+        self.assertNotIn("nodeName", self.found("p")["spec"])
+        pod = self.found("p")
+        tolerations = [*pod["spec"].get("tolerations", []), {"key": "reserved", "operator": "Exists"}]
+        changed = pod | {"spec": pod["spec"] | {"tolerations": tolerations}}
+        self.cluster.store.put(PODS, Key("default", "p"), changed)
+        self.run_for(2)
+        self.assertEqual(self.found("p")["spec"].get("nodeName"), "three")
+
     def test_extended_resources(self) -> None:
         """A resource that no node has keeps a pod waiting until a node brings it."""
         resources = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
