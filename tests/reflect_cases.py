@@ -320,6 +320,25 @@ class ReflectionCases(KubeletSides):
         found = await self.there(ENDPOINTSLICES, "db-1")
         self.assertEqual([e["addresses"] for e in found["endpoints"]], [["10.1.0.2"]])
 
+    async def test_addresses_follow_the_network(self) -> None:
+        """An endpoint waits for its address at the lender, and gets another one when that changes."""
+        await self.served()
+        kubelet = self.kubelets.of(self.peer)
+        assert kubelet is not None
+        known: dict[str, str] = {}
+        object.__setattr__(kubelet.place, "export_address", lambda address: known.get(address, ""))
+        await self.slice_of("db-1", {"addresses": ["10.20.0.1"]})
+        await self.absent(ENDPOINTSLICES, "db-1")
+
+        async def reached_by(address: str) -> bool:
+            now = await self.lender.get(ENDPOINTSLICES, "db-1", self.remote)
+            return bool([e["addresses"] for e in now["endpoints"]] == [[address]])
+
+        for address in ("10.64.0.1", "10.65.0.1"):
+            known["10.20.0.1"] = address
+            self.kubelets.network_changed()
+            await self.eventually(lambda address=address: reached_by(address))  # type: ignore[misc]
+
     async def test_labels_not_reflected(self) -> None:
         """Labels that a virtual node excludes vanish from objects that are there already, and come back."""
         await self.served()

@@ -144,6 +144,7 @@ class Kubelets(MultiService):
         """Have every node looked at again, because what ``network`` or the API's port tells changed."""
         for kubelet in self._kubelets.values():
             kubelet.node.look()
+            kubelet.reflection.addresses_changed()
 
     def startService(self) -> None:
         super().startService()

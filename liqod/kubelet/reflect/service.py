@@ -92,6 +92,11 @@ class Reflection(MultiService):
         """The objects whose last turn failed, with the reason."""
         return {key: why for reflector in self.reflectors.values() for key, why in reflector.troubles.items()}
 
+    def addresses_changed(self) -> None:
+        """Have the slices looked at again, because addresses may be reached by others from the lender now."""
+        if ENDPOINTSLICE in self.reflectors:
+            self.reflectors[ENDPOINTSLICE].look_all()
+
     def _served(self, local: str, remote: RemoteNamespace | None) -> None:
         """A namespace is served by the lender from now on, or (None) no longer."""
         unsubscribe = self._services.pop(local, None)
@@ -150,5 +155,5 @@ class Reflection(MultiService):
     def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
         label = None if old is None else old.metadata.labels.get(REMOTE_CLUSTER_LABEL)
         now = None if new is None else new.metadata.labels.get(REMOTE_CLUSTER_LABEL)
-        if label != now and ENDPOINTSLICE in self.reflectors:
-            self.reflectors[ENDPOINTSLICE].look_all()
+        if label != now:
+            self.addresses_changed()
