@@ -92,11 +92,10 @@ def _verbs(
             yield Right(verb, resource, subresource, name, namespace)
 
 
-def _record(resource: Resource, *, status: bool = True) -> Iterator[Right]:
-    """The rights on a kind of our own."""
-    yield from _verbs(resource, "get", "list", "watch", "create", "patch", "delete")
-    if status:
-        yield from _verbs(resource, "patch", subresource="status")
+def _record(resource: Resource, *verbs: str) -> Iterator[Right]:
+    """The rights on a kind of our own: to follow it and write its status, and whatever else is named."""
+    yield from _verbs(resource, "list", "watch", *verbs)
+    yield from _verbs(resource, "patch", subresource="status")
 
 
 def _home(own: str) -> Iterator[Right]:
@@ -116,11 +115,10 @@ def _home(own: str) -> Iterator[Right]:
 
 
 def _peering() -> Iterator[Right]:
-    yield from _record(kinds.FOREIGNCLUSTERS)
-    yield from _verbs(kinds.SEARCHDOMAINS, "get", "list", "watch")
-    yield from _verbs(kinds.SEARCHDOMAINS, "patch", subresource="status")
-    yield from _record(kinds.ADVERTISEMENTS)
-    yield from _record(kinds.VIRTUALNODES)
+    yield from _record(kinds.FOREIGNCLUSTERS, "get", "create", "patch", "delete")
+    yield from _record(kinds.SEARCHDOMAINS)
+    yield from _record(kinds.ADVERTISEMENTS, "get", "create", "patch", "delete")
+    yield from _record(kinds.VIRTUALNODES, "create", "delete")
     for resource in (kinds.NODES, kinds.PODS, kinds.STORAGECLASSES, kinds.INGRESSCLASSES):
         yield from _verbs(resource, "list", "watch")
     # The credential for a lender lies in the lender's tenant namespace, which is made at the same moment.
@@ -134,18 +132,16 @@ def _kubelets() -> Iterator[Right]:
     yield from _verbs(kinds.NODES, "get", "create", "patch", "delete")
     yield from _verbs(kinds.NODES, "patch", subresource="status")
     yield from _verbs(kinds.LEASES, "create", "patch", "delete", namespace=LEASE_NAMESPACE)
-    yield from _record(kinds.NATTINGTABLES)
+    yield from _record(kinds.NATTINGTABLES, "get", "create", "patch", "delete")
     yield from _verbs(kinds.PODS, "get", "delete")
     yield from _verbs(kinds.PODS, "patch", subresource="status")
     yield from _verbs(kinds.PODS, "create", subresource="eviction")
 
 
 def _hosting() -> Iterator[Right]:
-    yield from _verbs(kinds.SHADOWPODS, "get", "list", "watch")
-    yield from _verbs(kinds.SHADOWPODS, "patch", subresource="status")
-    yield from _verbs(kinds.SHADOWENDPOINTSLICES, "get", "list", "watch")
-    yield from _verbs(kinds.SHADOWENDPOINTSLICES, "patch", subresource="status")
-    yield from _verbs(kinds.ENDPOINTSLICES, "get", "list", "watch", "create", "patch", "delete")
+    yield from _record(kinds.SHADOWPODS, "get")
+    yield from _verbs(kinds.SHADOWENDPOINTSLICES, "list", "watch")
+    yield from _verbs(kinds.ENDPOINTSLICES, "list", "watch", "create", "patch", "delete")
     yield from _verbs(kinds.PODS, "create", "patch")
     # Tokens of borrowers' accounts only: whoever may have tokens of any account may do everything.
     yield from _verbs(kinds.SERVICEACCOUNTS, "create")
@@ -199,8 +195,8 @@ def _reflection(settings: Settings) -> Iterator[Right]:
 
 
 def _network(own: str) -> Iterator[Right]:
-    yield from _record(kinds.NETWORKCONFIGS)
-    yield from _record(kinds.TUNNELENDPOINTS)
+    yield from _record(kinds.NETWORKCONFIGS, "create", "patch", "delete")
+    yield from _record(kinds.TUNNELENDPOINTS, "create", "patch", "delete")
     yield from _verbs(kinds.SECRETS, "get", names=[tunnel.SECRET], namespace=own)
     yield from _verbs(SERVICE_CIDRS, "list")
     yield from _verbs(kinds.SERVICES, "get", names=["kubernetes"], namespace="default")
