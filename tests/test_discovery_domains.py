@@ -19,7 +19,7 @@ from twisted.names.error import DNSServerError
 from twisted.trial.unittest import FailTest, SkipTest, SynchronousTestCase, TestCase
 
 from liqod.discovery.candidate import Announcement, Candidate
-from liqod.discovery.domains import DomainSearch, make_resolver
+from liqod.discovery.domains import DomainSearch, make_resolver, system_servers
 from liqod.discovery.merge import Lost, Seen
 from liqod.discovery.unicast import FLOOR, NOTHING, SearchFailed, search
 from liqod.discovery.zone import zone_lines
@@ -222,7 +222,7 @@ class RecordTests(DnsCase):
     async def start(self, resolver: Any) -> DomainSearch:
         informers = Informers(self.client, REACTOR)
         domains = informers.of(SEARCHDOMAINS, SearchDomain)
-        running = DomainSearch(REACTOR, self.client, domains, resolver, lambda: 0.5, self.saw)
+        running = DomainSearch(REACTOR, self.client, domains, lambda: resolver, lambda: 0.5, self.saw)
         informers.startService()
         running.startService()
 
@@ -294,6 +294,17 @@ class RecordTests(DnsCase):
             await deferLater(REACTOR, 0.2)
         after = await self.client.get(SEARCHDOMAINS, "wan", view=SearchDomain)
         self.assertEqual(after.metadata.resource_version, record.metadata.resource_version)
+
+
+class SystemTests(SynchronousTestCase):
+    """The system's DNS servers."""
+
+    def test_resolv_conf(self) -> None:
+        """Its nameserver lines, at most eight; a file that is not there names none."""
+        path = self.mktemp()
+        Path(path).write_text("# x\nsearch example.com\nnameserver 192.0.2.53\nnameserver\nnameserver 2001:db8::53\n")
+        self.assertEqual(system_servers(path), ["192.0.2.53", "2001:db8::53"])
+        self.assertEqual(system_servers(path + "-not"), [])
 
 
 class _Server(ProcessProtocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -169,7 +170,7 @@ class Features:
                 self._reactor,
                 self.client,
                 self.informers.of(SEARCHDOMAINS, SearchDomain),
-                make_resolver(self._reactor, self._settings.discovery.dns_servers),
+                partial(make_resolver, self._reactor, self._settings.discovery.dns_servers),
                 random.random,
                 self.discovery.saw,
             ),

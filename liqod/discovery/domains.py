@@ -7,11 +7,13 @@ nothing in that table; only a search that worked and does not show an instance a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.names import dns
 from twisted.names.client import Resolver
 
 from liqod.discovery.candidate import Candidate
@@ -30,12 +32,26 @@ from liqod.model.searchdomain import MAX_DOMAINS, FoundPeer, SearchDomain, Searc
 
 AFTER_FAILURE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0, jitter=0.2)
 WORKERS: Final = 4
+MAX_SERVERS: Final = 8
 
 
 def make_resolver(reactor: Any, servers: Sequence[str]) -> Resolver:
-    """Return a resolver that asks the given servers (``host`` or ``host:port``), else those of the system."""
-    named = [_server(text) for text in servers]
-    return Resolver(resolv=None if named else "/etc/resolv.conf", servers=named or None, reactor=reactor)
+    """Return a resolver for one search: it asks the given servers (``host`` or ``host:port``), else the system's.
+
+    Made anew for every search, so that a changed resolv.conf counts from the next one on and nothing is to be ended.
+    """
+    named = [_server(text) for text in servers] or [(address, dns.PORT) for address in system_servers()]
+    return Resolver(servers=named or [("127.0.0.1", dns.PORT)], reactor=reactor)
+
+
+def system_servers(path: str = "/etc/resolv.conf") -> list[str]:
+    """Return the addresses of the system's DNS servers, none where there is no such file."""
+    try:
+        lines = Path(path).read_text("ascii", "replace").splitlines()
+    except OSError:
+        return []
+    words = [line.split() for line in lines]
+    return [each[1] for each in words if len(each) > 1 and each[0] == "nameserver"][:MAX_SERVERS]
 
 
 def _server(text: str) -> tuple[str, int]:
@@ -51,7 +67,7 @@ class DomainSearch(MultiService):
         clock: Any,
         client: Client,
         domains: Informer[SearchDomain],
-        resolver: Any,
+        resolver: Callable[[], Any],
         random: Callable[[], float],
         on_sightings: Callable[[Sequence[Seen | Lost]], None],
     ) -> None:
@@ -98,7 +114,7 @@ class DomainSearch(MultiService):
             await self._record(record, self._status(record, "Failed", "TooManyDomains", sentence))
             return None
         try:
-            found = await search(self._resolver, domain)
+            found = await search(self._resolver(), domain)
         except SearchFailed as failure:
             return await self._failed(record, str(failure))
         self._failures.pop(name, None)

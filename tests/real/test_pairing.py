@@ -24,6 +24,19 @@ class PairingTests(PairTests):
         with self.assertRaises(CommandFailed):
             self.rome.cluster.kubectl("get", "secret", "-n", "liqo-system", "liqod-invitation-milan")
 
-    def test_02_end(self) -> None:
+    def test_02_distrust(self) -> None:
+        """Distrust ends the guest's access at once: its token is worth nothing, its namespaces are gone."""
+        milan = peer_of(self.rome.cluster, "milan")["metadata"]["name"]
+        self.assertIn("has ended", self.rome.liqodctl("distrust", "milan", "--yes"))
+        with self.assertRaises(CommandFailed):
+            self.rome.cluster.kubectl("get", "serviceaccount", "-n", f"liqo-tenant-{milan}", "borrower")
+
+    def test_03_trust_again(self) -> None:
+        """Trusted again by its key, it is a peer as before."""
+        self.rome.liqodctl("trust", "milan", "--yes")
+        for daemon in (self.rome, self.milan):
+            eventually("the virtual node is Ready", partial(node_ready, daemon.cluster))
+
+    def test_04_end(self) -> None:
         """The peering ends from the guest's side as well."""
         self.assertIn("rome knows", self.milan.liqodctl("unpeer", "rome", "--yes", timeout=200))
