@@ -71,6 +71,7 @@ class Steps:
         self._written = written
         self._namespaces = namespaces
         self._attempts: dict[Key, int] = {}
+        self._early: dict[Key, int] = {}
         self._resting: dict[Key, float] = {}
         self._deleted: dict[Key, tuple[str, float]] = {}
         self._ended: dict[Key, tuple[str, float]] = {}
@@ -78,6 +79,7 @@ class Steps:
     def forget(self, key: Key, *, shadow_too: bool) -> None:
         """A pod is gone at home (and its ShadowPod at the lender)."""
         self._attempts.pop(key, None)
+        self._early.pop(key, None)
         self._resting.pop(key, None)
         self._ended.pop(key, None)
         if shadow_too:
@@ -104,6 +106,7 @@ class Steps:
             return await self._refused(home, remote, error)
         self._reach.heard()
         self._attempts.pop(key, None)
+        self._early.pop(key, None)
         self._resting.pop(key, None)
         remote.answers.put(name, made)
         return None
@@ -122,6 +125,7 @@ class Steps:
             return await self._refused(home, remote, error)
         self._reach.heard()
         self._attempts.pop(home.metadata.key, None)
+        self._early.pop(home.metadata.key, None)
         remote.answers.put(name, made)
         return 0.0
 
@@ -196,10 +200,12 @@ class Steps:
     async def _refused(self, home: HomePod, remote: RemoteNamespace, error: ApiError | Unreachable) -> float | None:
         """Find out what a failed request at the lender means; returns when to try again."""
         key = home.metadata.key
+        if isinstance(error, Forbidden | NotFound) and self._reactor.seconds() - remote.since < FRESH:
+            early = self._early[key] = self._early.get(key, -1) + 1
+            return EARLY.delay(early, 0.5)
+        self._early.pop(key, None)
         attempt = self._attempts.get(key, 0)
         self._attempts[key] = attempt + 1
-        if isinstance(error, Forbidden | NotFound) and self._reactor.seconds() - remote.since < FRESH:
-            return EARLY.delay(attempt, 0.5)
         self._doubt(error)
         if isinstance(error, Throttled | ServerError | Conflict) or not isinstance(error, ApiError):
             raise error

@@ -110,8 +110,11 @@ class NodeAPI(MultiService):
         return deferLater(self._reactor, 0, lambda: None)
 
     async def _keep_certificate(self) -> None:
-        while True:
-            await deferLater(self._reactor, await self._certificate.renew())
+        while self.running:
+            pause = await self._certificate.renew()
+            # A renewal that was cut off by our own stop looks like any other that failed.
+            if self.running:
+                await deferLater(self._reactor, pause)
 
     def _trust(self, key: Key, old: ClientCA | None, new: ClientCA | None) -> None:
         if key != AUTHENTICATION or new is None:
