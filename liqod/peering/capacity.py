@@ -56,7 +56,9 @@ class Capacity:
         """Begin to follow the watches."""
         self._following = True
         self._ends = [self._nodes.subscribe(self._node_changed), self._pods.subscribe(self._pod_changed)]
-        both: Deferred[list[None]] = gatherResults([self._nodes.when_synced(), self._pods.when_synced()])
+        both: Deferred[list[None]] = gatherResults(
+            [self._nodes.when_synced(), self._pods.when_synced()], consumeErrors=True
+        )
         both.addCallbacks(lambda _: self._poke(), lambda _: None)
 
     def stop(self) -> None:

@@ -75,7 +75,9 @@ class Facilities:
         """Begin to follow."""
         self._timer = self._clock.callLater(PATIENCE, self._give_up_waiting)
         self._ends = [self._storage.subscribe(self._class_changed), self._ingress.subscribe(self._class_changed)]
-        both: Deferred[list[None]] = gatherResults([self._storage.when_synced(), self._ingress.when_synced()])
+        both: Deferred[list[None]] = gatherResults(
+            [self._storage.when_synced(), self._ingress.when_synced()], consumeErrors=True
+        )
         both.addCallbacks(lambda _: self._changed(), lambda _: None)
         self._tasks.spawn(self._ask(), "asking for the version of this cluster")
 

@@ -290,7 +290,7 @@ class Peering(MultiService):
     async def _begin(self) -> None:
         records = (self._clusters, self._advertisements, self._virtual_nodes, self._nodes, self._tables)
         await self._invitations.informer.when_synced()
-        await gatherResults([informer.when_synced() for informer in records])
+        await gatherResults([informer.when_synced() for informer in records], consumeErrors=True)
         await self._remember()
         if self._stopping:
             return
