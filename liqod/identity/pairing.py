@@ -1,8 +1,8 @@
 """Pairing tokens: what one administrator hands to the other, so that two clusters trust each other at once. Pure.
 
 A token names the issuer (cluster ID, fingerprint, addresses) and holds a secret. Whoever dials the issuer checks the
-fingerprint first, then proves the secret without telling it: an HMAC over the TLS exporter (RFC 8446, 7.5) and both keys.
-Somebody in the middle has another exporter on each side, learns nothing, and can use nothing of it elsewhere.
+fingerprint first, then proves the secret without telling it: an HMAC over the TLS exporter (RFC 8446, 7.5) and both
+keys. Somebody in the middle has another exporter on each side, learns nothing, and can use nothing of it elsewhere.
 """
 
 from __future__ import annotations
