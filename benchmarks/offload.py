@@ -186,7 +186,7 @@ def _is_ready(daemon: Daemon) -> bool:
     return "liqod is ready" in daemon.log.read_text()
 
 
-def idle(testbed: Testbed, seconds: float = 60.0) -> dict[str, Any]:
+def idle(testbed: Testbed, seconds: float = 30.0) -> dict[str, Any]:
     """Let everything rest and return the daemons' CPU in percent of a core, and the writes at each API server."""
     _settle(testbed)
     before = read(testbed)

@@ -13,6 +13,7 @@ from twisted.trial.unittest import TestCase
 from liqod.agent import home as homes
 from liqod.agent.errors import Trouble
 from liqod.agent.home import Home
+from liqod.agent.names import IDENTITY_SECRET
 from liqod.config.load import parse
 from liqod.config.schema import Settings
 from liqod.identity.certs import generate
@@ -139,7 +140,7 @@ class Preparing(TestCase):
     async def test_broken_key(self) -> None:
         """A key that cannot be read is not replaced, because peers pinned it."""
         await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
-        broken = {"metadata": {"name": homes.IDENTITY_SECRET}, "data": {"tls.key": "eA==", "tls.crt": "eA=="}}
+        broken = {"metadata": {"name": IDENTITY_SECRET}, "data": {"tls.key": "eA==", "tls.crt": "eA=="}}
         await self.client.create(SECRETS, broken, "liqo-system")
         trouble = await self.trouble()
         self.assertEqual(trouble.reason, "IdentityUnusable")
