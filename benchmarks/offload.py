@@ -167,6 +167,8 @@ def _cpu_now(testbed: Testbed) -> dict[int, float]:
 def peer(testbed: Testbed) -> tuple[list[Daemon], dict[str, float]]:
     """Start both daemons; return them with the seconds to ready and from ready to the virtual node Ready."""
     daemons = [Daemon(testbed[1], "rome", extra=FAST), Daemon(testbed[2], "milan", extra=FAST)]
+    for daemon in daemons:
+        daemon.install()
     begin = time.monotonic()
     for daemon in daemons:
         daemon.start()

@@ -1,4 +1,4 @@
-"""liqod daemons on test clusters, as processes of their own: started from a configuration file and nothing else."""
+"""liqod daemons on test clusters, as processes: with an account of their own, or with a file and nothing else."""
 
 from __future__ import annotations
 
@@ -96,3 +96,16 @@ class Daemon:
         """Run liqodctl on the daemon's own cluster and return what it prints."""
         program = str(Path(sys.executable).with_name("liqodctl"))
         return self.cluster.run([program, *args, f"--kubeconfig={self.cluster.kubeconfig}"], timeout=timeout)
+
+
+class BareDaemon(Daemon):
+    """A daemon that is given nothing but its configuration file: the kubeconfig it names is the administrator's.
+
+    It prepares the cluster by itself, definitions included.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, *, identity: str = "one", extra: str = "") -> None:
+        super().__init__(cluster, name, identity=identity, extra=extra)
+        text = self.config.read_text()
+        self.config.write_text(text.replace(str(self.kubeconfig), str(cluster.kubeconfig)))
+        self.kubeconfig = cluster.kubeconfig

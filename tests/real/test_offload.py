@@ -7,7 +7,7 @@ from functools import partial
 
 from liqod.model import quantity
 from liqod.model.names import remote_namespace
-from tests.real.daemons import Daemon
+from tests.real.daemons import BareDaemon
 from tests.real.pair import PairTests
 from tests.real.path import (
     NAMESPACE,
@@ -31,6 +31,8 @@ APP = "web"
 
 class OffloadPathTests(PairTests):
     """One walk along the path; the tests are its steps, in the order of their numbers."""
+
+    daemon_class = BareDaemon
 
     def test_01_discovery(self) -> None:
         """The daemons find each other by mDNS and wait for their administrators: nothing is shared before that."""
@@ -197,7 +199,7 @@ class OffloadPathTests(PairTests):
     def test_11_standby(self) -> None:
         """When the first daemon of a cluster dies, the second takes over within 15 s, and no pod notices."""
         before = {name: pod["metadata"]["uid"] for name, pod in live_pods(self.milan.cluster, APP).items()}
-        second = Daemon(self.rome.cluster, "rome", identity="two")
+        second = BareDaemon(self.rome.cluster, "rome", identity="two")
         second.start()
         try:
             eventually("the second daemon stands by", lambda: "standby" in second.log.read_text().lower(), 30)
