@@ -110,7 +110,7 @@ class Troubles(SynchronousTestCase):
         """Every kind of failed request has its own reason, and says what to do next."""
         for error, reason, hint in (
             (Unreachable("connection refused"), "APIUnreachable", "kubernetes.kubeconfig"),
-            (Unauthorized(401, "Unauthorized", "who?"), "CredentialsRefused", "renew"),
+            (Unauthorized(401, "Unauthorized", "who?"), "CredentialsRefused", "--daemon-kubeconfig"),
             (Forbidden(403, "Forbidden", "may not"), "RightsMissing", "liqodctl check"),
             (ServerError(500, "", "broken"), "APIRefused", "tried again"),
         ):

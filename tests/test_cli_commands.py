@@ -100,8 +100,12 @@ class Usage(SynchronousTestCase):
         code, output = self.invoke("install", "--print")
         self.assertEqual(code, 0)
         objects = list(yaml.safe_load_all(output))
-        self.assertEqual(objects[:-1], manifests.definitions())
-        self.assertEqual((objects[-1]["kind"], objects[-1]["metadata"]["name"]), ("Namespace", "liqo-system"))
+        definitions = manifests.definitions()
+        self.assertEqual(objects[: len(definitions)], definitions)
+        rest = [(body["kind"], body["metadata"]["name"]) for body in objects[len(definitions) :]]
+        self.assertEqual(rest[0], ("Namespace", "liqo-system"))
+        for wanted in (("ServiceAccount", "liqod"), ("ClusterRole", "liqod"), ("ClusterRoleBinding", "liqod")):
+            self.assertIn(wanted, rest)
 
 
 class Against(TestCase):
