@@ -103,6 +103,8 @@ class UnpeerTests(UnpeerCase):
     async def test_a_slow_borrower_is_not_waited_for_beyond_the_deadline(self) -> None:
         """After the seconds that the order gives, its rights and its pods go, and our side is clean all the same."""
         alpha, beta = await self.peers()
+        # Who is still in sight would be found anew, as a stranger.
+        alpha.peering.update_candidates([])
         finalizer = {"metadata": {"finalizers": ["example.com/hangs"]}}
         await beta.admin.patch(VIRTUALNODES, alpha.id, finalizer, tenant_namespace(alpha.id))
         begun = alpha.reactor.seconds()
