@@ -2,7 +2,8 @@
 
 Every test module runs in a trial process of its own, with a working directory of its own. Modules that need nothing
 but this machine run several at a time; those on real clusters one after the other, since each has clusters to itself.
-The last line is the count, and nothing else: ``N passed, N failed, N skipped``.
+A few modules that failed run once more, alone: what then passes is listed as unsteady, in the open, and counts as
+passed; what is broken fails twice. The last line is the count, and nothing else: ``N passed, N failed, N skipped``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ REAL: Final = "tests.real."
 UNIT_LIMIT: Final = 600.0
 REAL_LIMIT: Final = 1500.0
 _SAY_EVERY: Final = 30.0
+AGAIN: Final = 4
+"""Modules that are run once more when they failed: if more of them did, it is not chance."""
 
 _SUMMARY: Final = re.compile(r"^(?:PASSED|FAILED)(?: \(([^)]*)\))?$", re.MULTILINE)
 _SKIPPED: Final = re.compile(r"^\[SKIPPED\]\n(.*?)\n\n((?:[\w.]+\n)+)", re.MULTILINE | re.DOTALL)
@@ -70,6 +73,7 @@ class Progress:
 
     total: int
     outcomes: list[Outcome] = field(factory=list)
+    unsteady: list[str] = field(factory=list)
     _running: dict[str, float] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock)
 
@@ -86,6 +90,20 @@ class Progress:
             if outcome.failed:
                 print(f"{'-' * 20} {step.title}\n{outcome.output.rstrip()}\n{'-' * 20}", flush=True)
         return outcome
+
+    def repeat(self) -> None:
+        """Run the modules that failed once more, one after the other, if they are few."""
+        failed = [outcome for outcome in self.outcomes if outcome.failed and outcome.step.is_trial]
+        if len(failed) > AGAIN:
+            return
+        for first in failed:
+            print(f"once more, alone: {first.step.title}", flush=True)
+            second = execute(first.step)
+            counts = f"{second.passed} passed, {second.failed} failed, {second.skipped} skipped"
+            print(f"{first.step.title}, again: {counts}, {second.seconds:.1f} s", flush=True)
+            if not second.failed:
+                self.outcomes[self.outcomes.index(first)] = second
+                self.unsteady.append(first.step.title)
 
     def tell(self) -> None:
         """Say what runs now, when a step takes long."""
@@ -195,6 +213,7 @@ def main(argv: Sequence[str]) -> int:
     print(f"{len(steps)} checks, {len(unit)} test modules {parallel} at a time, {len(real)} modules on real clusters")
     _run(progress, [*steps, *map(trial, unit)], parallel)
     _run(progress, map(trial, real), 1)
+    progress.repeat()
     return _report(progress, time.monotonic() - begin)
 
 
@@ -220,6 +239,8 @@ def _report(progress: Progress, seconds: float) -> int:
     for outcome in progress.outcomes:
         for test, reason in outcome.skips:
             print(f"skipped: {test}: {reason}")
+    for title in progress.unsteady:
+        print(f"unsteady: {title}: failed at first, passed alone; its first output stands above")
     for outcome in progress.outcomes:
         if outcome.failed:
             print(f"failed: {outcome.step.title}: {outcome.failed}")

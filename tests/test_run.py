@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.run import Outcome, Step, execute, judge
+from tests.run import AGAIN, Outcome, Progress, Step, execute, judge
 
 TRIAL = Step("tests.test_x", [], 10.0)
 CHECK = Step("check", [sys.executable, "-c", "print(1)"], 10.0, is_trial=False)
@@ -53,6 +54,40 @@ class Judging(SynchronousTestCase):
         outcome = Outcome(TRIAL, 1.0, MIXED, 4, 3, 2)
         reason = "no root here\nand no kernel"
         self.assertEqual(outcome.skips, [("tests.test_x.A.test_b", reason), ("tests.test_x.A.test_c", reason)])
+
+
+class Repeating(SynchronousTestCase):
+    """Modules that failed get one more chance, and no more."""
+
+    def progress(self, script: str, count: int = 1) -> Progress:
+        """Return what came of steps of which each runs a script and failed."""
+        argv = [sys.executable, "-c", script, "--temp-directory=unused"]
+        step = Step("tests.test_x", argv, 10.0)
+        progress = Progress(count)
+        progress.outcomes = [Outcome(step, 1.0, "", 0, 1, 0) for _ in range(count)]
+        return progress
+
+    def test_chance(self) -> None:
+        """What passes alone counts as passed, and is named."""
+        progress = self.progress("print('PASSED (successes=2)')")
+        progress.repeat()
+        self.assertEqual([(one.passed, one.failed) for one in progress.outcomes], [(2, 0)])
+        self.assertEqual(progress.unsteady, ["tests.test_x"])
+
+    def test_broken(self) -> None:
+        """What fails twice has failed."""
+        mark = Path(self.mktemp()).absolute()
+        progress = self.progress(f"open({str(mark)!r}, 'a').write('x'); print('FAILED (failures=1)')")
+        progress.repeat()
+        self.assertEqual([one.failed for one in progress.outcomes], [1])
+        self.assertEqual(mark.read_text(), "x")
+        self.assertEqual(progress.unsteady, [])
+
+    def test_many(self) -> None:
+        """When many failed it is no chance: none of them runs again."""
+        progress = self.progress("print('PASSED (successes=2)')", AGAIN + 1)
+        progress.repeat()
+        self.assertEqual([one.failed for one in progress.outcomes], [1] * (AGAIN + 1))
 
 
 class Executing(SynchronousTestCase):
