@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -66,6 +67,8 @@ class Hosts:
             for name in self.names:
                 self._furnish(name)
             self._start_clusters()
+            for name in self.names:
+                eventually(f"settled links of {name}", partial(self._settled, name), 20)
         except BaseException:
             self._stack.close()
             raise
@@ -105,6 +108,17 @@ class Hosts:
             run("ip", *words)
         done = subprocess.run(self.inside(name, "nft", "-f", "-"), input=MASQUERADE.encode(), check=False)
         assert done.returncode == 0
+
+    def _settled(self, name: str) -> bool:
+        """Tell whether the kernel has given every link its own IPv6 address, and found no other host with it.
+
+        That takes up to two seconds (RFC 4862, section 5.4); a dump made before would differ from one made after.
+        """
+        if self.output(self.inside(name, "sysctl", "-n", "net.ipv6.conf.all.disable_ipv6")).strip() == "1":
+            return True
+        links = json.loads(self.output(self.inside(name, "ip", "-json", "address", "show", "up")))
+        addresses = [[one for one in link["addr_info"] if one["family"] == "inet6"] for link in links]
+        return all(each and not any(one.get("tentative") for one in each) for each in addresses)
 
     def _start_clusters(self) -> None:
         clusters = [f"{name}={self.lan.addresses[name]}={POD_CIDR}" for name in self.names]
