@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ from twisted.names import dns, server
 from twisted.names.authority import FileAuthority
 from twisted.names.client import Resolver
 from twisted.names.error import DNSServerError
-from twisted.trial.unittest import FailTest, SkipTest, SynchronousTestCase, TestCase
+from twisted.trial.unittest import FailTest, SynchronousTestCase, TestCase
 
 from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.domains import DomainSearch, make_resolver, system_servers
@@ -29,6 +28,7 @@ from liqod.kube.informers import Informers
 from liqod.kube.resources import SEARCHDOMAINS
 from liqod.model.searchdomain import SearchDomain, is_domain
 from liqod.sandbox.cluster import SandboxCluster
+from tests import nsd
 
 REACTOR: Any = reactor
 T = TypeVar("T")
@@ -320,29 +320,17 @@ class _Server(ProcessProtocol):
 
 
 class RealServerTests(DnsCase):
-    """Against Debian's nsd, where it is installed."""
+    """Against Debian's nsd."""
 
     async def test_nsd(self) -> None:
         """What ``dns-records`` prints is a zone that nsd serves and a search finds, by the resolver of the daemon."""
-        program = shutil.which("nsd") or shutil.which("nsd", path="/usr/sbin")
-        if program is None:
-            raise SkipTest("nsd is not installed")
         free = REACTOR.listenUDP(0, dns.DNSDatagramProtocol(server.DNSServerFactory()), interface="127.0.0.1")
         port = free.getHost().port
         await free.stopListening()
         directory = Path(self.mktemp()).absolute()
-        directory.mkdir()
-        (directory / "zone").write_text(zone(*both()))
-        options = {
-            "ip-address": f"127.0.0.1@{port}", "zonesdir": str(directory), "database": '""', "username": '""',
-            "pidfile": f"{directory}/pid", "xfrdfile": f"{directory}/xfrd", "zonelistfile": f"{directory}/list",
-            "xfrdir": str(directory), "server-count": "1",
-        }  # fmt: skip
-        text = "server:\n" + "".join(f"  {key}: {value}\n" for key, value in options.items())
-        text += "remote-control:\n  control-enable: no\nzone:\n  name: example.com\n  zonefile: zone\n"
-        (directory / "nsd.conf").write_text(text)
+        command = nsd.furnish(directory, "127.0.0.1", port, "example.com", zone(*both()))
         running = _Server()
-        process = REACTOR.spawnProcess(running, program, ["nsd", "-d", "-c", f"{directory}/nsd.conf"], env=None)
+        process = REACTOR.spawnProcess(running, command[0], command, env=None)
 
         async def stop() -> None:
             if not running.ended.called:

@@ -24,6 +24,7 @@ PACKAGES: Final[dict[str, str | tuple[str, ...]]] = {
     "wireguard-go": "wireguard-go",
     "wireguard-tools": "wg",
     "iperf3": "iperf3",
+    "nsd": "nsd",
 }
 
 
