@@ -179,8 +179,8 @@ class JoinTests(PairCase):
         issuer, guest = await self.pair()
         token = await self.issue(issuer)
         await issuer.admin.delete(SECRETS, token_name(token.id), SYSTEM)
-        issuer.peering._sessions._tokens._guesses = 30
-        issuer.peering._sessions._tokens._minute = int(issuer.reactor.seconds() // 60)
+        issuer.peering._sessions._judge._tokens._guesses = 30
+        issuer.peering._sessions._judge._tokens._minute = int(issuer.reactor.seconds() // 60)
         await self.use(guest, token)
         await self.refused(guest, issuer)
 

@@ -6,39 +6,33 @@ before Welcome is sent. What discovery says is only where to dial.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-import attrs
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from liqod.config.schema import Settings
 from liqod.flow.tasks import Tasks
-from liqod.identity.pins import Mismatch, Trusted, judge
-from liqod.identity.tls import PeerCertificate, PeerTLS
+from liqod.identity.tls import PeerTLS
 from liqod.identity.words import words
-from liqod.model.ids import ClusterID, Fingerprint, is_dns_label
-from liqod.model.offer import Refusal
-from liqod.model.records import Endpoint, ForeignCluster
-from liqod.peering.dial import join_address
+from liqod.model.ids import ClusterID, Fingerprint
 from liqod.peering.dialer import Dialer
 from liqod.peering.joining import REFUSED, Invitations, Tokens
+from liqod.peering.judging import Judge
 from liqod.peering.listener import Admission
 from liqod.peering.peer import Doubt, Peer, addresses
 from liqod.peering.ports import Sighting
 from liqod.peering.protocol import JOINING, PeerConnection
-from liqod.peering.records import STRANGER, Records
+from liqod.peering.records import Records
 from liqod.peering.refusals import Refusals
 from liqod.peering.tiebreak import Opened, newcomer_stays
 from liqod.peering.tombstones import Tombstones
+from liqod.peering.whereabouts import Whereabouts
 from liqod.wire.events import Bye, Event, Hello, Join
 
 MINOR: Final = 0
 """The minor version of liqod/1 that is spoken here."""
-MAX_SIGHTINGS: Final = 2048
-"""Sightings that are followed: what a network shows is not bounded by anything else."""
-MAX_SIGHTINGS_PER_PEER: Final = 8
 
 
 class Followers(Protocol):
@@ -61,15 +55,6 @@ class Followers(Protocol):
 
     def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
         """A key that is not the pinned one claims to be the peer."""
-
-
-@attrs.define
-class _Stray:
-    """An address without a known cluster: ``leads_to`` is who was found there."""
-
-    endpoint: Endpoint
-    dialer: Dialer
-    leads_to: ClusterID | None = None
 
 
 class Sessions:
@@ -108,12 +93,22 @@ class Sessions:
         self._tasks = tasks
         self._followers = followers
         self._random = random
-        self._tombstones = tombstones
-        self._tokens = tokens
         self._invitations = invitations
-        self._by_hand = {peer.fingerprint for peer in settings.discovery.peers if peer.fingerprint}
-        self._strays: dict[str, _Stray] = {}
-        self._sighted: dict[ClusterID, tuple[Endpoint, ...]] = {}
+        self._whereabouts = Whereabouts(cluster_id, peers, self.peer, self._follow, self._moved)
+        self._judge = Judge(
+            cluster_id,
+            tls,
+            reactor,
+            settings,
+            records,
+            tombstones,
+            tokens,
+            refusals,
+            tasks,
+            self.peer,
+            self._doubt,
+            followers.repeated,
+        )
         self._connections: set[PeerConnection] = set()
         self._stopped: Deferred[None] | None = None
         self.admission = Admission(self._incoming, self._settings.max_sessions, refusals.note)
@@ -161,60 +156,27 @@ class Sessions:
 
     def sighted(self, sightings: Iterable[Sighting]) -> None:
         """Take over what discovery sees now; a peer that is not seen any more is not forgotten for that."""
-        by_peer: dict[ClusterID, dict[str, Endpoint]] = {}
-        nameless: dict[str, tuple[Endpoint, str]] = {}
-        for number, sighting in enumerate(sightings):
-            if number >= MAX_SIGHTINGS:
-                break
-            endpoint = Endpoint(join_address(sighting.host, sighting.port), sighting.source)
-            if not sighting.cluster_id:
-                nameless[endpoint.address] = (endpoint, sighting.fingerprint)
-            elif sighting.cluster_id != self.me and is_dns_label(sighting.cluster_id):
-                found = by_peer.setdefault(ClusterID(sighting.cluster_id), {})
-                if len(found) < MAX_SIGHTINGS_PER_PEER:
-                    found[endpoint.address] = endpoint
-        self._sighted = {peer: tuple(found.values()) for peer, found in by_peer.items()}
-        self._follow_strays(nameless)
-        self._resight()
+        self._whereabouts.sighted(sightings)
 
-    def _follow_strays(self, nameless: Mapping[str, tuple[Endpoint, str]]) -> None:
-        for address in [address for address in self._strays if address not in nameless]:
-            self._strays.pop(address).dialer.link.stop()
-        for address, (endpoint, fingerprint) in nameless.items():
-            if address not in self._strays:
-                dialer = Dialer(
-                    self._reactor,
-                    self._tls,
-                    self,
-                    self._settings,
-                    self._random,
-                    lambda address=address: [address],  # type: ignore[misc]
-                    lambda why, address=address: self._refusals.note("Unreachable", address, why),  # type: ignore[misc]
-                    None,
-                    lambda fingerprint=fingerprint: fingerprint,  # type: ignore[misc]
-                )
-                self._strays[address] = _Stray(endpoint, dialer)
-                if self.ready:
-                    dialer.link.wake()
+    def _moved(self, peer: Peer) -> None:
+        self.records.poke(peer.id)
+        if peer.sightings and self.ready:
+            peer.dialer.link.wake()
+        elif not peer.sightings and peer.session is None and self.records.get(peer.id) is None:
+            self.forget(peer)
 
-    def _resight(self) -> None:
-        """Give each peer the addresses it is seen at, and dial those for whom that is news."""
-        seen: dict[ClusterID, list[Endpoint]] = {peer: list(found) for peer, found in self._sighted.items()}
-        for stray in self._strays.values():
-            if stray.leads_to is not None:
-                seen.setdefault(stray.leads_to, []).append(stray.endpoint)
-        for cluster_id in seen:
-            self.peer(cluster_id)
-        for peer in list(self.peers.values()):
-            now = tuple(seen.get(peer.id, ()))
-            if now == peer.sightings:
-                continue
-            peer.sightings = now
-            self.records.poke(peer.id)
-            if now and self.ready:
-                peer.dialer.link.wake()
-            elif not now and peer.session is None and self.records.get(peer.id) is None:
-                self.forget(peer)
+    def _follow(self, address: str, fingerprint: str) -> Dialer:
+        return Dialer(
+            self._reactor,
+            self._tls,
+            self,
+            self._settings,
+            self._random,
+            lambda: [address],
+            lambda why: self._refusals.note("Unreachable", address, why),
+            None,
+            lambda: fingerprint,
+        )
 
     def forget(self, peer: Peer) -> None:
         """Follow a peer no longer that is neither on record, nor seen, nor connected."""
@@ -224,8 +186,7 @@ class Sessions:
     def begin(self) -> None:
         """The records are known: dial whoever is worth it."""
         self.ready = True
-        for stray in self._strays.values():
-            stray.dialer.link.wake()
+        self._whereabouts.begin()
         for peer in self.peers.values():
             if peer.sightings or peer.id in self.records.pins or addresses(peer, self.records.get(peer.id)):
                 peer.dialer.link.wake()
@@ -253,137 +214,12 @@ class Sessions:
             return Bye("Stopping", "the daemon is stopping", 1.0)
         if not self.ready or certificate is None:
             return Bye("Starting", "the daemon does not know its records yet", 0.5)
-        bye = self._mistaken(connection, claimed, certificate)
+        bye = self._judge.mistaken(connection, claimed, certificate)
         if bye is not None:
             return bye
-        self._lead(connection, claimed)
-        # Whom a person sent away, only a person lets in again.
-        sent_away = self._tombstones.get(claimed) is not None
-        vouched = self._settings.autojoin and certificate.vouches_for(claimed) and not sent_away
-        judgement = judge(claimed, certificate.fingerprint, self.records.pins, chains_to_ca=vouched)
-        if isinstance(judgement, Mismatch):
-            return self._repeated(claimed, certificate)
-        if join is not None and not isinstance(judgement, Trusted):
-            bye = await self._joined(connection, claimed, certificate, join)
-            if bye is not None:
-                return bye
-        elif not isinstance(judgement, Trusted) and (sent_away or not self._joins(certificate)):
-            return self._unknown(connection, hello, claimed, certificate)
-        if claimed not in self.records.pins:
-            bye = await self._pin(claimed, certificate, joined=join is None)
-            if bye is not None:
-                return bye
-        return self._duplicate(connection, claimed)
-
-    def _mistaken(self, connection: PeerConnection, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
-        if claimed == self.me:
-            if certificate.fingerprint == self._tls.keypair.fingerprint:
-                return Bye("Self", "this is the very same cluster")
-            return Bye(
-                "ClusterIDRepetition", f"{claimed} is this cluster's own ID: give one of the two another [cluster] id"
-            )
-        if connection.expected is not None and claimed != connection.expected:
-            return Bye(
-                "UnexpectedIdentity", f"{connection.expected} was expected at {connection.address}, not {claimed}"
-            )
-        if connection.expected_key and certificate.fingerprint != connection.expected_key:
-            return Bye("UnexpectedKey", f"another key than the configured one answers at {connection.address}")
-        return None
-
-    def _joins(self, certificate: PeerCertificate) -> bool:
-        """Whether an unknown key is pinned without asking; a key that is pinned already is another cluster's."""
-        if certificate.fingerprint in self.records.pins.values():
-            return False
-        return self._settings.autojoin_untrusted or certificate.fingerprint in self._by_hand
-
-    async def _joined(
-        self, connection: PeerConnection, claimed: ClusterID, certificate: PeerCertificate, join: Join
-    ) -> Bye | None:
-        if certificate.fingerprint in self.records.pins.values():
-            return Bye("KeyInUse", "this key is trusted as another cluster's already")
-        try:
-            await self._tokens.redeem(join, connection.binding(), certificate.fingerprint, claimed)
-        except Refusal as refusal:
-            return Bye(refusal.reason, refusal.message)
-        return None
-
-    async def _pin(self, claimed: ClusterID, certificate: PeerCertificate, *, joined: bool) -> Bye | None:
-        pins = self.records.pins
-        pins[claimed] = certificate.fingerprint  # from now on no other key can claim the ID
-        try:
-            record = await self._kept(
-                self.records.ensure(claimed, certificate.fingerprint, joined=joined), f"pinning {claimed}"
-            )
-        except Exception:
-            pins.pop(claimed, None)
-            raise
-        pins[claimed] = Fingerprint(record.spec.fingerprint)
-        if record.spec.fingerprint != certificate.fingerprint:
-            return self._repeated(claimed, certificate)
-        self._log.info("pinned the key of {peer}: {words}", peer=claimed, words=words(certificate.fingerprint))
-        return None
-
-    def _kept(self, work: Any, what: str) -> Deferred[ForeignCluster]:
-        """Run work that goes on even if the connection it is for ends."""
-        outcome: Deferred[ForeignCluster] = Deferred()
-
-        async def run() -> None:
-            try:
-                result = await work
-            except Exception as error:
-                if not outcome.called:
-                    outcome.errback(error)
-                return
-            if not outcome.called:
-                outcome.callback(result)
-
-        self._tasks.spawn(run(), what)
-        return outcome
-
-    def _repeated(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye:
-        sentence = (
-            f"another key is pinned for {claimed}: an impostor, or a cluster that lost its key; if the key is right, "
-            f"clear spec.fingerprint of ForeignCluster {claimed} and trust it anew"
-        )
-        peer = self.peers.get(claimed)
-        if peer is not None and peer.session is None:
-            self._doubt(peer, Doubt("ClusterIDRepetition", sentence, about_key=True))
-        self._followers.repeated(claimed, certificate.fingerprint)
-        return Bye("ClusterIDRepetition", sentence)
-
-    def _unknown(
-        self, connection: PeerConnection, hello: Hello, claimed: ClusterID, certificate: PeerCertificate
-    ) -> Bye:
-        """Show the stranger to the user, as long as there is room for strangers."""
-        told = words(certificate.fingerprint)
-        bye = self._farewell(claimed, certificate) or Bye(
-            "TrustPending", f"your key is not trusted here yet; your words are {told}", 0.0
-        )
-        record = self.records.get(claimed)
-        if record is None:
-            if self.records.strangers() >= self._settings.max_untrusted:
-                self._refusals.note("TooManyUntrusted", connection.address, f"no room to show {claimed} to the user")
-                return bye
-            self._tasks.spawn(self._introduce(claimed), f"recording {claimed}")
-        peer = self.peer(claimed)
-        now = self._reactor.seconds()
-        if peer.seen is None or peer.seen == certificate.fingerprint or now - peer.seen_at > STRANGER:
-            peer.seen, peer.name = certificate.fingerprint, hello.cluster_name
-            sentence = f"compare the words {told} with the peer's admin and say 'liqodctl trust {claimed}'"
-            self._doubt(peer, Doubt("TrustPending", sentence, about_key=True))
-        return bye
-
-    def _farewell(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
-        """Return what a peer is told that was away when the peering ended: proven by the key it had then."""
-        tombstone = self._tombstones.get(claimed)
-        if tombstone is None or tombstone.by != "us" or tombstone.fingerprint != certificate.fingerprint:
-            return None
-        self._tasks.spawn(self._tombstones.told(claimed), f"noting that {claimed} was told")
-        return Bye("Unpeered", f"this cluster ended the peering at {tombstone.at}")
-
-    async def _introduce(self, claimed: ClusterID) -> None:
-        await self.records.ensure(claimed, None)
-        self.records.poke(claimed)
+        self._whereabouts.lead(connection, claimed)
+        bye = await self._judge.judge(connection, hello, claimed, certificate, join)
+        return bye if bye is not None else self._duplicate(connection, claimed)
 
     def _duplicate(self, connection: PeerConnection, claimed: ClusterID) -> Bye | None:
         """Refuse a session early that would not stay; the one that does stay is asked whether it is alive."""
@@ -499,7 +335,7 @@ class Sessions:
 
     def _dialer_of(self, connection: PeerConnection, ending: Bye) -> None:
         """Tell whoever dialled how it ended."""
-        stray = self._strays.get(connection.address)
+        stray = self._whereabouts.at(connection.address)
         if stray is not None and ending.reason == "UnexpectedIdentity":
             stray.leads_to = None  # somebody else lives there now
             stray.dialer.link.retry(1.0)
@@ -510,23 +346,15 @@ class Sessions:
         elif stray is not None:
             stray.dialer.ended(connection)
 
-    def _lead(self, connection: PeerConnection, claimed: ClusterID) -> None:
-        """An address without a name led to a cluster: from now on that cluster is dialled there."""
-        stray = self._strays.get(connection.address)
-        if stray is not None and connection.role == "dialer" and stray.leads_to != claimed:
-            stray.leads_to = claimed
-            stray.dialer.link.connected()
-            endpoints = (*self.peer(claimed).sightings, stray.endpoint)
-            self.peer(claimed).sightings = tuple(dict.fromkeys(endpoints))
-
     # The end.
 
     def stop(self) -> Deferred[None]:
         """Dial no more, tell every peer, and fire when all connections are closed."""
         stopped: Deferred[None] = Deferred()
         self._stopped = stopped
-        for dialer in [stray.dialer for stray in self._strays.values()] + [p.dialer for p in self.peers.values()]:
-            dialer.link.stop()
+        self._whereabouts.stop()
+        for peer in self.peers.values():
+            peer.dialer.link.stop()
         for connection in list(self._connections):
             connection.end(Bye("Stopping", "the daemon is stopping; its records stay", 1.0))
         if not self._connections and not stopped.called:
