@@ -157,7 +157,10 @@ class Records:
         again = max(0.1, until - now) if until is not None else None
         if not change:
             return again
-        if not facts.pinned and record.status.phase and (wait := peer.seen_at + STRANGER - now) > 0:
+        # The first key that a stranger shows is what its administrator waits for: that is not held back.
+        first_key = status.seen_fingerprint and not record.status.seen_fingerprint
+        throttled = not facts.pinned and record.status.phase and not first_key
+        if throttled and (wait := peer.seen_at + STRANGER - now) > 0:
             return wait
         peer.seen_at = now
         patch = {"metadata": {"resourceVersion": record.metadata.resource_version}, "status": change}
