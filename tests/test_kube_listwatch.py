@@ -113,6 +113,17 @@ class OrderTests(SynchronousTestCase):
         error.retry_after = 40.0
         self.assertEqual(m.ended(error, 0), Wait(40.0))
 
+    def test_a_cache_that_is_being_filled_is_asked_again_soon(self) -> None:
+        """While the server only fills its cache of a kind it is asked again well within the second it names, but
+        after a few times its wish is respected as any other."""
+        m = machine()
+        m.start(0)
+        error = Throttled(429, "TooManyRequests", "storage is (re)initializing")
+        error.retry_after = 40.0
+        waits = [m.ended(error, 0) for _ in range(6)]
+        self.assertEqual(waits[:3], [Wait(0.15), Wait(0.3), Wait(0.6)])
+        self.assertEqual(waits[5], Wait(40.0))
+
     def test_a_version_that_is_too_old_means_a_new_list(self) -> None:
         """410, as an answer or as an event in the watch, leads to a new list: at once, also after other failures, but
         after a wait when it was listed just now or when the list itself is refused; meanwhile the store is stale."""

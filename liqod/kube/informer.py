@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from liqod.flow.observe import Gate
 from liqod.kube.client import Client
 from liqod.kube.errors import Gone, KubeError, Undecodable
-from liqod.kube.listwatch import Command, List, ListWatch, Wait, Watch
+from liqod.kube.listwatch import Command, List, ListWatch, Wait, Watch, is_warming
 from liqod.kube.resources import Resource
 from liqod.kube.store import Delta, Store, V
 from liqod.kube.stream import TURN, Stream, Watchdog
@@ -255,8 +255,9 @@ class Informer(Service, Generic[V]):
         before = self._machine.error
         command = self._machine.ended(error, self._clock.seconds())
         after = self._machine.error
-        self._in_trouble = bool(after)
-        if after and after != before:
+        is_news = after not in ("", before) and not (error and is_warming(error))
+        self._in_trouble = bool(after) and (self._in_trouble or is_news)
+        if is_news:
             self._log.warn("watching {what} failed: {error}; it is tried again", what=str(self.resource), error=after)
         return command
 

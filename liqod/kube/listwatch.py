@@ -27,6 +27,11 @@ SHORTEST, LONGEST = 300.0, 600.0
 
 BACKOFF: Final = Backoff(initial=1.2, factor=2.0, cap=22.5, jitter=1 / 3)
 """From 0.8 s to 30 s with its jitter."""
+WARMING: Final = Backoff(initial=0.15, factor=2.0, cap=1.0, jitter=1 / 3)
+"""While the API server fills the cache of a kind that was never asked for: it takes a tenth of a second or two, and the
+second that the server asks to be left alone would be most of a daemon's start."""
+
+_SOON: Final = 5
 
 
 @attrs.frozen
@@ -151,6 +156,8 @@ class ListWatch(Generic[V]):
             fresh = self._listed_at is not None and now - self._listed_at < HEALTHY
             return self._list() if watched and not fresh else self._wait()
         self._stale(str(error), now)
+        if is_warming(error) and self._attempts < _SOON:
+            return self._wait(backoff=WARMING)
         return self._wait(error.retry_after if isinstance(error, Throttled | ServerError) else 0.0)
 
     def _list(self) -> Command:
@@ -163,8 +170,8 @@ class ListWatch(Generic[V]):
     def _watch(self) -> Watch:
         return Watch(self.resource_version, False, self._timeout())
 
-    def _wait(self, at_least: float = 0.0) -> Wait:
-        delay = BACKOFF.delay(self._attempts, self._random())
+    def _wait(self, at_least: float = 0.0, backoff: Backoff = BACKOFF) -> Wait:
+        delay = backoff.delay(self._attempts, self._random())
         self._attempts += 1
         return Wait(max(delay, at_least))
 
@@ -234,6 +241,11 @@ class ListWatch(Generic[V]):
             delta = self.store.remove(event.key)
             return () if delta is None else (delta,)
         return ()
+
+
+def is_warming(error: KubeError) -> bool:
+    """Tell whether the server refuses only because its cache of this kind is being filled (its ``Cacher``'s words)."""
+    return isinstance(error, Throttled) and "storage is (re)initializing" in error.message
 
 
 def _from_the_future(error: KubeError) -> bool:

@@ -63,6 +63,9 @@ SEARCHDOMAINS: Final = Resource("discovery.liqo.io", "v1alpha1", "searchdomains"
 FOREIGNCLUSTERS: Final = Resource("discovery.liqo.io", "v1alpha1", "foreignclusters", "ForeignCluster", False)
 ADVERTISEMENTS: Final = Resource("sharing.liqo.io", "v1alpha1", "advertisements", "Advertisement", False)
 VIRTUALNODES: Final = Resource("offloading.liqo.io", "v1beta1", "virtualnodes", "VirtualNode", True)
+NAMESPACEOFFLOADINGS: Final = Resource(
+    "offloading.liqo.io", "v1beta1", "namespaceoffloadings", "NamespaceOffloading", True
+)
 NATTINGTABLES: Final = Resource(
     "virtualkubelet.liqo.io", "v1alpha1", "namespacenattingtables", "NamespaceNattingTable", False
 )
