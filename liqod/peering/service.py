@@ -12,10 +12,9 @@ from __future__ import annotations
 import random as _random
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
-import msgspec
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.task import deferLater
@@ -40,60 +39,42 @@ from liqod.kube.resources import (
     PODS,
     VIRTUALNODES,
 )
-from liqod.model.ids import ClusterID, Fingerprint, Key
-from liqod.model.invitations import invitation_name
-from liqod.model.meta import find_condition
-from liqod.model.names import REMOTE_CLUSTER_LABEL
+from liqod.model.ids import ClusterID
 from liqod.model.network import NetworkConfig
 from liqod.model.records import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
-from liqod.model.unpeering import Kind
-from liqod.peering.broadcaster import UNPEERED, Broadcaster
+from liqod.peering.broadcaster import Broadcaster
 from liqod.peering.capacity import Capacity
 from liqod.peering.credentials import Grants, Keeper
-from liqod.peering.decisions import Decisions, is_seated, rules_of
+from liqod.peering.decisions import Decisions, rules_of
 from liqod.peering.ending import Endings
 from liqod.peering.facilities import Facilities
+from liqod.peering.hearing import Hearing, Recorder
 from liqod.peering.intake import Intake
-from liqod.peering.joining import Invitations, Secret, Tokens
+from liqod.peering.joining import Invitations, Tokens
 from liqod.peering.listener import Listener
 from liqod.peering.namespaces import Answers, Questions
 from liqod.peering.network import Networks
 from liqod.peering.overlay import Overlay
+from liqod.peering.parts import Parts
 from liqod.peering.peer import Peer, is_on
 from liqod.peering.pipeline import AcceptPipeline
 from liqod.peering.podviews import Node, Pod
 from liqod.peering.ports import Lender, Sighting
-from liqod.peering.protocol import PeerConnection
 from liqod.peering.records import Records
 from liqod.peering.refusals import Refusals
 from liqod.peering.sessions import Sessions
 from liqod.peering.tombstones import Tombstones
 from liqod.peering.traces import Traces
+from liqod.peering.watches import Watches
 from liqod.wire.events import (
-    Advertise,
-    Bye,
-    Credential,
-    Event,
     MapNamespace,
-    NamespaceMapped,
-    Network,
-    NetworkAck,
     ReleaseNamespace,
-    Verdict,
-    Withdraw,
-    Withdrawn,
 )
 
 WORKERS: Final = 4
 """Peers that one part works on at a time; one peer is never worked on twice at once."""
 
 K = TypeVar("K", bound=Hashable)
-
-
-class Recorder(Protocol):
-    """Where events for the user go."""
-
-    def emit(self, regarding: Any, type: str, reason: str, message: str) -> None: ...
 
 
 @attrs.frozen
@@ -131,7 +112,6 @@ class Peering(MultiService):
         super().__init__()
         self._settings = settings
         self._reactor = reactor
-        self._recorder = recorder
         self._peers: dict[ClusterID, Peer] = {}
         self._tasks = Tasks()
         self._refusals = Refusals(reactor)
@@ -196,6 +176,21 @@ class Peering(MultiService):
             self._networks = Networks(client, reactor, self._peers, configs)
         self._questions = Questions(reactor)
         self._answers = Answers(lender, self._tasks, self._records, self._wants)
+        parts = Parts(
+            self._records,
+            self._traces,
+            self._tombstones,
+            self._broadcaster,
+            self._grants,
+            self._keeper,
+            self._accept,
+            self._endings,
+            self._intake,
+            self._networks,
+            self._questions,
+            self._answers,
+            self._tasks,
+        )
         self._sessions = Sessions(
             reactor,
             settings,
@@ -205,13 +200,16 @@ class Peering(MultiService):
             self._epoch,
             self._refusals,
             self._tasks,
-            self,
+            Hearing(parts, recorder),
             self._records,
             self._peers,
             random,
             self._tombstones,
             Tokens(client, reactor, settings.kubernetes.namespace, tls.keypair.fingerprint),
             self._invitations,
+        )
+        self._watches = Watches(
+            parts, self._peers, self._sessions, self._decide, lambda peer: self._ruled.pop(peer, None)
         )
         self._listener = Listener(reactor, settings.peering.listen, tls, self._sessions.admission)
         self._ends: list[Callable[[], None]] = []
@@ -294,14 +292,14 @@ class Peering(MultiService):
         await self._remember()
         if self._stopping:
             return
-        self._ends = [
-            self._clusters.subscribe(self._cluster_changed),
-            self._advertisements.subscribe(self._advertisement_changed),
-            self._virtual_nodes.subscribe(self._virtual_node_changed),
-            self._nodes.subscribe(self._node_changed),
-            self._tables.subscribe(self._table_changed),
-            self._invitations.informer.subscribe(self._invitation_changed),
-        ]
+        self._watches.begin(
+            self._clusters,
+            self._advertisements,
+            self._virtual_nodes,
+            self._nodes,
+            self._tables,
+            self._invitations.informer,
+        )
         if self._networks is not None:
             self._ends.append(self._networks.begin())
         self._capacity.start()
@@ -323,6 +321,7 @@ class Peering(MultiService):
 
     def stopService(self) -> Deferred[None]:
         self._stopping = True
+        self._watches.stop()
         for end in self._ends:
             end()
         self._ends = []
@@ -349,120 +348,10 @@ class Peering(MultiService):
             record.spec.outgoing_peering, settings.outgoing
         )
 
-    # What the watches tell.
-
-    def _cluster_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> None:
-        cluster_id = ClusterID(key.name)
-        # The cache may still be behind our own pin.
-        record = self._records.get(cluster_id)
-        if record is None:
-            self._cluster_gone(cluster_id)
-            return
-        peer = self._sessions.peer(cluster_id)
-        if old is None:
-            peer.lent = peer.lent if peer.lent is not None else record.status.lent
-            peer.name = peer.name or record.status.cluster_name
-            proven = find_condition(record.status.conditions, "Authenticated")
-            peer.met = peer.met or (proven is not None and proven.status == "True")
-        self._pin_changed(peer, record)
-        ends = record.metadata.deleting
-        if ends and (old is None or not old.metadata.deleting):
-            self._endings.queue.add(cluster_id)
-            self._accept.queue.add(cluster_id)
-        elif old is not None and new is not None and old.spec == new.spec:
-            return
-        self._records.poke(cluster_id)
-        self._broadcaster.queue.add(cluster_id)
-        self._grants.queue.add(cluster_id)
-        self._decide()
-        if self._sessions.ready and (record.spec.fingerprint or record.spec.endpoints):
-            peer.dialer.link.wake()
-            if not ends and record.spec.fingerprint and self._tombstones.get(cluster_id) is not None:
-                self._tasks.spawn(self._tombstones.drop(cluster_id), f"remembering that {cluster_id} is trusted again")
-
-    def _pin_changed(self, peer: Peer, record: ForeignCluster) -> None:
-        pinned = Fingerprint(record.spec.fingerprint)
-        before = self._records.pins.get(peer.id)
-        if pinned:
-            self._records.pins[peer.id] = pinned
-            if before != pinned and peer.doubt is not None and peer.doubt.reason == "TrustPending":
-                peer.doubt = None
-        else:
-            self._records.pins.pop(peer.id, None)
-        session = peer.session
-        if session is not None and session.certificate is not None and session.certificate.fingerprint != pinned:
-            session.end(Bye("TrustPending", "the key is not trusted any more"))
-
-    def _cluster_gone(self, cluster_id: ClusterID) -> None:
-        self._records.pins.pop(cluster_id, None)
-        peer = self._peers.get(cluster_id)
-        if peer is None:
-            return
-        peer.lent, peer.doubt, peer.met = None, None, False
-        peer.received, peer.credential, peer.trouble, peer.ending = None, None, "", ""
-        peer.withdrawal, peer.withdrawing_since, peer.owes, peer.leaving, peer.left = None, None, None, False, False
-        if self._networks is not None:
-            self._networks.forget(cluster_id)
-        self._broadcaster.forget(cluster_id)
-        self._grants.forget(cluster_id)
-        self._intake.forget(cluster_id)
-        self._endings.forget(cluster_id)
-        if peer.session is not None:
-            peer.session.end(Bye("TrustPending", "the key is not trusted any more"))
-        elif not peer.sightings:
-            self._sessions.forget(peer)
-        elif self._sessions.ready:
-            peer.dialer.link.wake()  # it is shown again as what it is now: a stranger in sight
-
-    def _advertisement_changed(self, _: Key, old: Advertisement | None, new: Advertisement | None) -> None:
-        record = new or old
-        if record is None:
-            return
-        peer = ClusterID(record.spec.cluster_id)
-        self._records.poke(peer)
-        if new is None:
-            self._ruled.pop(peer, None)
-            known = self._peers.get(peer)
-            cluster = self._records.get(peer)
-            ends = cluster is None or cluster.metadata.deleting
-            if known is not None and known.received is not None and not ends:
-                self._intake.queue.add(peer)  # whoever deleted the record wants it decided afresh
-        self._decide()
-
-    def _virtual_node_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> None:
-        peer = ClusterID(key.name)
-        self._records.poke(peer)
-        if old is None or new is None:
-            self._accept.queue.add(peer)
-            self._trace_changed(peer)
-
-    def _node_changed(self, _: Key, old: Node | None, new: Node | None) -> None:
-        if new is None and old is not None and old.virtual:
-            self._trace_changed(ClusterID(old.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")))
-
-    def _table_changed(self, key: Key, old: NamespaceNattingTable | None, new: NamespaceNattingTable | None) -> None:
-        if new is None:
-            self._trace_changed(ClusterID(key.name))
-
-    def _invitation_changed(self, key: Key, old: Secret | None, new: Secret | None) -> None:
-        issuer = ClusterID(key.name.removeprefix(invitation_name(ClusterID(""))))
-        peer = self._peers.get(issuer)
-        if new is not None and peer is not None and self._sessions.ready:
-            peer.dialer.link.wake()
-
-    def _trace_changed(self, peer_id: ClusterID) -> None:
-        """When the last trace of a virtual node is gone, the credential goes and the lender is told."""
-        peer = self._peers.get(peer_id)
-        if peer is not None and not self._traces.of(peer_id):
-            self._accept.queue.add(peer_id)
-            self._intake.answer(peer)
-            self._endings.acknowledge(peer)
-            self._endings.queue.add(peer_id)
+    # What the parts tell.
 
     def _capacity_changed(self) -> None:
         self._broadcaster.poke_all()
-
-    # What the parts tell.
 
     def _decide(self) -> None:
         self._decisions.poke()
@@ -482,103 +371,3 @@ class Peering(MultiService):
 
     def _credential_kept(self, peer: ClusterID) -> None:
         self._accept.queue.add(peer)
-
-    # What the sessions tell (sessions.Followers).
-
-    def up(self, peer: Peer) -> None:
-        if self._records.get(peer.id) is not None:
-            self._broadcaster.queue.add(peer.id)
-        self._grants.queue.add(peer.id)
-        self._endings.queue.add(peer.id)
-        if self._networks is not None:
-            self._networks.queue.add(peer.id)
-
-    def down(self, peer: Peer, connection: PeerConnection) -> None:
-        self._questions.broken(connection)
-
-    def replaced(self, peer: Peer, connection: PeerConnection) -> None:
-        self._questions.broken(connection)
-
-    def heard(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
-        match event:
-            case Advertise():
-                self._intake.advertised(peer, event)
-            case Verdict():
-                before = peer.lent.verdict if peer.lent is not None else ""
-                if self._broadcaster.answered(peer, event):
-                    if event.decision == "Accepted" and before != "Accepted":
-                        self._grants.tell_again(peer.id)
-                    self._grants.queue.add(peer.id)
-                    self._records.poke(peer.id)
-            case Credential():
-                offer = self._records.offer_of(peer.id)
-                self._keeper.received(peer, event, accepted=offer is not None and is_seated(offer))
-            case MapNamespace() | ReleaseNamespace():
-                self._answers.asked(peer, connection, event)
-            case Network() | NetworkAck():
-                if self._networks is not None:
-                    self._networks.heard(peer, event)
-            case NamespaceMapped():
-                self._questions.answered(connection, event)
-            case Withdraw() | Withdrawn():
-                self._withdrawal(peer, connection, event)
-            case _:
-                pass
-
-    def _withdrawal(self, peer: Peer, connection: PeerConnection, event: Withdraw | Withdrawn) -> None:
-        match event:
-            case Withdraw(role="lender"):
-                peer.owes = event.epoch
-                if event.reason == UNPEERED:
-                    self._peer_ends(peer, "by-peer")
-                self._intake.withdrawn(peer, event.reason)
-                if self._records.offer_of(peer.id) is None:
-                    self._endings.acknowledge(peer)
-            case Withdraw():
-                self._released(peer)
-                connection.send(Withdrawn(event.epoch, "borrower"))
-            case Withdrawn(role="lender") if peer.withdrawal is not None and peer.withdrawal.through is connection:
-                peer.withdrawal = attrs.evolve(peer.withdrawal, acknowledged=True)
-                self._grants.queue.add(peer.id)
-                self._endings.queue.add(peer.id)
-            case _:
-                pass
-
-    def _released(self, peer: Peer) -> None:
-        """The borrower no longer uses what we lend."""
-        if peer.lent is not None:
-            peer.lent = msgspec.structs.replace(peer.lent, verdict="Refused", reason="WithdrawnByBorrower")
-            self._grants.queue.add(peer.id)
-            self._records.poke(peer.id)
-
-    def unpeered(self, peer: Peer) -> None:
-        peer.left = True
-        self._grants.queue.add(peer.id)
-        self._endings.queue.add(peer.id)
-        self._peer_ends(peer, "ended")
-
-    def _peer_ends(self, peer: Peer, kind: Kind) -> None:
-        """The peer ends the peering: so do we."""
-        peer.leaving = True
-        record = self._records.get(peer.id)
-        if record is None or record.metadata.deleting:
-            return
-        self._emit(record, "Normal", "UnpeeredByPeer", f"{peer.name or peer.id} ended the peering; it is removed here")
-        self._tasks.spawn(self._endings.order(peer.id, kind), f"ending the peering with {peer.id}")
-
-    def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
-        record = self._records.get(peer)
-        if record is None:
-            return
-        message = f"another key ({seen}) claims to be {peer}; it was refused, the pinned one stays"
-        self._emit(record, "Warning", "ClusterIDRepetition", message)
-
-    def _emit(self, record: ForeignCluster, type: str, reason: str, message: str) -> None:
-        regarding = {
-            "apiVersion": FOREIGNCLUSTERS.api_version,
-            "kind": FOREIGNCLUSTERS.kind,
-            "name": record.metadata.name,
-            "namespace": "",
-            "uid": record.metadata.uid,
-        }
-        self._recorder.emit(regarding, type, reason, message)
