@@ -33,6 +33,7 @@ from liqod.model.records import MappingStatus
 
 PLACE = Place(home=ClusterID("home"), lender=ClusterID("lender"), node_name="liqo-lender", node_address="10.0.0.1")
 NOW = "2026-01-01T00:00:00Z"
+OUTSIDE = "label it liqo.io/enabled=true"
 SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "busybox"}], "nodeName": "liqo-lender"}
 PENDING = {"phase": "Pending"}
 RUNNING = {
@@ -171,16 +172,16 @@ class Pods(SynchronousTestCase):
 
     def test_outside(self) -> None:
         """A pod of a namespace that is not offloaded is told so once, aborted if it ran, and let go when deleted."""
-        decision = decide_outside(home(), NOW)
+        decision = decide_outside(home(), OUTSIDE, NOW)
         assert isinstance(decision, WriteStatus) and decision.report is not None
         self.assertEqual(decision.report.reason, "OffloadingBackOff")
         self.assertIn("liqo.io/enabled=true", decision.report.message)
-        self.assertIsInstance(decide_outside(home(decision.status), "later"), Keep)
-        ran = decide_outside(home(RUNNING), NOW)
+        self.assertIsInstance(decide_outside(home(decision.status), OUTSIDE, "later"), Keep)
+        ran = decide_outside(home(RUNNING), OUTSIDE, NOW)
         assert isinstance(ran, WriteStatus)
         self.assertEqual(ran.status["reason"], "OffloadingAborted")
-        self.assertIsInstance(decide_outside(home(ran.status), NOW), Keep)
-        self.assertIsInstance(decide_outside(home(**DELETING), NOW), DeleteHome)
+        self.assertIsInstance(decide_outside(home(ran.status), OUTSIDE, NOW), Keep)
+        self.assertIsInstance(decide_outside(home(**DELETING), OUTSIDE, NOW), DeleteHome)
 
     @given(
         pod=st.sampled_from(["none", "pending", "running", "succeeded", "deleting", "successor"]),
@@ -302,3 +303,20 @@ class Namespaces(SynchronousTestCase):
         self.assertEqual(self.plan(status=MappingStatus(phase="Refused"), pods=False), mapping.Rest())
         self.assertEqual(self.plan(enabled=False), mapping.Drain(remote))
         self.assertEqual(self.plan(enabled=False, pods=False), mapping.Release(remote))
+
+    def test_names_that_users_choose(self) -> None:
+        """A chosen name is asked for; it replaces another one only if the lender will not give that one."""
+        free: dict[str, Any] = {"table": {}, "reverse": {}, "wanted": "market"}
+        self.assertEqual(self.plan(**free), mapping.WriteEntry("market"))
+        self.assertEqual(self.plan(**{**free, "reverse": {"market": "bazaar"}}), mapping.Rest())
+        self.assertEqual(self.plan(wanted="market"), mapping.Serve("shop-home"))
+        for reason, expected in (
+            ("NameNotYours", mapping.WriteEntry("market")),
+            ("NamespaceTaken", mapping.WriteEntry("market")),
+            ("NotLending", mapping.Ask("shop-home")),
+            ("Internal", mapping.Ask("shop-home")),
+        ):
+            refused = MappingStatus(phase="Refused", reason=reason)
+            self.assertEqual(self.plan(wanted="market", status=refused), expected, reason)
+            self.assertEqual(self.plan(wanted="market", status=refused, pods=False), mapping.Rest(), reason)
+            self.assertEqual(self.plan(status=refused), mapping.Ask("shop-home"), reason)

@@ -34,17 +34,17 @@ GIVERS = {
 
 _OF_KUBERNETES = """
     AdmissionReview AlreadyExists BearerToken CertificateSigningRequest ClusterIP ConfigMap ConnectingCancelledError
-    ContainersReady CustomResourceDefinition DeadlineExceeded DiskPressure DisruptionTarget ExternalIP IfNeeded
-    InternalIP JSONPatch LoadBalancer MemoryPressure NoExecute NodeAffinity NodePort NodeShutdown NotFound NotIn
-    OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers PodResizeInProgress
+    ContainersReady CustomResourceDefinition DeadlineExceeded DiskPressure DisruptionTarget DoesNotExist ExternalIP
+    IfNeeded InternalIP JSONPatch LoadBalancer MemoryPressure NoExecute NodeAffinity NodePort NodeShutdown NotFound
+    NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers PodResizeInProgress
     PodResizePending ResourceVersionTooLarge SelfSubjectAccessReview SelfSubjectReview ServiceAccount ServiceCIDR
     SubjectAccessReview TokenRequest TokenReview UnexpectedAdmissionError
 """
 """Words of the Kubernetes API that the code reads or writes without meaning a reason of its own."""
 
 _OF_OURS = """
-    AllowList AutoAcceptAll AutoAcceptMax CSafeLoader ClusterID DenyList IPv4 LiqodVirtualNodes NotOlderThan OpenSSL
-    OutOf RemoteClusterHasNo
+    AllowList AutoAcceptAll AutoAcceptMax CSafeLoader ClusterID DefaultName DenyList EnforceSameName IPv4
+    LiqodVirtualNodes LocalAndRemote NotOlderThan OpenSSL OutOf RemoteClusterHasNo SelectedName
 """
 """Values of settings, parts of words, names of fields."""
 

@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.webhook.placement import TOLERATION, mutations, tolerates
+from liqod.model.nodeselector import Requirement, Term, selects
+from liqod.model.offloading import BOTH, LOCAL, REMOTE, Policy
+from liqod.sandbox.patch import json_patch as apply
+from liqod.webhook.placement import MAX_TERMS, TOLERATION, TooManyTerms, mutations, tolerates
 from liqod.webhook.review import MAX_BODY, Malformed, answer
 
 
@@ -26,8 +29,8 @@ def review(pod: Any, **more: Any) -> bytes:
     return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 
 
-def patch_of(body: bytes) -> Any:
-    response = msgspec.json.decode(answer(body))["response"]
+def patch_of(body: bytes, policy: Policy | None = None) -> Any:
+    response = msgspec.json.decode(answer(body, lambda _: policy or Policy()))["response"]
     assert response["allowed"] is True and response["uid"] == "r-1"
     return msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
 
@@ -73,7 +76,153 @@ class Placement(SynchronousTestCase):
         self.assertEqual(pod["spec"]["tolerations"][: len(tolerations)], tolerations)
 
 
+NODES = {
+    "here": {"zone": "a"},
+    "there": {"zone": "b"},
+    "liqo-milan": {"liqo.io/type": "virtual-node", "region": "eu", "zone": "a"},
+    "liqo-paris": {"liqo.io/type": "virtual-node", "region": "us"},
+}
+EU = Term(match_expressions=[Requirement(key="region", operator="In", values=["eu"])])
+PARIS = Term(match_fields=[Requirement(key="metadata.name", operator="In", values=["liqo-paris"])])
+_REQUIREMENTS = st.sampled_from(
+    [
+        {"key": "zone", "operator": "In", "values": ["a"]},
+        {"key": "zone", "operator": "NotIn", "values": ["a"]},
+        {"key": "region", "operator": "Exists"},
+        {"key": "liqo.io/type", "operator": "DoesNotExist"},
+    ]
+)
+_TERMS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "matchExpressions": st.lists(_REQUIREMENTS, max_size=2),
+            "matchFields": st.just([{"key": "metadata.name", "operator": "In", "values": ["there"]}]),
+        },
+    ),
+    max_size=3,
+)
+_SELECTORS = st.sampled_from([None, (EU,), (PARIS,), (EU, PARIS), (Term(),)])
+_POLICIES = st.builds(Policy, st.sampled_from([LOCAL, REMOTE, BOTH]), _SELECTORS)
+
+
+def pod_with(terms: list[Any] | None, tolerations: list[Any] | None = None) -> dict[str, Any]:
+    spec: dict[str, Any] = {"containers": []}
+    if terms is not None:
+        required = {"nodeSelectorTerms": terms}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    if tolerations is not None:
+        spec["tolerations"] = tolerations
+    return {"spec": spec}
+
+
+def patched(pod: dict[str, Any], policy: Policy) -> dict[str, Any]:
+    return apply(pod, mutations(pod, policy))
+
+
+def fits(pod: dict[str, Any]) -> set[str]:
+    """Return the nodes that a scheduler would take for a pod, by taint and required affinity."""
+    spec = pod["spec"]
+    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    terms = None if required is None else msgspec.convert(required["nodeSelectorTerms"], list[Term])
+    return {
+        name
+        for name, labels in NODES.items()
+        if (terms is None or selects(terms, name, labels))
+        and ("liqo.io/type" not in labels or tolerates(spec.get("tolerations") or []))
+    }
+
+
+class Affinity(SynchronousTestCase):
+    def test_the_table(self) -> None:
+        """Where a plain pod may run, by placement and selector."""
+        virtual = {"liqo-milan", "liqo-paris"}
+        for policy, expected in (
+            (Policy(LOCAL), {"here", "there"}),
+            (Policy(LOCAL, (EU,)), {"here", "there"}),
+            (Policy(BOTH), set(NODES)),
+            (Policy(BOTH, (EU,)), {"here", "there", "liqo-milan"}),
+            (Policy(BOTH, (EU, PARIS)), set(NODES)),
+            (Policy(BOTH, (Term(),)), {"here", "there"}),
+            (Policy(REMOTE), virtual),
+            (Policy(REMOTE, (EU,)), {"liqo-milan"}),
+            (Policy(REMOTE, (PARIS,)), {"liqo-paris"}),
+            (Policy(REMOTE, (Term(),)), set()),
+        ):
+            self.assertEqual(fits(patched(pod_with(None), policy)), expected, policy)
+        everything = [{"operator": "Exists"}]
+        self.assertEqual(fits(patched(pod_with(None, everything), Policy(LOCAL))), {"here", "there"})
+
+    @given(_TERMS, _POLICIES, st.sampled_from([None, [{"operator": "Exists"}]]))
+    def test_both_hold(self, terms: list[Any], policy: Policy, tolerations: list[Any] | None) -> None:
+        """A pod fits where its user's affinity and the policy both let it, and nowhere else; twice is like once."""
+        pod = pod_with(terms, tolerations)
+        if terms == []:
+            return  # the API has no such pods
+        after = patched(pod, policy)
+        theirs = fits({"spec": {**pod["spec"], "tolerations": [{"operator": "Exists"}]}})
+        self.assertEqual(fits(after), theirs & fits(patched(pod_with(None, tolerations), policy)))
+        self.assertEqual(mutations(after, policy), [])
+
+    def test_what_is_there_stays(self) -> None:
+        """Preferences, affinity between pods and the rest of the node affinity are left as they are."""
+        node_affinity = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
+        pod: dict[str, Any] = {"spec": {"affinity": {"podAffinity": {"x": 1}, "nodeAffinity": node_affinity}}}
+        after = patched(pod, Policy(REMOTE))["spec"]["affinity"]
+        self.assertEqual(after["podAffinity"], {"x": 1})
+        self.assertEqual(
+            set(after["nodeAffinity"]) - set(node_affinity), {"requiredDuringSchedulingIgnoredDuringExecution"}
+        )
+        self.assertEqual(patched({"spec": {"affinity": {}}}, Policy(REMOTE)), patched({"spec": {}}, Policy(REMOTE)))
+
+    def test_a_pod_with_a_node(self) -> None:
+        """A pod whose node is chosen gets no affinity: its kubelet would turn it away."""
+        pod = {"spec": {"nodeName": "here", "tolerations": [dict(TOLERATION)]}}
+        self.assertEqual(mutations(pod, Policy(REMOTE)), [])
+
+    def test_odd_shapes(self) -> None:
+        """What is no affinity is left for the API server to refuse."""
+        tolerant = [dict(TOLERATION)]
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        for affinity in (
+            "x",
+            {"nodeAffinity": []},
+            {"nodeAffinity": {required: 7}},
+            {"nodeAffinity": {required: {"nodeSelectorTerms": "x"}}},
+            {"nodeAffinity": {required: {"nodeSelectorTerms": ["x", None, {}]}}},
+        ):
+            pod = {"spec": {"tolerations": tolerant, "affinity": affinity}}
+            self.assertEqual(mutations(pod, Policy(REMOTE)), [], affinity)
+
+    def test_enormous_affinities(self) -> None:
+        """A pod whose affinity would become enormous is refused with a sentence; one below the bound is not."""
+        terms = [
+            {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]} for number in range(MAX_TERMS // 2)
+        ]
+        policy = Policy(REMOTE, (EU, PARIS))
+        self.assertTrue(mutations(pod_with(terms), policy))
+        with self.assertRaises(TooManyTerms):
+            mutations(pod_with([*terms, terms[0]]), policy)
+        response = msgspec.json.decode(answer(review(pod_with([*terms, terms[0]])), lambda _: policy))["response"]
+        self.assertEqual((response["uid"], response["allowed"]), ("r-1", False))
+        self.assertIn("TooManyTerms", response["status"]["message"])
+        self.assertNotIn("patch", response)
+
+
 class Reviews(SynchronousTestCase):
+    def test_the_namespace_decides(self) -> None:
+        """What is asked for is the policy of the request's own namespace."""
+        asked: list[str] = []
+
+        def policies(namespace: str) -> Policy:
+            asked.append(namespace)
+            return Policy(LOCAL)
+
+        response = msgspec.json.decode(answer(review({"spec": {}}, namespace="shop"), policies))["response"]
+        self.assertNotIn("patch", response)
+        self.assertEqual(asked, ["shop"])
+
     def test_only_pods_being_created(self) -> None:
         """Updates, subresources, other kinds and absent objects are allowed as they are."""
         for more in (

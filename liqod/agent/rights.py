@@ -136,6 +136,7 @@ def _kubelets() -> Iterator[Right]:
     yield from _verbs(kinds.PODS, "get", "delete")
     yield from _verbs(kinds.PODS, "patch", subresource="status")
     yield from _verbs(kinds.PODS, "create", subresource="eviction")
+    yield from _record(kinds.NAMESPACEOFFLOADINGS)
 
 
 def _hosting() -> Iterator[Right]:

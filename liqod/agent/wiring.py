@@ -31,10 +31,11 @@ from liqod.identity.tls import PeerTLS
 from liqod.kube.client import Client
 from liqod.kube.events import EventRecorder
 from liqod.kube.informers import Informers
-from liqod.kube.resources import SEARCHDOMAINS
+from liqod.kube.resources import NAMESPACEOFFLOADINGS, SEARCHDOMAINS
 from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.service import Kubelets
 from liqod.model.ids import ClusterID
+from liqod.model.offloading import NamespaceOffloading
 from liqod.model.searchdomain import SearchDomain
 from liqod.peering.service import Peering
 from liqod.webhook.service import AdmissionWebhook
@@ -113,7 +114,15 @@ class Features:
         self.webhook: AdmissionWebhook | None = None
         if settings.webhook.enabled:
             self.webhook = AdmissionWebhook(
-                reactor, client, settings, reactor, address, recorder=self.recorder, wall=wall
+                reactor,
+                client,
+                settings,
+                reactor,
+                address,
+                offloadings=self.informers.of(NAMESPACEOFFLOADINGS, NamespaceOffloading),
+                enabled=self.kubelets.enabled,
+                recorder=self.recorder,
+                wall=wall,
             )
         self.discovery: Discovery | None = None
         self._started: list[tuple[str, IService]] = []

@@ -6,7 +6,7 @@ left to do. Never decide before all three views are complete: absence must mean 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from attrs import frozen
 
@@ -29,11 +29,6 @@ from liqod.kubelet.forge.status import (
 from liqod.kubelet.restarts import Tally
 from liqod.kubelet.views import HomePod, RemotePod, Shadow, decoded
 from liqod.model.ending import is_to_return
-
-NOT_OFFLOADED: Final = (
-    "namespace {namespace} is not offloaded to this cluster: label it liqo.io/enabled=true, or keep the pod off "
-    "virtual nodes with a node affinity that excludes liqo.io/type=virtual-node"
-)
 
 
 @frozen
@@ -136,8 +131,8 @@ def decide(
     return _follow(home, status, shadow, remote, place, tally, now)
 
 
-def decide_outside(home: HomePod | None, now: str) -> Decision:
-    """Return the next step for a pod that is on the virtual node though its namespace is not offloaded."""
+def decide_outside(home: HomePod | None, message: str, now: str) -> Decision:
+    """Return the next step for a pod that is on the virtual node though its namespace is not offloaded to it."""
     if home is None:
         return Keep("there is no such pod")
     if home.metadata.deleting:
@@ -145,7 +140,6 @@ def decide_outside(home: HomePod | None, now: str) -> Decision:
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         return Keep("the pod has finished")
-    message = NOT_OFFLOADED.format(namespace=home.metadata.namespace)
     new = outside_status(status, message, now)
     return _write(status, new, Report(str(new.get("reason", BACK_OFF)), message))
 

@@ -19,6 +19,8 @@ PENDING: Final = "Pending"
 READY: Final = "Ready"
 REFUSED: Final = "Refused"
 RELEASING: Final = "Releasing"
+NAME_REFUSED: Final = frozenset({"InvalidName", "NameReserved", "NameNotYours", "NamespaceTaken"})
+"""What a lender answers to a name that it will not give us: nothing of ours is in that namespace."""
 
 
 @frozen
@@ -74,17 +76,24 @@ def plan(
     status: MappingStatus | None,
     asked: bool,
     home: ClusterID,
+    wanted: str = "",
 ) -> Step:
     """Return the next step for a namespace.
 
     ``pods`` tells whether unfinished pods of the namespace are on the virtual node. ``asked`` tells that the
-    lender's answer is to be had again (it was refused, or access was lost).
+    lender's answer is to be had again (it was refused, or access was lost). ``wanted`` is the remote name that its
+    users chose; it changes a translation only as long as the lender refuses the one that there is.
     """
     remote = table.get(local)
     if remote is None:
-        return WriteEntry(choose_remote(local, home, reverse)) if enabled and pods else Rest()
+        chosen = choose_remote(local, home, reverse, wanted)
+        return WriteEntry(chosen) if enabled and pods and chosen is not None else Rest()
     if not enabled:
         return Drain(remote) if pods else Release(remote)
+    if pods and status is not None and status.phase == REFUSED and status.reason in NAME_REFUSED:
+        chosen = choose_remote(local, home, reverse, wanted)
+        if chosen not in (None, remote):
+            return WriteEntry(str(chosen))
     if status is None or status.phase != READY or asked:
         # A namespace that no pod asks for any more is not asked for either; its translation does no harm.
         return Ask(remote) if pods or status is None or status.phase == PENDING else Rest()

@@ -24,13 +24,17 @@ from liqod.kube.resources import PODS
 from liqod.kubelet import mapping
 from liqod.kubelet.forge.place import Place
 from liqod.kubelet.forge.status import FINISHED, clean_message, clean_reason
-from liqod.kubelet.naming import usable_answer
+from liqod.kubelet.naming import choose_remote, usable_answer
 from liqod.kubelet.ports import NamespaceGrants
 from liqod.kubelet.remote import RemoteNamespace
+from liqod.kubelet.selection import Excluded, Included, Selection, Unknown, select
 from liqod.kubelet.tables import Table
 from liqod.kubelet.views import HomePod, Namespace, decoded
 from liqod.model.ids import Key
+from liqod.model.meta import Object
 from liqod.model.offer import PeerUnreachable, Refusal
+from liqod.model.offloading import NAME as OFFLOADING
+from liqod.model.offloading import NamespaceOffloading
 from liqod.model.records import MappingStatus, NamespaceNattingTable
 
 BY_NAMESPACE: Final = "namespace"
@@ -42,7 +46,9 @@ REFUSED_RETRY: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
 
 @frozen
 class Outside:
-    """The namespace is not offloaded."""
+    """The namespace is not offloaded through this node, for the reason that ``message`` gives."""
+
+    message: str
 
 
 @frozen
@@ -83,6 +89,8 @@ class Namespaces(MultiService):
         client: Client,
         place: Place,
         enabled: Informer[Namespace],
+        offloadings: Informer[NamespaceOffloading],
+        nodes: Informer[Object],
         tables: Informer[NamespaceNattingTable],
         pods: Informer[HomePod],
         grants: NamespaceGrants,
@@ -93,6 +101,8 @@ class Namespaces(MultiService):
         self._client = client
         self._place = place
         self._enabled = enabled
+        self._offloadings = offloadings
+        self._nodes = nodes
         self._tables = tables
         self._pods = pods
         self._grants = grants
@@ -115,6 +125,8 @@ class Namespaces(MultiService):
         super().startService()
         self._unsubscribe = [
             self._enabled.subscribe(lambda key, old, new: self._queue.add(key.name)),
+            self._offloadings.subscribe(lambda key, old, new: self._queue.add(key.namespace)),
+            self._nodes.subscribe(self._node_changed),
             self._tables.subscribe(self._table_changed),
             self._pods.subscribe(self._pod_changed),
         ]
@@ -133,29 +145,46 @@ class Namespaces(MultiService):
 
     def when_synced(self) -> Any:
         """Return a Deferred that fires when everything that is decided from is complete."""
-        return DeferredList([informer.when_synced() for informer in (self._enabled, self._tables, self._pods)])
+        return DeferredList([informer.when_synced() for informer in self._sources])
 
     @property
     def synced(self) -> bool:
         """Whether everything that is decided from is complete."""
-        return self._enabled.synced and self._tables.synced and self._pods.synced
+        return all(informer.synced for informer in self._sources)
+
+    @property
+    def _sources(self) -> tuple[Informer[Any], ...]:
+        return (self._enabled, self._offloadings, self._nodes, self._tables, self._pods)
 
     # Asked by others
 
     def look_up(self, local: str) -> Standing:
         """Return how a namespace stands."""
-        enabled, entry = self._is_enabled(local), self._table.forward.get(local)
+        selection, entry = self._selection(local), self._table.forward.get(local)
         if entry is None:
-            return Waiting(asked=False) if enabled else Outside()
+            return self._not_asked_for(local, selection)
         remote = self._remotes.get(local)
         if remote is not None and remote.namespace == entry:
-            return Served(remote, draining=not enabled)
+            return Served(remote, draining=isinstance(selection, Excluded))
         status = self._table.status(local)
         if status is not None and status.phase == mapping.REFUSED:
             return Refused(status.reason, status.message)
         if status is not None and status.reason == "PeerUnreachable" and self._attempts.get(local, 0) > 3:
             return Refused(status.reason, status.message)
         return Waiting(asked=True)
+
+    def _not_asked_for(self, local: str, selection: Selection) -> Standing:
+        if isinstance(selection, Excluded):
+            return Outside(selection.message)
+        wanted = selection.remote_name if isinstance(selection, Included) else ""
+        if choose_remote(local, self._place.home, self._table.reverse, wanted) is None:
+            other = self._table.reverse[wanted]
+            return Refused(
+                "RemoteNameInUse",
+                f"the namespace {wanted} at the lender stands for the namespace {other} of this cluster; choose "
+                "another remoteNamespaceName in the NamespaceOffloading",
+            )
+        return Waiting(asked=False)
 
     def look_again(self, local: str) -> None:
         """The lender refused something in a namespace that it had granted: ask for it anew."""
@@ -222,25 +251,43 @@ class Namespaces(MultiService):
         if not arrived_or_left:
             return
         remote = self._remotes.get(key.namespace)
-        if remote is None or not self._is_enabled(key.namespace):
+        if remote is None or not isinstance(self._selection(key.namespace), Included):
             self._queue.add(key.namespace)
 
-    def _is_enabled(self, local: str) -> bool:
+    def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
+        """A namespace with a selector may be selected by labels that came or went."""
+        known = old.metadata.labels if old is not None else None
+        if key.name == self._place.node_name and new is not None and new.metadata.labels != known:
+            for offloading in self._offloadings.items():
+                self._queue.add(offloading.metadata.namespace)
+
+    def _selection(self, local: str) -> Selection:
         namespace = self._enabled.get(Key("", local))
-        return namespace is not None and not namespace.metadata.deleting and not self._retiring
+        node = self._nodes.get(Key("", self._place.node_name))
+        return select(
+            local,
+            enabled=namespace is not None and not namespace.metadata.deleting and not self._retiring,
+            offloading=self._offloadings.get(Key(local, OFFLOADING)),
+            node=self._place.node_name,
+            labels=None if node is None else node.metadata.labels,
+        )
 
     # Work
 
     async def _process(self, local: str) -> float | None:
+        selection = self._selection(local)
+        if isinstance(selection, Unknown):
+            return None
         step = mapping.plan(
             local,
-            enabled=self._is_enabled(local),
+            enabled=isinstance(selection, Included),
             pods=any(True for _ in self._live_pods(local)),
             table=self._table.forward,
             reverse=self._table.reverse,
             status=self._table.status(local),
             asked=local in self._again,
             home=self._place.home,
+            wanted=selection.remote_name if isinstance(selection, Included) else "",
         )
         match step:
             case mapping.WriteEntry(remote):

@@ -21,12 +21,14 @@ def label_value(text: str) -> str:
     return f"{text[: MAX_LABEL_VALUE - 9].rstrip('-_.')}-{digest}"
 
 
-def choose_remote(local: str, home: ClusterID, taken: Mapping[str, str]) -> str:
-    """Return the remote namespace for a local one.
+def choose_remote(local: str, home: ClusterID, taken: Mapping[str, str], wanted: str = "") -> str | None:
+    """Return the remote namespace for a local one; None when ``wanted``, which users chose, stands for another one.
 
     ``taken`` maps remote names to local ones. The rule's own name is used unless another local namespace has it (two
     long names can be shortened to the same one only if their hashes collide; then a digest of both decides).
     """
+    if wanted:
+        return wanted if taken.get(wanted, local) == local else None
     name = remote_namespace(local, home)
     if taken.get(name, local) == local:
         return name

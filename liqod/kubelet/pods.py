@@ -148,8 +148,8 @@ class Pods(MultiService):
     def _decide(self, key: Key, home: HomePod | None, now: float) -> tuple[Decision, RemoteNamespace | None]:
         written_at = rfc3339(now)
         match self._namespaces.look_up(key.namespace):
-            case Outside():
-                return decide_outside(home, written_at), None
+            case Outside(message):
+                return decide_outside(home, message, written_at), None
             case Refused(reason, message):
                 return decide_refused(home, reason, message, written_at), None
             case Waiting(asked):

@@ -17,7 +17,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.informer import Informer
 from liqod.kube.informers import Informers
-from liqod.kube.resources import ADVERTISEMENTS, NAMESPACES, NATTINGTABLES, NODES, VIRTUALNODES
+from liqod.kube.resources import ADVERTISEMENTS, NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES, NODES, VIRTUALNODES
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.forge.node import Readiness
@@ -37,6 +37,7 @@ from liqod.model.names import (
     VIRTUAL_NODE_TYPE,
 )
 from liqod.model.records import Advertisement, NamespaceNattingTable, VirtualNode, VirtualNodeSpec
+from liqod.model.offloading import NamespaceOffloading
 
 RETIRING: Final = 8
 """Virtual nodes that are started or removed at the same time."""
@@ -97,6 +98,7 @@ class Kubelets(MultiService):
             tables=informers.of(NATTINGTABLES, NamespaceNattingTable),
             enabled=informers.of(NAMESPACES, Namespace, labels=f"{ENABLED_LABEL}=true"),
             grants=grants,
+            offloadings=informers.of(NAMESPACEOFFLOADINGS, NamespaceOffloading),
             recorder=recorder,
             home_version=lambda: self._version,
             network=network,
@@ -126,6 +128,11 @@ class Kubelets(MultiService):
 
     def of(self, cluster_id: ClusterID) -> VirtualKubelet | None:
         """Return the virtual kubelet for a lender."""
+    @property
+    def enabled(self) -> Informer[Namespace]:
+        """The namespaces that bear the label."""
+        return self._around.enabled
+
         return next((k for k in self._kubelets.values() if k.place.lender == cluster_id), None)
 
     def route(self, pod: Key) -> Route | None:

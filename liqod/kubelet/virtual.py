@@ -43,6 +43,7 @@ from liqod.model.offer import Offer
 from liqod.model.records import Advertisement, NamespaceNattingTable, VirtualNode
 
 DRAIN_DEADLINE: Final = 30.0
+from liqod.model.offloading import NamespaceOffloading
 POLITE: Final = 20.0
 """Seconds of the drain in which disruption budgets are honoured; then pods are deleted with their grace."""
 
@@ -66,6 +67,7 @@ class Surroundings:
     grants: NamespaceGrants
     recorder: Recorder
     home_version: Callable[[], str]
+    offloadings: Informer[NamespaceOffloading]
     network: Callable[[ClusterID], Readiness]
     map_address: Callable[[ClusterID, str], str]
     export_address: Callable[[ClusterID, str], str]
@@ -129,6 +131,8 @@ class VirtualKubelet(MultiService):
             lambda key: self.pods.look(key),
         )
         self.pods = Pods(
+            around.offloadings,
+            around.nodes,
             reactor,
             client,
             self._pods,

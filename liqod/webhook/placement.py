@@ -1,13 +1,34 @@
-"""What admission changes in a pod: the toleration that lets it onto virtual nodes (pure)."""
+"""What admission changes in a pod: the toleration that lets it onto virtual nodes, the affinity that says which (pure).
+
+    Local            no toleration; a pod that tolerates virtual nodes anyhow is kept off them
+    Remote           toleration; virtual nodes only, of the selected clusters
+    LocalAndRemote   toleration; with a selector real nodes or virtual nodes of the selected clusters
+
+The affinity that users wrote stays: each of its terms is joined with each of ours, so that both hold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from liqod.model.names import TAINT_EFFECT, TAINT_KEY
+from liqod.model.meta import to_dict
+from liqod.model.names import TAINT_EFFECT, TAINT_KEY, TYPE_LABEL, VIRTUAL_NODE_TYPE
+from liqod.model.offloading import LOCAL, REMOTE, Policy
 
 TOLERATION: Final = {"key": TAINT_KEY, "operator": "Exists", "effect": TAINT_EFFECT}
+VIRTUAL: Final = {"key": TYPE_LABEL, "operator": "In", "values": [VIRTUAL_NODE_TYPE]}
+REAL: Final = {"key": TYPE_LABEL, "operator": "NotIn", "values": [VIRTUAL_NODE_TYPE]}
+MAX_TERMS: Final = 512
+"""Terms of an affinity that we write: each term of the user's times each of the selector's."""
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PARTS: Final = ("matchExpressions", "matchFields")
+Term = Mapping[str, Any]
+
+
+class TooManyTerms(Exception):
+    """User's affinity and selector together have more terms than are written; the text is a sentence for the user."""
 
 
 def tolerates(tolerations: list[Any]) -> bool:
@@ -30,14 +51,121 @@ def _matches(toleration: Mapping[str, Any]) -> bool:
     return operator == "Equal" and toleration.get("key") == TAINT_KEY and toleration.get("value") == "true"
 
 
-def mutations(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the JSON patch (RFC 6902) for a pod; empty when it needs nothing. The user's tolerations stay."""
+def mutations(pod: Mapping[str, Any], policy: Policy | None = None) -> list[dict[str, Any]]:
+    """Return the JSON patch (RFC 6902) for a pod of an enabled namespace; empty when it needs nothing.
+
+    What the user wrote stays in force. Applied twice it changes nothing more. Raises TooManyTerms.
+    """
     spec = pod.get("spec")
     if not isinstance(spec, Mapping):
         return []
+    policy = policy or Policy()
+    return [*_toleration(spec, policy), *_affinity(spec, policy)]
+
+
+def _toleration(spec: Mapping[str, Any], policy: Policy) -> list[dict[str, Any]]:
     tolerations = spec.get("tolerations")
+    if policy.placement == LOCAL:
+        return []
     if tolerations is None:
         return [{"op": "add", "path": "/spec/tolerations", "value": [dict(TOLERATION)]}]
     if not isinstance(tolerations, list) or tolerates(tolerations):
         return []
     return [{"op": "add", "path": "/spec/tolerations/-", "value": dict(TOLERATION)}]
+
+
+def _affinity(spec: Mapping[str, Any], policy: Policy) -> list[dict[str, Any]]:
+    if spec.get("nodeName"):
+        # The scheduler is not asked any more, and a kubelet would turn such a pod away.
+        return []
+    terms = wanted_terms(policy, tolerates(_listed(spec.get("tolerations"))))
+    if terms is None:
+        return []
+    path, value = "/spec/affinity", spec
+    for name in ("affinity", "nodeAffinity", _REQUIRED):
+        inner = value.get(name)
+        if inner is not None and not isinstance(inner, Mapping):
+            return []
+        if inner is None:
+            return [{"op": "add", "path": path, "value": _nested(name, [dict(term) for term in terms])}]
+        value, path = inner, f"{path}/{_next(name)}"
+    theirs = [term for term in _listed(value.get("nodeSelectorTerms")) if isinstance(term, Mapping) and _parts(term)]
+    if not theirs or all(any(_implies(term, ours) for ours in terms) for term in theirs):
+        # Terms without requirements select no node at all, and joined with ours they would.
+        return []
+    if len(theirs) * len(terms) > MAX_TERMS:
+        raise TooManyTerms(
+            f"the pod's node affinity has {len(theirs)} terms and the clusterSelector of its namespace asks for "
+            f"{len(terms)} with each of them: more than {MAX_TERMS} terms are not written; use fewer"
+        )
+    joined = [_joined(term, ours) for term in theirs for ours in terms]
+    path = f"/spec/affinity/nodeAffinity/{_REQUIRED}"
+    return [{"op": "add", "path": path, "value": {**value, "nodeSelectorTerms": joined}}]
+
+
+def wanted_terms(policy: Policy, tolerant: bool) -> list[Term] | None:
+    """Return the terms of which a node must fulfil one; None when any node will do.
+
+    ``tolerant`` says that the pod tolerates virtual nodes by its user's own wish.
+    """
+    if policy.placement == LOCAL:
+        return [_term(REAL)] if tolerant else None
+    if policy.terms is None:
+        return [_term(VIRTUAL)] if policy.placement == REMOTE else None
+    selected: list[Term] = [to_dict(term) for term in policy.terms if not term.empty]
+    if policy.placement == REMOTE:
+        # A selector whose terms are all empty selects no cluster: then there is no node for the pod.
+        return [_joined(term, _term(VIRTUAL)) for term in selected] or [_joined(_term(VIRTUAL), _term(REAL))]
+    return [*selected, _term(REAL)]
+
+
+def _term(requirement: Mapping[str, Any]) -> Term:
+    return {"matchExpressions": [dict(requirement)]}
+
+
+def _next(name: str) -> str:
+    return "nodeAffinity" if name == "affinity" else _REQUIRED
+
+
+def _nested(missing: str, terms: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the value for the first part of a pod's affinity that is not there."""
+    required = {"nodeSelectorTerms": terms}
+    if missing == _REQUIRED:
+        return required
+    return {_REQUIRED: required} if missing == "nodeAffinity" else {"nodeAffinity": {_REQUIRED: required}}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _parts(term: Term) -> dict[str, list[Any]]:
+    """Return the requirements of a term, by where they are; nothing when it has none."""
+    return {part: found for part in _PARTS if (found := _listed(term.get(part)))}
+
+
+def _joined(left: Term, right: Term) -> Term:
+    """Return the term that holds where both do; what both ask for is asked once."""
+    result: dict[str, list[Any]] = {}
+    for part in _PARTS:
+        ours = _listed(left.get(part))
+        both = [*ours, *(one for one in _listed(right.get(part)) if not _among(one, ours))]
+        if both:
+            result[part] = both
+    return result
+
+
+def _implies(term: Term, other: Term) -> bool:
+    """Tell whether a term asks for all that another one asks for."""
+    return all(_among(one, _listed(term.get(part))) for part, wanted in _parts(other).items() for one in wanted)
+
+
+def _among(requirement: Any, others: Sequence[Any]) -> bool:
+    return any(_plain(requirement) == _plain(other) for other in others)
+
+
+def _plain(requirement: Any) -> Any:
+    if not isinstance(requirement, Mapping):
+        return requirement
+    values = _listed(requirement.get("values"))
+    return requirement.get("key"), requirement.get("operator"), sorted(str(value) for value in values)

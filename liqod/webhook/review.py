@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from liqod.model.meta import View
-from liqod.webhook.placement import mutations
+from liqod.model.offloading import Policy
+from liqod.webhook.placement import TooManyTerms, mutations
 
 MAX_BODY = 3 << 20
 """Bytes of a review: an API server sends at most one object of 1.5 MiB, and an old one beside it."""
@@ -32,6 +34,7 @@ class Request(View, frozen=True):
     uid: str
     kind: GroupVersionKind = GroupVersionKind()
     operation: str = ""
+    namespace: str = ""
     sub_resource: str = ""
     object: dict[str, Any] | None = None
 
@@ -44,10 +47,19 @@ class Review(View, frozen=True):
     request: Request | None = None
 
 
-def answer(body: bytes) -> bytes:
-    """Return the answer to a review: always allowed, with a patch for pods being created.
+Policies = Callable[[str], Policy]
+"""What holds for an enabled namespace, by its name."""
 
-    Raises Malformed for what is not an AdmissionReview of a version we speak.
+
+def _label_alone(_: str) -> Policy:
+    return Policy()
+
+
+def answer(body: bytes, policies: Policies = _label_alone) -> bytes:
+    """Return the answer to a review: allowed, with a patch for pods being created.
+
+    Refused is only a pod whose affinity would become enormous. Raises Malformed for what is not an AdmissionReview of
+    a version we speak.
     """
     if len(body) > MAX_BODY:
         raise Malformed(f"the review has {len(body)} bytes, more than the {MAX_BODY} that are accepted")
@@ -61,15 +73,19 @@ def answer(body: bytes) -> bytes:
     if review.request is None or not review.request.uid:
         raise Malformed("the AdmissionReview has no request with a uid")
     response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
-    patch = _patch(review.request)
+    try:
+        patch = _patch(review.request, policies)
+    except TooManyTerms as error:
+        status = {"code": 422, "reason": "Invalid", "message": f"TooManyTerms: {error}"}
+        response, patch = {**response, "allowed": False, "status": status}, []
     if patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(patch)).decode("ascii")
     return msgspec.json.encode({"apiVersion": review.api_version, "kind": review.kind, "response": response})
 
 
-def _patch(request: Request) -> list[dict[str, Any]]:
+def _patch(request: Request, policies: Policies) -> list[dict[str, Any]]:
     of_pod = request.kind.group == "" and request.kind.kind == "Pod"
     if request.operation != "CREATE" or not of_pod or request.sub_resource or request.object is None:
         return []
-    return mutations(request.object)
+    return mutations(request.object, policies(request.namespace))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.internet import ssl
@@ -13,7 +14,7 @@ from twisted.web.server import Request, Site
 from zope.interface import implementer
 
 from liqod.identity.serving import Bundle
-from liqod.webhook.review import MAX_BODY, Malformed, answer
+from liqod.webhook.review import MAX_BODY, Malformed, Policies, answer
 
 PATH: Final = "/mutate/pod"
 IDLE: Final = 90.0
@@ -44,6 +45,11 @@ class Mutate(Resource):
     isLeaf = True
     _log = Logger()
 
+    def __init__(self, policies: Policies, prepared: Callable[[], bool]) -> None:
+        super().__init__()
+        self._policies = policies
+        self._prepared = prepared
+
     def render(self, request: Request) -> bytes:
         request.setHeader(b"content-type", b"text/plain; charset=utf-8")
         if request.path != PATH.encode():
@@ -53,8 +59,13 @@ class Mutate(Resource):
             request.setResponseCode(405)
             request.setHeader(b"allow", b"POST")
             return b"an AdmissionReview is to be sent by POST\n"
+        if not self._prepared():
+            # To the API server we are not there yet; what it lets through is looked for afterwards.
+            request.setResponseCode(503)
+            return b"what namespaces want is not known yet\n"
         try:
-            answered = answer(request.content.read(MAX_BODY + 1) if request.content is not None else b"")
+            body = request.content.read(MAX_BODY + 1) if request.content is not None else b""
+            answered = answer(body, self._policies)
         except Malformed as error:
             request.setResponseCode(400)
             return f"{error}\n".encode()
@@ -114,7 +125,7 @@ class Quiet(Site):
         """Say nothing."""
 
 
-def factory(serving: Serving, clock: Any) -> TLSMemoryBIOFactory:
-    """Return what listens: HTTP behind TLS."""
-    site = Quiet(Mutate(), requestFactory=Bounded, timeout=IDLE, reactor=clock)
+def factory(serving: Serving, clock: Any, policies: Policies, prepared: Callable[[], bool]) -> TLSMemoryBIOFactory:
+    """Return what listens: HTTP behind TLS. ``prepared`` tells whether ``policies`` knows what namespaces want."""
+    site = Quiet(Mutate(policies, prepared), requestFactory=Bounded, timeout=IDLE, reactor=clock)
     return TLSMemoryBIOFactory(serving, False, site, clock)

@@ -25,6 +25,8 @@ from liqod.kube.events import EventRecorder
 from liqod.kube.informer import Informer
 from liqod.kube.resources import MUTATINGWEBHOOKS, SECRETS
 from liqod.model.ids import Key
+from liqod.model.offloading import NAME as OFFLOADING
+from liqod.model.offloading import REMOTE, NamespaceOffloading, Policy, policy_of
 from liqod.webhook.configuration import NAME, Configuration, forge, says
 from liqod.webhook.server import PATH, Serving, factory
 from liqod.webhook.slipped import Recorder, Slipped
@@ -52,7 +54,9 @@ class AdmissionWebhook(MultiService):
     """Serves the webhook and keeps it configured.
 
     ``url_host`` is the address that the API server reaches this daemon by, unless the settings name a URL.
-    ``configured`` tells whether the API server asks us. ``wall`` gives the dates of certificates.
+    ``configured`` tells whether the API server asks us. ``offloadings`` says what namespaces want beyond their label
+    (None: nothing), ``enabled`` shows the namespaces that have it, so that pods that wait there are looked at when it
+    is new. ``wall`` gives the dates of certificates.
     """
 
     _log = Logger()
@@ -65,6 +69,8 @@ class AdmissionWebhook(MultiService):
         clock: IReactorTime,
         url_host: str,
         *,
+        offloadings: Informer[NamespaceOffloading] | None = None,
+        enabled: Informer[Any] | None = None,
         recorder: Recorder | None = None,
         wall: Callable[[], datetime] = _utc_now,
     ) -> None:
@@ -84,13 +90,18 @@ class AdmissionWebhook(MultiService):
         self._own_recorder: EventRecorder | None = None
         if recorder is None:
             recorder = self._own_recorder = EventRecorder(client, clock, "liqod", socket.gethostname())
-        self._slipped = Slipped(client, recorder)
+        self._offloadings = offloadings
+        self._slipped = Slipped(client, recorder, self.policy)
         self._found: Informer[Configuration] = Informer(
             client, MUTATINGWEBHOOKS, Configuration, clock, fields=f"metadata.name={NAME}"
         )
         self._queue: WorkQueue[str] = WorkQueue(clock, "webhook")
         self._workers: Workers[str] = Workers(self._queue, 2, self._process, "the admission webhook:")
         self._found.subscribe(lambda key, old, new: self._queue.add(SERVE))
+        self._unsubscribe: list[Callable[[], None]] = []
+        for source in (offloadings, enabled):
+            if source is not None:
+                self._unsubscribe.append(source.subscribe(self._namespace_changed))
         self._found.setServiceParent(self)
         self._workers.setServiceParent(self)
         self._found.when_synced().addCallback(lambda _: self._queue.add(SERVE))
@@ -114,7 +125,24 @@ class AdmissionWebhook(MultiService):
         host = f"[{self._url_host}]" if ":" in self._url_host else self._url_host
         return f"https://{host}:{self.port}{PATH}"
 
+    @property
+    def prepared(self) -> bool:
+        """Whether it is known what namespaces want."""
+        return self._offloadings is None or self._offloadings.synced
+
+    def policy(self, namespace: str) -> Policy:
+        """Return what holds for an enabled namespace."""
+        known = self._offloadings.get(Key(namespace, OFFLOADING)) if self._offloadings is not None else None
+        return policy_of(namespace, known)
+
+    def _namespace_changed(self, key: Key, old: Any, new: Any) -> None:
+        """Look at the pods that wait in a namespace whose users changed what they want."""
+        if self.configured and new is not None and (old is None or getattr(old, "spec", 0) != getattr(new, "spec", 0)):
+            self._queue.add(SEARCH)
+
     def stopService(self) -> Deferred[Any]:
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
         self._queue.close()
         stopping = maybeDeferred(super().stopService)
         port, self._port = self._port, None
@@ -136,6 +164,7 @@ class AdmissionWebhook(MultiService):
         if what == SEARCH:
             first, self._searched = not self._searched, True
             await self._slipped.look()
+            await self._slipped.look_at_home(self._remote_only())
             return SECOND_SEARCH if first else SEARCH_EVERY
         await self._listen()
         bundle = await self._current()
@@ -146,6 +175,12 @@ class AdmissionWebhook(MultiService):
             self._bundle = bundle
         return CHECK
 
+    def _remote_only(self) -> list[str]:
+        """Return the namespaces whose pods may not run here."""
+        known = self._offloadings.items() if self._offloadings is not None else []
+        names = {one.metadata.namespace for one in known}
+        return sorted(name for name in names if self.policy(name).placement == REMOTE)
+
     async def _listen(self) -> None:
         if self._port is not None:
             return
@@ -154,7 +189,7 @@ class AdmissionWebhook(MultiService):
         listen = self._settings.webhook.listen
         try:
             endpoint = serverFromString(self._reactor, listen)
-            self._listener = factory(self._serving, self._clock)
+            self._listener = factory(self._serving, self._clock, self.policy, lambda: self.prepared)
             port = await endpoint.listen(self._listener)
         except Exception as error:
             why = str(getattr(error, "socketError", None) or error)
