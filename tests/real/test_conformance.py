@@ -1,0 +1,486 @@
+"""What the specification says of virtual nodes and pods, sentence by sentence, on two real clusters.
+
+``docs/conformance.md`` names the sentence that each step shows.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from liqod.model import quantity
+from liqod.model.names import TAINT_KEY, remote_namespace
+from tests.real.counts import requests
+from tests.real.manifests import pod
+from tests.real.pair import PairTests
+from tests.real.path import (
+    NAMESPACE,
+    condition,
+    deployment,
+    enabled_namespace,
+    eventually,
+    is_running,
+    live_pods,
+    node_ready,
+    offloaded,
+    peer_of,
+    trust_each_other,
+    virtual_node,
+)
+from tests.testbed import versions
+from tests.testbed.cluster import Cluster
+from tests.testbed.process import CommandFailed
+
+VIRTUAL = {"liqo.io/type": "virtual-node"}
+LOOP = ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"]
+SETTINGS = """
+[sharing]
+percentage = 100
+
+[reflection]
+skip-labels = ["example.com/only-here"]
+skip-annotations = ["example.com/only-here"]
+"""
+# What the specification has removed or changed on the way, and what no two clusters have in common.
+CHANGED = {
+    "affinity", "nodeName", "nodeSelector", "preemptionPolicy", "priority", "priorityClassName", "schedulerName",
+    "tolerations", "serviceAccount", "serviceAccountName", "hostNetwork", "hostPID", "hostIPC",
+}  # fmt: skip
+
+
+class Steps(PairTests):
+    """The base of walks on rome and milan, where rome's pods go to milan."""
+
+    configuration = SETTINGS
+
+    @property
+    def home(self) -> Cluster:
+        """The cluster whose pods are offloaded."""
+        return self.rome.cluster
+
+    @property
+    def lender(self) -> Cluster:
+        """The cluster where they run."""
+        return self.milan.cluster
+
+    def remote(self, namespace: str = NAMESPACE) -> str:
+        """Return the name of a namespace at the lender."""
+        return remote_namespace(namespace, peer_of(self.lender, "rome")["metadata"]["name"])
+
+    def here(self, kind: str, name: str, namespace: str = NAMESPACE) -> dict[str, Any]:
+        """Return an object at home."""
+        return dict(self.home.get(kind, name, "-n", namespace))
+
+    def there(self, kind: str, name: str, namespace: str = NAMESPACE) -> dict[str, Any]:
+        """Return its counterpart at the lender."""
+        return dict(self.lender.get(kind, name, "-n", self.remote(namespace)))
+
+    def is_absent(self, cluster: Cluster, kind: str, name: str, namespace: str = "") -> bool:
+        """Tell whether an object is not there."""
+        try:
+            cluster.kubectl("get", kind, name, *(("-n", namespace) if namespace else ()))
+        except CommandFailed as error:
+            return "NotFound" in error.output
+        return False
+
+    def peer_up(self) -> None:
+        """Have both trust each other, and rome's virtual node Ready."""
+        trust_each_other(self.rome, self.milan)
+        eventually("the virtual node is Ready", partial(node_ready, self.home), 90)
+
+    def make(self, name: str, command: list[str] | None = None, **more: Any) -> None:
+        """Make a pod for the virtual node; ``labels`` and ``annotations`` go to its metadata."""
+        annotations = more.pop("annotations", {})
+        namespace = more.pop("namespace", NAMESPACE)
+        body = pod(name, command or LOOP, namespace=namespace, **{"nodeSelector": VIRTUAL, **more})
+        body["metadata"]["annotations"] = annotations
+        self.home.apply(body)
+
+    def runs(self, name: str, namespace: str = NAMESPACE) -> dict[str, Any]:
+        """Wait until a pod is Running and Ready at home, and return it."""
+        eventually(f"{name} runs", lambda: is_running(self.here("pod", name, namespace)), 90)
+        return self.here("pod", name, namespace)
+
+    def drop(self, *what: str, namespace: str = NAMESPACE) -> None:
+        """Delete objects at home, given as KIND/NAME."""
+        self.home.kubectl("delete", "-n", namespace, *what, "--timeout=60s", timeout=70)
+
+    def stays(self, what: str, holds: Callable[[], bool], seconds: float = 4.0) -> None:
+        """Look again and again for some seconds, and fail as soon as it is otherwise."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.assertTrue(holds(), what)
+            time.sleep(0.5)
+
+
+class NodeAndPods(Steps):
+    """One walk; the tests are its steps, in the order of their numbers."""
+
+    def test_01_the_node_begins_empty(self) -> None:
+        """The node is made without resources, and then gets those of the advertisement."""
+        shown = '{.metadata.name} cpu={.status.allocatable.cpu}{"\\n"}'
+        log = self.home.directory / "nodes.log"
+        log.touch()
+        argv = ["get", "nodes", "-w", "-o", f"jsonpath={shown}"]
+        kubectl = str(versions.program("kubectl"))
+        watching = self.home.spawn("nodes", [kubectl, f"--kubeconfig={self.home.kubeconfig}", *argv])
+        self.addCleanup(watching.stop, 2.0)
+        eventually("the watch began", lambda: self.home.node_name in log.read_text())
+        self.peer_up()
+        peer = peer_of(self.home, "milan")["metadata"]["name"]
+        offer = self.home.get("adv", f"advertisement-{peer}")["spec"]["offer"]["resources"]
+        self.assertEqual(virtual_node(self.home)["status"]["allocatable"]["cpu"], offer["cpu"])
+        eventually("the watch saw it filled", lambda: f"liqo-milan cpu={offer['cpu']}" in log.read_text())
+        seen = [line for line in log.read_text().splitlines() if line.startswith("liqo-milan")]
+        self.assertEqual(seen[0], "liqo-milan cpu=")
+
+    def test_02_the_taint_keeps_pods_away(self) -> None:
+        """A pod that does not tolerate the taint is not scheduled there; in an enabled namespace it is given that."""
+        self.home.apply(enabled_namespace())
+        self.make("plain", namespace="default")
+        self.make("web", labels={"app": "web"})
+        self.runs("web")
+        waiting = self.here("pod", "plain", "default")
+        self.assertNotIn("nodeName", waiting["spec"])
+        said = next(c for c in waiting["status"]["conditions"] if c["type"] == "PodScheduled")
+        self.assertEqual((said["status"], said["reason"]), ("False", "Unschedulable"))
+        self.assertIn("taint", said["message"])
+        given = {"key": TAINT_KEY, "operator": "Exists", "effect": "NoExecute"}
+        self.assertIn(given, self.here("pod", "web")["spec"]["tolerations"])
+        self.assertNotIn(given, waiting["spec"]["tolerations"])
+        self.drop("pod/plain", namespace="default")
+
+    def test_03_the_lender_schedules_and_runs(self) -> None:
+        """The lender's scheduler chooses one of its own nodes, and that node's kubelet runs the containers."""
+        there = self.there("pod", "web")
+        self.assertEqual(there["spec"]["nodeName"], self.lender.node_name)
+        self.assertEqual(condition(there, "PodScheduled"), "True")
+        self.assertEqual(self.here("pod", "web")["spec"]["nodeName"], "liqo-milan")
+        field = "--field-selector=involvedObject.name=web"
+        events = self.lender.get("events", "-n", self.remote(), field)["items"]
+        said = {event["reason"]: event for event in events}
+        scheduler, kubelet = said["Scheduled"], said["Started"]
+        self.assertEqual(scheduler.get("reportingComponent") or scheduler["source"]["component"], "default-scheduler")
+        self.assertEqual(kubelet["source"], {"component": "kubelet", "host": self.lender.node_name})
+        self.assertTrue(there["status"]["containerStatuses"][0]["containerID"].startswith("containerd://"))
+
+    def test_04_by_one_post(self) -> None:
+        """A pod reaches the lender by one POST, and becomes a pod there by one more."""
+        before = requests(self.lender, "shadowpods", "pods")
+        self.make("posted")
+        self.runs("posted")
+        after = requests(self.lender, "shadowpods", "pods")
+        self.assertEqual(after["POST", "shadowpods"] - before["POST", "shadowpods"], 1)
+        self.assertEqual(after["POST", "pods"] - before["POST", "pods"], 1)
+        self.drop("pod/posted")
+
+    def test_05_verbatim(self) -> None:
+        """The specification travels as it is, without scheduling constraints and without the namespaces of hosts."""
+        urgent = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "urgent"},
+            "value": 1000,
+            "preemptionPolicy": "Never",
+        }
+        at_home = {"matchExpressions": [{"key": "liqo.io/type", "operator": "Exists"}]}
+        required = {"nodeSelectorTerms": [at_home]}
+        self.home.apply(urgent)
+        body = pod(
+            "whole",
+            LOOP,
+            namespace=NAMESPACE,
+            nodeName="liqo-milan",
+            schedulerName="somebody-else",
+            priorityClassName="urgent",
+            nodeSelector=VIRTUAL,
+            affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+            tolerations=[{"key": "mine", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}],
+            hostNetwork=True,
+            hostPID=True,
+            hostIPC=True,
+            automountServiceAccountToken=False,
+            activeDeadlineSeconds=3000,
+            dnsPolicy="None",
+            dnsConfig={"nameservers": ["192.0.2.53"], "options": [{"name": "ndots", "value": "2"}]},
+            hostAliases=[{"ip": "192.0.2.1", "hostnames": ["far"]}],
+            securityContext={"runAsUser": 1000, "runAsNonRoot": True, "fsGroup": 2000},
+            enableServiceLinks=False,
+            terminationGracePeriodSeconds=3,
+            volumes=[
+                {"name": "scratch", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+                {
+                    "name": "about",
+                    "downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]},
+                },
+            ],
+            initContainers=[
+                self._busy("first", ["true"]),
+                {**self._busy("beside", LOOP), "restartPolicy": "Always"},
+            ],
+        )
+        body["metadata"] |= {"labels": {"app": "whole"}, "annotations": {"example.com/note": "n"}}
+        body["spec"]["containers"][0] |= {
+            "env": [
+                {"name": "WHO", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+            ],
+            "resources": {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}},
+            "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1},
+            "lifecycle": {"preStop": {"exec": {"command": ["true"]}}},
+            "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}, {"name": "about", "mountPath": "/about"}],
+            "workingDir": "/scratch",
+        }
+        self.home.apply(body)
+        here = self.runs("whole")
+        there = self.there("pod", "whole")
+        for field, value in here["spec"].items():
+            if field not in CHANGED:
+                self.assertEqual(there["spec"].get(field), value, field)
+        for field in ("hostNetwork", "hostPID", "hostIPC", "nodeSelector", "priorityClassName"):
+            self.assertTrue(here["spec"].get(field), field)
+            self.assertFalse(there["spec"].get(field), field)
+        self.assertEqual(affinity(there), {})
+        self.assertEqual(there["spec"]["schedulerName"], "default-scheduler")
+        self.assertEqual((there["spec"]["priority"], there["spec"]["preemptionPolicy"]), (0, "PreemptLowerPriority"))
+        self.assertIn("mine", [toleration.get("key") for toleration in there["spec"]["tolerations"]])
+        self.assertNotIn(TAINT_KEY, [toleration.get("key") for toleration in there["spec"]["tolerations"]])
+        self.assertEqual(there["metadata"]["labels"]["app"], "whole")
+        self.assertEqual(there["metadata"]["annotations"]["example.com/note"], "n")
+        said = self.home.kubectl(
+            "exec", "-n", NAMESPACE, "whole", "-c", "main", "--", "sh", "-c", "echo $WHO; pwd; id -u"
+        )
+        self.assertEqual(said.split(), ["whole", "/scratch", "1000"])
+
+    def _busy(self, name: str, command: list[str]) -> dict[str, Any]:
+        (container,) = pod(name, command)["spec"]["containers"]
+        return {**container, "name": name}
+
+    def test_06_status_comes_back(self) -> None:
+        """Phase, conditions and containers are the remote pod's; the host's address is the virtual node's."""
+        here, there = self.here("pod", "whole")["status"], self.there("pod", "whole")["status"]
+        for field in ("phase", "startTime", "podIP", "podIPs", "containerStatuses", "initContainerStatuses"):
+            self.assertEqual(here[field], there[field], field)
+        for kind in ("Initialized", "Ready", "ContainersReady"):
+            self.assertEqual(condition({"status": here}, kind), condition({"status": there}, kind), kind)
+        self.assertEqual(here["hostIP"], virtual_node(self.home)["status"]["addresses"][0]["address"])
+        self.assertEqual((here["hostIP"], there["hostIP"]), (self.home.address, self.lender.address))
+        self.drop("pod/whole")
+        self.home.kubectl("delete", "priorityclass", "urgent")
+
+    def test_07_changes_follow(self) -> None:
+        """What changes of a pod at home, changes at the lender, in the same running pod."""
+        uid = self.there("pod", "web")["metadata"]["uid"]
+        self.home.kubectl("label", "pod", "web", "-n", NAMESPACE, "tier=front", "app-")
+        self.home.kubectl("annotate", "pod", "web", "-n", NAMESPACE, "example.com/note=new")
+
+        def followed() -> bool:
+            meta = self.there("pod", "web")["metadata"]
+            self.assertEqual((meta["uid"], meta["labels"].get("tier")), (uid, "front"))
+            self.assertNotIn("app", meta["labels"])
+            return bool(meta["annotations"].get("example.com/note") == "new")
+
+        eventually("the changes are there", followed)
+
+    def test_08_anti_affinity_presets(self) -> None:
+        """``propagate`` keeps the pod's own terms, ``soft`` prefers and ``hard`` requires to be spread."""
+        term = {"labelSelector": {"matchLabels": {"never": "there"}}, "topologyKey": "kubernetes.io/hostname"}
+        own = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        self.make("own", affinity=own, annotations={"liqo.io/anti-affinity-preset": "propagate"})
+        self.make("none", affinity=own)
+        for preset in ("soft", "hard"):
+            for number in (1, 2):
+                labels = {"set": preset, "number": str(number)}
+                notes = {"liqo.io/anti-affinity-preset": preset, "liqo.io/anti-affinity-labels": "set"}
+                self.make(f"{preset}-{number}", labels=labels, annotations=notes)
+        for name in ("own", "none", "soft-1", "soft-2"):
+            self.runs(name)
+        self.assertEqual(affinity(self.there("pod", "own")), own)
+        self.assertEqual(affinity(self.there("pod", "none")), {})
+        by_set = {**term, "labelSelector": {"matchLabels": {"set": "soft"}}}
+        preferred = [{"weight": 1, "podAffinityTerm": by_set}]
+        self.assertEqual(
+            affinity(self.there("pod", "soft-1")),
+            {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}},
+        )
+
+        def one_of_two() -> bool:
+            pods = [self.there("pod", f"hard-{number}") for number in (1, 2)]
+            placed = sorted(condition(one, "PodScheduled") for one in pods)
+            by_hard = {**term, "labelSelector": {"matchLabels": {"set": "hard"}}}
+            for one in pods:
+                required = affinity(one)["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+                self.assertEqual(required, [by_hard])
+            return placed == ["False", "True"]
+
+        eventually("the lender's one node takes one of the two", one_of_two)
+        phases = sorted(self.here("pod", f"hard-{number}")["status"]["phase"] for number in (1, 2))
+        eventually("at home, one of the two waits", lambda: phases[0] == "Pending")
+
+    def test_09_presets_are_for_new_pods(self) -> None:
+        """An annotation that is added to a pod, or taken off, changes nothing of the pod that is there."""
+        uids = {name: self.there("pod", name)["metadata"]["uid"] for name in ("none", "soft-1")}
+        before = {name: self.there("pod", name)["spec"].get("affinity") for name in uids}
+        annotate = partial(self.home.kubectl, "annotate", "pod", "-n", NAMESPACE)
+        annotate("none", "liqo.io/anti-affinity-preset=hard", "example.com/after=1")
+        annotate("soft-1", "liqo.io/anti-affinity-preset-", "example.com/after=1")
+
+        def after() -> bool:
+            return all("example.com/after" in self.there("pod", name)["metadata"]["annotations"] for name in uids)
+
+        eventually("later changes are there", after)
+        for name, uid in uids.items():
+            body = self.there("pod", name)
+            self.assertEqual((body["metadata"]["uid"], body["spec"].get("affinity")), (uid, before[name]))
+        self.drop(*(f"pod/{name}" for name in ("own", "none", "soft-1", "soft-2", "hard-1", "hard-2")))
+
+    def test_10_connection_lost(self) -> None:
+        """While the clusters do not reach each other, the lender keeps the pod; afterwards restarts are added up."""
+        first, remote = self.here("pod", "web"), self.remote()
+        there = self.lender.address
+        lines = ["table ip cut {"]
+        for name, word in (("input", "saddr"), ("output", "daddr")):
+            lines += [f"chain {name} {{", f"type filter hook {name} priority 0", f"ip {word} {there} drop", "}"]
+        self.home.run(["nft", "-f", "-"], input="\n".join([*lines, "}", ""]))
+        try:
+            uid = self.lender.get("pod", "web", "-n", remote)["metadata"]["uid"]
+            self.lender.kubectl("delete", "pod", "-n", remote, "web", "--grace-period=1")
+
+            def again() -> bool:
+                body = self.lender.get("pod", "web", "-n", remote)
+                return bool(body["metadata"]["uid"] != uid and is_running(body))
+
+            eventually("the lender runs it again by itself", again, 60)
+            self.assertEqual(self.lender.get("shadowpod", "web", "-n", remote)["metadata"]["name"], "web")
+        finally:
+            self.home.run(["nft", "delete table ip cut"])
+
+        def counted() -> bool:
+            body = self.here("pod", "web")
+            self.assertEqual(body["metadata"]["uid"], first["metadata"]["uid"])
+            return is_running(body) and body["status"]["containerStatuses"][0]["restartCount"] == 1
+
+        eventually("home sees the same pod with one restart", counted, 120)
+
+    def test_11_jobs_run_once(self) -> None:
+        """A Job runs to its end at the lender; its pod is not run again when somebody deletes it there."""
+        template = pod("once", ["sh", "-c", "echo done"], nodeSelector=VIRTUAL, restartPolicy="Never")
+        job = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "once", "namespace": NAMESPACE},
+            "spec": {"backoffLimit": 0, "template": {"metadata": {}, "spec": template["spec"]}},
+        }
+        self.home.apply(job)
+        eventually("the job is complete", lambda: condition(self.here("job", "once"), "Complete") == "True", 90)
+        (name,) = live_pods_of(self.home, "job-name=once")
+        self.assertEqual(self.home.kubectl("logs", "-n", NAMESPACE, name), "done\n")
+        ended = partial(self.there, "shadowpod", name)
+        eventually("the end is recorded", lambda: ended().get("status", {}).get("phase") == "Succeeded")
+        self.lender.kubectl("delete", "pod", "-n", self.remote(), name)
+        self.stays("it does not run again", lambda: not live_pods_of(self.lender, "job-name=once"))
+        self.assertEqual(self.here("pod", name)["status"]["phase"], "Succeeded")
+        self.drop("job/once")
+
+    def test_12_daemon_sets(self) -> None:
+        """A DaemonSet's pod outside of offloaded namespaces waits as OffloadingBackOff, until affinity excludes it."""
+        spec = pod("everywhere", LOOP, tolerations=[{"operator": "Exists"}])["spec"]
+        body: dict[str, Any] = {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": "everywhere", "namespace": "default"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "everywhere"}},
+                "template": {"metadata": {"labels": {"app": "everywhere"}}, "spec": spec},
+            },
+        }
+        self.home.apply(body)
+
+        def on(node: str) -> list[dict[str, Any]]:
+            pods = live_pods_of(self.home, "app=everywhere").values()
+            return [one for one in pods if one["spec"].get("nodeName") == node]
+
+        def backs_off() -> bool:
+            (one,) = on("liqo-milan")
+            status = one["status"]
+            return (status.get("phase"), status.get("reason")) == ("Pending", "OffloadingBackOff")
+
+        eventually("its pod on the virtual node waits", backs_off)
+        self.assertEqual(live_pods_of(self.lender, "app=everywhere"), {})
+        wanted = {"key": "liqo.io/type", "operator": "NotIn", "values": ["virtual-node"]}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        self.home.apply(body)
+        eventually("no pod of it is on the virtual node", lambda: not on("liqo-milan"), 60)
+        eventually("one is on the real node", lambda: [one for one in on(self.home.node_name) if is_running(one)], 60)
+        self.drop("daemonset/everywhere", namespace="default")
+
+    def test_13_many_nodes_make_one(self) -> None:
+        """The node sums up what all nodes of the lender offer, and the scheduler prefers it where it has the most."""
+        own = {"matchLabels": {"app": "spread"}}
+
+        def cpus() -> int:
+            return int(_milli(virtual_node(self.home)["status"]["allocatable"]["cpu"]))
+
+        before = cpus()
+        capacity = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+        taint = {"key": "made-up", "value": "yes", "effect": "NoSchedule"}
+        more = {"metadata": {"name": "second"}, "spec": {"taints": [taint]}, "apiVersion": "v1", "kind": "Node"}
+        self.lender.apply(more)
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "made up"}
+        ready["lastHeartbeatTime"] = ready["lastTransitionTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        status = {"status": {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}}
+        self.lender.kubectl("patch", "node", "second", "--subresource=status", "-p", json.dumps(status))
+        eventually(
+            f"{before} has grown by the second node", lambda: self.assertEqual(cpus(), before + 64000) or True, 60
+        )
+        body = deployment("spread", 2)
+        del body["spec"]["template"]["spec"]["nodeSelector"]
+        self.assertEqual(body["spec"]["selector"], own)
+        self.home.apply(body)
+        eventually("the bigger node has both pods", lambda: offloaded(self.home, self.lender, "spread", 2), 90)
+        self.lender.kubectl("delete", "node", "second")
+        eventually("the virtual node has shrunk again", lambda: cpus() < 64000, 60)
+
+    def test_14_one_application_in_both(self) -> None:
+        """Controllers at home steer pods on both clusters alike: one Deployment has pods in both, and scales."""
+        self.home.kubectl("cordon", "liqo-milan")
+        try:
+            scale = partial(self.home.kubectl, "scale", "-n", NAMESPACE, "deployment/spread")
+            scale("--replicas=4")
+            nodes = [self.home.node_name] * 2 + ["liqo-milan"] * 2
+
+            def spread() -> bool:
+                pods = live_pods(self.home, "spread").values()
+                return sorted(p["spec"]["nodeName"] for p in pods if is_running(p)) == sorted(nodes)
+
+            eventually("two pods run in each cluster", spread, 90)
+            self.assertEqual(len(live_pods(self.lender, "spread")), 2)
+        finally:
+            self.home.kubectl("uncordon", "liqo-milan")
+        scale("--replicas=0")
+        eventually("nothing is left at the lender", lambda: not live_pods(self.lender, "spread"), 60)
+        self.drop("deployment/spread")
+
+
+def live_pods_of(cluster: Cluster, selector: str) -> dict[str, dict[str, Any]]:
+    """Return the pods that a selector finds in all namespaces, but for those being deleted, by name."""
+    pods = cluster.get("pods", "-A", "-l", selector)["items"]
+    return {one["metadata"]["name"]: one for one in pods if not one["metadata"].get("deletionTimestamp")}
+
+
+def affinity(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod's affinity, but for the rule that keeps every guest away from the lender's own virtual nodes."""
+    found = dict(body["spec"].get("affinity") or {})
+    away = {"matchExpressions": [{"key": "liqo.io/type", "operator": "NotIn", "values": ["virtual-node"]}]}
+    if found.get("nodeAffinity") == {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [away]}}:
+        del found["nodeAffinity"]
+    return found
+
+
+def _milli(text: str) -> int:
+    return int(quantity.parse(text) * 1000)
