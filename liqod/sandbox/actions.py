@@ -74,6 +74,24 @@ def delete_options(body: Json, query: dict[str, str]) -> DeleteOptions:
     )
 
 
+def _bound(api: Api, account: Key, reference: Json) -> tuple[str, str] | None:
+    """Return the pod that a token is to be bound to, after the checks that the API server makes."""
+    if reference.get("kind") != "Pod":
+        return None
+    name, uid = str(reference.get("name") or ""), str(reference.get("uid") or "")
+    pod = api.get(api.catalog.builtin(PODS), account.namespace, name).object
+    running_as = (pod.get("spec") or {}).get("serviceAccountName") or "default"
+    if running_as != account.name:
+        said = (
+            f'cannot bind token for serviceaccount "{account.name}" to pod running with different serviceaccount name.'
+        )
+        raise statuses.bad_request(said)
+    if uid and uid != pod["metadata"]["uid"]:
+        told = f"the UID in the bound object reference ({uid}) does not match the UID in record."
+        raise statuses.conflict(PODS, name, told)
+    return name, pod["metadata"]["uid"]
+
+
 async def request_token(api: Api, secret: bytes, key: Key, body: Json) -> Json:
     """Issue a token for a service account (``POST serviceaccounts/NAME/token``)."""
     kind = api.catalog.builtin(SERVICEACCOUNTS)
@@ -89,7 +107,9 @@ async def request_token(api: Api, secret: bytes, key: Key, body: Json) -> Json:
         cause = Cause.invalid("spec.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
         raise statuses.invalid("authentication.k8s.io", "TokenRequest", "", [cause])
     now = api.wall()
-    token = tokens.sign(secret, key.namespace, key.name, account["metadata"]["uid"], now, seconds, spec["audiences"])
+    pod = _bound(api, key, spec["boundObjectRef"] or {})
+    account_uid = account["metadata"]["uid"]
+    token = tokens.sign(secret, key.namespace, key.name, account_uid, now, seconds, spec["audiences"], pod)
     return {
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",

@@ -40,16 +40,27 @@ def account_user(namespace: str, name: str, uid: str) -> User:
 
 
 def sign(
-    secret: bytes, namespace: str, name: str, uid: str, now: float, seconds: int, audiences: Sequence[str] = (ISSUER,)
+    secret: bytes,
+    namespace: str,
+    name: str,
+    uid: str,
+    now: float,
+    seconds: int,
+    audiences: Sequence[str] = (ISSUER,),
+    pod: tuple[str, str] | None = None,
 ) -> str:
-    """Return a token for a service account, valid from ``now`` (seconds since 1970) for a while."""
+    """Return a token for a service account, valid from ``now`` (seconds since 1970) for a while.
+
+    ``pod`` is the (name, UID) of the pod that it is bound to.
+    """
+    bound = {"pod": {"name": pod[0], "uid": pod[1]}} if pod is not None else {}
     claims = {
         "aud": list(audiences) or [ISSUER],
         "exp": int(now) + seconds,
         "iat": int(now),
         "nbf": int(now),
         "iss": ISSUER,
-        "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}},
+        "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}, **bound},
         "sub": f"system:serviceaccount:{namespace}:{name}",
     }
     head = _encode(b'{"alg":"HS256","typ":"JWT"}')

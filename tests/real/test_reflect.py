@@ -11,12 +11,13 @@ from liqod.kube.client import Client
 from liqod.kube.config import from_grant, load
 from liqod.kube.errors import ApiError
 from liqod.kube.resources import SECRETS, SERVICES
-from tests import reflect_cases
+from tests import needs_cases, reflect_cases
+from tests.kubelet_cases import KubeletSides
 from tests.real.base import RealClusters
 
 
-class ReflectionOnRealClusters(RealClusters, reflect_cases.ReflectionCases):
-    """The cases of reflection, each with cluster IDs and namespaces of its own."""
+class Pair(RealClusters, KubeletSides):
+    """A borrower and a lender with a made-up node each."""
 
     cluster_count = 2
     nodes = False
@@ -36,6 +37,10 @@ class ReflectionOnRealClusters(RealClusters, reflect_cases.ReflectionCases):
             self.addCleanup(client.close)
             await manifests.ensure(client)
         await self.begin()
+
+
+class ReflectionOnRealClusters(Pair, reflect_cases.ReflectionCases):
+    """The cases of reflection, each with cluster IDs and namespaces of its own."""
 
     async def test_borrowers_take_no_traffic(self) -> None:
         """The API server refuses a borrower external addresses, other types of its services, and tokens of accounts."""
@@ -74,3 +79,7 @@ class ReflectionOnRealClusters(RealClusters, reflect_cases.ReflectionCases):
         }
         self.assertIn("service accounts", await refused(borrower.create(SECRETS, token, self.remote)))
         await self.lender.patch(SERVICES, "fine", {"spec": {"type": "NodePort"}}, self.remote)
+
+
+class NeedsOnRealClusters(Pair, needs_cases.TokenCases):
+    """What pods need besides, each case with cluster IDs and namespaces of its own."""

@@ -15,12 +15,27 @@ def identity(address: str) -> str:
 
 
 @frozen
+class ApiServer:
+    """Where the lender's pods reach the API server of the home cluster: addresses, or a DNS name; and the port."""
+
+    addresses: tuple[str, ...]
+    port: int
+    name: str = ""
+
+
+def no_api_server() -> ApiServer | None:
+    """Return nothing: offloaded pods do not speak to the home cluster's API server."""
+    return None
+
+
+@frozen
 class Place:
     """The home cluster, the lender, the virtual node, and what users excluded from reflection.
 
     ``node_address`` becomes the host IP of offloaded pods. ``map_address`` turns a pod's address at the lender into the
     one it is reached by from home, ``export_address`` an address at home into the one that it is reached by from the
-    lender's pods; an empty answer means that it is not known yet.
+    lender's pods; an empty answer means that it is not known yet. ``api_server`` tells where offloaded pods reach the
+    home cluster's API server; None where they are not to.
     """
 
     home: ClusterID
@@ -31,3 +46,4 @@ class Place:
     annotations_not_reflected: frozenset[str] = frozenset()
     map_address: Callable[[str], str] = field(default=identity, eq=False)
     export_address: Callable[[str], str] = field(default=identity, eq=False)
+    api_server: Callable[[], ApiServer | None] = field(default=no_api_server, eq=False)

@@ -19,6 +19,7 @@ from liqod.kube.resources import (
 from liqod.kubelet.forge import configmap, endpointslice, ingress, secret, service
 from liqod.kubelet.forge.place import Place
 from liqod.kubelet.forge.reflected import Context, Wanted, Withheld
+from liqod.kubelet.forge.tokensecret import ACCOUNT_LABEL
 from liqod.kubelet.reflect.views import ConfigMap, EndpointSlice, Secret, Thing, WithSpec
 
 SLICE_PAUSE: Final = 0.5
@@ -38,7 +39,8 @@ class Kind:
     """One kind: ``forge`` says what the lender should have, ``observe`` what it has, in the same words.
 
     ``is_fixed`` tells whether the difference takes a new object. ``pause`` is the least number of seconds between two
-    writes of one object. ``setting`` is the name in the configuration.
+    writes of one object. ``setting`` is the name in the configuration. Objects at the lender with the label ``unless``
+    are of ours and not of this kind's making.
     """
 
     setting: str
@@ -52,6 +54,7 @@ class Kind:
     name_there: Callable[[str, Place], str] = _same
     name_at_home: Callable[[str, Place], str] = _same
     pause: float = 0.0
+    unless: str = ""
 
 
 CONFIGMAP: Final = Kind(
@@ -66,7 +69,17 @@ CONFIGMAP: Final = Kind(
     configmap.name_there,
     configmap.name_at_home,
 )
-SECRET: Final = Kind("secret", SECRETS, SECRETS, Secret, Secret, secret.forge, secret.observe, secret.is_fixed)
+SECRET: Final = Kind(
+    "secret",
+    SECRETS,
+    SECRETS,
+    Secret,
+    Secret,
+    secret.forge,
+    secret.observe,
+    secret.is_fixed,
+    unless=ACCOUNT_LABEL,
+)
 SERVICE: Final = Kind(
     "service", SERVICES, SERVICES, WithSpec, WithSpec, service.forge, service.observe, service.is_fixed
 )

@@ -208,7 +208,7 @@ class Reflector(MultiService):
     async def _found(self, space: Space, name: str, home: Thing | None) -> float | None:
         """It is there, and the cache does not show it: not ours (the watch selects by label), or not seen yet."""
         there = await space.client.get(self.kind.there, name, space.namespace, view=self.kind.there_view)
-        if is_ours(there.metadata, self._place):
+        if is_ours(there.metadata, self._place) and self.kind.unless not in there.metadata.labels:
             space.answered(name, there)
             return 0.0
         return self._in_the_way(

@@ -43,7 +43,7 @@ class Space(MultiService):
         self.remote = remote
         self.since = float(reactor.seconds())
         self.home: Informer[Thing] = homes.use(kind.home, kind.home_view, local)
-        labels = label_selector(ownership(place))
+        labels = label_selector(ownership(place)) + (f",!{kind.unless}" if kind.unless else "")
         self.there: Informer[Thing] = Informer(
             remote.client, kind.there, kind.there_view, reactor, namespace=remote.namespace, labels=labels
         )

@@ -1,0 +1,9 @@
+"""What offloaded pods need besides what is reflected one to one, between two sandboxes."""
+
+from __future__ import annotations
+
+from tests import needs_cases, reflect_sandboxes
+
+
+class TokensOnSandboxes(reflect_sandboxes.Sandboxes, needs_cases.TokenCases):
+    """The cases of tokens, each with two clusters of its own."""
