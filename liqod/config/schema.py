@@ -52,11 +52,15 @@ class Kubernetes(Section, frozen=True):
 
 
 class Identity(Section, frozen=True):
-    """The cluster's key: made and kept in a Secret unless files are named. ``ca`` trusts what it signed."""
+    """The cluster's key: made and kept in a Secret unless files are named. ``ca`` trusts what it signed.
+
+    ``rotation_grace``: seconds that peers that are away have to come and hear of the next key.
+    """
 
     certificate: str = ""
     key: str = ""
     ca: str = ""
+    rotation_grace: float = 86400.0
 
 
 class Peer(Section, frozen=True):
@@ -79,7 +83,11 @@ class Discovery(Section, frozen=True):
 
 
 class Peering(Section, frozen=True):
-    """The session: where it listens, whether peering happens by itself, and its time-outs."""
+    """The session: where it listens, whether peering happens by itself, and its time-outs.
+
+    ``api`` is how API servers are reached, ours by borrowers and those of lenders by us: direct, by address and token;
+    relay, over the sessions' port; auto, direct where that works, else relay.
+    """
 
     listen: str = "tcp:5872"
     advertise_port: Annotated[int, Meta(ge=0, le=65535)] = 0
@@ -92,6 +100,7 @@ class Peering(Section, frozen=True):
     handshake_timeout: Seconds = 10.0
     max_sessions: Annotated[int, Meta(ge=1, le=4096)] = 512
     max_untrusted: Annotated[int, Meta(ge=1, le=4096)] = 64
+    api: Literal["auto", "direct", "relay"] = "auto"
 
 
 class Sharing(Section, frozen=True):
@@ -129,13 +138,18 @@ class Hosting(Section, frozen=True):
 
 
 class Kubelet(Section, frozen=True):
-    """The virtual kubelets: where their API is served (empty: nowhere), their workers and their node lease."""
+    """The virtual kubelets: where their API is served (empty: nowhere), their workers and their node lease.
+
+    ``evict_after`` seconds without a lender its pods are evicted at home; 0: they stay until it is back.
+    """
 
     listen: str = "tcp:5875"
     workers: Annotated[int, Meta(ge=1, le=64)] = 16
     node_address: str = ""
     lease_duration: Annotated[int, Meta(ge=10, le=600)] = 40
     status_delay: Annotated[float, Meta(ge=0, le=5)] = 0.05
+    enable_apiserver_support: bool = True
+    evict_after: Annotated[float, Meta(ge=0, le=86400 * 365)] = 0.0
 
 
 _OF_CLOUDS: Final = (
@@ -178,6 +192,7 @@ class Reflection(Section, frozen=True):
     endpointslice: Inherited = Inherited()
     ingress: Reflected = Reflected()
     event: Reflected = Reflected()
+    serviceaccount: Inherited = Inherited(workers=3)
 
 
 class Webhook(Section, frozen=True):
@@ -195,10 +210,13 @@ class Network(Section, frozen=True):
     """Pod traffic between clusters: ``mode`` none leaves the network to others.
 
     ``pod-cidrs`` and ``service-cidrs`` empty: found out from the cluster. ``endpoints`` empty: this host's address and
-    ``listen-port``. ``mtu`` 0: from the interface in use. The host that the daemon runs on is the cluster's gateway.
+    ``listen-port``. ``mtu`` 0: from the interface in use. The host of a daemon whose ``role`` is gateway holds the
+    tunnels; daemons with the role node, on the other hosts, lead their pods there, and do nothing else. ``node`` is the
+    name of the Node that such a host is; empty: the one with this host's address.
     """
 
     mode: Literal["wireguard", "none"] = "none"
+    role: Literal["gateway", "node"] = "gateway"
     policy: Literal["closed", "open"] = "closed"
     device: Annotated[str, Meta(pattern=r"^[a-z][-a-z0-9]{0,13}$", description="at most 14 letters, digits, '-'")] = (
         "liqod"
@@ -212,6 +230,8 @@ class Network(Section, frozen=True):
     pools: list[str] = msgspec.field(default_factory=lambda: list(_POOLS))
     reserved: list[str] = []
     mtu: Annotated[int, Meta(ge=0, le=65535)] = 0
+    overlay_port: Annotated[int, Meta(ge=1, le=65535)] = 5876
+    node: str = ""
 
 
 class Leader(Section, frozen=True):

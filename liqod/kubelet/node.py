@@ -96,6 +96,15 @@ class NodeKeeper(MultiService):
         """Something that the node's state depends on changed."""
         self._queue.add(NODE)
 
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self._name
+
+    def subscribe(self, call: Callable[[Node | None], None]) -> Callable[[], None]:
+        """Have the node told now, if it is known, and whenever it changes (None: it is gone); returns how to end it."""
+        return self._nodes.subscribe(lambda key, old, new: call(new))
+
     def relabel(self, labels: Mapping[str, str]) -> None:
         """Use other labels of the VirtualNode record from now on."""
         self._labels = dict(labels)

@@ -61,6 +61,7 @@ class Taint(View, frozen=True):
     key: str
     value: str = ""
     effect: str = ""
+    time_added: str = ""
 
 
 class NodeSpec(View, frozen=True):

@@ -312,10 +312,17 @@ def _pod_change(old: Json, new: Json) -> Iterator[Cause]:
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if _fixed(before) != _fixed(after):
         yield Cause.forbidden("spec", _POD_UPDATE_TEXT)
-    elif any(each not in (after.get("tolerations") or ()) for each in before.get("tolerations") or ()):
+    elif any(
+        _lasting(each) not in map(_lasting, after.get("tolerations") or ()) for each in before.get("tolerations") or ()
+    ):
         yield Cause.forbidden(
             "spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"
         )
+
+
+def _lasting(toleration: Json) -> Json:
+    """Return the part of a toleration that may not change: all but its seconds."""
+    return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
 
 
 def _fixed(spec: Mapping[str, Any]) -> Json:

@@ -10,6 +10,7 @@ from attrs import frozen
 from liqod.kubelet.forge.patches import merge_diff
 from liqod.kubelet.naming import label_value
 from liqod.kubelet.views import Node
+from liqod.model.meta import to_dict
 from liqod.model.names import (
     FIELD_MANAGER,
     MANAGED_BY_LABEL,
@@ -113,11 +114,7 @@ def node_patch(node: Node, facts: NodeFacts) -> dict[str, Any]:
     if not any(taint.key == TAINT_KEY and taint.effect == TAINT_EFFECT for taint in node.spec.taints):
         # The list is written as a whole: the version guards taints that others added meanwhile.
         metadata["resourceVersion"] = node.metadata.resource_version
-        others = [
-            {"key": taint.key, "value": taint.value, "effect": taint.effect}
-            for taint in node.spec.taints
-            if taint.key != TAINT_KEY
-        ]
+        others = [to_dict(taint) for taint in node.spec.taints if taint.key != TAINT_KEY]
         patch["spec"] = {"taints": [*others, {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}]}
     if metadata:
         patch["metadata"] = metadata

@@ -14,8 +14,9 @@ import msgspec
 
 from liqod.kubelet.forge.affinity import preset_affinity
 from liqod.kubelet.forge.meta import FORGED_ANNOTATION, remote_annotations, remote_labels
+from liqod.kubelet.forge.patience import original
 from liqod.kubelet.forge.place import Place
-from liqod.kubelet.forge.tokens import without_tokens
+from liqod.kubelet.forge.tokens import forge_access
 from liqod.model.meta import ObjectMeta
 from liqod.model.names import TAINT_KEY
 
@@ -46,11 +47,12 @@ _CONTAINERS: Final = ("containers", "initContainers")
 
 def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> dict[str, Any]:
     """Return the pod spec that the lender is asked to run; the spec given is left as it is."""
-    forged = without_tokens({key: value for key, value in spec.items() if key not in REMOVED})
+    kept = {key: value for key, value in spec.items() if key not in REMOVED}
+    forged = forge_access(meta.name, kept, meta.annotations, place)
     for kind in _CONTAINERS:
         if forged.get(kind):
             forged[kind] = [_container(container, bool(spec.get("hostNetwork"))) for container in forged[kind]]
-    tolerations = forge_tolerations(spec)
+    tolerations = forge_tolerations(meta, spec)
     if tolerations:
         forged["tolerations"] = tolerations
     else:
@@ -66,9 +68,12 @@ def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> dict[
     return forged
 
 
-def forge_tolerations(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the tolerations without the one that let the pod onto a virtual node."""
-    return [toleration for toleration in spec.get("tolerations") or [] if toleration.get("key") != TAINT_KEY]
+def forge_tolerations(meta: ObjectMeta, spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the tolerations without the one that let the pod onto a virtual node, and as they were before the pod was
+    held there.
+    """
+    tolerations = original(spec.get("tolerations") or [], meta.annotations)
+    return [toleration for toleration in tolerations if toleration.get("key") != TAINT_KEY]
 
 
 def _container(container: dict[str, Any], host_network: bool) -> dict[str, Any]:
@@ -97,7 +102,7 @@ def forge_shadow(meta: ObjectMeta, spec: Mapping[str, Any], namespace: str, plac
 def digest_of(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> str:
     """Return the digest of everything that reaches an existing ShadowPod when it changes at home."""
     annotations = remote_annotations(meta.annotations, meta.uid, place)
-    return _digest(remote_labels(meta.labels, place), annotations, spec)
+    return _digest(remote_labels(meta.labels, place), annotations, meta, spec)
 
 
 def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, place: Place) -> dict[str, Any]:
@@ -120,7 +125,7 @@ def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, p
 def _metadata(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> tuple[dict[str, str], dict[str, str]]:
     labels = remote_labels(meta.labels, place)
     annotations = remote_annotations(meta.annotations, meta.uid, place)
-    annotations[FORGED_ANNOTATION] = _digest(labels, annotations, spec)
+    annotations[FORGED_ANNOTATION] = _digest(labels, annotations, meta, spec)
     return labels, annotations
 
 
@@ -130,7 +135,9 @@ def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str | 
     return changes
 
 
-def _digest(labels: Mapping[str, str], annotations: Mapping[str, str], spec: Mapping[str, Any]) -> str:
+def _digest(
+    labels: Mapping[str, str], annotations: Mapping[str, str], meta: ObjectMeta, spec: Mapping[str, Any]
+) -> str:
     images = [[(c.get("name"), c.get("image")) for c in spec.get(kind) or []] for kind in _CONTAINERS]
-    changeable = [labels, annotations, images, forge_tolerations(spec), spec.get("activeDeadlineSeconds")]
+    changeable = [labels, annotations, images, forge_tolerations(meta, spec), spec.get("activeDeadlineSeconds")]
     return hashlib.sha256(msgspec.json.encode(changeable, order="deterministic")).hexdigest()[:16]
