@@ -56,7 +56,7 @@ class Rights(SynchronousTestCase):
 
     def test_narrow(self) -> None:
         """What leads to every right in a cluster is given by name only, or not at all."""
-        rights = required(Settings())
+        rights = required(parse("[kubelet]\nenable-apiserver-support = false", {}))
         for right in rights:
             what = f"{right.resource.plural}/{right.subresource}".rstrip("/")
             self.assertNotIn(right.verb, ("escalate", "impersonate", "deletecollection"))
@@ -65,6 +65,12 @@ class Rights(SynchronousTestCase):
             if what in ("secrets", "configmaps") and right.verb in ("get", "update", "patch", "delete"):
                 self.assertTrue(right.name or right.namespace == "liqo-system", right)
             self.assertNotIn(what, ("pods/exec", "pods/attach", "nodes/proxy", "clusterrolebindings"))
+
+    def test_tokens_of_offloaded_pods(self) -> None:
+        """Tokens of any account are the one thing more that pods need to speak to their API server from afar."""
+        without = set(required(parse("[kubelet]\nenable-apiserver-support = false", {})))
+        more = {str(right) for right in set(required(Settings())) - without}
+        self.assertEqual(more, {"create serviceaccounts/token"})
 
     def test_features_that_are_off(self) -> None:
         """A feature that is switched off needs no rights: without reflection nobody reads all secrets."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 
-from liqod.agent.names import IDENTITY_SECRET, LEASE
+from liqod.agent.names import LEASE
 from liqod.config.schema import Settings
 from liqod.fabric import key as tunnel
 from liqod.fabric.place import SERVICE_CIDRS
@@ -28,6 +28,7 @@ from liqod.kubelet.api.callers import ACCESS_REVIEWS, TOKEN_REVIEWS
 from liqod.kubelet.api.certificate import REQUESTS, SIGNER
 from liqod.kubelet.api.service import AUTHENTICATION
 from liqod.kubelet.forge.node import LEASE_NAMESPACE
+from liqod.model.rotation import IDENTITY_SECRET
 from liqod.model.unpeering import TOMBSTONES
 from liqod.webhook.configuration import NAME as WEBHOOK
 from liqod.webhook.service import SECRET_NAME as WEBHOOK_SECRET
@@ -62,6 +63,8 @@ class Right:
 def required(settings: Settings) -> tuple[Right, ...]:
     """Return the rights that a daemon with these settings uses, each once."""
     own = settings.kubernetes.namespace
+    if settings.network.role == "node":
+        return tuple(_overlay_node())
     wanted = [*_home(own), *_peering(), *_kubelets(), *_hosting()]
     if settings.webhook.enabled:
         wanted += _webhook(own)
@@ -133,10 +136,10 @@ def _kubelets() -> Iterator[Right]:
     yield from _verbs(kinds.NODES, "patch", subresource="status")
     yield from _verbs(kinds.LEASES, "create", "patch", "delete", namespace=LEASE_NAMESPACE)
     yield from _record(kinds.NATTINGTABLES, "get", "create", "patch", "delete")
+    yield from _record(kinds.NAMESPACEOFFLOADINGS)
     yield from _verbs(kinds.PODS, "get", "delete")
     yield from _verbs(kinds.PODS, "patch", subresource="status")
     yield from _verbs(kinds.PODS, "create", subresource="eviction")
-    yield from _record(kinds.NAMESPACEOFFLOADINGS)
 
 
 def _hosting() -> Iterator[Right]:
@@ -193,6 +196,10 @@ def _reflection(settings: Settings) -> Iterator[Right]:
     ):
         if section.workers:
             yield from _verbs(resource, "list", "watch")
+    if settings.kubelet.enable_apiserver_support and reflection.serviceaccount.workers:
+        # Tokens of whatever accounts offloaded pods run as, bound to these pods; where their API server is found.
+        yield from _verbs(kinds.SERVICEACCOUNTS, "create", subresource="token")
+        yield from _verbs(kinds.ENDPOINTSLICES, "list", "watch")
 
 
 def _network(own: str) -> Iterator[Right]:
@@ -201,6 +208,13 @@ def _network(own: str) -> Iterator[Right]:
     yield from _verbs(kinds.SECRETS, "get", names=[tunnel.SECRET], namespace=own)
     yield from _verbs(SERVICE_CIDRS, "list")
     yield from _verbs(kinds.SERVICES, "get", names=["kubernetes"], namespace="default")
+
+
+def _overlay_node() -> Iterator[Right]:
+    """What a daemon needs that only leads its host's pods to the gateway."""
+    yield from _verbs(kinds.TUNNELENDPOINTS, "list", "watch")
+    # Its own Node says that this host takes part.
+    yield from _verbs(kinds.NODES, "list", "watch", "patch")
 
 
 async def missing(client: Client, settings: Settings) -> list[Right]:

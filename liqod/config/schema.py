@@ -110,6 +110,7 @@ class Sharing(Section, frozen=True):
     limits: dict[str, str] = {}
     labels: dict[str, str] = {}
     prices: dict[str, str] = {}
+    load_balancer_classes: list[str] = []
     ttl: Seconds = 1800.0
     threshold: Percentage = 5
 

@@ -21,6 +21,7 @@ from liqod.kube.resources import ADVERTISEMENTS, NAMESPACEOFFLOADINGS, NAMESPACE
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.forge.node import Readiness
+from liqod.kubelet.homeapi import HomeApi
 from liqod.kubelet.ports import NamespaceGrants, Recorder
 from liqod.kubelet.readiness import READY
 from liqod.kubelet.reflect.homes import Homes
@@ -36,8 +37,8 @@ from liqod.model.names import (
     TYPE_LABEL,
     VIRTUAL_NODE_TYPE,
 )
-from liqod.model.records import Advertisement, NamespaceNattingTable, VirtualNode, VirtualNodeSpec
 from liqod.model.offloading import NamespaceOffloading
+from liqod.model.records import Advertisement, NamespaceNattingTable, VirtualNode, VirtualNodeSpec
 
 RETIRING: Final = 8
 """Virtual nodes that are started or removed at the same time."""
@@ -97,8 +98,8 @@ class Kubelets(MultiService):
             offers=informers.of(ADVERTISEMENTS, Advertisement),
             tables=informers.of(NATTINGTABLES, NamespaceNattingTable),
             enabled=informers.of(NAMESPACES, Namespace, labels=f"{ENABLED_LABEL}=true"),
-            grants=grants,
             offloadings=informers.of(NAMESPACEOFFLOADINGS, NamespaceOffloading),
+            grants=grants,
             recorder=recorder,
             home_version=lambda: self._version,
             network=network,
@@ -108,6 +109,7 @@ class Kubelets(MultiService):
             homes=Homes(informers),
             nodes=informers.of(NODES, Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"),
             api_port=lambda: self.api.port if self.api is not None else 0,
+            home_api=HomeApi(informers, settings.kubernetes.api_server_url, client.config.server),
         )
         self.api: NodeAPI | None = None
         if settings.kubelet.listen:
@@ -126,13 +128,13 @@ class Kubelets(MultiService):
         """The number of virtual kubelets that run."""
         return len(self._kubelets)
 
-    def of(self, cluster_id: ClusterID) -> VirtualKubelet | None:
-        """Return the virtual kubelet for a lender."""
     @property
     def enabled(self) -> Informer[Namespace]:
         """The namespaces that bear the label."""
         return self._around.enabled
 
+    def of(self, cluster_id: ClusterID) -> VirtualKubelet | None:
+        """Return the virtual kubelet for a lender."""
         return next((k for k in self._kubelets.values() if k.place.lender == cluster_id), None)
 
     def route(self, pod: Key) -> Route | None:

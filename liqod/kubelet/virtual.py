@@ -25,7 +25,8 @@ from liqod.kube.resources import NATTINGTABLES, PODS
 from liqod.kubelet.access import Access
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.forge.node import Readiness
-from liqod.kubelet.forge.place import Place
+from liqod.kubelet.forge.place import ApiServer, Place
+from liqod.kubelet.homeapi import HomeApi
 from liqod.kubelet.namespaces import Namespaces
 from liqod.kubelet.node import NodeKeeper
 from liqod.kubelet.pods import Pods
@@ -34,16 +35,18 @@ from liqod.kubelet.reach import Reach
 from liqod.kubelet.readiness import judge, judge_offer
 from liqod.kubelet.reflect.homes import Homes
 from liqod.kubelet.reflect.service import Reflection
+from liqod.kubelet.reflect.tokens import Tokens
 from liqod.kubelet.standing import StandingKeeper
+from liqod.kubelet.stay import Stay
 from liqod.kubelet.views import HomePod, Namespace
 from liqod.model.ids import ClusterID, Key
 from liqod.model.meta import Object
 from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.offer import Offer
+from liqod.model.offloading import NamespaceOffloading
 from liqod.model.records import Advertisement, NamespaceNattingTable, VirtualNode
 
 DRAIN_DEADLINE: Final = 30.0
-from liqod.model.offloading import NamespaceOffloading
 POLITE: Final = 20.0
 """Seconds of the drain in which disruption budgets are honoured; then pods are deleted with their grace."""
 
@@ -64,10 +67,10 @@ class Surroundings:
     offers: Informer[Advertisement]
     tables: Informer[NamespaceNattingTable]
     enabled: Informer[Namespace]
+    offloadings: Informer[NamespaceOffloading]
     grants: NamespaceGrants
     recorder: Recorder
     home_version: Callable[[], str]
-    offloadings: Informer[NamespaceOffloading]
     network: Callable[[ClusterID], Readiness]
     map_address: Callable[[ClusterID, str], str]
     export_address: Callable[[ClusterID, str], str]
@@ -75,6 +78,7 @@ class Surroundings:
     homes: Homes
     nodes: Informer[Object]
     api_port: Callable[[], int]
+    home_api: HomeApi
 
 
 class VirtualKubelet(MultiService):
@@ -101,6 +105,7 @@ class VirtualKubelet(MultiService):
             ),
             map_address=lambda address: around.map_address(lender, address),
             export_address=lambda address: around.export_address(lender, address),
+            api_server=self._home_api,
         )
         self._unsubscribe: list[Callable[[], None]] = []
         self._pods: Informer[HomePod] = Informer(client, PODS, HomePod, reactor, fields=f"spec.nodeName={node_name}")
@@ -120,19 +125,20 @@ class VirtualKubelet(MultiService):
             around.home_version,
             around.api_port,
         )
+        self.stay = Stay(reactor, client, self.node, self._pods, self.readiness, settings.evict_after)
         self.namespaces = Namespaces(
             reactor,
             client,
             self.place,
             around.enabled,
+            around.offloadings,
+            around.nodes,
             around.tables,
             self._pods,
             around.grants,
             lambda key: self.pods.look(key),
         )
         self.pods = Pods(
-            around.offloadings,
-            around.nodes,
             reactor,
             client,
             self._pods,
@@ -154,6 +160,16 @@ class VirtualKubelet(MultiService):
             self.reach,
             around.recorder,
         )
+        self.tokens = Tokens(
+            reactor,
+            client,
+            self.place,
+            self._pods,
+            self.namespaces,
+            self.reach,
+            around.recorder,
+            around.reflection.serviceaccount.workers or 1,
+        )
         self.standing = StandingKeeper(
             reactor,
             client,
@@ -172,12 +188,26 @@ class VirtualKubelet(MultiService):
             self.access,
             self.reach,
             self.node,
+            self.stay,
             self.namespaces,
             self.pods,
             self.reflection,
             self.standing,
         ):
             service.setServiceParent(self)
+        if self._lends_tokens:
+            self.tokens.setServiceParent(self)
+
+    @property
+    def _lends_tokens(self) -> bool:
+        """Whether offloaded pods get tokens of this cluster's service accounts."""
+        around = self._around
+        return around.settings.enable_apiserver_support and around.reflection.serviceaccount.workers > 0
+
+    def _home_api(self) -> ApiServer | None:
+        if not self._lends_tokens:
+            return None
+        return self._around.home_api.server(lambda address: self._around.export_address(self._lender, address))
 
     def readiness(self) -> Readiness:
         """Return whether pods can run behind the node, and if not, why."""
@@ -233,6 +263,7 @@ class VirtualKubelet(MultiService):
 
     def _look(self) -> None:
         self.node.look()
+        self.stay.look()
         self.standing.look()
 
     async def retire(self) -> None:
