@@ -15,7 +15,7 @@ from typing import Any
 from liqod.model.names import tenant_namespace
 from tests.real.counts import writes
 from tests.real.path import NAMESPACE, deployment, enabled_namespace, eventually, offloaded, peer_of
-from tests.real.test_conformance import SETTINGS, Steps
+from tests.real.steps import SETTINGS, Steps
 
 REFLECTED = "endpointslice.reflection.liqo.io"
 KINDS = ("configmap", "secret", "service", "ingress")
@@ -329,10 +329,16 @@ class Reflection(Steps):
         eventually("and back", lambda: keys() == (usual, usual))
 
     def test_12_allow_list(self) -> None:
-        """Set to AllowList, a kind is reflected only where annotated; with no workers not at all; others as before."""
+        """Set to AllowList, a kind is reflected only where annotated; with no workers not at all; others as before.
+
+        Other labels to be kept back are applied to the objects that are there.
+        """
         allowed = {"liqo.io/allow-reflection": "true"}
+        other_labels = SETTINGS.replace("only-here", "goes")
         lists = "".join(f'[reflection.{kind}]\ntype = "AllowList"\n\n' for kind in ("secret", "service"))
-        self.restart_with(f"{SETTINGS}\n{lists}[reflection.ingress]\nworkers = 0\n")
+        self.restart_with(
+            f"{other_labels}\n{lists}[reflection.ingress]\nworkers = 0\n\n[reflection.configmap]\nworkers = 1\n"
+        )
         self.home.apply(*self._one_of_each("allowed", allowed), *self._one_of_each("new", {}))
         follows, stays = (
             slice_of("of-allowed", "service-allowed", "192.0.2.5"),
@@ -347,6 +353,9 @@ class Reflection(Steps):
         for kind, name in (("secret", "secret-new"), ("service", "service-new"), ("ingress", "ingress-new"),
                            ("ingress", "ingress-allowed"), ("endpointslice", "of-new")):  # fmt: skip
             self.assertTrue(self.is_there_not(kind, name), name)
+        labels = partial(self.there, "configmap", "labelled")
+        eventually("the label of before goes", lambda: "example.com/only-here" in labels()["metadata"]["labels"])
+        self.assertNotIn("example.com/goes", labels()["metadata"]["labels"])
         self.restart_with(SETTINGS)
         for kind in ("secret", "service", "ingress"):
             eventually(f"the {kind}", lambda kind=kind: self.there(kind, f"{kind}-new"))  # type: ignore[misc]
