@@ -118,7 +118,7 @@ def run(testbed: Testbed, qps: int, where: str, pods: int) -> Run:
     home = testbed[1]
     name = f"{where}-{pods}"
     selector = {"type": "kwok"} if where == "local" else {"liqo.io/type": "virtual-node"}
-    _settle(testbed)
+    settle(testbed)
     before = read(testbed)
     begin = time.monotonic()
     home.apply(deployment(name, pods, selector))
@@ -126,11 +126,11 @@ def run(testbed: Testbed, qps: int, where: str, pods: int) -> Run:
     ready = f"--for=jsonpath={{.status.readyReplicas}}={pods}"
     home.kubectl("wait", "-n", "bench", f"deployment/{name}", ready, "--timeout=900s", timeout=920)
     took = time.monotonic() - begin
-    _settle(testbed)
+    settle(testbed)
     up = read(testbed)
     home.kubectl("delete", "-n", "bench", f"deployment/{name}", "--wait=false")
     eventually("the pods are gone", lambda: _gone(testbed, name), 900, 2.0)
-    _settle(testbed)
+    settle(testbed)
     down = read(testbed)
     return Run(
         qps,
@@ -150,7 +150,7 @@ def _gone(testbed: Testbed, app: str) -> bool:
     return not any(cluster.kubectl(*wanted).strip() for cluster in testbed.clusters)
 
 
-def _settle(testbed: Testbed) -> None:
+def settle(testbed: Testbed) -> None:
     """Wait until the control planes have gone quiet: less than 0.15 of a core in two seconds, all together."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -190,7 +190,7 @@ def _is_ready(daemon: Daemon) -> bool:
 
 def idle(testbed: Testbed, seconds: float = 30.0) -> dict[str, Any]:
     """Let everything rest and return the daemons' CPU in percent of a core, and the writes at each API server."""
-    _settle(testbed)
+    settle(testbed)
     before = read(testbed)
     time.sleep(seconds)
     after = read(testbed)
@@ -241,6 +241,11 @@ def report(runs: list[Run], peering: Mapping[str, Any], rest: Mapping[str, Any])
     return "\n".join(parts)
 
 
+def precompile() -> None:
+    """Compile the daemon as installing it does: it would otherwise spend a quarter of its start on that."""
+    compileall.compile_dir(str(Path(liqod.kube.__path__[0]).parent), quiet=1)
+
+
 def main() -> None:
     """Run the benchmark and print its tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -250,8 +255,7 @@ def main() -> None:
     args = parser.parse_args()
     system.require()
     build.ensure()
-    # As an installed package is: the daemons would otherwise spend a quarter of their start on compiling.
-    compileall.compile_dir(str(Path(liqod.kube.__path__[0]).parent), quiet=1)
+    precompile()
     runs: list[Run] = []
     peering: dict[str, Any] = {}
     rest: dict[str, Any] = {}
