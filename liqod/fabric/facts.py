@@ -9,7 +9,9 @@ from typing import Final
 
 import msgspec
 
+from liqod.fabric.model import End
 from liqod.model.meta import Object, View
+from liqod.model.names import OVERLAY_ANNOTATION, TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.network import Network
 
 SPREAD: Final = {4: 8, 6: 16}
@@ -116,6 +118,25 @@ def node_addresses(nodes: Sequence[Node]) -> list[Network]:
     return parse_all(
         one.address for node in nodes for one in node.status.addresses if one.type in ("InternalIP", "ExternalIP")
     )
+
+
+def overlay_ends(nodes: Iterable[Node], own: str) -> tuple[End, ...]:
+    """Return the other hosts that said that they are on the overlay, with the networks of their pods."""
+    found = {}
+    for node in nodes:
+        said = node.metadata.annotations.get(OVERLAY_ANNOTATION, "")
+        if said and said != own and node.metadata.labels.get(TYPE_LABEL) != VIRTUAL_NODE_TYPE and _is_address(said):
+            # What the host itself says to a peer comes from its own address, and the answer goes back the same way.
+            found[said] = End(said, (ipaddress.ip_network(said), *parse_all(node.spec.pod_cidrs)))
+    return tuple(found[address] for address in sorted(found))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def uplink_mtu(text: str, address: str) -> int:

@@ -9,12 +9,18 @@ from typing import Any, Final, Protocol
 import attrs
 from twisted.internet.utils import getProcessOutputAndValue
 
-from liqod.fabric import nftables, routes, wireguard
-from liqod.fabric.model import TABLE, Observed, Step
+from liqod.fabric import nftables, overlay, routes, wireguard
+from liqod.fabric.model import INWARD, TABLE, NodeObserved, Observed, Rules, SeenOverlay, SeenTable, Step
 from liqod.flow.errors import Foreseen
 
 DEADLINE: Final = 15.0
-TOOLS: Final = {"ip": "iproute2", "wg": "wireguard-tools", "nft": "nftables"}
+TOOLS: Final = {
+    "ip": "iproute2",
+    "bridge": "iproute2",
+    "wg": "wireguard-tools",
+    "nft": "nftables",
+    "sysctl": "procps",
+}
 """The programs that are needed, and the packages that bring them on Debian."""
 
 
@@ -79,16 +85,55 @@ async def observe(kernel: Kernel, device: str) -> Observed:
     if link is not None:
         tunnel = wireguard.parse_dump((await kernel.run(("wg", "show", device, "dump"))).out)
     policies, table = set(), {}
-    for version in (4, 6):
-        if routes.has_policy((await checked(kernel, ("ip", f"-{version}", "-j", "rule"))).out):
+    rules = await _rules(kernel)
+    for version, text in rules.items():
+        if routes.has_policy(text):
             policies.add(version)
         # A table that never had a route does not exist: not an error.
         shown = await kernel.run(("ip", f"-{version}", "-j", "route", "show", "table", str(TABLE)))
         if shown.code == 0:
             table.update(routes.parse_routes(shown.out))
+    over = await observe_overlay(kernel, overlay.device_name(device))
+    inward = await _table(kernel, rules, INWARD, device, over)
+    return Observed(link, tunnel, frozenset(policies), table, await _nft(kernel), over, inward)
+
+
+async def observe_node(kernel: Kernel, device: str) -> NodeObserved:
+    """Return what there is of the fabric on a host that is no gateway; ``device`` is the overlay's."""
+    over = await observe_overlay(kernel, device)
+    outward = await _table(kernel, await _rules(kernel), TABLE, "", over)
+    return NodeObserved(over, outward, await _nft(kernel))
+
+
+async def observe_overlay(kernel: Kernel, device: str) -> SeenOverlay | None:
+    """Return what there is of an overlay."""
+    shown = await kernel.run(("ip", "-j", "-d", "addr", "show", "dev", device))
+    if shown.code:
+        return None
+    hosts = await kernel.run(("bridge", "-j", "fdb", "show", "dev", device))
+    near = [(await kernel.run(("ip", f"-{version}", "-j", "neigh", "show", "dev", device))).out for version in (4, 6)]
+    loose = await kernel.run(("sysctl", "-n", f"net.ipv4.conf.{device}.rp_filter"))
+    return overlay.parse_overlay(shown.out, hosts.out, near, loose.out)
+
+
+async def _rules(kernel: Kernel) -> dict[int, str]:
+    return {version: (await checked(kernel, ("ip", f"-{version}", "-j", "rule"))).out for version in (4, 6)}
+
+
+async def _table(
+    kernel: Kernel, rules: dict[int, str], number: int, source: str, over: SeenOverlay | None
+) -> SeenTable:
+    shown = []
+    # Its routes lead over the overlay, and go with its device.
+    for version in (4, 6) if over is not None else ():
+        listed = await kernel.run(("ip", f"-{version}", "-j", "route", "show", "table", str(number)))
+        shown.append(listed.out if listed.code == 0 else "")
+    return overlay.parse_table(shown, rules, number, source)
+
+
+async def _nft(kernel: Kernel) -> Rules | None:
     listed = await kernel.run(("nft", "-j", "list", "table", *nftables.NAME.split()))
-    rules = nftables.parse_table(listed.out) if listed.code == 0 else None
-    return Observed(link, tunnel, frozenset(policies), table, rules)
+    return nftables.parse_table(listed.out) if listed.code == 0 else None
 
 
 async def apply(kernel: Kernel, steps: Sequence[Step]) -> None:

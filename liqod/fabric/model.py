@@ -12,6 +12,8 @@ from liqod.model.network import Network
 
 TABLE: Final = 18952
 """The number of our routing table, and the priority of the one policy rule (per IP version) that leads to it."""
+INWARD: Final = 18951
+"""The same for what comes out of the tunnel and goes on to pods of other nodes."""
 
 
 @attrs.frozen
@@ -42,6 +44,64 @@ class Link:
 
 
 @attrs.frozen
+class End:
+    """Another host of this cluster on the overlay: its address on the hosts' network, and the networks behind it."""
+
+    address: str
+    networks: tuple[Network, ...]
+
+
+@attrs.frozen
+class Overlay:
+    """What connects the hosts of one cluster: VXLAN from each node to the gateway, without learning or flooding.
+
+    ``table`` is the routing table with the ways to the ends, ``source`` the device whose packets alone look there,
+    empty for all packets. ``mtu`` is the device's, ``path_mtu`` the lower one behind its other end, 0 for none.
+    """
+
+    device: str
+    vni: int
+    port: int
+    local: str
+    mtu: int
+    ends: tuple[End, ...]
+    table: int
+    source: str = ""
+    path_mtu: int = 0
+
+
+@attrs.frozen
+class Hop:
+    """A route over the overlay."""
+
+    gateway: str
+    device: str
+    mtu: int = 0
+
+
+@attrs.frozen
+class SeenOverlay:
+    """The overlay as the kernel has it: its device, hosts by hardware address, neighbours, routes, policy rules."""
+
+    device: Device
+    vni: int = 0
+    port: int = 0
+    local: str = ""
+    hardware: str = ""
+    loose: bool = False
+    hosts: Mapping[str, str] = attrs.field(factory=dict)
+    neighbours: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class SeenTable:
+    """The routing table of an overlay, and the IP versions whose policy rule leads there."""
+
+    routes: Mapping[Network, Hop] = attrs.field(factory=dict)
+    policies: frozenset[int] = frozenset()
+
+
+@attrs.frozen
 class Desired:
     """All that the fabric wants of this host. ``create`` is the command that makes the device where it is missing."""
 
@@ -55,6 +115,7 @@ class Desired:
     addresses: tuple[Network, ...]
     links: tuple[Link, ...] = ()
     keepalive: int = 10
+    overlay: Overlay | None = None
 
 
 @attrs.frozen
@@ -113,6 +174,29 @@ class Observed:
     tunnel: Tunnel | None = None
     policies: frozenset[int] = frozenset()
     routes: Mapping[Network, Route] = attrs.field(factory=dict)
+    rules: Rules | None = None
+    overlay: SeenOverlay | None = None
+    inward: SeenTable = SeenTable()
+
+
+@attrs.frozen
+class NodeDesired:
+    """All that the fabric wants of a host that is no gateway.
+
+    ``pods`` are the networks of this cluster's pods, which keep their addresses on the way to the ``remote`` ones.
+    """
+
+    overlay: Overlay
+    pods: tuple[Network, ...]
+    remote: tuple[Network, ...]
+
+
+@attrs.frozen
+class NodeObserved:
+    """What there is of it on such a host."""
+
+    overlay: SeenOverlay | None = None
+    outward: SeenTable = SeenTable()
     rules: Rules | None = None
 
 

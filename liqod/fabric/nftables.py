@@ -1,9 +1,7 @@
 """Address translation and the guard of the tunnel, as one nftables table that is replaced in one transaction. Pure.
 
 In nftables the first chain that sets a connection's NAT settles it. Ours run before those of kube-proxy and of the
-CNI, and a source that needs no translation is pinned to itself, or the CNI would masquerade it. The guard drops what a
-peer may not send before anything else looks at it: a packet from the tunnel comes from the peer's own networks and goes
-to one of ours by the address that this peer knows.
+CNI, and a source that needs no translation is pinned to itself, or the CNI would masquerade it.
 """
 
 from __future__ import annotations
@@ -13,8 +11,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from liqod.fabric.model import Desired, Link, Rules, Step
-from liqod.model.network import Network
+from liqod.fabric.gatewayrules import gateway_chains, gateway_sets
+from liqod.fabric.model import Desired, NodeDesired, Rules, Step
+from liqod.fabric.noderules import node_chains, node_sets
 
 NAME: Final = "inet liqod"
 _MARK: Final = "plan_"
@@ -35,7 +34,7 @@ def parse_table(text: str) -> Rules | None:
     return Rules(mark, count, sets)
 
 
-def table_steps(desired: Desired, observed: Rules | None) -> Iterator[Step]:
+def table_steps(desired: Desired | NodeDesired, observed: Rules | None) -> Iterator[Step]:
     """Yield the replacement of the whole table when its rules differ, else what changes in its sets."""
     chains = _chains(desired)
     mark = _mark(desired, chains)
@@ -61,7 +60,7 @@ def removal_steps(observed: Rules | None) -> Iterator[Step]:
         yield Step(("nft", "-f", "-"), f"delete table {NAME}\n")
 
 
-def render(desired: Desired) -> str:
+def render(desired: Desired | NodeDesired) -> str:
     """Return the script that replaces the table."""
     chains = _chains(desired)
     # Deleting needs something to delete: an empty table first makes the script good for both cases.
@@ -79,127 +78,14 @@ def render(desired: Desired) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _mark(desired: Desired, chains: Sequence[tuple[str, Sequence[str]]]) -> str:
+def _mark(desired: Desired | NodeDesired, chains: Sequence[tuple[str, Sequence[str]]]) -> str:
     digest = hashlib.sha256(repr((chains, sorted(_sets(desired)))).encode()).hexdigest()
     return _MARK + digest[:16]
 
 
-def _sets(desired: Desired) -> Mapping[str, frozenset[str]]:
-    found = {}
-    for link in desired.links:
-        if link.pods is not None:
-            for version in _versions(link):
-                found[_set_name(link, version)] = frozenset(one for one in link.pods if (":" in one) == (version == 6))
-    return found
+def _chains(desired: Desired | NodeDesired) -> list[tuple[str, list[str]]]:
+    return gateway_chains(desired) if isinstance(desired, Desired) else node_chains(desired)
 
 
-def _chains(desired: Desired) -> list[tuple[str, list[str]]]:
-    device, links = desired.device, desired.links
-    return [
-        ("guard type filter hook prerouting priority dstnat - 20; policy accept;", _guard(device, links)),
-        ("to_pods type nat hook prerouting priority dstnat - 10; policy accept;", _to_pods(device, links)),
-        ("input type filter hook input priority filter; policy accept;", _input(device, desired.probe_port)),
-        ("forward type filter hook forward priority filter; policy accept;", _forward(device, links)),
-        ("from_pods type nat hook postrouting priority srcnat - 10; policy accept;", _from_pods(device, links)),
-    ]
-
-
-def _guard(device: str, links: Sequence[Link]) -> list[str]:
-    rules = []
-    for link in links:
-        for version, word in _words(link):
-            ours = [pair.seen for pair in link.local if pair.seen.version == version]
-            if link.gateway is not None and link.gateway.seen.version == version:
-                ours.append(link.gateway.seen)
-            if ours:
-                sources = _braces(_of(version, link.remote))
-                rules.append(f'iifname "{device}" {word} saddr {sources} {word} daddr {_braces(ours)} accept')
-    return [*rules, f'iifname "{device}" drop']
-
-
-def _to_pods(device: str, links: Sequence[Link]) -> list[str]:
-    rules = []
-    for link in links:
-        for version, word in _words(link):
-            sources = _braces(_of(version, link.remote))
-            head = f'iifname "{device}" {word} saddr {sources} {word} daddr'
-            rules += [
-                f"{head} {pair.seen} dnat {word} prefix to {pair.ours}"
-                for pair in link.local
-                if pair.ours.version == version and pair.ours != pair.seen
-            ]
-            gateway = link.gateway
-            if gateway is not None and gateway.ours.version == version and gateway.ours != gateway.seen:
-                rules.append(f"{head} {_one(gateway.seen)} dnat {word} to {_one(gateway.ours)}")
-    return rules
-
-
-def _from_pods(device: str, links: Sequence[Link]) -> list[str]:
-    rules = []
-    for link in links:
-        for version, word in _words(link):
-            head = f'oifname "{device}" {word} daddr {_braces(_of(version, link.remote))}'
-            rules += [
-                f"{head} {word} saddr {pair.ours} snat {word} prefix to {pair.seen}"
-                for pair in link.local
-                if pair.ours.version == version
-            ]
-            if link.gateway is not None and link.gateway.ours.version == version:
-                rules.append(f"{head} snat {word} to {_one(link.gateway.seen)}")
-    return rules
-
-
-def _input(device: str, probe_port: int) -> list[str]:
-    return [
-        f'iifname "{device}" ct state established,related accept',
-        f'iifname "{device}" udp dport {probe_port} accept',
-        f'iifname "{device}" icmp type echo-request accept',
-        f'iifname "{device}" icmpv6 type echo-request accept',
-        f'iifname "{device}" drop',
-    ]
-
-
-def _forward(device: str, links: Sequence[Link]) -> list[str]:
-    clamp = "tcp flags syn / syn,rst tcp option maxseg size set rt mtu"
-    rules = [
-        f'iifname "{device}" oifname "{device}" drop',
-        f'oifname "{device}" {clamp}',
-        f'iifname "{device}" {clamp}',
-    ]
-    closed = [link for link in links if link.pods is not None]
-    if closed:
-        rules.append(f'iifname "{device}" ct state established,related accept')
-        rules.append(f'oifname "{device}" ct state established,related accept')
-    for link in closed:
-        for version, word in _words(link):
-            theirs, ours = _braces(_of(version, link.remote)), f"@{_set_name(link, version)}"
-            rules.append(f'iifname "{device}" {word} saddr {theirs} {word} daddr {ours} accept')
-            rules.append(f'oifname "{device}" {word} daddr {theirs} {word} saddr {ours} accept')
-            rules.append(f'iifname "{device}" {word} saddr {theirs} drop')
-            rules.append(f'oifname "{device}" {word} daddr {theirs} drop')
-    return rules
-
-
-def _set_name(link: Link, version: int) -> str:
-    return f"pods_{hashlib.sha256(link.peer.encode()).hexdigest()[:12]}_{version}"
-
-
-def _versions(link: Link) -> list[int]:
-    return sorted({network.version for network in link.remote})
-
-
-def _words(link: Link) -> Iterator[tuple[int, str]]:
-    for version in _versions(link):
-        yield version, "ip" if version == 4 else "ip6"
-
-
-def _of(version: int, networks: Sequence[Network]) -> list[Network]:
-    return [network for network in networks if network.version == version]
-
-
-def _braces(networks: Sequence[Network]) -> str:
-    return "{ " + ", ".join(map(str, networks)) + " }"
-
-
-def _one(network: Network) -> str:
-    return str(network.network_address)
+def _sets(desired: Desired | NodeDesired) -> Mapping[str, frozenset[str]]:
+    return gateway_sets(desired) if isinstance(desired, Desired) else node_sets(desired)

@@ -10,7 +10,17 @@ from twisted.internet.defer import Deferred, gatherResults
 from liqod.config import schema
 from liqod.fabric.agreement import Own
 from liqod.fabric.check import network
-from liqod.fabric.facts import Node, Pod, ServiceCIDR, node_addresses, parse_all, pod_addresses, pod_networks
+from liqod.fabric.facts import (
+    Node,
+    Pod,
+    ServiceCIDR,
+    node_addresses,
+    overlay_ends,
+    parse_all,
+    pod_addresses,
+    pod_networks,
+)
+from liqod.fabric.model import End
 from liqod.fabric.podpath import target
 from liqod.fabric.wireguard import host_port
 from liqod.flow.errors import Foreseen
@@ -21,7 +31,7 @@ from liqod.kube.informers import Informers
 from liqod.kube.resources import NAMESPACES, NATTINGTABLES, NODES, PODS, SERVICES, Resource
 from liqod.model.ids import ClusterID, Key
 from liqod.model.meta import Object
-from liqod.model.names import REMOTE_CLUSTER_LABEL
+from liqod.model.names import OVERLAY_ANNOTATION, REMOTE_CLUSTER_LABEL
 from liqod.model.network import Network
 from liqod.model.records import NamespaceNattingTable
 
@@ -85,6 +95,10 @@ class Place:
             mtu=mtu,
         )
 
+    def ends(self, own: str) -> tuple[End, ...]:
+        """Return the other hosts of this cluster that take part in the overlay."""
+        return overlay_ends(self._nodes.items(), own)
+
     def pods_for(self, peer: ClusterID) -> frozenset[str] | None:
         """Return the addresses of our pods that may talk to a peer, None for all.
 
@@ -128,7 +142,9 @@ class Place:
 
 
 def _network_of(node: Node | None) -> tuple[object, ...]:
-    return (node.spec.pod_cidrs, node.status.addresses) if node is not None else ()
+    if node is None:
+        return ()
+    return node.spec.pod_cidrs, node.status.addresses, node.metadata.annotations.get(OVERLAY_ANNOTATION)
 
 
 def _addresses_of(pod: Pod | None) -> tuple[object, ...]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from liqod.fabric import nftables, routes, wireguard
-from liqod.fabric.model import TABLE, Desired, Observed, Step
+from liqod.fabric import nftables, overlay, routes, wireguard
+from liqod.fabric.model import INWARD, TABLE, Desired, NodeDesired, NodeObserved, Observed, Step
 
 
 def plan(desired: Desired, observed: Observed, now: float) -> tuple[Step, ...]:
@@ -21,7 +21,13 @@ def plan(desired: Desired, observed: Observed, now: float) -> tuple[Step, ...]:
     steps += routes.device_steps(desired, observed.device)
     steps += routes.departure_steps(desired, observed)
     steps += wireguard.peer_steps(desired, observed.tunnel, now)
+    if desired.overlay is not None:
+        steps += overlay.overlay_steps(desired.overlay, observed.overlay)
     steps += nftables.table_steps(desired, observed.rules)
+    if desired.overlay is not None:
+        steps += overlay.table_steps(desired.overlay, observed.inward)
+    else:
+        steps += overlay.removal_steps(overlay.device_name(desired.device), INWARD, observed.overlay, observed.inward)
     steps += routes.arrival_steps(desired, observed)
     steps += wireguard.removal_steps(desired, observed.tunnel)
     return tuple(steps)
@@ -35,10 +41,25 @@ def removal(device: str, observed: Observed) -> tuple[Step, ...]:
         version = network.version
         lines[version] = f"route del {network} table {TABLE}\n" + lines.get(version, "")
     steps += [Step(("ip", f"-{version}", "-batch", "-"), text) for version, text in sorted(lines.items())]
+    steps += overlay.removal_steps(overlay.device_name(device), INWARD, observed.overlay, observed.inward)
     steps += nftables.removal_steps(observed.rules)
     if observed.device is not None:
         steps.append(Step(("ip", "link", "del", "dev", device)))
     return tuple(steps)
+
+
+def node_plan(desired: NodeDesired, observed: NodeObserved) -> tuple[Step, ...]:
+    """Return the steps that make a host that is no gateway as desired."""
+    steps = [*overlay.overlay_steps(desired.overlay, observed.overlay)]
+    steps += nftables.table_steps(desired, observed.rules)
+    steps += overlay.table_steps(desired.overlay, observed.outward)
+    return tuple(steps)
+
+
+def node_removal(device: str, observed: NodeObserved) -> tuple[Step, ...]:
+    """Return the steps that leave nothing on such a host; ``device`` is the overlay's."""
+    steps = [*overlay.removal_steps(device, TABLE, observed.overlay, observed.outward)]
+    return (*steps, *nftables.removal_steps(observed.rules))
 
 
 def show(steps: Sequence[Step]) -> str:

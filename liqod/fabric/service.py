@@ -27,7 +27,8 @@ from liqod.fabric.agreement import Own, agree, allocation, gateway_of
 from liqod.fabric.facts import tunnel_mtu, uplink_mtu
 from liqod.fabric.kernel import HostKernel, Kernel, apply, checked, observe
 from liqod.fabric.key import TunnelKey, load_or_create
-from liqod.fabric.model import Desired, Observed, Step
+from liqod.fabric.model import INWARD, Desired, Observed, Overlay, Step
+from liqod.fabric.overlay import VNI, device_name, overlay_mtu
 from liqod.fabric.ping import Pinger
 from liqod.fabric.place import Place
 from liqod.fabric.plan import plan, removal, show
@@ -40,7 +41,7 @@ from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.client import Client
 from liqod.kube.informers import Informers
 from liqod.model.ids import ClusterID
-from liqod.model.network import AddressMap, Network, NetworkConfig, own_addresses, remote_addresses
+from liqod.model.network import AddressMap, Gateway, Network, NetworkConfig, own_addresses, remote_addresses
 from liqod.model.offer import Refusal
 
 PERIOD: Final = 10.0
@@ -83,6 +84,7 @@ class Fabric(MultiService):
         self._key: TunnelKey | None = None
         self._create: tuple[str, ...] = ()
         self._agreed: dict[ClusterID, Agreed] = {}
+        self._uplink = 0
         self._observed = Observed()
         self._plan: tuple[Step, ...] = ()
 
@@ -195,8 +197,8 @@ class Fabric(MultiService):
         key = await self._own_key()
         if not self._create:
             self._create = await devices.creation(self._kernel, network.device, under_systemd=self._under_systemd)
-        uplink = uplink_mtu((await checked(self._kernel, ("ip", "-j", "addr", "show"))).out, self._address)
-        mtu = tunnel_mtu(network.mtu, uplink)
+        self._uplink = uplink_mtu((await checked(self._kernel, ("ip", "-j", "addr", "show"))).out, self._address)
+        mtu = tunnel_mtu(network.mtu, self._uplink)
         return await self._place.own(key.public, self._address, mtu)
 
     async def _own_key(self) -> TunnelKey:
@@ -233,7 +235,8 @@ class Fabric(MultiService):
             link, mtu=min(link.mtu, measured) if measured else link.mtu, pods=self._place.pods_for(peer)
         )
         endpoint = self._records.endpoint(peer, remote, self._observed, link.public_key)
-        self._agreed[peer] = Agreed(remote, attrs.evolve(link, endpoint=endpoint))
+        gateway = Gateway(address=self._address, vni=VNI, port=self._settings.network.overlay_port)
+        self._agreed[peer] = Agreed(remote, attrs.evolve(link, endpoint=endpoint), gateway)
         await self._records.explain(config, "Agreed", "Agreed", "both clusters know how each sees the other")
 
     async def _converge(self, own: Own, key: TunnelKey) -> None:
@@ -259,6 +262,24 @@ class Fabric(MultiService):
             mtu=own.mtu,
             addresses=(own.gateway,),
             links=tuple(agreed.link for _, agreed in sorted(self._agreed.items())),
+            overlay=self._overlay(),
+        )
+
+    def _overlay(self) -> Overlay | None:
+        """Return what leads to the pods of this cluster's other hosts; None where none of them takes part."""
+        ends = self._place.ends(self._address)
+        if not ends:
+            return None
+        network = self._settings.network
+        return Overlay(
+            device=device_name(network.device),
+            vni=VNI,
+            port=network.overlay_port,
+            local=self._address,
+            mtu=overlay_mtu(self._uplink, self._address),
+            ends=ends,
+            table=INWARD,
+            source=network.device,
         )
 
     def _probe(self, own: Own, desired: Desired) -> None:

@@ -14,17 +14,18 @@ from liqod.fabric.model import Link, Observed
 from liqod.fabric.podpath import PodPath
 from liqod.fabric.wireguard import ALIVE
 from liqod.model.meta import Condition, set_condition
-from liqod.model.network import NetworkConfig, Subnets, TunnelEndpointSpec, TunnelEndpointStatus
+from liqod.model.network import Gateway, NetworkConfig, Subnets, TunnelEndpointSpec, TunnelEndpointStatus
 
 PHASES: Mapping[str, str] = {"Connected": "True", "Connecting": "Unknown", "Error": "False"}
 
 
 @attrs.frozen
 class Agreed:
-    """A peer with which all is agreed: its side, and the link that was made of it."""
+    """A peer with which all is agreed: its side, the link that was made of it, and where our own hosts turn for it."""
 
     remote: Remote
     link: Link
+    gateway: Gateway = attrs.field(factory=Gateway)
 
 
 def tunnel_spec(config: NetworkConfig, agreed: Agreed) -> TunnelEndpointSpec:
@@ -39,6 +40,7 @@ def tunnel_spec(config: NetworkConfig, agreed: Agreed) -> TunnelEndpointSpec:
         local_seen=config.status.ack,
         remote=Subnets(pod_cidrs=remote.pod_cidrs, external_cidr=remote.external_cidr),
         remote_seen=config.spec.remap,
+        gateway=agreed.gateway,
     )
 
 

@@ -13,6 +13,8 @@ REFLECTION_MANAGER: Final = "reflection.liqo.io"
 SYSTEM_NAMESPACE: Final = "liqo-system"
 
 ENABLED_LABEL: Final = "liqo.io/enabled"
+OVERLAY_ANNOTATION: Final = "net.liqo.io/overlay"
+"""On a Node: the address at which the host's end of the network fabric's overlay is reached."""
 TYPE_LABEL: Final = "liqo.io/type"
 VIRTUAL_NODE_TYPE: Final = "virtual-node"
 REMOTE_CLUSTER_LABEL: Final = "liqo.io/remote-cluster-id"

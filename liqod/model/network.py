@@ -67,6 +67,14 @@ class NetworkConfig(Object, frozen=True):
     status: NetworkConfigStatus = NetworkConfigStatus()
 
 
+class Gateway(View, frozen=True):
+    """Where the hosts of the own cluster send what is for the peer: the near end of the overlay (VXLAN)."""
+
+    address: str = ""
+    vni: int = 0
+    port: int = 0
+
+
 class TunnelEndpointSpec(View, frozen=True):
     """What both clusters agreed on: the tunnel's far end and the addresses in both views."""
 
@@ -78,6 +86,7 @@ class TunnelEndpointSpec(View, frozen=True):
     local_seen: Subnets = Subnets()
     remote: Subnets = Subnets()
     remote_seen: Subnets = Subnets()
+    gateway: Gateway = Gateway()
 
 
 class TunnelEndpointStatus(View, frozen=True):

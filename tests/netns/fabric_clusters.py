@@ -1,6 +1,7 @@
 """The API servers of several clusters that are peers of each other, and the exchange between them, in one process.
 
-Arguments: address to listen on, directory for kubeconfigs, then ``ID=ADDRESS=POD_CIDR`` for each cluster. What peering
+Arguments: address to listen on, directory for kubeconfigs, then ``ID=ADDRESS+POD_CIDR=...`` for each cluster
+with its nodes. What peering
 does with a session is done here by copying: what one cluster tells becomes what the other heard.
 """
 
@@ -27,13 +28,16 @@ from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, NETWORKCONFIGS, NO
 from liqod.sandbox.cluster import SandboxCluster  # noqa: E402
 
 
-async def furnish(client: Client, own: str, address: str, cidr: str, everyone: list[str]) -> None:
-    """Give a cluster its node and its peers."""
+async def furnish(client: Client, own: str, nodes: list[str], everyone: list[str]) -> None:
+    """Give a cluster its nodes and its peers."""
     await manifests.ensure(client)
     await client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
-    await client.create(NODES, {"metadata": {"name": "node"}, "spec": {"podCIDRs": [cidr], "podCIDR": cidr}})
-    status = {"addresses": [{"type": "InternalIP", "address": address}]}
-    await client.patch(NODES, "node", {"status": status}, subresource="status")
+    for number, text in enumerate(nodes, 1):
+        address, cidr = text.split("+")
+        name = "node" if number == 1 else f"node{number}"
+        await client.create(NODES, {"metadata": {"name": name}, "spec": {"podCIDRs": [cidr], "podCIDR": cidr}})
+        status = {"addresses": [{"type": "InternalIP", "address": address}]}
+        await client.patch(NODES, name, {"status": status}, subresource="status")
     for peer in everyone:
         if peer != own:
             await add_peer(client, peer)
@@ -79,14 +83,14 @@ async def run(host: str, directory: Path, clusters: list[list[str]]) -> None:
     """Start everything and say so."""
     clients = {}
     everyone = [one[0] for one in clusters]
-    for own, address, cidr in clusters:
+    for own, *nodes in clusters:
         sandbox = SandboxCluster(reactor, own)
         sandbox.listen_plain(reactor, 0, host)
         sandbox.startService()
         path = directory / f"{own}.json"
         path.write_text(sandbox.kubeconfig())
         clients[own] = Client(load(str(path)), reactor)
-        await furnish(clients[own], own, address, cidr, everyone)
+        await furnish(clients[own], own, nodes, everyone)
     print("ready", flush=True)
     await carry(clients)
 

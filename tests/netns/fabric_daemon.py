@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred  # noqa: E402
 from twisted.python import log  # noqa: E402
 
 from liqod.config.schema import Network, Settings  # noqa: E402
+from liqod.fabric.node import NodeFabric  # noqa: E402
 from liqod.fabric.service import Fabric  # noqa: E402
 from liqod.kube.client import Client  # noqa: E402
 from liqod.kube.config import load  # noqa: E402
@@ -29,7 +30,8 @@ def main(kubeconfig: str, address: str, options: str, *words: str) -> None:
     client = Client(load(kubeconfig), reactor)
     informers = Informers(client, reactor)
     settings = Settings(network=Network(mode="wireguard", **json.loads(options)))
-    fabric = Fabric(reactor, client, informers, settings, address)
+    made = NodeFabric if settings.network.role == "node" else Fabric
+    fabric = made(reactor, client, informers, settings, address)
     if words == ("remove",):
         ending = Deferred.fromCoroutine(fabric.remove_all())
         ending.addErrback(lambda failure: log.err(failure, "not removed"))

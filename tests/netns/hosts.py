@@ -46,11 +46,15 @@ def missing() -> str:
 
 
 class Hosts:
-    """Hosts named a, b, c...: each the only node of a cluster of that name, all with the same pod network."""
+    """Hosts named a, b, c...: each the only node of a cluster of that name, all with the same pod network.
 
-    def __init__(self, *names: str, options: dict[str, Any] | None = None) -> None:
+    ``nodes`` are further hosts by name, each with the name of the cluster whose second node it is.
+    """
+
+    def __init__(self, *names: str, options: dict[str, Any] | None = None, nodes: dict[str, str] | None = None) -> None:
         self.names = names
-        self.lan = Lan(*names)
+        self.nodes = nodes or {}
+        self.lan = Lan(*names, *self.nodes)
         self.options = options or {"policy": "open"}
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         self._stack = contextlib.ExitStack()
@@ -64,10 +68,12 @@ class Hosts:
             self._stack.enter_context(self.lan)
             run("ip", "-n", self.lan.namespace("lan"), "address", "add", f"{API}/24", "dev", "br0")
             run("ip", "-n", self.lan.namespace("lan"), "link", "set", "lo", "up")
-            for name in self.names:
+            for name in (*self.names, *self.nodes):
                 self._furnish(name)
+            for name, cluster in self.nodes.items():
+                self._join(name, cluster)
             self._start_clusters()
-            for name in self.names:
+            for name in (*self.names, *self.nodes):
                 eventually(f"settled links of {name}", partial(self._settled, name), 20)
         except BaseException:
             self._stack.close()
@@ -79,7 +85,7 @@ class Hosts:
     ) -> None:
         if error is not None:
             print((self.directory / "log").read_text()[-12000:])
-        for name in self.names:
+        for name in (*self.names, *self.nodes):
             self.stop(name)
             # What carries the data path outlives daemons: it ends with its device.
             subprocess.run(self.inside(name, "ip", "link", "del", "liqod"), check=False, capture_output=True)
@@ -87,7 +93,8 @@ class Hosts:
 
     def _furnish(self, name: str) -> None:
         host = self.lan.namespace(name)
-        pod = f"{host}-pod"
+        pod, third = f"{host}-pod", self._third(name)
+        bridge, address = f"10.201.{third}.1", f"10.201.{third}.2"
         run("ip", "netns", "add", pod)
         self._stack.callback(subprocess.run, ("ip", "netns", "delete", pod), check=False)
         # A host has its own sockets directory: wireguard-go keeps one there for each device.
@@ -97,17 +104,27 @@ class Hosts:
             ("-n", host, "link", "add", "cni0", "type", "bridge"),
             ("-n", host, "link", "add", "veth0", "type", "veth", "peer", "name", "eth0", "netns", pod),
             ("-n", host, "link", "set", "veth0", "master", "cni0", "up"),
-            ("-n", host, "address", "add", f"{BRIDGE}/24", "dev", "cni0"),
+            ("-n", host, "address", "add", f"{bridge}/24", "dev", "cni0"),
             ("-n", host, "link", "set", "cni0", "up"),
             ("-n", host, "route", "add", "default", "via", API),
             ("-n", pod, "link", "set", "lo", "up"),
-            ("-n", pod, "address", "add", f"{POD}/24", "dev", "eth0"),
+            ("-n", pod, "address", "add", f"{address}/24", "dev", "eth0"),
             ("-n", pod, "link", "set", "eth0", "up"),
-            ("-n", pod, "route", "add", "default", "via", BRIDGE),
+            ("-n", pod, "route", "add", "default", "via", bridge),
         ):
             run("ip", *words)
-        done = subprocess.run(self.inside(name, "nft", "-f", "-"), input=MASQUERADE.encode(), check=False)
+        rules = MASQUERADE.replace(POD_CIDR, f"10.201.{third}.0/24")
+        done = subprocess.run(self.inside(name, "nft", "-f", "-"), input=rules.encode(), check=False)
         assert done.returncode == 0
+
+    def _third(self, name: str) -> int:
+        """Return the part of the pod network that a host has: the first one in every cluster has the same."""
+        return 1 if name in self.nodes else 0
+
+    def _join(self, name: str, cluster: str) -> None:
+        """Lead the two hosts of a cluster to each other's pods, as a network plugin without an overlay does."""
+        run("ip", "-n", self.lan.namespace(cluster), "route", "add", "10.201.1.0/24", "via", self.lan.addresses[name])
+        run("ip", "-n", self.lan.namespace(name), "route", "add", POD_CIDR, "via", self.lan.addresses[cluster])
 
     def _settled(self, name: str) -> bool:
         """Tell whether the kernel has given every link its own IPv6 address, and found no other host with it.
@@ -121,7 +138,11 @@ class Hosts:
         return all(each and not any(one.get("tentative") for one in each) for each in addresses)
 
     def _start_clusters(self) -> None:
-        clusters = [f"{name}={self.lan.addresses[name]}={POD_CIDR}" for name in self.names]
+        clusters = []
+        for name in self.names:
+            own = [name, *(node for node, cluster in self.nodes.items() if cluster == name)]
+            hosts = [f"{self.lan.addresses[host]}+10.201.{self._third(host)}.0/24" for host in own]
+            clusters.append("=".join([name, *hosts]))
         command = [sys.executable, "-m", "tests.netns.fabric_clusters", API, str(self.directory), *clusters]
         process = subprocess.Popen(self.lan.inside("lan", *command), cwd=ROOT, stdout=subprocess.PIPE, stderr=self._log)
         self._stack.callback(_end, process)
@@ -182,12 +203,14 @@ class Hosts:
 
     def start(self, *names: str) -> None:
         """Start the fabric on hosts."""
-        for name in names or self.names:
+        for name in names or (*self.names, *self.nodes):
             self.daemons[name] = subprocess.Popen(self._daemon(name), cwd=ROOT, stdout=self._log, stderr=self._log)
 
     def _daemon(self, name: str, *words: str) -> list[str]:
-        command = [sys.executable, "-m", "tests.netns.fabric_daemon", str(self.directory / f"{name}.json")]
-        return self.inside(name, *command, self.lan.addresses[name], json.dumps(self.options), *words)
+        cluster = self.nodes.get(name, name)
+        options = {**self.options, "role": "node"} if name in self.nodes else self.options
+        command = [sys.executable, "-m", "tests.netns.fabric_daemon", str(self.directory / f"{cluster}.json")]
+        return self.inside(name, *command, self.lan.addresses[name], json.dumps(options), *words)
 
     def stop(self, name: str) -> None:
         """Stop the fabric of a host as the service manager would."""

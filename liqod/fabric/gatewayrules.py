@@ -1,0 +1,150 @@
+"""The rules of a gateway: who may pass the tunnel, and by which address. Pure.
+
+The guard drops what a peer may not send before anything else looks at it: a packet from the tunnel comes from the
+peer's own networks and goes to one of ours by the address that this peer knows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from liqod.fabric.model import Desired, Link, Overlay
+from liqod.model.network import Network
+
+
+def gateway_sets(desired: Desired) -> Mapping[str, frozenset[str]]:
+    """Return the named sets of addresses: our pods that may talk with each peer, and the hosts of the overlay."""
+    found = {}
+    if desired.overlay is not None:
+        version = 6 if ":" in desired.overlay.local else 4
+        found[f"hosts_{version}"] = frozenset(end.address for end in desired.overlay.ends)
+    for link in desired.links:
+        if link.pods is not None:
+            for version in _versions(link):
+                found[_set_name(link, version)] = frozenset(one for one in link.pods if (":" in one) == (version == 6))
+    return found
+
+
+def gateway_chains(desired: Desired) -> list[tuple[str, list[str]]]:
+    """Return each chain's head and its rules."""
+    device, links = desired.device, desired.links
+    return [
+        ("guard type filter hook prerouting priority dstnat - 20; policy accept;", _guard(device, links)),
+        ("to_pods type nat hook prerouting priority dstnat - 10; policy accept;", _to_pods(device, links)),
+        (
+            "input type filter hook input priority filter; policy accept;",
+            [*overlay_guard(desired.overlay), *_input(device, desired.probe_port)],
+        ),
+        ("forward type filter hook forward priority filter; policy accept;", _forward(device, links)),
+        ("from_pods type nat hook postrouting priority srcnat - 10; policy accept;", _from_pods(device, links)),
+    ]
+
+
+def _guard(device: str, links: Sequence[Link]) -> list[str]:
+    rules = []
+    for link in links:
+        for version, word in _words(link):
+            ours = [pair.seen for pair in link.local if pair.seen.version == version]
+            if link.gateway is not None and link.gateway.seen.version == version:
+                ours.append(link.gateway.seen)
+            if ours:
+                sources = _braces(_of(version, link.remote))
+                rules.append(f'iifname "{device}" {word} saddr {sources} {word} daddr {_braces(ours)} accept')
+    return [*rules, f'iifname "{device}" drop']
+
+
+def _to_pods(device: str, links: Sequence[Link]) -> list[str]:
+    rules = []
+    for link in links:
+        for version, word in _words(link):
+            sources = _braces(_of(version, link.remote))
+            head = f'iifname "{device}" {word} saddr {sources} {word} daddr'
+            rules += [
+                f"{head} {pair.seen} dnat {word} prefix to {pair.ours}"
+                for pair in link.local
+                if pair.ours.version == version and pair.ours != pair.seen
+            ]
+            gateway = link.gateway
+            if gateway is not None and gateway.ours.version == version and gateway.ours != gateway.seen:
+                rules.append(f"{head} {_one(gateway.seen)} dnat {word} to {_one(gateway.ours)}")
+    return rules
+
+
+def _from_pods(device: str, links: Sequence[Link]) -> list[str]:
+    rules = []
+    for link in links:
+        for version, word in _words(link):
+            head = f'oifname "{device}" {word} daddr {_braces(_of(version, link.remote))}'
+            rules += [
+                f"{head} {word} saddr {pair.ours} snat {word} prefix to {pair.seen}"
+                for pair in link.local
+                if pair.ours.version == version
+            ]
+            if link.gateway is not None and link.gateway.ours.version == version:
+                rules.append(f"{head} snat {word} to {_one(link.gateway.seen)}")
+    return rules
+
+
+def _input(device: str, probe_port: int) -> list[str]:
+    return [
+        f'iifname "{device}" ct state established,related accept',
+        f'iifname "{device}" udp dport {probe_port} accept',
+        f'iifname "{device}" icmp type echo-request accept',
+        f'iifname "{device}" icmpv6 type echo-request accept',
+        f'iifname "{device}" drop',
+    ]
+
+
+def _forward(device: str, links: Sequence[Link]) -> list[str]:
+    clamp = "tcp flags syn / syn,rst tcp option maxseg size set rt mtu"
+    rules = [
+        f'iifname "{device}" oifname "{device}" drop',
+        f'oifname "{device}" {clamp}',
+        f'iifname "{device}" {clamp}',
+    ]
+    closed = [link for link in links if link.pods is not None]
+    if closed:
+        rules.append(f'iifname "{device}" ct state established,related accept')
+        rules.append(f'oifname "{device}" ct state established,related accept')
+    for link in closed:
+        for version, word in _words(link):
+            theirs, ours = _braces(_of(version, link.remote)), f"@{_set_name(link, version)}"
+            rules.append(f'iifname "{device}" {word} saddr {theirs} {word} daddr {ours} accept')
+            rules.append(f'oifname "{device}" {word} daddr {theirs} {word} saddr {ours} accept')
+            rules.append(f'iifname "{device}" {word} saddr {theirs} drop')
+            rules.append(f'oifname "{device}" {word} daddr {theirs} drop')
+    return rules
+
+
+def overlay_guard(overlay: Overlay | None) -> list[str]:
+    """Return the rule that takes frames of the overlay from this cluster's hosts alone: they are not encrypted."""
+    if overlay is None:
+        return []
+    word, version = ("ip6", 6) if ":" in overlay.local else ("ip", 4)
+    return [f"udp dport {overlay.port} {word} saddr != @hosts_{version} drop"]
+
+
+def _set_name(link: Link, version: int) -> str:
+    return f"pods_{hashlib.sha256(link.peer.encode()).hexdigest()[:12]}_{version}"
+
+
+def _versions(link: Link) -> list[int]:
+    return sorted({network.version for network in link.remote})
+
+
+def _words(link: Link) -> Iterator[tuple[int, str]]:
+    for version in _versions(link):
+        yield version, "ip" if version == 4 else "ip6"
+
+
+def _of(version: int, networks: Sequence[Network]) -> list[Network]:
+    return [network for network in networks if network.version == version]
+
+
+def _braces(networks: Sequence[Network]) -> str:
+    return "{ " + ", ".join(map(str, networks)) + " }"
+
+
+def _one(network: Network) -> str:
+    return str(network.network_address)

@@ -1,0 +1,150 @@
+"""The fabric of a host that is no gateway: its pods' ways to the peers lead over the gateway.
+
+It follows the same records as the gateway and writes none of them; all it says is, on its own Node, that it takes part:
+
+    tunnels of the gateway -> what the kernel should hold -> what it holds -> the commands in between
+
+Stopping leaves the data path as it is: it carries the traffic of workloads that go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.logger import Logger
+
+from liqod.config.schema import Settings
+from liqod.fabric.facts import Node, uplink_mtu
+from liqod.fabric.kernel import HostKernel, Kernel, apply, checked, observe_node
+from liqod.fabric.model import NodeDesired, Step
+from liqod.fabric.nodeview import node_desired, own_node
+from liqod.fabric.overlay import device_name
+from liqod.fabric.plan import node_plan, node_removal, show
+from liqod.flow.errors import Foreseen
+from liqod.flow.tasks import Tasks
+from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.informer import Informer
+from liqod.kube.informers import Informers
+from liqod.kube.resources import NODES, TUNNELENDPOINTS
+from liqod.model.names import OVERLAY_ANNOTATION
+from liqod.model.network import TunnelEndpoint
+
+PERIOD: Final = 10.0
+TURN: Final = "node"
+
+
+class NodeFabric(MultiService):
+    """Pod traffic of one host with all peers, by way of the gateway's host. ``address`` is this host's."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        client: Client,
+        informers: Informers,
+        settings: Settings,
+        address: str,
+        *,
+        kernel: Kernel | None = None,
+    ) -> None:
+        super().__init__()
+        self._client = client
+        self._settings = settings.network
+        self._address = address
+        self._device = device_name(settings.network.device)
+        self._kernel: Kernel = kernel if kernel is not None else HostKernel(reactor)
+        self._queue: WorkQueue[str] = WorkQueue(reactor, "node fabric")
+        self._tasks = Tasks()
+        self._tasks.setServiceParent(self)
+        self._tunnels: Informer[TunnelEndpoint] = informers.of(TUNNELENDPOINTS, TunnelEndpoint)
+        self._nodes: Informer[Node] = informers.of(NODES, Node)
+        self._ends: list[Callable[[], None]] = []
+        self._plan: tuple[Step, ...] = ()
+        self.standing = "the first lists of the records are not complete"
+        """What this host does now, in one line."""
+        self.settled = False
+        """Whether the kernel was made as the records say at least once."""
+
+    def show_plan(self) -> str:
+        """Return what the last turn did, in the words of ip, bridge and nft."""
+        return show(self._plan)
+
+    def startService(self) -> None:
+        super().startService()
+        self._tasks.spawn(self._begin(), "starting the network fabric of a node")
+
+    async def _begin(self) -> None:
+        await gatherResults([self._tunnels.when_synced(), self._nodes.when_synced()])
+        self._ends = [
+            self._tunnels.subscribe(lambda key, old, new: self._look(_said(old), _said(new))),
+            self._nodes.subscribe(lambda key, old, new: self._look(old is None, new is None)),
+        ]
+        Workers(self._queue, 1, self._turn, "leading pods to the gateway:").setServiceParent(self)
+        self._queue.add(TURN)
+
+    def stopService(self) -> Deferred[None]:
+        ends, self._ends = self._ends, []
+        for end in ends:
+            end()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await maybeDeferred(super().stopService)
+        self._queue.close()
+
+    async def remove_all(self) -> None:
+        """Leave nothing of the fabric on this host, and nothing of it on the Node."""
+        await apply(self._kernel, node_removal(self._device, await observe_node(self._kernel, self._device)))
+        listed = await self._client.list(NODES, view=Node)
+        await self._say(own_node(listed.items, self._settings.node, self._address), listed.items, "")
+
+    def _look(self, before: object, after: object) -> None:
+        if before != after:
+            self._queue.add(TURN)
+
+    async def _turn(self, _: str) -> float:
+        shown = await checked(self._kernel, ("ip", "-j", "addr", "show"))
+        uplink = uplink_mtu(shown.out, self._address)
+        desired = node_desired(self._settings.device, self._address, uplink, self._tunnels.items())
+        observed = await observe_node(self._kernel, self._device)
+        self._plan = node_plan(desired, observed) if desired is not None else node_removal(self._device, observed)
+        if self._plan:
+            self._log.info("the network of this node changes in {steps} steps", steps=len(self._plan))
+            self._log.debug("the network's plan:\n{plan}", plan=show(self._plan))
+            await apply(self._kernel, self._plan)
+        name = own_node(self._nodes.items(), self._settings.node, self._address)
+        if not name:
+            raise Foreseen(
+                f"no Node of this cluster has this host's address {self._address}: the gateway cannot send here what "
+                "is for its pods; name the Node in network.node"
+            )
+        # Said once this end stands: from then on the gateway sends here what is for this host's pods.
+        await self._say(name, self._nodes.items(), self._address)
+        self._describe(desired)
+        self.settled = True
+        return PERIOD
+
+    async def _say(self, name: str, nodes: list[Node], value: str) -> None:
+        for node in nodes:
+            if node.metadata.name == name and node.metadata.annotations.get(OVERLAY_ANNOTATION, "") != value:
+                patch = {"metadata": {"annotations": {OVERLAY_ANNOTATION: value or None}}}
+                await self._client.patch(NODES, name, patch, view=None)
+
+    def _describe(self, desired: NodeDesired | None) -> None:
+        if desired is None:
+            standing = "node: no peer is reached through a gateway"
+        else:
+            gateway = desired.overlay.ends[0].address
+            standing = f"node: {len(desired.remote)} networks of peers are reached through the gateway {gateway}"
+        if standing != self.standing:
+            self._log.info("{standing}", standing=standing)
+        self.standing = standing
+
+
+def _said(record: TunnelEndpoint | None) -> object:
+    return (record.spec, record.status.path_mtu) if record is not None else None

@@ -1,0 +1,45 @@
+"""The rules of a host that is no gateway: its pods keep their addresses on the way to the gateway. Pure.
+
+The gateway alone decides who may talk with whom; here the pods' addresses are pinned against the CNI's masquerade, and
+nothing that comes over the overlay reaches the host itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from liqod.fabric.gatewayrules import overlay_guard
+from liqod.fabric.model import NodeDesired
+
+
+def node_sets(desired: NodeDesired) -> Mapping[str, frozenset[str]]:
+    """Return the named sets of addresses: the hosts that frames of the overlay may come from."""
+    version = 6 if ":" in desired.overlay.local else 4
+    return {f"hosts_{version}": frozenset(end.address for end in desired.overlay.ends)}
+
+
+def node_chains(desired: NodeDesired) -> list[tuple[str, list[str]]]:
+    """Return each chain's head and its rules."""
+    device = desired.overlay.device
+    clamp = "tcp flags syn / syn,rst tcp option maxseg size set rt mtu"
+    entering = [
+        *overlay_guard(desired.overlay),
+        f'iifname "{device}" ct state established,related accept',
+        f'iifname "{device}" icmp type echo-request accept',
+        f'iifname "{device}" icmpv6 type echo-request accept',
+        f'iifname "{device}" drop',
+    ]
+    passing = [
+        f'iifname "{device}" oifname "{device}" drop',
+        f'oifname "{device}" {clamp}',
+        f'iifname "{device}" {clamp}',
+    ]
+    pins = []
+    for network in desired.pods:
+        word = "ip" if network.version == 4 else "ip6"
+        pins.append(f'oifname "{device}" {word} saddr {network} snat {word} prefix to {network}')
+    return [
+        ("input type filter hook input priority filter; policy accept;", entering),
+        ("forward type filter hook forward priority filter; policy accept;", passing),
+        ("from_pods type nat hook postrouting priority srcnat - 10; policy accept;", pins),
+    ]
