@@ -32,12 +32,14 @@ from liqod.agent.sdnotify import Notifier
 from liqod.agent.watchdog import Watchdog
 from liqod.agent.wiring import Features
 from liqod.config.schema import Settings
+from liqod.fabric.node import NodeFabric
 from liqod.flow.backoff import Backoff
 from liqod.flow.errors import Foreseen
 from liqod.flow.observe import Gate, Latest
 from liqod.kube import config as kube_config
 from liqod.kube.client import Client
 from liqod.kube.config import ClientConfig
+from liqod.kube.informers import Informers
 from liqod.kube.leader import LeaderLease
 from liqod.metrics.lag import LagMeter
 from liqod.metrics.registry import Registry
@@ -78,6 +80,7 @@ class Agent(Service):
         self.home: Home | None = None
         self.client: Client | None = None
         self.features: Features | None = None
+        self.node: NodeFabric | None = None
         self.registry = Registry()
         self._reactor = reactor
         self._client_config = client_config
@@ -107,6 +110,8 @@ class Agent(Service):
         """Return what is missing for this daemon to do its work, one sentence each; a standby misses nothing."""
         if self.trouble:
             return [self.trouble, *self._details]
+        if self.node is not None:
+            return [] if self.node.settled else [self.node.standing]
         if self.features is None:
             return [] if self.status.value.startswith("standby") else [self.status.value]
         return [fact.otherwise for fact in self.features.facts() if not fact.holds]
@@ -184,6 +189,9 @@ class Agent(Service):
         config = self._client_config or kube_config.load(kube.kubeconfig, kube.context)
         client = self.client = Client(config, self._reactor)
         try:
+            if self.settings.network.role == "node":
+                await self._as_node(client)
+                return
             home = self.home = await homes.prepare(client, self.settings, config.server, self._hostname, self._wall)
             self.trouble = ""
             self._log.info(
@@ -196,6 +204,27 @@ class Agent(Service):
                 await self._term(client, home)
         finally:
             await client.close()
+
+    async def _as_node(self, client: Client) -> None:
+        """Lead this host's pods to the gateway and do nothing else, for as long as this daemon runs."""
+        self.trouble = ""
+        informers = Informers(client, self._reactor)
+        address = self.settings.kubelet.node_address or own_address(client.config.server)
+        self.node = node = NodeFabric(self._reactor, client, informers, self.settings, address)
+        informers.startService()
+        node.startService()
+        try:
+            while self.running:
+                self.status.set(node.standing)
+                if node.settled:
+                    self.ready.open()
+                    self._notifier.ready()
+                await deferLater(self._reactor, LOOK_LATER if self.ready.is_open else LOOK)
+        finally:
+            self.status.set("stopping")
+            self.node = None
+            await node.stopService()
+            await informers.stopService()
 
     async def _term(self, client: Client, home: Home) -> None:
         """Stand by, lead, and stop when the lease is lost."""
