@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model import quantity
 from liqod.model.offer import Offer
-from liqod.peering.advert import compose, free, is_device, round_down, share, worth_sending
+from liqod.peering.advert import compose, free, is_device, round_down, share, terms, worth_sending
 
 GPU = "nvidia.com/gpu"
 names = st.sampled_from(["cpu", "memory", "pods", GPU, "hugepages-2Mi", "ephemeral-storage"])
@@ -72,6 +72,13 @@ class ShareTests(SynchronousTestCase):
         self.assertEqual(round_down("hugepages-2Mi", Fraction(5 << 20)), Fraction(4 << 20))
         self.assertEqual(round_down("pods", Fraction(7, 2)), Fraction(3))
         self.assertTrue(is_device(GPU) and not is_device("cpu"))
+
+    def test_a_peer_may_have_terms_of_its_own(self) -> None:
+        """Its percentage replaces the general one, its limits come on top; one that cannot be read lends nothing."""
+        general = of(cpu="4", memory="8Gi")
+        self.assertEqual(terms(30, general, None, {}), (30, general))
+        self.assertEqual(terms(30, general, 0, {"cpu": "2"}), (0, of(cpu="2", memory="8Gi")))
+        self.assertEqual(terms(30, general, 250, {"cpu": "all"}), (100, {**general, "cpu": Fraction(0)}))
 
     @given(resources, resources, st.integers(0, 100), resources)
     def test_offers_are_bounded(

@@ -8,7 +8,7 @@ may stand under a prefix that Kubernetes or liqod give a meaning to.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from liqod.model import quantity
@@ -56,7 +56,7 @@ def check(offer: Offer) -> Offer:
         labels=_labels(offer.labels),
         storage_classes=_classes("storageClasses", offer.storage_classes),
         ingress_classes=_classes("ingressClasses", offer.ingress_classes),
-        load_balancer_classes=_classes("loadBalancerClasses", offer.load_balancer_classes),
+        load_balancer_classes=_classes("loadBalancerClasses", offer.load_balancer_classes, is_qualified_name),
         kubernetes_version=_version(offer.kubernetes_version),
     )
 
@@ -109,11 +109,15 @@ def _labels(given: Mapping[str, str]) -> dict[str, str]:
     return {name: given[name] for name in sorted(given)}
 
 
-def _classes(field: str, given: Sequence[str]) -> list[str]:
+def _is_class(name: str) -> bool:
+    return len(name) <= 253 and _PREFIX.fullmatch(name) is not None
+
+
+def _classes(field: str, given: Sequence[str], is_name: Callable[[str], bool] = _is_class) -> list[str]:
     if len(given) > MAX_CLASSES:
         raise _refuse(field, f"{len(given)} entries, at most {MAX_CLASSES} are taken")
     for name in given:
-        if len(name) > 253 or _PREFIX.fullmatch(name) is None:
+        if not is_name(name):
             raise _refuse(field, f"{_show(name)} is not the name of a class")
     return sorted(set(given))
 

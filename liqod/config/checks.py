@@ -122,6 +122,10 @@ def _sharing(settings: Settings) -> Iterator[str]:
                 yield _complain(where, text, "must be named like a resource: cpu, memory, nvidia.com/gpu")
             if not _is_amount(text):
                 yield _complain(where, text, "must be a quantity of 0 or more, such as 4, 500m or 16Gi")
+    for text in sharing.load_balancer_classes:
+        if _LABEL_NAME.fullmatch(text) is None:
+            where = "sharing.load-balancer-classes"
+            yield _complain(where, text, "must be named like internal or example.com/internal")
     for name, text in sharing.labels.items():
         where = f"sharing.labels.{name}"
         if _LABEL_NAME.fullmatch(name) is None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from liqod.model.ids import Fingerprint
 from liqod.model.meta import Condition, Object, View
 from liqod.model.offer import Offer
 
@@ -24,6 +25,22 @@ class Endpoint(View, frozen=True):
     source: str = "Manual"
 
 
+class AnnouncedKey(View, frozen=True):
+    """The key that a peer said would be its next, and the fingerprint ``by`` which it said so: only while that one is
+    pinned does it mean anything. Afterwards it tells which key took that one's place.
+    """
+
+    fingerprint: str = ""
+    by: str = ""
+
+
+class PeerSharing(View, frozen=True):
+    """What is lent to one peer where that differs from ``[sharing]``: a percentage, and limits by resource."""
+
+    percentage: int | None = None
+    limits: dict[str, str] = {}
+
+
 class ForeignClusterSpec(View, frozen=True):
     """User-owned: the pin (``fingerprint``), addresses written by hand, and whether to peer in each direction."""
 
@@ -32,6 +49,16 @@ class ForeignClusterSpec(View, frozen=True):
     endpoints: list[Endpoint] = []
     outgoing_peering: Switch = "Auto"
     incoming_peering: Switch = "Auto"
+    announced_key: AnnouncedKey | None = None
+    sharing: PeerSharing = PeerSharing()
+
+    @property
+    def next_key(self) -> Fingerprint | None:
+        """The key that the holder of the pinned one announced as its next."""
+        announced = self.announced_key
+        if announced is None or not self.fingerprint or announced.by != self.fingerprint:
+            return None
+        return Fingerprint(announced.fingerprint)
 
 
 class Lent(View, frozen=True):
@@ -49,12 +76,13 @@ class ForeignClusterStatus(View, frozen=True):
     """Daemon-owned: identity as seen, addresses as found, phase with reason and sentence, conditions.
 
     Condition types: Discovered, Authenticated, Advertised (they offer to us), Accepted (we accepted), Lending (they
-    accepted ours), Network, Node.
+    accepted ours), Network, Node. ``knows_key`` is the newest key of ours that the peer has on record.
     """
 
     cluster_name: str = ""
     seen_fingerprint: str = ""
     words: str = ""
+    knows_key: str = ""
     endpoints: list[Endpoint] = []
     phase: str = ""
     reason: str = ""

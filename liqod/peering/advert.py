@@ -31,6 +31,22 @@ def free(nodes: Iterable[tuple[Resources, Resources]]) -> dict[str, Fraction]:
     )
 
 
+def terms(
+    percentage: int, limits: Resources, own_percentage: int | None, own_limits: Mapping[str, str]
+) -> tuple[int, Resources]:
+    """Return percentage and limits for one peer: its own ones where its record has some, else those for everybody.
+
+    A limit of its own that cannot be read lends nothing of that resource: a mistake never lends more than was meant.
+    """
+    merged = dict(limits)
+    for name, text in own_limits.items():
+        try:
+            merged[name] = quantity.parse(text)
+        except ValueError:
+            merged[name] = _ZERO
+    return percentage if own_percentage is None else max(0, min(100, own_percentage)), merged
+
+
 def share(unused: Resources, used: Resources, percentage: int, limits: Resources) -> dict[str, Fraction]:
     """Return the resources to offer to one peer.
 
@@ -83,6 +99,7 @@ def compose(
     version: str = "",
     storage_classes: Iterable[str] = (),
     ingress_classes: Iterable[str] = (),
+    load_balancer_classes: Iterable[str] = (),
 ) -> Offer:
     """Return the offer that is sent; only prices of what is offered go along."""
     return Offer(
@@ -91,6 +108,7 @@ def compose(
         labels={name: labels[name] for name in sorted(labels)},
         storage_classes=list(storage_classes),
         ingress_classes=list(ingress_classes),
+        load_balancer_classes=list(load_balancer_classes),
         kubernetes_version=version,
     )
 

@@ -20,7 +20,7 @@ from liqod.model import quantity
 from liqod.model.ids import ClusterID
 from liqod.model.offer import Offer
 from liqod.model.quantity import Resources
-from liqod.model.records import ForeignCluster, Lent
+from liqod.model.records import ForeignCluster, Lent, PeerSharing
 from liqod.peering import advert
 from liqod.peering.capacity import Capacity
 from liqod.peering.facilities import Facilities
@@ -170,8 +170,10 @@ class Broadcaster:
             peer.withdrawal = Withdrawal(connection, reason)
 
     def _offer(self, peer: ClusterID) -> Offer:
-        shared = advert.share(self._capacity.free(), self._lender.used_by(peer), self._sharing.percentage, self._limits)
-        return self._compose(shared)
+        record = self._records.get(peer)
+        own = record.spec.sharing if record is not None else PeerSharing()
+        percentage, limits = advert.terms(self._sharing.percentage, self._limits, own.percentage, own.limits)
+        return self._compose(advert.share(self._capacity.free(), self._lender.used_by(peer), percentage, limits))
 
     def _compose(self, resources: Resources) -> Offer:
         about = self._facilities.about()
@@ -182,6 +184,7 @@ class Broadcaster:
             about.version,
             about.storage_classes,
             about.ingress_classes,
+            self._sharing.load_balancer_classes,
         )
 
     def _from_record(self, peer: Peer) -> _Sent:

@@ -1,0 +1,118 @@
+"""Peering as the wide world has it: strangers by hand, terms for one peer, several addresses, addresses that change."""
+
+from __future__ import annotations
+
+import socket
+
+import msgspec
+
+from liqod.config.schema import Settings, Sharing
+from liqod.kube.resources import FOREIGNCLUSTERS, NODES
+from liqod.model.records import Advertisement
+from tests.peering_sides import PairCase, Seen, Side, settings
+
+
+def lending(**sharing: object) -> Settings:
+    joining = settings(autojoin_untrusted=True)
+    return msgspec.structs.replace(joining, sharing=msgspec.structs.replace(Sharing(), **sharing))
+
+
+def nowhere() -> int:
+    """Return a port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class StrangerTests(PairCase):
+    """A peer that is named by hand and not trusted yet."""
+
+    patience = 5.0
+
+    async def test_the_first_key_is_shown_at_once(self) -> None:
+        """However recently the record was written, the key that an administrator waits for is there without delay."""
+        alpha, beta = await self.pair()
+        endpoints = [{"address": f"127.0.0.1:{nowhere()}"}]
+        spec = {"clusterID": beta.id, "endpoints": endpoints}
+        await alpha.admin.create(FOREIGNCLUSTERS, {"metadata": {"name": beta.id}, "spec": spec})
+        await self.phase(alpha, beta, "Discovered")
+        spec["endpoints"] = [{"address": f"127.0.0.1:{beta.peering.port}"}]
+        await alpha.admin.patch(FOREIGNCLUSTERS, beta.id, {"spec": spec}, view=None)
+        record = await self.phase(alpha, beta, "TrustPending")
+        self.assertEqual(record.status.seen_fingerprint, beta.key.fingerprint)
+
+
+class TermsTests(PairCase):
+    """What is lent to one peer."""
+
+    async def offers(self, alpha: Side, beta: Side, **wanted: str) -> Advertisement:
+        async def check() -> Advertisement | None:
+            record = await alpha.offer_record(beta)
+            found = record.spec.offer.resources
+            return record if {name: found.get(name) for name in wanted} == wanted else None
+
+        return await self.becomes(check, f"{alpha.name} is offered {wanted}")
+
+    async def test_terms_of_one_peer_change_its_offer_alone_and_at_once(self) -> None:
+        """Percentage and limits in a ForeignCluster hold for that peer; without them the general ones hold again."""
+        beta = await self.side("beta", lending())
+        alpha, gamma = await self.side("alpha", lending()), await self.side("gamma", lending())
+        for borrower in (alpha, gamma):
+            borrower.sees(beta)
+            await self.offers(borrower, beta, cpu="3", memory="3Gi")
+        own = {"sharing": {"percentage": 80, "limits": {"memory": "1Gi"}}}
+        await beta.admin.patch(FOREIGNCLUSTERS, alpha.id, {"spec": own}, view=None)
+        await self.offers(alpha, beta, cpu="8", memory="1Gi")
+        await self.offers(gamma, beta, cpu="3", memory="3Gi")
+        await beta.admin.patch(FOREIGNCLUSTERS, alpha.id, {"spec": {"sharing": None}}, view=None)
+        await self.offers(alpha, beta, cpu="3", memory="3Gi")
+
+    async def test_an_offer_names_prices_labels_and_classes_of_load_balancers(self) -> None:
+        """What the settings say about the offer arrives in the borrower's record; the last device is offered."""
+        more = lending(
+            prices={"cpu": "0.05", "gold": "1"}, labels={"region": "north"}, load_balancer_classes=["example.com/vip"]
+        )
+        beta = await self.side("beta", more)
+        alpha = await self.side("alpha", lending())
+        gpu = {"nvidia.com/gpu": "1"}
+        await beta.admin.patch(
+            NODES, "one", {"status": {"allocatable": gpu, "capacity": gpu}}, subresource="status", view=None
+        )
+        alpha.sees(beta)
+        record = await self.offers(alpha, beta, **gpu)
+        offer = record.spec.offer
+        self.assertEqual((offer.prices, offer.labels), ({"cpu": "50m"}, {"region": "north"}))
+        self.assertEqual(offer.load_balancer_classes, ["example.com/vip"])
+        self.assertEqual(offer.resources["cpu"], "3")
+
+
+class AddressTests(PairCase):
+    """Several addresses, and addresses that change."""
+
+    async def test_of_several_addresses_one_that_answers_is_taken(self) -> None:
+        """Addresses that refuse, or lead nowhere, keep nobody from the one that answers."""
+        alpha, beta = await self.pair(lending(), lending())
+        dead = [Seen("127.0.0.1", nowhere(), beta.id, beta.name), Seen("2001:db8::1", 5872, beta.id, beta.name)]
+        alpha.peering.update_candidates([*dead, beta.seen()])
+        await self.peered(alpha, beta)
+        self.assertEqual(alpha.peering.sessions()[0].address, f"127.0.0.1:{beta.peering.port}")
+
+    async def test_another_address_of_the_same_key_is_the_same_peer(self) -> None:
+        """A peer that moved is reached at its new address: same record, same node, nothing is made anew."""
+        alpha, beta = await self.pair(lending(), lending())
+        alpha.sees(beta)
+        await self.peered(alpha, beta)
+        record, node = await alpha.cluster_record(beta), await alpha.virtual_node(beta)
+        before = beta.peering.port
+        await beta.stop()
+        await self.phase(alpha, beta, "Suspect")
+        await beta.start()
+        self.assertNotEqual(beta.peering.port, before)
+        alpha.sees(beta)
+
+        async def moved() -> bool:
+            return [view.address for view in alpha.peering.sessions()] == [f"127.0.0.1:{beta.peering.port}"]
+
+        await self.becomes(moved, "the session goes to the new address")
+        self.assertEqual((await alpha.cluster_record(beta)).metadata.uid, record.metadata.uid)
+        self.assertEqual((await alpha.virtual_node(beta)).metadata.uid, node.metadata.uid)
