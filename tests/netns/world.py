@@ -175,15 +175,13 @@ class World:
     def cut(self, name: str, *, ports: str = "5872, 6443", heard: bool = True, said: bool = True) -> None:
         """Drop what a host hears from others, or says to them, on some TCP ports of either end; mDNS goes on."""
         chains = []
-        for hook, wanted in (("input", heard), ("output", said)):
+        for hook, end, wanted in (("input", "saddr", heard), ("output", "daddr", said)):
             if wanted:
-                rules = f"meta oif lo accept; tcp sport {{ {ports} }} drop; tcp dport {{ {ports} }} drop;"
-                rules = rules.replace("oif", "iif" if hook == "input" else "oif")
-                own = "" if hook == "input" else f"ip daddr {self.address(name)} accept; "
-                own = f"ip saddr {self.address(name)} accept; " if hook == "input" else own
-                chains.append(f"chain {hook}_ {{ type filter hook {hook} priority -300; {own}{rules} }}")
+                rules = f"ip {end} {{ 127.0.0.0/8, {self.address(name)} }} accept; ip6 {end} ::1 accept; "
+                rules += f"tcp sport {{ {ports} }} drop; tcp dport {{ {ports} }} drop;"
+                chains.append(f"chain {hook}_ {{ type filter hook {hook} priority -300; {rules} }}")
         self.heal(name)
-        self.nft(name, f"table inet cut {{ {' '.join(chains)} }}")
+        self.nft(name, "table inet cut {\n" + "\n".join(chains) + "\n}")
 
     def heal(self, name: str) -> None:
         """Let everything pass again."""
@@ -302,6 +300,7 @@ class World:
             except (AssertionError, LookupError, CommandFailed, OSError) as error:
                 last = str(error)[-2000:]
             time.sleep(0.1)
+        self.tell()
         raise AssertionError(f"not within {timeout:.0f} s: {what}; last seen: {last}")
 
     def phase(self, name: str, peer: str, *phases: str) -> None:

@@ -37,7 +37,7 @@ class Porter(Resource):
         self._known: set[str] = set()
 
     def render(self, request: Request) -> Any:
-        caller = f"{request.getClientAddress().host}"  # type: ignore[attr-defined]
+        caller = f"{request.getClientAddress().host}"
         if (request.getHeader("user-agent") or "").startswith("liqodctl") and caller not in self._known:
             self._known.add(caller)
             with self._book.open("a") as book:

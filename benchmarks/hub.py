@@ -1,0 +1,226 @@
+"""One hub with many peers: how long peering takes, what a peer costs in memory and at rest, and how fast the codec is.
+
+    python -m benchmarks --only hub [--peers 1,2,4,8,16,32,64] [--rest 60]
+
+The hub is a real daemon with an API server of its own, in processes; the peers are lightweight (an API server in memory
+and the daemon's own peering each), all in one process. All lend to the hub and borrow from it. Everything goes over
+loopback with real TLS, on one machine; needs no root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from benchmarks.measure import spent, table
+from liqod.model.offer import Offer
+from liqod.wire.codec import decode, encode
+from liqod.wire.events import Advertise, Event, Ping, Verdict
+from liqod.wire.framing import Limits
+from tests.testbed import process
+from tests.testbed.process import Process
+
+ROOT: Final = Path(__file__).parents[1]
+PORTS: Final = {"peering": 25872, "metrics": 25874}
+CONFIGURATION: Final = """\
+[cluster]
+name = "hub"
+id = "hub"
+
+[kubernetes]
+kubeconfig = "{kubeconfig}"
+
+[discovery]
+mdns = false
+
+[peering]
+listen = "tcp:{peering}:interface=127.0.0.1"
+autojoin-untrusted = true
+max-untrusted = 256
+
+[acceptance]
+policy = "AutoAcceptAll"
+
+[kubelet]
+listen = ""
+
+[webhook]
+enabled = false
+
+[metrics]
+listen = "tcp:{metrics}:interface=127.0.0.1"
+"""
+PATIENCE: Final = 300.0
+
+
+@attrs.frozen
+class Reading:
+    """What a hub with so many peers took: seconds until all were Ready, CPU seconds of it, MiB resident before and
+    after, CPU at rest in percent of a core."""
+
+    peers: int
+    seconds: float
+    cpu: float
+    before: float
+    after: float
+    idle: float | None
+
+
+def resident(pid: int) -> float:
+    """Return the resident memory of a process in MiB."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def page(path: str) -> tuple[int, str]:
+    """Return status and text of one of the hub's pages."""
+    connection = http.client.HTTPConnection("127.0.0.1", PORTS["metrics"], timeout=10)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def ready_peers() -> int:
+    """Return how many peers the hub shows as Ready."""
+    found = re.search(r'^liqod_peers\{phase="Ready"\} (\d+)', page("/metrics")[1], re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def until(what: str, check: Callable[[], object], pause: float = 0.02) -> None:
+    """Wait until a check holds; errors of the network count as not yet."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            if check():
+                return
+        time.sleep(pause)
+    raise SystemExit(f"not within {PATIENCE:.0f} s: {what}")
+
+
+@contextlib.contextmanager
+def hub(directory: Path) -> Iterator[Process]:
+    """Run an API server and the hub's daemon, until the block ends; yields the daemon when it is ready."""
+    with contextlib.ExitStack() as stack:
+        directory.mkdir()
+        command = [sys.executable, "-m", "benchmarks.hub_api", str(directory / "kubeconfig")]
+        api = process.spawn(command, log=directory / "api.log", env={"PYTHONPATH": str(ROOT)})
+        stack.callback(api.stop, 2.0)
+        until("the hub's API server", (directory / "kubeconfig").exists)
+        config = directory / "hub.toml"
+        config.write_text(CONFIGURATION.format(kubeconfig=directory / "kubeconfig", **PORTS))
+        words = [
+            "--nodaemon",
+            "--pidfile=",
+            "--reactor=asyncio",
+            f"--rundir={directory}",
+            "liqod",
+            f"--config={config}",
+        ]
+        daemon = process.spawn([str(Path(sys.executable).with_name("twistd")), *words], log=directory / "hub.log")
+        stack.callback(daemon.stop, 5.0)
+        until("the hub's daemon is ready", lambda: page("/readyz")[0] == 200)
+        yield daemon
+
+
+@contextlib.contextmanager
+def peers(count: int, directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run so many peers that wait for the order to dial."""
+    command = [sys.executable, "-m", "benchmarks.hub_peers", str(count), f"127.0.0.1:{PORTS['peering']}"]
+    with (directory / "peers.log").open("ab") as out:
+        running = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True
+        )
+    try:
+        assert running.stdout is not None
+        if running.stdout.readline() != "ready\n":
+            raise SystemExit(f"the peers were not made:\n{process.tail(directory / 'peers.log')}")
+        yield running
+    finally:
+        running.kill()
+        running.wait()
+
+
+def measure(count: int, rest: float) -> Reading:
+    """Peer one fresh hub with so many peers; ``rest`` is how long it is watched at rest afterwards, 0: not at all."""
+    with tempfile.TemporaryDirectory(prefix="liqod-hub-") as place:
+        directory = Path(place) / "hub"
+        with hub(directory) as daemon, peers(count, directory) as crowd:
+            time.sleep(2.0)
+            before, cpu = resident(daemon.pid), spent(daemon.pid).cpu
+            assert crowd.stdin is not None
+            crowd.stdin.write("go\n")
+            crowd.stdin.flush()
+            begin = time.monotonic()
+            until(f"{count} peers are Ready", lambda: ready_peers() >= count)
+            seconds, cpu = time.monotonic() - begin, spent(daemon.pid).cpu - cpu
+            idle = None
+            if rest:
+                time.sleep(20.0)
+                begin, begun = time.monotonic(), spent(daemon.pid).cpu
+                time.sleep(rest)
+                idle = (spent(daemon.pid).cpu - begun) / (time.monotonic() - begin) * 100
+            return Reading(count, seconds, cpu, before, resident(daemon.pid), idle)
+
+
+def codec(seconds: float = 1.0) -> list[tuple[str, int, int, int]]:
+    """Return for each kind of message: its name, its bytes, how many a second are written, how many read."""
+    offer = Offer(
+        resources={"cpu": "12", "memory": "48Gi", "pods": "110", "nvidia.com/gpu": "2"},
+        labels={"topology.kubernetes.io/region": "eu-south"},
+        prices={"cpu": "0.05"},
+        storage_classes=["fast", "slow"],
+        ingress_classes=["nginx"],
+        kubernetes_version="v1.36.1",
+    )
+    events: Sequence[Event] = (Ping(7), Verdict(1, 2, "Accepted", "Accepted"), Advertise(1, 2, 1800, offer))
+    limits, found = Limits(), []
+    for event in events:
+        payload = encode(event, limits)
+        rates = []
+        for work in (lambda e=event: encode(e, limits), lambda p=payload: decode(p, limits)):
+            count, end = 0, time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                for _ in range(100):
+                    work()
+                count += 100
+            rates.append(round(count / seconds))
+        found.append((type(event).__name__, len(payload), rates[0], rates[1]))
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run everything and print the tables of docs/performance.md."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", default="1,2,4,8,16,32,64")
+    parser.add_argument("--rest", type=float, default=60.0, help="seconds at rest with the most peers")
+    args = parser.parse_args(argv)
+    counts = sorted(int(word) for word in args.peers.split(","))
+    readings = []
+    for count in counts:
+        one = measure(count, args.rest if count == counts[-1] else 0.0)
+        readings.append(one)
+        print(one, flush=True)
+    rows = [
+        (one.peers, one.seconds, one.cpu / one.peers * 1000, (one.after - one.before) / one.peers, one.idle or "")
+        for one in readings
+    ]
+    print(table(("peers", "all Ready, s", "hub CPU per peer, ms", "MiB per peer", "idle CPU, %"), rows))
+    print(table(("message", "bytes", "written/s", "read/s"), codec()))
+
+
+if __name__ == "__main__":
+    main()
