@@ -55,6 +55,7 @@ class Stay(MultiService):
         self._readiness = readiness
         self._evict_after = evict_after
         self._tainted: float | None = None
+        self._seen: tuple[object, ...] = ()
         self._next = 0.0
         self._turns: dict[Key, float] = {}
         self._queue: WorkQueue[Key] = WorkQueue(reactor, f"pods that stay on {node.name}")
@@ -73,15 +74,17 @@ class Stay(MultiService):
         return maybeDeferred(super().stopService)
 
     def look(self) -> None:
-        """Why the node is (not) Ready changed."""
-        if self._tainted is not None:
+        """Why the node is (not) Ready may have changed."""
+        readiness = self._readiness()
+        seen = (readiness.ready, readiness.known, readiness.reason in WITHDRAWN, self._tainted)
+        if seen != self._seen and self._tainted is not None:
             for pod in self._pods.items():
                 self._queue.add(pod.metadata.key)
+        self._seen = seen
 
     def _node_changed(self, node: Node | None) -> None:
-        before, self._tainted = self._tainted, tainted_since(node)
-        if before is None:
-            self.look()
+        self._tainted = tainted_since(node)
+        self.look()
 
     def _pod_changed(self, key: Key, old: HomePod | None, new: HomePod | None) -> None:
         if self._tainted is not None and new is not None and not new.metadata.deleting:

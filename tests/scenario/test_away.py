@@ -1,0 +1,127 @@
+"""A lender that is away for long: Kubernetes would evict its pods after five minutes, and does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from liqod.config.schema import Settings
+from liqod.model.ids import Key
+from liqod.sandbox.kinds import NODES, PODS
+from tests.scenario.case import SHOP, ScenarioCase, Scene, live, node_ready, offloaded, unchanged
+from tests.scenario.side import Side
+
+HELD = "offloading.liqo.io/held-tolerations"
+
+
+def evicting(seconds: float) -> Callable[[Settings], Settings]:
+    """Return a change of settings by which pods are evicted after so long."""
+
+    def change(settings: Settings) -> Settings:
+        return msgspec.structs.replace(settings, kubelet=msgspec.structs.replace(settings.kubelet, evict_after=seconds))
+
+    return change
+
+
+class Away(ScenarioCase):
+    def begin(self, change: Callable[[Settings], Settings] = unchanged) -> tuple[Scene, Side, Side]:
+        """Have a peering with three pods that tolerate an unready node as long as all pods do."""
+        scene = self.scene()
+        rome, milan = scene.peered(change)
+        scene.deploy(rome, "web", 3)
+        scene.becomes("it runs", lambda: offloaded(rome, milan, "web", 3))
+        return scene, rome, milan
+
+    def part(self, scene: Scene, rome: Side, milan: Side) -> None:
+        for address in (milan.address, milan.api_address):
+            scene.network.part(rome.address, address)
+
+    def uids(self, side: Side) -> dict[str, str]:
+        return {name: pod["metadata"]["uid"] for name, pod in live(side, "web").items()}
+
+    def seconds(self, side: Side) -> set[int | None]:
+        """Return for how long the pods tolerate that their node is not ready or not reached."""
+        return {
+            one.get("tolerationSeconds")
+            for pod in live(side, "web").values()
+            for one in pod["spec"]["tolerations"]
+            if one["key"].startswith("node.kubernetes.io/")
+        }
+
+    def test_an_hour(self) -> None:
+        """After an hour without the lender the same pods run on both sides, for one write to each at home."""
+        scene, rome, milan = self.begin()
+        before = self.uids(rome), self.uids(milan)
+        specs = {name: pod["spec"] for name, pod in live(milan, "web").items()}
+        writes = rome.door.writes()
+        self.part(scene, rome, milan)
+        scene.becomes("the pods are held", lambda: self.seconds(rome) == {None}, 300)
+        scene.world.run(3600)
+        self.assertEqual((self.uids(rome), self.uids(milan)), before)
+        self.assertEqual((rome.door.writes() - writes)["patch", "pods"], 3)
+        scene.network.heal()
+        scene.becomes("it runs again", lambda: node_ready(rome, milan) and offloaded(rome, milan, "web", 3), 300)
+        self.assertEqual((self.uids(rome), self.uids(milan)), before)
+        self.assertEqual({name: pod["spec"] for name, pod in live(milan, "web").items()}, specs)
+        scene.world.run(600)
+        self.assertEqual((rome.door.writes() - writes)["patch", "pods"], 3)
+
+    def test_a_minute(self) -> None:
+        """An interruption that is soon over costs no pod a write."""
+        scene, rome, milan = self.begin()
+        writes = rome.door.writes()
+        self.part(scene, rome, milan)
+        scene.becomes("the node is not ready", lambda: not node_ready(rome, milan), 60)
+        scene.world.run(30)
+        scene.network.heal()
+        scene.becomes("it runs again", lambda: node_ready(rome, milan) and offloaded(rome, milan, "web", 3), 300)
+        scene.world.run(600)
+        self.assertEqual((rome.door.writes() - writes)["patch", "pods"], 0)
+
+    def test_the_daemon_comes_late(self) -> None:
+        """A daemon that is started while the lender is away holds the pods, counting from when Kubernetes began."""
+        scene, rome, milan = self.begin()
+        before = self.uids(rome), self.uids(milan)
+        self.part(scene, rome, milan)
+        rome.kill()
+        scene.world.run(200)
+        self.assertEqual(self.seconds(rome), {300})
+        rome.start()
+        scene.world.run(1800)
+        self.assertEqual((self.uids(rome), self.uids(milan)), before)
+
+    def test_evicted(self) -> None:
+        """Where pods are to be evicted after a time they are then, not before, and the lender's go when it is back."""
+        scene, rome, milan = self.begin(evicting(1000))
+        before = set(self.uids(rome))
+        self.part(scene, rome, milan)
+        scene.world.run(980)
+        self.assertEqual(set(self.uids(rome)), before)
+        scene.becomes("they are evicted", lambda: not set(self.uids(rome)) & before, 300)
+        scene.network.heal()
+        scene.becomes("others run", lambda: offloaded(rome, milan, "web", 3), 300)
+        self.assertFalse(set(self.uids(milan)) & before)
+
+    def test_never_begun(self) -> None:
+        """A pod that never got to the lender is left to Kubernetes, which lets its owner make another one."""
+        scene, rome, milan = self.begin()
+        self.part(scene, rome, milan)
+        scene.scale(rome, "web", 4)
+        scene.becomes("a fourth is there", lambda: len(live(rome, "web")) == 4, 30)
+        (new,) = set(self.uids(rome)) - set(self.uids(milan))
+        bound = rome.object(PODS, new, SHOP)
+        if bound is None or not bound["spec"].get("nodeName"):
+            self.skipTest("it was not bound before the node was known to be away")
+        scene.becomes("it is given up", lambda: new not in live(rome, "web"), 600)
+        self.assertEqual(set(self.uids(rome)) & set(self.uids(milan)), set(self.uids(milan)))
+
+    def test_node_deleted(self) -> None:
+        """A node that is deleted while its lender is away comes back, and its pods are held as before."""
+        scene, rome, milan = self.begin()
+        before = self.uids(rome), self.uids(milan)
+        self.part(scene, rome, milan)
+        scene.world.run(120)
+        rome.cluster.store.remove(NODES, Key("", "liqo-milan"))
+        scene.world.run(1800)
+        self.assertEqual((self.uids(rome), self.uids(milan)), before)
