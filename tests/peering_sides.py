@@ -22,6 +22,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.informers import Informers
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACES, NODES, SECRETS, VIRTUALNODES
+from liqod.model.asks import Ask
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.offer import AccessGrant, Refusal
@@ -81,6 +82,12 @@ class Room:
     async def dismiss(self, peer: ClusterID) -> None:
         self.tenants.pop(peer, None)
         self.dismissed.append(peer)
+
+    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+        return peer in self.tenants and ask.namespace == tenant_namespace(peer)
+
+    def account_of(self, peer: ClusterID) -> str:
+        return f"system:serviceaccount:{tenant_namespace(peer)}:borrower"
 
     def used_by(self, peer: ClusterID) -> Mapping[str, Fraction]:
         return self.used

@@ -59,7 +59,10 @@ class Rights(SynchronousTestCase):
         rights = required(parse("[kubelet]\nenable-apiserver-support = false", {}))
         for right in rights:
             what = f"{right.resource.plural}/{right.subresource}".rstrip("/")
-            self.assertNotIn(right.verb, ("escalate", "impersonate", "deletecollection"))
+            self.assertNotIn(right.verb, ("escalate", "deletecollection"))
+            if right.verb == "impersonate":
+                # Of users it cannot be limited to those of borrowers; of their accounts it can.
+                self.assertEqual((right.what, right.name), ("serviceaccounts", "borrower"))
             if what in ("serviceaccounts/token", "clusterroles") or right.verb in ("bind", "approve"):
                 self.assertTrue(right.name, right)
             if what in ("secrets", "configmaps") and right.verb in ("get", "update", "patch", "delete"):

@@ -41,7 +41,7 @@ class TrustTests(PairCase):
         credential = {key: base64.b64decode(value) for key, value in (await alpha.credential(beta)).items()}
         self.assertEqual(credential["api-url"], b"https://lender:6443")
         self.assertTrue(credential["token"].startswith(b"token-"))
-        self.assertEqual(set(credential), {"api-url", "ca.crt", "token", "namespace", "expires-at"})
+        self.assertEqual(set(credential), {"api-url", "ca.crt", "token", "namespace", "relay", "expires-at"})
         self.assertEqual(len(alpha.peering.sessions()), 1)
 
         async def lending() -> bool:

@@ -66,6 +66,9 @@ def required(settings: Settings) -> tuple[Right, ...]:
     if settings.network.role == "node":
         return tuple(_overlay_node())
     wanted = [*_home(own), *_peering(), *_kubelets(), *_hosting()]
+    if settings.peering.api != "direct":
+        # What the relay passes on it sends as the borrower's account; as nobody else, whatever a borrower says.
+        wanted += _verbs(kinds.SERVICEACCOUNTS, "impersonate", names=[borrowers.SERVICE_ACCOUNT])
     if settings.webhook.enabled:
         wanted += _webhook(own)
     if settings.kubelet.listen:
@@ -137,7 +140,8 @@ def _kubelets() -> Iterator[Right]:
     yield from _verbs(kinds.LEASES, "create", "patch", "delete", namespace=LEASE_NAMESPACE)
     yield from _record(kinds.NATTINGTABLES, "get", "create", "patch", "delete")
     yield from _record(kinds.NAMESPACEOFFLOADINGS)
-    yield from _verbs(kinds.PODS, "get", "delete")
+    # Patched are the tolerations of pods whose lender is away.
+    yield from _verbs(kinds.PODS, "get", "patch", "delete")
     yield from _verbs(kinds.PODS, "patch", subresource="status")
     yield from _verbs(kinds.PODS, "create", subresource="eviction")
 
@@ -147,6 +151,9 @@ def _hosting() -> Iterator[Right]:
     yield from _verbs(kinds.SHADOWENDPOINTSLICES, "list", "watch")
     yield from _verbs(kinds.ENDPOINTSLICES, "list", "watch", "create", "patch", "delete")
     yield from _verbs(kinds.PODS, "create", "patch")
+    # What changes in place in the pods of borrowers.
+    for subresource in ("resize", "ephemeralcontainers"):
+        yield from _verbs(kinds.PODS, "patch", subresource=subresource)
     # Tokens of borrowers' accounts only: whoever may have tokens of any account may do everything.
     yield from _verbs(kinds.SERVICEACCOUNTS, "create")
     yield from _verbs(kinds.SERVICEACCOUNTS, "get", "patch", "delete", names=[borrowers.SERVICE_ACCOUNT])

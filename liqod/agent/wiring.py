@@ -34,7 +34,7 @@ from liqod.kube.informers import Informers
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, SEARCHDOMAINS
 from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.service import Kubelets
-from liqod.model.ids import ClusterID
+from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.offloading import NamespaceOffloading
 from liqod.model.searchdomain import SearchDomain
 from liqod.peering.service import Peering
@@ -79,12 +79,18 @@ class Features:
         self._reactor = reactor
         self._settings = settings
         self._home = home
+        self.discovery: Discovery | None = None
         self.client = client
         self.informers = Informers(client, reactor)
         self.recorder = EventRecorder(client, reactor, "liqod", host, wall)
         # Without a CA of its own the API server's certificate is one that every system trusts, the borrower's too.
         ca = (client.config.ca_pem or b"").decode("ascii")
-        access = ApiAccess(settings.kubernetes.api_server_url or client.config.server, ca)
+        access = ApiAccess(
+            settings.kubernetes.api_server_url or client.config.server,
+            ca,
+            direct=settings.peering.api != "relay",
+            relay=settings.peering.api != "direct",
+        )
         self.hosting = Hosting(client, self.informers, reactor, settings, home.cluster_id, access, self.recorder)
         self.peering = Peering(
             reactor,
@@ -98,6 +104,7 @@ class Features:
             self.recorder,
             # By the calendar: the reactor's clock begins anew with the host, and an offer must not look older then.
             epoch=int(wall().timestamp()),
+            key_changed=self._announce_key,
         )
         self.kubelets = Kubelets(
             reactor,
@@ -124,7 +131,6 @@ class Features:
                 recorder=self.recorder,
                 wall=wall,
             )
-        self.discovery: Discovery | None = None
         self._started: list[tuple[str, IService]] = []
 
     def _network(self, address: str) -> dict[str, Any]:
@@ -167,7 +173,7 @@ class Features:
         me = Announcement(
             cluster_id=self._home.cluster_id,
             cluster_name=self._home.cluster_name,
-            fingerprint=self._home.keypair.fingerprint,
+            fingerprint=self.peering.fingerprint,
             port=peering.advertise_port or self.peering.port,
             addresses=addresses,
         )
@@ -184,6 +190,11 @@ class Features:
                 self.discovery.saw,
             ),
         )
+
+    def _announce_key(self, fingerprint: Fingerprint) -> None:
+        """The cluster has another key; before discovery has begun, it will announce that one by itself."""
+        if self.discovery is not None:
+            self.discovery.announce_key(fingerprint)
 
     def _start(self, name: str, service: IService) -> None:
         self._started.append((name, service))

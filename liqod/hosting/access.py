@@ -36,10 +36,15 @@ CREDENTIAL_SECRET: Final = "liqo-credential"  # noqa: S105
 
 @attrs.frozen
 class ApiAccess:
-    """How borrowers reach this cluster's API server: its URL and the CA that signed its certificate (PEM)."""
+    """How borrowers reach this cluster's API server: its URL and the CA that signed its certificate (PEM).
+
+    ``direct``: by that URL, with a token; ``relay``: over the peers' port.
+    """
 
     url: str
     ca_pem: str
+    direct: bool = True
+    relay: bool = False
 
 
 async def ensure_borrower_role(client: Client) -> None:
@@ -111,7 +116,7 @@ class Access:
             self._role_stands = True
 
     async def admit(self, peer: str) -> AccessGrant:
-        """Return a fresh token for a borrower, making its tenant namespace where there is none.
+        """Return a fresh token for a borrower that may come directly, making its tenant namespace where there is none.
 
         Raises Refusal (ClusterIDTooLong, NamespaceTaken, NamespaceTerminating) and KubeError.
         """
@@ -122,6 +127,10 @@ class Access:
         await ensure(
             self._client, ROLEBINDINGS, rights.binding(peer, namespace, rights.TENANT_ROLE, "Role"), ["roleRef"]
         )
+        if not self._access.direct:
+            return AccessGrant(
+                api_url="", ca="", token="", lifetime=self._token_lifetime, namespace=namespace, relay=True
+            )
         answer = await self._client.create(
             SERVICEACCOUNTS,
             {
@@ -140,6 +149,7 @@ class Access:
             token=answer.status.token,
             lifetime=answer.spec.expiration_seconds or self._token_lifetime,
             namespace=namespace,
+            relay=self._access.relay,
         )
 
     async def dismiss(self, peer: str) -> None:

@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from liqod.config.schema import Settings
 from liqod.flow.backoff import Backoff
 from liqod.flow.tasks import Tasks
+from liqod.hosting import permits
 from liqod.hosting.access import Access, ApiAccess
 from liqod.hosting.endpoints import LABELS, EndpointSlice
 from liqod.hosting.namespaces import Namespaces, selector
@@ -29,6 +30,7 @@ from liqod.kube.errors import KubeError
 from liqod.kube.informers import Informers
 from liqod.kube.resources import ENDPOINTSLICES, FOREIGNCLUSTERS, NAMESPACES, PODS, SHADOWENDPOINTSLICES, SHADOWPODS
 from liqod.model import quantity
+from liqod.model.asks import Ask
 from liqod.model.ids import ClusterID, Key, parse_cluster_id
 from liqod.model.meta import Object, label_selector
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
@@ -145,6 +147,14 @@ class Hosting(MultiService):
         """End a borrower's access, then remove everything it has here. Raises Refusal and KubeError."""
         self._check(peer)
         await self._access.dismiss(peer)
+
+    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+        """Tell whether a borrower may ask this of the API server, as far as is known; the API server judges again."""
+        return permits.permits(peer, ask, self._namespaces.known_tenant(ask.namespace) or "")
+
+    def account_of(self, peer: ClusterID) -> str:
+        """Return the user that a borrower is to the API server."""
+        return permits.user_of(peer)
 
     def used_by(self, peer: ClusterID) -> Resources:
         """Return what the unfinished pods of a borrower ask for (``pods`` is their number), as far as is known."""

@@ -40,7 +40,10 @@ from liqod.identity.certs import (
 from liqod.model.ids import ClusterID, Fingerprint
 
 ALPN: Final = b"liqod/1"
+HTTP: Final = b"http/1.1"
+"""What is spoken with the API relay, on the same port."""
 EXPORTER: Final = b"EXPORTER-liqod-pairing"
+NEW_KEY: Final = b"EXPORTER-liqod-new-key"
 MAX_CHAIN: Final = 6
 """Certificates a peer may show: root, two intermediates and a leaf are four. OpenSSL itself stops at 100 KB of them."""
 CLOCK_SKEW: Final = datetime.timedelta(minutes=5)
@@ -86,17 +89,29 @@ class PeerTLS:
         self.keypair = keypair
         self._now = now
         self._authorities = _read_authorities(ca_pem)
-        self._context = _make_context(keypair)
+        self.context = _make_context(keypair)
+        self.relay_context = _make_context(keypair, HTTP)
+
+    def use(self, keypair: KeyPair) -> None:
+        """Show another key from the next connection on; those that are open go on as they are."""
+        self.context = _make_context(keypair)
+        self.relay_context = _make_context(keypair, HTTP)
+        self.keypair = keypair
 
     def server_creator(self) -> IOpenSSLServerConnectionCreator:
         """Return what ``TLSMemoryBIOFactory(creator, isClient=False, ...)`` or ``transport.startTLS`` takes."""
-        return _Creator(self._context)
+        return _Creator(self)
 
-    def client_creator(self) -> IOpenSSLClientConnectionCreator:
-        """Return what ``wrapClientTLS(creator, endpoint)`` takes."""
-        return _Creator(self._context)
+    def client_creator(self, protocol: bytes = ALPN) -> IOpenSSLClientConnectionCreator:
+        """Return what ``wrapClientTLS(creator, endpoint)`` takes, for a session or, with HTTP, for the API relay."""
+        return _Creator(self, protocol)
 
-    def peer_certificate(self, transport: object) -> PeerCertificate:
+    def agreed(self, transport: object) -> bytes:
+        """Return the protocol that a completed handshake agreed on (ALPN, RFC 7301), empty where there is none."""
+        connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None
+        return bytes(connection.get_alpn_proto_negotiated()) if isinstance(connection, SSL.Connection) else b""
+
+    def peer_certificate(self, transport: object, protocol: bytes = ALPN) -> PeerCertificate:
         """Return what the peer showed in a completed handshake.
 
         Raises CertificateRefused (a Refusal with reason and sentence) for a peer that speaks another protocol, shows
@@ -105,22 +120,24 @@ class PeerTLS:
         connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None
         if not isinstance(connection, SSL.Connection):
             raise CertificateRefused("NotTLS", "the connection is not a TLS connection")
-        if connection.get_alpn_proto_negotiated() != ALPN:
+        if connection.get_alpn_proto_negotiated() != protocol:
             raise CertificateRefused(
                 "NoCommonProtocol",
-                f"the other side does not speak {ALPN.decode()}: is it liqod, and of this major version?",
+                f"the other side does not speak {protocol.decode()}: is it liqod, and of this major version?",
             )
         # Whoever answered our call acts as a server, whoever called us as a client.
         dialed = isinstance(connection, _Dialed)
         usage = ExtendedKeyUsageOID.SERVER_AUTH if dialed else ExtendedKeyUsageOID.CLIENT_AUTH
         return self.read_chain(_shown_by_peer(connection), usage)
 
-    def binding(self, transport: object) -> bytes:
-        """Return the TLS exporter of a session (RFC 8446, 7.5): 32 bytes that only its two ends know."""
+    def binding(self, transport: object, purpose: bytes = EXPORTER) -> bytes:
+        """Return the TLS exporter of a session (RFC 8446, 7.5): 32 bytes that only its two ends know; others for each
+        purpose.
+        """
         connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None
         if not isinstance(connection, SSL.Connection):
             raise CertificateRefused("NotTLS", "the connection is not a TLS connection")
-        return bytes(connection.export_keying_material(EXPORTER, 32, b""))
+        return bytes(connection.export_keying_material(purpose, 32, b""))
 
     def read_chain(self, chain: Sequence[x509.Certificate], usage: x509.ObjectIdentifier) -> PeerCertificate:
         """Return what a chain (the peer's own certificate first) says; ``usage`` is what a CA must allow it to be."""
@@ -174,19 +191,21 @@ class _Dialed(SSL.Connection):
 
 @implementer(IOpenSSLClientConnectionCreator, IOpenSSLServerConnectionCreator)
 class _Creator:
-    """Makes the connections of one context."""
+    """Makes connections with the key of the moment."""
 
-    def __init__(self, context: SSL.Context) -> None:
-        self._context = context
+    def __init__(self, tls: PeerTLS, protocol: bytes = ALPN) -> None:
+        self._tls = tls
+        self._protocol = protocol
 
     def clientConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        return _Dialed(self._context, None)
+        tls = self._tls
+        return _Dialed(tls.relay_context if self._protocol == HTTP else tls.context, None)
 
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        return SSL.Connection(self._context, None)
+        return SSL.Connection(self._tls.context, None)
 
 
-def _make_context(keypair: KeyPair) -> SSL.Context:
+def _make_context(keypair: KeyPair, protocol: bytes = ALPN) -> SSL.Context:
     context: Any = SSL.Context(SSL.TLS_METHOD)
     context.set_min_proto_version(SSL.TLS1_3_VERSION)
     context.set_max_proto_version(SSL.TLS1_3_VERSION)
@@ -194,7 +213,7 @@ def _make_context(keypair: KeyPair) -> SSL.Context:
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_session_id(ALPN)
     context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _accept)
-    context.set_alpn_protos([ALPN])
+    context.set_alpn_protos([protocol])
     context.set_alpn_select_callback(_select_protocol)
     context.use_privatekey(keypair.key)
     context.use_certificate(keypair.certificate)
@@ -209,8 +228,8 @@ def _accept(connection: SSL.Connection, certificate: crypto.X509, error: int, de
 
 
 def _select_protocol(connection: SSL.Connection, offered: list[bytes]) -> bytes | object:
-    """Choose ours; without it the handshake goes on, so that ``peer_certificate`` can refuse with a reason."""
-    return ALPN if ALPN in offered else SSL.NO_OVERLAPPING_PROTOCOLS
+    """Choose what we speak; without it the handshake goes on, so that ``peer_certificate`` can refuse with a reason."""
+    return next((ours for ours in (ALPN, HTTP) if ours in offered), SSL.NO_OVERLAPPING_PROTOCOLS)
 
 
 def _shown_by_peer(connection: Any) -> list[x509.Certificate]:

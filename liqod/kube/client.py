@@ -390,6 +390,10 @@ class Client:
         """Return the headers (Host, credentials, user) for a request made over ``endpoint``; they hold a secret."""
         return self._head(b"").copy()
 
+    async def renew(self) -> bool:
+        """Have the token read anew, after the server did not know it; returns whether there may be another one."""
+        return await self._renewed()
+
     async def close(self) -> None:
         """Close the pooled connections; requests made afterwards fail."""
         self._closed = True

@@ -29,7 +29,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 class AccessGrant(msgspec.Struct, frozen=True, kw_only=True):
     """How a borrower reaches the lender's API server: URL, CA bundle (PEM) and a bearer token with its life in seconds.
 
-    The token never shows in ``repr``.
+    ``relay``: also over the peers' port; with no URL and no token only there. The token never shows in ``repr``.
     """
 
     api_url: str
@@ -37,6 +37,7 @@ class AccessGrant(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     lifetime: int
     namespace: str
+    relay: bool = False
 
     def __repr__(self) -> str:
         return f"AccessGrant(api_url={self.api_url!r}, namespace={self.namespace!r}, lifetime={self.lifetime})"

@@ -27,7 +27,7 @@ from liqod.model.records import ForeignCluster
 from liqod.model.unpeering import order_of
 from liqod.peering.peer import Peer
 from liqod.peering.ports import Lender
-from liqod.peering.protocol import PeerConnection
+from liqod.peering.protocol import RELAY, PeerConnection
 from liqod.peering.records import Records, rfc3339
 from liqod.wire.events import Credential
 
@@ -123,8 +123,13 @@ class Grants:
             if peer.lent is not None and peer.lent.tenant_namespace != grant.namespace:
                 peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace=grant.namespace)
                 self._records.poke(peer.id)
-        if peer.session is not None and given.told is not peer.session and peer.session.send(self._event(given, now)):
-            given.told = peer.session
+        if peer.session is not None and given.told is not peer.session:
+            if not self._understands(peer.session, given.grant):
+                self._trouble(
+                    peer, "the peer does not know the API relay, and [peering] api = relay offers nothing else"
+                )
+            elif peer.session.send(self._event(given, now)):
+                given.told = peer.session
         return max(1.0, given.renewal - now)
 
     def tell_again(self, peer: ClusterID) -> None:
@@ -138,10 +143,15 @@ class Grants:
             peer.trouble = text
             self._records.poke(peer.id)
 
+    def _understands(self, session: PeerConnection, grant: AccessGrant) -> bool:
+        """Tell whether a peer can use a grant: one of a release without the relay has to be given a URL."""
+        hello = session.peer_hello if not grant.api_url else None
+        return hello is None or RELAY in hello.features
+
     def _event(self, given: _Given, now: float) -> Credential:
         left = max(1, int(given.minted + given.grant.lifetime - now))
         grant = given.grant
-        return Credential(grant.api_url, grant.ca, grant.token, left, grant.namespace)
+        return Credential(grant.api_url, grant.ca, grant.token, left, grant.namespace, grant.relay)
 
     def forget(self, peer: ClusterID) -> None:
         """The peer is known no more."""
@@ -172,7 +182,7 @@ class Keeper:
         problem = "" if accepted else "no offer of the peer is accepted"
         if not MIN_LIFETIME <= credential.lifetime <= MAX_LIFETIME:
             problem = f"a lifetime of {credential.lifetime} seconds"
-        if not credential.api_url.startswith("https://"):
+        if not credential.api_url.startswith("https://") and (credential.api_url or not credential.relay):
             problem = "its URL is not an https one"
         if problem:
             self._refused("BadCredential", peer.id, f"a credential was dropped: {problem}")
@@ -231,12 +241,13 @@ class Keeper:
 
 
 def secret_data(credential: Credential, at: float) -> dict[str, str]:
-    """Return the data of the Secret: api-url, ca.crt, token, namespace, expires-at (RFC 3339 on our clock)."""
+    """Return the data of the Secret: api-url, ca.crt, token, namespace, relay, expires-at (RFC 3339 on our clock)."""
     texts = {
         "api-url": credential.api_url,
         "ca.crt": credential.ca,
         "token": credential.token,
         "namespace": credential.namespace,
+        "relay": "true" if credential.relay else "",
         "expires-at": rfc3339(at + credential.lifetime),
     }
     return {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}

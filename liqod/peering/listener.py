@@ -9,13 +9,14 @@ from typing import Any, Final, cast
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.endpoints import serverFromString
-from twisted.internet.interfaces import IAddress, IListeningPort, IReactorTime
-from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.interfaces import IAddress, IHandshakeListener, IListeningPort, IReactorTime
+from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
-from liqod.identity.tls import PeerTLS
+from liqod.identity.tls import HTTP, PeerTLS
 from liqod.peering.dial import join_address
 from liqod.peering.protocol import PeerConnection
 
@@ -58,16 +59,47 @@ class Admission:
         self._open.pop(connection, None)
 
 
+@implementer(IHandshakeListener)
+class _Fork(Protocol):
+    """A peer's connection until the handshake tells that it is one for the API relay."""
+
+    def __init__(self, connection: PeerConnection, tls: PeerTLS, relay: Callable[[object, str], Protocol]) -> None:
+        self._connection = connection
+        self._tls = tls
+        self._relay = relay
+        self._speaks: Protocol = connection
+
+    def connectionMade(self) -> None:
+        self._speaks.makeConnection(cast(Any, self.transport))
+
+    def handshakeCompleted(self) -> None:
+        if self._tls.agreed(self.transport) != HTTP:
+            self._connection.handshakeCompleted()
+            return
+        self._connection.hand_over()
+        self._speaks = self._relay(self.transport, self._connection.address)
+        self._speaks.makeConnection(cast(Any, self.transport))
+
+    def dataReceived(self, data: bytes) -> None:
+        self._speaks.dataReceived(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._speaks.connectionLost(reason)
+
+
 class _Behind(Factory):
     """What speaks inside TLS."""
 
     noisy = False
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, tls: PeerTLS, relay: Callable[[object, str], Protocol] | None) -> None:
         self._admission = admission
+        self._tls = tls
+        self._relay = relay
 
-    def buildProtocol(self, addr: IAddress | None) -> PeerConnection:
-        return self._admission.connection(_host(addr), int(getattr(addr, "port", 0) or 0))
+    def buildProtocol(self, addr: IAddress | None) -> Protocol:
+        connection = self._admission.connection(_host(addr), int(getattr(addr, "port", 0) or 0))
+        return connection if self._relay is None else _Fork(connection, self._tls, self._relay)
 
 
 class _Door(Factory):
@@ -92,15 +124,27 @@ def _host(address: IAddress | None) -> str:
 
 class Listener(Service):
     """Listens where the settings say; ``port`` is 0 until it does. A port that is taken raises
-    CannotListenError at the start."""
+    CannotListenError at the start.
+
+    ``relay(transport, address)`` returns what speaks on a connection that is for the API relay; without it nothing
+    does.
+    """
 
     _log = Logger()
 
-    def __init__(self, reactor: IReactorTime, listen: str, tls: PeerTLS, admission: Admission) -> None:
+    def __init__(
+        self,
+        reactor: IReactorTime,
+        listen: str,
+        tls: PeerTLS,
+        admission: Admission,
+        relay: Callable[[object, str], Protocol] | None = None,
+    ) -> None:
         self._reactor = reactor
         self._listen = listen
         self._tls = tls
         self._admission = admission
+        self._relay = relay
         self._listening: IListeningPort | None = None
 
     @property
@@ -112,7 +156,8 @@ class Listener(Service):
     def startService(self) -> None:
         super().startService()
         creator, clock = self._tls.server_creator(), cast(Any, self._reactor)
-        factory = _Door(self._admission, TLSMemoryBIOFactory(creator, False, _Behind(self._admission), clock))
+        behind = _Behind(self._admission, self._tls, self._relay)
+        factory = _Door(self._admission, TLSMemoryBIOFactory(creator, False, behind, clock))
         endpoint = serverFromString(self._reactor, self._listen)
         failures: list[Failure] = []
         endpoint.listen(factory).addCallbacks(self._bound, failures.append)

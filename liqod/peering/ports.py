@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from liqod.model.asks import Ask
 from liqod.model.ids import ClusterID
 from liqod.model.offer import AccessGrant
 from liqod.model.quantity import Resources
@@ -24,6 +25,12 @@ class Lender(Protocol):
 
     async def dismiss(self, peer: ClusterID) -> None:
         """Take the peer's rights back. Idempotent."""
+
+    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+        """Tell whether a borrower may ask this of our API server over the relay."""
+
+    def account_of(self, peer: ClusterID) -> str:
+        """Return the user that a borrower is to our API server."""
 
     def used_by(self, peer: ClusterID) -> Resources:
         """Return the requests of the pods that the peer runs here."""

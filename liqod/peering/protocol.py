@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from liqod.identity.tls import PeerCertificate, PeerTLS
+from liqod.identity.tls import EXPORTER, PeerCertificate, PeerTLS
 from liqod.model.ids import ClusterID
 from liqod.model.offer import Refusal
 from liqod.peering.liveness import Pulse
@@ -29,6 +29,8 @@ from liqod.wire.session import NEED_DATA, Session, State
 
 JOINING: Final = "joining"
 """The feature in a dialer's Hello that says that a Join follows: it is judged then, not before."""
+RELAY: Final = "relay"
+"""The feature in a Hello that says that its sender can reach an API server over the peers' port."""
 SLOW_READER: Final = 30.0
 """Seconds that a peer may leave what we sent unread."""
 CLOSING: Final = 2.0
@@ -223,9 +225,21 @@ class PeerConnection(TwistedProtocol):
         """Close at once, without a word."""
         self._cut(bye)
 
-    def binding(self) -> bytes:
-        """Return the 32 bytes that only the two ends of this TLS session know."""
-        return self._tls.binding(self.transport)
+    def hand_over(self) -> None:
+        """The handshake agreed on another protocol: what comes is not for us, and there was no session."""
+        self._over = True
+        self._clear_deadline()
+        self.ending = Bye("NotNeeded", "the connection is for the API relay")
+        self._owner.closed(self)
+
+    @property
+    def minor(self) -> int:
+        """The minor version of liqod/1 that both speak, 0 before that is known."""
+        return self._session.minor or 0
+
+    def binding(self, purpose: bytes = EXPORTER) -> bytes:
+        """Return the 32 bytes that only the two ends of this TLS session know, for one purpose."""
+        return self._tls.binding(self.transport, purpose)
 
     def probe(self) -> None:
         """Find out now whether the peer is still there: no sign of life in time ends the connection."""

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import attrs
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -39,7 +40,7 @@ from liqod.kube.resources import (
     PODS,
     VIRTUALNODES,
 )
-from liqod.model.ids import ClusterID
+from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.network import NetworkConfig
 from liqod.model.records import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 from liqod.peering.broadcaster import Broadcaster
@@ -54,6 +55,7 @@ from liqod.peering.joining import Invitations, Tokens
 from liqod.peering.listener import Listener
 from liqod.peering.namespaces import Answers, Questions
 from liqod.peering.network import Networks
+from liqod.peering.newkeys import NewKeys
 from liqod.peering.overlay import Overlay
 from liqod.peering.parts import Parts
 from liqod.peering.peer import Peer, is_on
@@ -62,6 +64,10 @@ from liqod.peering.podviews import Node, Pod
 from liqod.peering.ports import Lender, Sighting
 from liqod.peering.records import Records
 from liqod.peering.refusals import Refusals
+from liqod.peering.relay.callers import Callers
+from liqod.peering.relay.dial import RelayEndpoint
+from liqod.peering.relay.service import Relay
+from liqod.peering.rotation import Rotation
 from liqod.peering.sessions import Sessions
 from liqod.peering.tombstones import Tombstones
 from liqod.peering.traces import Traces
@@ -107,11 +113,14 @@ class Peering(MultiService):
         recorder: Recorder,
         *,
         epoch: int | None = None,
+        key_changed: Callable[[Fingerprint], None] = lambda _: None,
         random: Callable[[], float] = _random.random,
     ) -> None:
         super().__init__()
         self._settings = settings
         self._reactor = reactor
+        self._tls = tls
+        self._key_changed = key_changed
         self._peers: dict[ClusterID, Peer] = {}
         self._tasks = Tasks()
         self._refusals = Refusals(reactor)
@@ -122,7 +131,7 @@ class Peering(MultiService):
         self._nodes = nodes
         self._tables = informers.of(NATTINGTABLES, NamespaceNattingTable)
         self._traces = Traces(self._virtual_nodes, nodes, self._tables)
-        self._invitations = Invitations(client, informers, settings.kubernetes.namespace, tls.keypair.fingerprint)
+        self._invitations = Invitations(client, informers, settings.kubernetes.namespace, self._own_key)
         self._tombstones = Tombstones(client, reactor, settings.kubernetes.namespace)
         self._epoch = int(reactor.seconds()) if epoch is None else epoch
         offers = Overlay(self._advertisements)
@@ -176,6 +185,20 @@ class Peering(MultiService):
             self._networks = Networks(client, reactor, self._peers, configs)
         self._questions = Questions(reactor)
         self._answers = Answers(lender, self._tasks, self._records, self._wants)
+        self._rotation = Rotation(
+            client,
+            reactor,
+            informers,
+            settings.kubernetes.namespace,
+            cluster_id,
+            tls,
+            self._peers,
+            self._records,
+            settings.identity.rotation_grace,
+            self._has_new_key,
+            in_files=bool(settings.identity.key),
+        )
+        self._new_keys = NewKeys(reactor, tls, self._records, self._refusals.note)
         parts = Parts(
             self._records,
             self._traces,
@@ -189,6 +212,8 @@ class Peering(MultiService):
             self._networks,
             self._questions,
             self._answers,
+            self._rotation,
+            self._new_keys,
             self._tasks,
         )
         self._sessions = Sessions(
@@ -205,13 +230,20 @@ class Peering(MultiService):
             self._peers,
             random,
             self._tombstones,
-            Tokens(client, reactor, settings.kubernetes.namespace, tls.keypair.fingerprint),
+            Tokens(client, reactor, settings.kubernetes.namespace, self._own_key),
             self._invitations,
         )
         self._watches = Watches(
             parts, self._peers, self._sessions, self._decide, lambda peer: self._ruled.pop(peer, None)
         )
-        self._listener = Listener(reactor, settings.peering.listen, tls, self._sessions.admission)
+        self._tls = tls
+        self._callers = Callers(self._records, self._peers)
+        self.relay: Relay | None = None
+        if settings.peering.api != "direct":
+            refused = self._refusals.note
+            self.relay = Relay(client, reactor, tls, lender, self._callers.caller, refused, self._tasks)
+        relayed = self.relay.protocol if self.relay is not None else None
+        self._listener = Listener(reactor, settings.peering.listen, tls, self._sessions.admission, relayed)
         self._ends: list[Callable[[], None]] = []
         self._stopping = False
         self._queues: list[WorkQueue[Any]] = []
@@ -225,6 +257,8 @@ class Peering(MultiService):
         self._work(self._intake.queue, self._intake.process, "taking in the offer of")
         self._work(self._endings.queue, self._endings.process, "ending the peering with")
         self._work(self._decisions.queue, self._decisions.process, "deciding about offers:", 1)
+        self._work(self._rotation.queue, self._rotation.process, "rotating the cluster's", 1)
+        self._work(self._new_keys.queue, self._new_keys.process, "noting the next key of")
         if self._networks is not None:
             self._work(self._networks.queue, self._networks.process, "exchanging networks with")
         self._listener.setServiceParent(self)
@@ -239,6 +273,11 @@ class Peering(MultiService):
     def port(self) -> int:
         """The port that peers connect to; 0 while there is none."""
         return self._listener.port
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The key that this cluster shows now."""
+        return self._own_key()
 
     @property
     def refusals(self) -> Counter[str]:
@@ -274,6 +313,11 @@ class Peering(MultiService):
         """Tell a lender that a namespace is not needed any more; raises Refusal or PeerUnreachable."""
         await self._questions.ask(self._peers.get(peer), peer, lambda number: ReleaseNamespace(number, remote))
 
+    def relay_of(self, peer: ClusterID) -> IStreamClientEndpoint:
+        """Return what connects to the API relay of a lender, with its key judged before anything is sent."""
+        callers = self._callers
+        return RelayEndpoint(self._reactor, self._tls, lambda: callers.addresses(peer), lambda: callers.keys(peer))
+
     def use_rules(self, rules: Rules) -> None:
         """Change the acceptance policy; what is accepted stays accepted."""
         self._decisions.rules = rules
@@ -288,6 +332,7 @@ class Peering(MultiService):
     async def _begin(self) -> None:
         records = (self._clusters, self._advertisements, self._virtual_nodes, self._nodes, self._tables)
         await self._invitations.informer.when_synced()
+        await self._rotation.informer.when_synced()
         await gatherResults([informer.when_synced() for informer in records], consumeErrors=True)
         await self._remember()
         if self._stopping:
@@ -300,8 +345,12 @@ class Peering(MultiService):
             self._tables,
             self._invitations.informer,
         )
+        self._ends.append(self._rotation.begin())
         if self._networks is not None:
             self._ends.append(self._networks.begin())
+        if (relay := self.relay) is not None:
+            # After the watches: the pins are those of the record by then.
+            self._ends.append(self._clusters.subscribe(lambda key, old, new: relay.review(ClusterID(key.name))))
         self._capacity.start()
         self._facilities.start()
         self._sessions.begin()
@@ -330,6 +379,8 @@ class Peering(MultiService):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        if self.relay is not None:
+            self.relay.close()
         await self._sessions.stop()
         await maybeDeferred(super().stopService)
         for queue in self._queues:
@@ -349,6 +400,13 @@ class Peering(MultiService):
         )
 
     # What the parts tell.
+
+    def _own_key(self) -> Fingerprint:
+        return self._tls.keypair.fingerprint
+
+    def _has_new_key(self) -> None:
+        self._sessions.key_changed()
+        self._key_changed(self._own_key())
 
     def _capacity_changed(self) -> None:
         self._broadcaster.poke_all()

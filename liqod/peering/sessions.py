@@ -23,7 +23,7 @@ from liqod.peering.judging import Judge
 from liqod.peering.listener import Admission
 from liqod.peering.peer import Doubt, Peer, addresses
 from liqod.peering.ports import Sighting
-from liqod.peering.protocol import JOINING, PeerConnection
+from liqod.peering.protocol import JOINING, RELAY, PeerConnection
 from liqod.peering.records import Records
 from liqod.peering.refusals import Refusals
 from liqod.peering.tiebreak import Opened, newcomer_stays
@@ -31,8 +31,9 @@ from liqod.peering.tombstones import Tombstones
 from liqod.peering.whereabouts import Whereabouts
 from liqod.wire.events import Bye, Event, Hello, Join
 
-MINOR: Final = 0
-"""The minor version of liqod/1 that is spoken here."""
+OLDEST_MINOR: Final = 0
+NEWEST_MINOR: Final = 1
+"""The minor versions of liqod/1 that are spoken here: 1 knows NewKey and KeyNoted."""
 
 
 class Followers(Protocol):
@@ -55,6 +56,9 @@ class Followers(Protocol):
 
     def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
         """A key that is not the pinned one claims to be the peer."""
+
+    def rotated(self, peer: ClusterID, new: Fingerprint) -> None:
+        """The peer uses the key that it had announced; the one before means nothing any more."""
 
 
 class Sessions:
@@ -107,7 +111,7 @@ class Sessions:
             tasks,
             self.peer,
             self._doubt,
-            followers.repeated,
+            followers,
         )
         self._connections: set[PeerConnection] = set()
         self._stopped: Deferred[None] | None = None
@@ -175,7 +179,7 @@ class Sessions:
             lambda: [address],
             lambda why: self._refusals.note("Unreachable", address, why),
             None,
-            lambda: fingerprint,
+            lambda: self.records.successor(fingerprint),
         )
 
     def forget(self, peer: Peer) -> None:
@@ -194,13 +198,13 @@ class Sessions:
     # Being the owner of connections.
 
     def greeting(self, connection: PeerConnection) -> Hello:
-        features = []
+        features = [] if self._settings.api == "direct" else [RELAY]
         if connection.role == "dialer" and connection.expected is not None:
             token, certificate = self._invitations.of(connection.expected), connection.certificate
             # Only the issuer's own key is told of it.
             if token is not None and certificate is not None and token.fingerprint == certificate.fingerprint:
                 features.append(JOINING)
-        return Hello(self.me, self._name, self._epoch, MINOR, MINOR, features)
+        return Hello(self.me, self._name, self._epoch, OLDEST_MINOR, NEWEST_MINOR, features)
 
     def introduction(self, connection: PeerConnection) -> Join | None:
         if connection.expected is None:
@@ -225,10 +229,22 @@ class Sessions:
         """Refuse a session early that would not stay; the one that does stay is asked whether it is alive."""
         peer = self.peer(claimed)
         existing = peer.session
-        if existing is None or newcomer_stays(self._opened(existing), self._opened(connection), self.me, claimed):
+        if existing is None or not existing.established or self._is_older_key(existing, connection):
+            return None
+        if newcomer_stays(self._opened(existing), self._opened(connection), self.me, claimed):
             return None
         existing.probe()
         return Bye("Duplicate", "there is a session between us already", 1.0)
+
+    def _is_older_key(self, existing: PeerConnection, connection: PeerConnection) -> bool:
+        """Whether the peer shows the key that it announced in the session that exists."""
+        before, now = existing.certificate, connection.certificate
+        return before is not None and now is not None and before.fingerprint != now.fingerprint
+
+    def key_changed(self) -> None:
+        """We have another key: every session begins anew with it."""
+        for connection in list(self._connections):
+            connection.end(Bye("KeyRotated", "this cluster has a new key", 0.0))
 
     def _opened(self, connection: PeerConnection) -> Opened:
         hello = connection.peer_hello

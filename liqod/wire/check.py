@@ -32,6 +32,7 @@ _FEATURE = re.compile(r"[a-z0-9][-a-z0-9]{0,31}")
 _REASON = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 _URL = re.compile(r"https?://[!-~]+")
 _KEY = re.compile(r"([A-Za-z0-9+/]{43}=)?")
+_SIGNATURE = re.compile(r"([A-Za-z0-9+/]{86}==)?")
 _CIDR = re.compile(r"[0-9a-fA-F:.]{2,39}/[0-9]{1,3}")
 _SOCKET = re.compile(r"\[?[0-9a-fA-F:.]{2,39}\]?:[0-9]{1,5}")
 _HEX = re.compile(r"[0-9a-f]{1,64}")
@@ -146,12 +147,13 @@ def _withdrawn(event: events.Withdrawn) -> None:
 def _credential(event: events.Credential) -> None:
     if len(event.api_url) > MAX_URL:
         raise BadField(f"api_url has more than {MAX_URL} characters")
-    _match("api_url", event.api_url, _URL, "an http or https URL")
     if not event.ca.isascii():
         raise BadField("ca is not PEM text")
     if len(event.token) > MAX_TOKEN:
         raise BadField(f"token has more than {MAX_TOKEN} characters")
-    _match("token", event.token, _TOKEN, "printable ASCII without spaces")
+    if event.api_url or event.token or not event.relay:
+        _match("api_url", event.api_url, _URL, "an http or https URL")
+        _match("token", event.token, _TOKEN, "printable ASCII without spaces")
     _counter("lifetime", event.lifetime, MAX_SECONDS)
     _label("namespace", event.namespace)
 
@@ -204,6 +206,19 @@ def _join(event: events.Join) -> None:
     _match("proof", event.proof, _HEX, "hex digits")
 
 
+def _new_key(event: events.NewKey) -> None:
+    _match("public_key", event.public_key, _KEY, "32 bytes in base64")
+    _match("proof", event.proof, _SIGNATURE, "64 bytes in base64")
+    if bool(event.public_key) != bool(event.proof):
+        raise BadField("public_key and proof go together")
+
+
+def _key_noted(event: events.KeyNoted) -> None:
+    _match("public_key", event.public_key, _KEY, "32 bytes in base64")
+    _reason(event.reason, optional=True)
+    _text("message", event.message)
+
+
 _CHECKS: Final[Mapping[type[Event], Callable[[Any], None]]] = MappingProxyType(
     {
         events.Hello: _hello,
@@ -223,5 +238,7 @@ _CHECKS: Final[Mapping[type[Event], Callable[[Any], None]]] = MappingProxyType(
         events.Network: _network,
         events.NetworkAck: _network_ack,
         events.Join: _join,
+        events.NewKey: _new_key,
+        events.KeyNoted: _key_noted,
     }
 )

@@ -108,7 +108,11 @@ class Withdrawn(Event, frozen=True):
 
 
 class Credential(Event, frozen=True):
-    """How you reach my API server, for ``lifetime`` seconds from receipt."""
+    """How you reach my API server, for ``lifetime`` seconds from receipt.
+
+    ``relay``: over this port, too, with the key of the session and without a token. Without a URL there is no other
+    way; only those are told so who say in their Hello that they know the relay.
+    """
 
     number: ClassVar[int] = 11
     api_url: str
@@ -116,9 +120,10 @@ class Credential(Event, frozen=True):
     token: str
     lifetime: int
     namespace: str
+    relay: bool = False
 
     def __repr__(self) -> str:
-        return f"Credential(api_url={self.api_url!r}, namespace={self.namespace!r}, lifetime={self.lifetime})"
+        return f"Credential(api_url={self.api_url!r}, namespace={self.namespace!r}, lifetime={self.lifetime}, relay={self.relay})"
 
 
 class MapNamespace(Event, frozen=True):
@@ -183,6 +188,27 @@ class Join(Event, frozen=True):
         return f"Join(token={self.token!r})"
 
 
+class NewKey(Event, frozen=True):
+    """My next key, announced in a session of the present one; since minor 1.
+
+    ``public_key`` is an Ed25519 key (32 bytes, base64), ``proof`` its signature (64 bytes, base64) that holds in this
+    session only: what is signed is in ``liqod.identity.rotation``. Both empty: the key announced before will not come.
+    """
+
+    number: ClassVar[int] = 19
+    public_key: str
+    proof: str = ""
+
+
+class KeyNoted(Event, frozen=True):
+    """The answer to NewKey; an empty reason means that the key is on record beside the present one. Since minor 1."""
+
+    number: ClassVar[int] = 20
+    public_key: str
+    reason: str = ""
+    message: str = ""
+
+
 EVENTS: Final[tuple[type[Event], ...]] = (
     Hello,
     Welcome,
@@ -201,6 +227,8 @@ EVENTS: Final[tuple[type[Event], ...]] = (
     Network,
     NetworkAck,
     Join,
+    NewKey,
+    KeyNoted,
 )
 BY_NUMBER: Final = {event.number: event for event in EVENTS}
-# Numbers promised to later minors: 17 Probe, 19 NewKey.
+# The number 17 is promised to Probe.

@@ -1,0 +1,48 @@
+"""Whose key is whose: what the relay believes, and what those who use another cluster's relay expect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from liqod.model.ids import ClusterID, Fingerprint
+from liqod.peering.peer import Peer, addresses
+from liqod.peering.records import Records
+
+
+class Callers:
+    """The pins of the records, with the keys that their holders announced as the next ones."""
+
+    def __init__(self, records: Records, peers: Mapping[ClusterID, Peer]) -> None:
+        self._records = records
+        self._peers = peers
+
+    def caller(self, key: Fingerprint) -> ClusterID | None:
+        """Return the cluster that a key is trusted as and that was admitted as a borrower, None for any other key."""
+        for peer_id in self._records.pins:
+            if key in self.keys(peer_id):
+                return peer_id if self._is_admitted(peer_id) else None
+        return None
+
+    def keys(self, peer_id: ClusterID) -> tuple[str, ...]:
+        """Return the keys that are trusted as a peer's: one, two while it changes its key, none."""
+        pin = self._records.pins.get(peer_id)
+        if pin is None:
+            return ()
+        record = self._records.get(peer_id)
+        announced = record.spec.next_key if record is not None and record.spec.fingerprint == pin else None
+        return (pin,) if announced is None else (pin, announced)
+
+    def addresses(self, peer_id: ClusterID) -> list[str]:
+        """Return where a peer may be reached, best first: where its session is, if we dialled it."""
+        peer = self._peers.get(peer_id)
+        if peer is None:
+            return []
+        known = [endpoint.address for endpoint in addresses(peer, self._records.get(peer_id))]
+        session = peer.session
+        if session is not None and session.role == "dialer":
+            known.insert(0, session.address)
+        return list(dict.fromkeys(known))
+
+    def _is_admitted(self, peer_id: ClusterID) -> bool:
+        peer = self._peers.get(peer_id)
+        return peer is not None and peer.lent is not None and bool(peer.lent.tenant_namespace)

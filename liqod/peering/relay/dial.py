@@ -1,0 +1,139 @@
+"""The borrower's way to a lender's relay: the peer's own addresses, its pinned key, and HTTP inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.interfaces import (
+    IHandshakeListener,
+    IProtocol,
+    IProtocolFactory,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from liqod.identity.tls import HTTP, PeerTLS
+from liqod.model.offer import PeerUnreachable, Refusal
+from liqod.peering.dial import CONNECT_TIMEOUT, Race, split_address
+from liqod.wire.events import Bye
+
+
+@implementer(IStreamClientEndpoint)
+class RelayEndpoint:
+    """Connects to the relay of one peer; nothing is sent before the peer showed the key that is pinned for it.
+
+    ``addresses`` and ``keys`` are asked for at each attempt; the address that worked last is tried first. ``connect``
+    fails with PeerUnreachable that tells what was wrong with each address.
+    """
+
+    def __init__(
+        self,
+        reactor: IReactorTime,
+        tls: PeerTLS,
+        addresses: Callable[[], Sequence[str]],
+        keys: Callable[[], Sequence[str]],
+    ) -> None:
+        self._reactor = reactor
+        self._tls = tls
+        self._addresses = addresses
+        self._keys = keys
+        self._good = ""
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        known = list(self._addresses())
+        ordered = sorted(known, key=lambda address: address != self._good)
+        race = Race(self._reactor, ordered, cast(Any, self._attempt))
+        return cast("Deferred[Any]", race.result).addCallback(self._opened, protocolFactory)
+
+    def _opened(self, judged: Judged, factory: IProtocolFactory) -> IProtocol:
+        self._good = judged.address
+        return judged.become(factory)
+
+    def _attempt(self, address: str) -> Deferred[Judged]:
+        host, port = split_address(address)
+        creator = self._tls.client_creator(HTTP)
+        endpoint = wrapClientTLS(creator, HostnameEndpoint(self._reactor, host.encode(), port, CONNECT_TIMEOUT))
+        made = Judged(self._tls, self._keys(), address)
+        connecting = endpoint.connect(Factory.forProtocol(lambda: made))
+
+        def give_up(_: Deferred[Judged]) -> None:
+            connecting.cancel()
+            made.cut()
+
+        judged: Deferred[Judged] = Deferred(give_up)
+        made.judged = judged
+
+        def failed(failure: Failure) -> None:
+            if not judged.called:
+                judged.errback(failure)
+
+        cast("Deferred[Any]", connecting).addErrback(failed)
+        # A handshake that never ends is given up like a connection that is not made.
+        return judged.addTimeout(CONNECT_TIMEOUT, self._reactor)
+
+    def __repr__(self) -> str:
+        return "<the relay of a peer>"
+
+
+@implementer(IHandshakeListener)
+class Judged(Protocol):
+    """A connection that becomes another protocol's once the peer's key was judged."""
+
+    transport: Any
+
+    def __init__(self, tls: PeerTLS, keys: Sequence[str], address: str) -> None:
+        self.address = address
+        self.judged: Deferred[Judged] = Deferred()
+        self._tls = tls
+        self._keys = keys
+        self._speaks: Any = None
+
+    def handshakeCompleted(self) -> None:
+        try:
+            certificate = self._tls.peer_certificate(self.transport, HTTP)
+            if certificate.fingerprint not in self._keys:
+                raise Refusal("UnexpectedKey", f"another key than the pinned one answers at {self.address}")
+        except Refusal as refusal:
+            self._fail(Failure(PeerUnreachable(refusal.message)))
+            self.cut()
+            return
+        if not self.judged.called:
+            self.judged.callback(self)
+
+    def become(self, factory: IProtocolFactory) -> IProtocol:
+        """Make the protocol that speaks from now on, and connect it."""
+        protocol = factory.buildProtocol(self.transport.getPeer())
+        if protocol is None:
+            self.cut()
+            raise PeerUnreachable("the connection is not wanted any more")
+        self._speaks = protocol
+        protocol.makeConnection(self.transport)
+        return protocol
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._speaks is not None:
+            self._speaks.dataReceived(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self._speaks is not None:
+            self._speaks.connectionLost(reason)
+        self._fail(reason)
+
+    def abort(self, bye: Bye) -> None:
+        """Another address was faster."""
+        self.cut()
+
+    def cut(self) -> None:
+        """Close at once."""
+        if self.transport is not None and self.transport.connected:
+            self.transport.abortConnection()
+
+    def _fail(self, failure: Failure) -> None:
+        if not self.judged.called:
+            self.judged.errback(failure)

@@ -1,0 +1,211 @@
+"""The relay as a whole: who may use it, what for, and its connections to the API server.
+
+A borrower is known by the key it showed in the TLS handshake, the same that its sessions are judged by. Each request is
+judged anew: by that key's pin, by the form of its path, and by what the lender grants. What passes is sent to the API
+server as the borrower's service account, so that RBAC, admission policies and the audit log see the very same user as
+when the borrower comes directly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.internet.protocol import connectionDone
+from twisted.python.failure import Failure
+
+from liqod.flow.tasks import Tasks
+from liqod.identity.tls import HTTP, PeerTLS
+from liqod.kube.client import Client
+from liqod.model.asks import Ask
+from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.offer import Refusal
+from liqod.peering.relay import heads
+from liqod.peering.relay.channel import HEAD, Channel
+from liqod.peering.relay.heads import BadHead, Header, RequestHead
+from liqod.peering.relay.statuses import status
+from liqod.peering.relay.targets import ask_of
+from liqod.peering.relay.upstream import LINGER, Pool, Upstream
+
+MAX_CONNECTIONS: Final = 1024
+"""Connections of one borrower: each has one request under way at most, and each watch takes one."""
+
+
+class Rights(Protocol):
+    """What borrowers may do (the lender)."""
+
+    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+        """Tell whether a borrower may ask for this."""
+        ...
+
+    def account_of(self, peer: ClusterID) -> str:
+        """Return the user that a borrower is to the API server."""
+        ...
+
+
+class Relay:
+    """Passes requests of borrowers on to the API server of ``client``.
+
+    ``caller_of`` tells which admitted peer a key is pinned for, None for any other key. ``refused(reason, source,
+    message)`` is told of what was not passed on; ``requests`` counts what was, by peer.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        tls: PeerTLS,
+        rights: Rights,
+        caller_of: Callable[[Fingerprint], ClusterID | None],
+        refused: Callable[[str, str, str], None],
+        tasks: Tasks,
+    ) -> None:
+        self.clock = clock
+        self.requests: Counter[ClusterID] = Counter()
+        self._client = client
+        self._tls = tls
+        self._rights = rights
+        self._caller_of = caller_of
+        self._note = refused
+        self._tasks = tasks
+        self._pool = Pool(client, clock)
+        self._channels: dict[ClusterID, set[Channel]] = {}
+
+    @property
+    def base(self) -> bytes:
+        """The path of the API server's URL, without a last ``/``."""
+        return urlsplit(self._client.config.server).path.rstrip("/").encode("ascii")
+
+    def connections(self, peer: ClusterID) -> int:
+        """Return how many connections a borrower has."""
+        return len(self._channels.get(peer, ()))
+
+    def protocol(self, transport: object, address: str) -> TwistedProtocol:
+        """Return what speaks on a connection whose handshake is complete and agreed on HTTP."""
+        try:
+            certificate = self._tls.peer_certificate(transport, HTTP)
+        except Refusal as refusal:
+            return self._turned_away(address, BadHead(401, refusal.reason, refusal.message))
+        caller = self._caller_of(certificate.fingerprint)
+        if caller is None:
+            return self._turned_away(address.rpartition(":")[0], _unknown())
+        channels = self._channels.setdefault(caller, set())
+        if len(channels) >= MAX_CONNECTIONS:
+            bad = BadHead(429, "TooManyConnections", f"{MAX_CONNECTIONS} connections of the cluster are open")
+            return self._turned_away(caller, bad)
+        channel = Channel(self, caller, certificate.fingerprint, address)
+        channels.add(channel)
+        return channel
+
+    def _turned_away(self, source: str, bad: BadHead) -> TwistedProtocol:
+        self._note(_word(bad), source, bad.message)
+        return TurnedAway(bad, self.clock)
+
+    def review(self, peer: ClusterID) -> None:
+        """Cut the connections of a peer whose key is not trusted, or that is not admitted, any more."""
+        for channel in tuple(self._channels.get(peer, ())):
+            if self._caller_of(Fingerprint(channel.fingerprint)) != peer:
+                channel.abort()
+
+    def close(self) -> None:
+        """Cut everything."""
+        for channels in tuple(self._channels.values()):
+            for channel in tuple(channels):
+                channel.abort()
+        self._pool.close()
+
+    # What channels ask (channel.Gate).
+
+    def admit(self, channel: Channel, head: RequestHead) -> str:
+        caller = channel.caller
+        if self._caller_of(Fingerprint(channel.fingerprint)) != caller:
+            raise _unknown()
+        ask = ask_of(head.method, head.target)
+        if not ask.path and not self._rights.permits(caller, ask):
+            raise BadHead(403, "Denied", f"cluster {caller} may not {ask}: it was not granted that here")
+        self.requests[caller] += 1
+        return self._rights.account_of(caller)
+
+    def refused(self, channel: Channel, bad: BadHead) -> None:
+        self._note(_word(bad), channel.caller, bad.message)
+
+    def answered(self, channel: Channel, head: RequestHead, code: int) -> None:
+        if code == 401:
+            self._tasks.spawn(self._renew(), "reading the daemon's own token anew")
+        elif code == 403:
+            what = f"{head.method.decode()} {head.target.partition(b'?')[0].decode()}"
+            self._note("RelayForbidden", channel.caller, f"the API server forbids {what}")
+
+    async def _renew(self) -> None:
+        await self._client.renew()
+
+    def own_headers(self, user: str) -> list[Header]:
+        own = self._client.request_headers()
+        # The borrower says by itself what it takes.
+        own.removeHeader(b"Accept")
+        headers = [(name, value) for name, values in own.getAllRawHeaders() for value in values]
+        return [*headers, (b"Impersonate-User", user.encode("ascii"))]
+
+    def idle(self) -> Upstream | None:
+        return self._pool.idle()
+
+    def open(self) -> Deferred[Upstream]:
+        return self._pool.open()
+
+    def release(self, upstream: Upstream) -> None:
+        self._pool.release(upstream)
+
+    def gone(self, channel: Channel) -> None:
+        channels = self._channels.get(channel.caller)
+        if channels is not None:
+            channels.discard(channel)
+            if not channels:
+                del self._channels[channel.caller]
+
+
+class TurnedAway(TwistedProtocol):
+    """A connection that gets one answer, whatever it asks: nothing that it sends is read."""
+
+    transport: Any
+
+    def __init__(self, bad: BadHead, clock: IReactorTime) -> None:
+        self._bad = bad
+        self._clock = clock
+        self._timer: IDelayedCall | None = None
+        self._answered = False
+
+    def connectionMade(self) -> None:
+        self._timer = self._clock.callLater(HEAD, self._cut)
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._answered:
+            return
+        self._answered = True
+        self._stop()
+        self._timer = self._clock.callLater(LINGER, self._cut)
+        self.transport.write(heads.refusal(self._bad.code, status(self._bad), close=True))
+        self.transport.loseConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+
+    def _cut(self) -> None:
+        self.transport.abortConnection()
+
+
+def _unknown() -> BadHead:
+    return BadHead(401, "UnknownKey", "no cluster that this one lends to is known by this key")
+
+
+def _word(bad: BadHead) -> str:
+    """Return the reason as it is counted and logged: one word for each kind of refusal."""
+    return f"Relay{bad.reason}"

@@ -1,0 +1,165 @@
+"""Connections to the API server that the relay passes requests on to: kept open, one request at a time on each."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.internet.protocol import Factory, connectionDone
+from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from liqod.kube.client import Client
+from liqod.kube.transport import CACHED_FOR
+
+MAX_IDLE: Final = 32
+"""Connections that are kept while nobody uses them."""
+LINGER: Final = 15.0
+"""Seconds that a closed connection may take to deliver what it still holds."""
+
+
+class User(Protocol):
+    """Whom an upstream connection serves at the moment."""
+
+    def from_upstream(self, data: bytes) -> None:
+        """The API server sent this."""
+
+    def upstream_lost(self) -> None:
+        """The connection is gone."""
+
+    def upstream_full(self, full: bool) -> None:
+        """Whether the API server takes no more for now."""
+
+
+@implementer(IPushProducer)
+class Upstream(TwistedProtocol):
+    """One connection; ``fresh`` until its first answer is complete."""
+
+    transport: Any
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self.user: User | None = None
+        self.fresh = True
+        self.lost = False
+        self.idle_since = 0.0
+        self._clock = clock
+        self._paused = False
+        self._closing: IDelayedCall | None = None
+
+    def connectionMade(self) -> None:
+        self.transport.registerProducer(self, True)
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.user is not None:
+            self.user.from_upstream(data)
+        elif self._closing is None:
+            self.abort()  # an answer to nothing
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost = True
+        if self._closing is not None and self._closing.active():
+            self._closing.cancel()
+        user, self.user = self.user, None
+        if user is not None:
+            user.upstream_lost()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes to the API server."""
+        self.transport.write(data)
+
+    def pause(self, paused: bool) -> None:
+        """Read no more from the API server, or again."""
+        if paused != self._paused and not self.lost:
+            self._paused = paused
+            (self.transport.pauseProducing if paused else self.transport.resumeProducing)()
+
+    def close(self) -> None:
+        """Let what was sent go out, and close."""
+        self.user = None
+        if self.lost or self._closing is not None:
+            return
+        self.transport.unregisterProducer()
+        # Unread, it would never see its own end.
+        self.pause(False)
+        self._closing = self._clock.callLater(LINGER, self.abort)
+        self.transport.loseConnection()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.user = None
+        if not self.lost:
+            self.transport.abortConnection()
+
+    # Flow control: the transport pauses us while the API server does not read.
+
+    def pauseProducing(self) -> None:
+        if self.user is not None:
+            self.user.upstream_full(True)
+
+    def resumeProducing(self) -> None:
+        if self.user is not None:
+            self.user.upstream_full(False)
+
+    def stopProducing(self) -> None:
+        """The connection is gone: that is told by ``connectionLost``."""
+
+
+class Pool:
+    """Connections to one API server; those that are idle are used again, the newest first."""
+
+    def __init__(self, client: Client, clock: IReactorTime) -> None:
+        self._client = client
+        self._clock = clock
+        self._idle: list[Upstream] = []
+        self._timer: IDelayedCall | None = None
+        self._closed = False
+
+    def idle(self) -> Upstream | None:
+        """Return a connection that is open, if there is one."""
+        while self._idle:
+            upstream = self._idle.pop()
+            if not upstream.lost:
+                return upstream
+        return None
+
+    def open(self) -> Deferred[Upstream]:
+        """Open a connection, TLS included."""
+        return cast("Deferred[Upstream]", self._client.endpoint().connect(Factory.forProtocol(self._make)))
+
+    def _make(self) -> Upstream:
+        return Upstream(self._clock)
+
+    def release(self, upstream: Upstream) -> None:
+        """Take a connection back whose answer is complete."""
+        upstream.user, upstream.fresh = None, False
+        upstream.pause(False)
+        if self._closed or len(self._idle) >= MAX_IDLE:
+            upstream.close()
+            return
+        upstream.idle_since = self._clock.seconds()
+        self._idle.append(upstream)
+        if self._timer is None:
+            self._timer = self._clock.callLater(CACHED_FOR, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        until = self._clock.seconds() - CACHED_FOR
+        old = [upstream for upstream in self._idle if upstream.idle_since <= until or upstream.lost]
+        self._idle = [upstream for upstream in self._idle if upstream not in old]
+        for upstream in old:
+            upstream.close()
+        if self._idle:
+            first = min(upstream.idle_since for upstream in self._idle)
+            self._timer = self._clock.callLater(max(1.0, first - until), self._expire)
+
+    def close(self) -> None:
+        """Close what is idle; what is in use is closed when it is given back."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        idle, self._idle = self._idle, []
+        for upstream in idle:
+            upstream.abort()
