@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 from liqod.agent import home as homes
 from liqod.agent.errors import Trouble
 from liqod.agent.home import Home
-from liqod.agent.names import IDENTITY_SECRET
+from liqod.model.rotation import IDENTITY_SECRET
 from liqod.config.load import parse
 from liqod.config.schema import Settings
 from liqod.identity.certs import generate

@@ -31,6 +31,10 @@ class Played(Service):
         on_sightings: Callable[[Sequence[Seen | Lost]], None],
     ) -> None:
         self.saw = on_sightings
+        self.announced = [me]
+
+    def announce(self, me: Announcement) -> None:
+        self.announced.append(me)
 
 
 class Services(SynchronousTestCase):

@@ -14,10 +14,12 @@ from liqod.wire.events import (
     Credential,
     Event,
     Hello,
+    KeyNoted,
     MapNamespace,
     NamespaceMapped,
     Network,
     NetworkAck,
+    NewKey,
     Ping,
     Pong,
     ReleaseNamespace,
@@ -47,6 +49,10 @@ ORDINARY: tuple[Event, ...] = (
     Network(["10.1.0.0/16", "fd00:1::/48"], "10.70.0.0/20", ["192.0.2.1:5871", "[2001:db8::1]:5871"], KEY, 1420),
     NetworkAck(["10.64.0.0/16", "fd00:1::/48"], "10.70.0.0/20"),
     NetworkAck([], "", "PoolExhausted", "no free network is left"),
+    NewKey(KEY, "A" * 86 + "=="),
+    NewKey(""),
+    KeyNoted(KEY),
+    KeyNoted(KEY, "KeyNotProven", "the announced key did not sign for this session"),
 )
 
 

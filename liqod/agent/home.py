@@ -18,7 +18,7 @@ from liqod.agent import rights
 from liqod.agent.address import cluster_name
 from liqod.agent.clock import judge, server_time
 from liqod.agent.errors import Trouble, explain
-from liqod.agent.names import ACCOUNT, IDENTITY_SECRET
+from liqod.agent.names import ACCOUNT
 from liqod.config.schema import Settings
 from liqod.identity import certs
 from liqod.identity.certs import IdentityError, KeyPair
@@ -29,6 +29,7 @@ from liqod.kube.errors import AlreadyExists, KubeError, NotFound
 from liqod.kube.resources import CRDS, NAMESPACES, SECRETS
 from liqod.model.ids import ClusterID, parse_cluster_id
 from liqod.model.meta import Object
+from liqod.model.rotation import IDENTITY_SECRET
 
 T = TypeVar("T")
 _log = Logger()
@@ -62,6 +63,11 @@ async def prepare(client: Client, settings: Settings, server: str, hostname: str
     keypair = await step("reading the cluster's identity", _identity(client, settings, cluster_id, now()))
     ca_pem = _read("identity.ca", settings.identity.ca) if settings.identity.ca else None
     return Home(cluster_id, cluster_name(settings.cluster.name, hostname), keypair, ca_pem)
+
+
+async def refreshed(client: Client, settings: Settings, home: Home, now: datetime) -> Home:
+    """Return the home with the key that it has now: while another daemon led, the key may have been changed."""
+    return attrs.evolve(home, keypair=await _identity(client, settings, home.cluster_id, now))
 
 
 async def _cluster_id(client: Client, settings: Settings) -> ClusterID:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 LEASE: Final = "liqod"
-IDENTITY_SECRET: Final = "liqod-identity"  # noqa: S105  # a name, not a secret
 
 ACCOUNT: Final = "liqod"
 """The daemon's ServiceAccount, its ClusterRole, its Roles and their bindings."""

@@ -27,6 +27,7 @@ _COMMANDS = {
     "discover": "liqod.cli.status:discover",
     "trust": "liqod.cli.trust:trust",
     "distrust": "liqod.cli.trust:distrust",
+    "rotate-key": "liqod.cli.rotatekey:rotate_key",
     "unpeer": "liqod.cli.unpeer:unpeer",
     "token": "liqod.cli.token:token",
     "peer": "liqod.cli.peer:peer",

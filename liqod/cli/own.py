@@ -10,13 +10,14 @@ import attrs
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from liqod.agent.names import IDENTITY_SECRET, LEASE
+from liqod.agent.names import LEASE
 from liqod.cli.session import Session
 from liqod.identity.certs import fingerprint_of
 from liqod.identity.words import words
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import LEASES, NAMESPACES, SECRETS
 from liqod.model.meta import Object
+from liqod.model.rotation import IDENTITY_SECRET
 
 
 @attrs.frozen

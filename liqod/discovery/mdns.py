@@ -80,6 +80,12 @@ class Responder:
         await announcing
         self.moved = True
 
+    async def renew(self, me: Announcement) -> None:
+        """Announce something else under the same name."""
+        self._me = me
+        if me.port:
+            await (await self._service.async_update_service(self._record()))
+
     async def repeat(self) -> None:
         """Announce once more some time after a move: by then every old record is old enough to be flushed."""
         self.moved = False
@@ -163,6 +169,15 @@ class Mdns(Service):
         """Why mDNS does not run at the moment; empty when it does."""
         self.dropped = 0
         """Changes that were not looked at because too many came at once."""
+
+    def announce(self, me: Announcement) -> None:
+        """Announce something else from now on; a responder that cannot is made anew."""
+        self._me = me
+        responder = self._responder
+        if responder is None or not self.running:
+            return
+        renewing = aio.from_coroutine(responder.renew(me))
+        renewing.addErrback(lambda failure: self._note_problem(f"announcing failed: {failure.getErrorMessage()}"))
 
     def startService(self) -> None:
         if not aio.reactor_is_asyncio(self._clock):

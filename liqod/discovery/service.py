@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from twisted.application.service import IService, MultiService
+import attrs
+from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -18,6 +19,15 @@ from liqod.discovery.merge import Lost, Seen, Table
 __all__ = ("Announcement", "Candidate", "Discovery")
 
 
+class Source(Protocol):
+    """Looks for others, and announces this cluster."""
+
+    def setServiceParent(self, parent: Any) -> object: ...
+
+    def announce(self, me: Announcement) -> None:
+        """Announce something else from now on."""
+
+
 class MakeSource(Protocol):
     """Makes the mDNS source; ``Mdns`` itself is one."""
 
@@ -27,7 +37,7 @@ class MakeSource(Protocol):
         wanted: Sequence[str],
         clock: IReactorTime,
         on_sightings: Callable[[Sequence[Seen | Lost]], None],
-    ) -> IService: ...
+    ) -> Source: ...
 
 
 class Discovery(MultiService):
@@ -53,8 +63,11 @@ class Discovery(MultiService):
         self._table: Table = {}
         self._published: tuple[Candidate, ...] | None = None
         self._expiry: IDelayedCall | None = None
+        self._me = me
+        self._mdns: Source | None = None
         if settings.mdns:
-            make_mdns(me, settings.interfaces, clock, self.saw).setServiceParent(self)
+            self._mdns = make_mdns(me, settings.interfaces, clock, self.saw)
+            self._mdns.setServiceParent(self)
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -70,6 +83,12 @@ class Discovery(MultiService):
             self._expiry.cancel()
             self._expiry = None
         return maybeDeferred(super().stopService).addCallback(lambda _: None)
+
+    def announce_key(self, fingerprint: str) -> None:
+        """Announce this cluster with another key from now on."""
+        self._me = attrs.evolve(self._me, fingerprint=fingerprint)
+        if self._mdns is not None:
+            self._mdns.announce(self._me)
 
     def saw(self, sightings: Sequence[Seen | Lost]) -> None:
         """Take over what a source saw; ignored while the service does not run."""

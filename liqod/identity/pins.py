@@ -12,9 +12,9 @@ from liqod.model.ids import ClusterID, Fingerprint
 
 @attrs.frozen
 class Trusted:
-    """The key is the one pinned for that ID, or a configured CA vouches for it."""
+    """The key is the one pinned for that ID, or the next by its holder's word; or a configured CA vouches for it."""
 
-    by: Literal["pin", "ca"]
+    by: Literal["pin", "announcement", "ca"]
 
 
 @attrs.frozen
@@ -33,17 +33,25 @@ Judgement = Trusted | Unknown | Mismatch
 
 
 def judge(
-    claimed_id: ClusterID, fingerprint: Fingerprint, pins: Mapping[ClusterID, Fingerprint], *, chains_to_ca: bool
+    claimed_id: ClusterID,
+    fingerprint: Fingerprint,
+    pins: Mapping[ClusterID, Fingerprint],
+    *,
+    chains_to_ca: bool,
+    announced: Fingerprint | None = None,
 ) -> Judgement:
     """Judge a key that claims to be a cluster.
 
-    A pin beats everything, a CA included. ``chains_to_ca`` must mean that the CA vouches for *this* ID
+    A pin beats everything, a CA included; ``announced`` is the key that the holder of the pinned one said would be its
+    next. ``chains_to_ca`` must mean that the CA vouches for *this* ID
     (``PeerCertificate.vouches_for``). A key that is already pinned for another ID is not trusted for a second one by
     the CA's word alone: one key is one cluster, and a person decides about exceptions.
     """
     pinned = pins.get(claimed_id)
     if pinned is not None:
-        return Trusted("pin") if pinned == fingerprint else Mismatch(pinned)
+        if fingerprint == pinned:
+            return Trusted("pin")
+        return Trusted("announcement") if fingerprint == announced else Mismatch(pinned)
     if chains_to_ca and fingerprint not in pins.values():
         return Trusted("ca")
     return Unknown()

@@ -76,13 +76,15 @@ class ForeignClusterStatus(View, frozen=True):
     """Daemon-owned: identity as seen, addresses as found, phase with reason and sentence, conditions.
 
     Condition types: Discovered, Authenticated, Advertised (they offer to us), Accepted (we accepted), Lending (they
-    accepted ours), Network, Node. ``knows_key`` is the newest key of ours that the peer has on record.
+    accepted ours), Network, Node. ``knows_key`` is the newest key of ours that the peer has on record,
+    ``api`` how its API server is reached: direct or relay.
     """
 
     cluster_name: str = ""
     seen_fingerprint: str = ""
     words: str = ""
     knows_key: str = ""
+    api: str = ""
     endpoints: list[Endpoint] = []
     phase: str = ""
     reason: str = ""
@@ -143,11 +145,15 @@ class VirtualNodeSpec(View, frozen=True):
 
 
 class VirtualNodeStatus(View, frozen=True):
-    """Daemon-owned: phase with reason and sentence, and conditions (Credential, Node, Reflection)."""
+    """Daemon-owned: phase with reason and sentence, and conditions (Credential, Node, Reflection).
+
+    ``api`` is how the lender's API server is reached: direct or relay.
+    """
 
     phase: str = ""
     reason: str = ""
     message: str = ""
+    api: str = ""
     conditions: list[Condition] = []
 
 

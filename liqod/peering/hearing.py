@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import attrs
 import msgspec
 
+from liqod.identity.words import words
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records import ForeignCluster
@@ -20,10 +21,12 @@ from liqod.wire.events import (
     Advertise,
     Credential,
     Event,
+    KeyNoted,
     MapNamespace,
     NamespaceMapped,
     Network,
     NetworkAck,
+    NewKey,
     ReleaseNamespace,
     Verdict,
     Withdraw,
@@ -49,6 +52,7 @@ class Hearing:
             self._parts.broadcaster.queue.add(peer.id)
         self._parts.grants.queue.add(peer.id)
         self._parts.endings.queue.add(peer.id)
+        self._parts.rotation.poke()
         if self._parts.networks is not None:
             self._parts.networks.queue.add(peer.id)
 
@@ -59,6 +63,22 @@ class Hearing:
         self._parts.questions.broken(connection)
 
     def heard(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
+        match event:
+            case NewKey():
+                self._parts.new_keys.heard(peer, connection, event)
+            case KeyNoted():
+                self._parts.rotation.noted(peer, event)
+            case MapNamespace() | ReleaseNamespace():
+                self._parts.answers.asked(peer, connection, event)
+            case Network() | NetworkAck():
+                if self._parts.networks is not None:
+                    self._parts.networks.heard(peer, event)
+            case NamespaceMapped():
+                self._parts.questions.answered(connection, event)
+            case _:
+                self._traded(peer, connection, event)
+
+    def _traded(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
         match event:
             case Advertise():
                 self._parts.intake.advertised(peer, event)
@@ -72,13 +92,6 @@ class Hearing:
             case Credential():
                 offer = self._parts.records.offer_of(peer.id)
                 self._parts.keeper.received(peer, event, accepted=offer is not None and is_seated(offer))
-            case MapNamespace() | ReleaseNamespace():
-                self._parts.answers.asked(peer, connection, event)
-            case Network() | NetworkAck():
-                if self._parts.networks is not None:
-                    self._parts.networks.heard(peer, event)
-            case NamespaceMapped():
-                self._parts.questions.answered(connection, event)
             case Withdraw() | Withdrawn():
                 self._withdrawal(peer, connection, event)
             case _:
@@ -131,6 +144,13 @@ class Hearing:
             return
         message = f"another key ({seen}) claims to be {peer}; it was refused, the pinned one stays"
         self._emit(record, "Warning", "ClusterIDRepetition", message)
+
+    def rotated(self, peer: ClusterID, new: Fingerprint) -> None:
+        """Tell the user that the peer uses the key that it announced."""
+        record = self._parts.records.get(peer)
+        if record is not None:
+            message = f"{peer} has a new key, which it had announced: {words(new)}; the one before is worth nothing"
+            self._emit(record, "Normal", "KeyRotated", message)
 
     def _emit(self, record: ForeignCluster, type: str, reason: str, message: str) -> None:
         regarding = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -58,7 +58,7 @@ class Tokens:
 
     _log = Logger()
 
-    def __init__(self, client: Client, clock: IReactorTime, namespace: str, own_key: Fingerprint) -> None:
+    def __init__(self, client: Client, clock: IReactorTime, namespace: str, own_key: Callable[[], Fingerprint]) -> None:
         self._client = client
         self._clock = clock
         self._namespace = namespace
@@ -92,7 +92,7 @@ class Tokens:
             raise Refusal(REFUSED, "the token has expired: ask for a new one")
         if attempts >= MAX_ATTEMPTS:
             raise Refusal(REFUSED, f"the token was tried wrongly {MAX_ATTEMPTS} times and is dead: ask for a new one")
-        expected = proof(_raw(found, VERIFIER), binding, join.token, key, self._own_key)
+        expected = proof(_raw(found, VERIFIER), binding, join.token, key, self._own_key())
         if not is_proven(join.proof, expected):
             await self._write(found, {ATTEMPTS: str(attempts + 1)})
             raise Refusal(REFUSED, "the token's secret was not proven")
@@ -125,7 +125,9 @@ class Invitations:
 
     _log = Logger()
 
-    def __init__(self, client: Client, informers: Informers, namespace: str, own_key: Fingerprint) -> None:
+    def __init__(
+        self, client: Client, informers: Informers, namespace: str, own_key: Callable[[], Fingerprint]
+    ) -> None:
         self.informer: Informer[Secret] = informers.of(
             SECRETS, Secret, namespace=namespace, labels=f"{INVITATION_LABEL}=true"
         )
@@ -148,7 +150,7 @@ class Invitations:
         token = self.of(issuer)
         if token is None:
             return None
-        made = proof(verifier(token.secret), binding, token.id, self._own_key, token.fingerprint)
+        made = proof(verifier(token.secret), binding, token.id, self._own_key(), token.fingerprint)
         return Join(token.id, made)
 
     async def drop(self, issuer: ClusterID) -> None:

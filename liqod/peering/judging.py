@@ -5,8 +5,8 @@ A new pin is on record before the answer is yes. Strangers are shown to the user
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -19,7 +19,6 @@ from liqod.identity.tls import PeerCertificate, PeerTLS
 from liqod.identity.words import words
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.offer import Refusal
-from liqod.model.records import ForeignCluster
 from liqod.peering.joining import Tokens
 from liqod.peering.peer import Doubt, Peer
 from liqod.peering.protocol import PeerConnection
@@ -28,10 +27,22 @@ from liqod.peering.refusals import Refusals
 from liqod.peering.tombstones import Tombstones
 from liqod.wire.events import Bye, Hello, Join
 
+T = TypeVar("T")
+
+
+class Followers(Protocol):
+    """Who is told what keys did."""
+
+    def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
+        """A key that is not the pinned one claims to be the peer."""
+
+    def rotated(self, peer: ClusterID, new: Fingerprint) -> None:
+        """The peer uses the key that it had announced; the one before means nothing any more."""
+
 
 class Judge:
-    """Judges keys. ``peer`` finds or makes a peer, ``doubt`` notes why there is no session with one, ``repeated`` is
-    told when a key that is not the pinned one claims to be a peer.
+    """Judges keys. ``peer`` finds or makes a peer, ``doubt`` notes why there is no session with one,
+    ``followers`` are told what keys did.
     """
 
     _log = Logger()
@@ -49,7 +60,7 @@ class Judge:
         tasks: Tasks,
         peer: Callable[[ClusterID], Peer],
         doubt: Callable[[Peer, Doubt], None],
-        repeated: Callable[[ClusterID, Fingerprint], None],
+        followers: Followers,
     ) -> None:
         self._me = me
         self._tls = tls
@@ -62,7 +73,7 @@ class Judge:
         self._tasks = tasks
         self._peer = peer
         self._doubt = doubt
-        self._report = repeated
+        self._followers = followers
         self._by_hand = {peer.fingerprint for peer in settings.discovery.peers if peer.fingerprint}
 
     def mistaken(self, connection: PeerConnection, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
@@ -93,9 +104,17 @@ class Judge:
         # Whom a person sent away, only a person lets in again.
         sent_away = self._tombstones.get(claimed) is not None
         vouched = self._settings.autojoin and certificate.vouches_for(claimed) and not sent_away
-        judgement = judge(claimed, certificate.fingerprint, self._records.pins, chains_to_ca=vouched)
+        judgement = judge(
+            claimed,
+            certificate.fingerprint,
+            self._records.pins,
+            chains_to_ca=vouched,
+            announced=self._records.next_key(claimed),
+        )
         if isinstance(judgement, Mismatch):
             return self._repeated(claimed, certificate)
+        if judgement == Trusted("announcement"):
+            return await self._succeed(claimed, certificate)
         if join is not None and not isinstance(judgement, Trusted):
             bye = await self._joined(connection, claimed, certificate, join)
             if bye is not None:
@@ -141,9 +160,19 @@ class Judge:
         self._log.info("pinned the key of {peer}: {words}", peer=claimed, words=words(certificate.fingerprint))
         return None
 
-    def _kept(self, work: Any, what: str) -> Deferred[ForeignCluster]:
+    async def _succeed(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
+        """Pin the announced key: on record before its holder is welcomed, and the one before is worth nothing then."""
+        record = await self._kept(self._records.succeed(claimed, certificate.fingerprint), f"pinning {claimed}")
+        if record is None or record.spec.fingerprint != certificate.fingerprint:
+            return self._repeated(claimed, certificate)
+        self._records.pins[claimed] = certificate.fingerprint
+        self._log.info("{peer} has a new key: {words}", peer=claimed, words=words(certificate.fingerprint))
+        self._followers.rotated(claimed, certificate.fingerprint)
+        return None
+
+    def _kept(self, work: Coroutine[Any, Any, T], what: str) -> Deferred[T]:
         """Run work that goes on even if the connection it is for ends."""
-        outcome: Deferred[ForeignCluster] = Deferred()
+        outcome: Deferred[T] = Deferred()
 
         async def run() -> None:
             try:
@@ -166,7 +195,7 @@ class Judge:
         peer = self._peer(claimed)
         if peer.session is None:
             self._doubt(peer, Doubt("ClusterIDRepetition", sentence, about_key=True))
-        self._report(claimed, certificate.fingerprint)
+        self._followers.repeated(claimed, certificate.fingerprint)
         return Bye("ClusterIDRepetition", sentence)
 
     def _unknown(

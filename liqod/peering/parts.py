@@ -11,8 +11,10 @@ from liqod.peering.ending import Endings
 from liqod.peering.intake import Intake
 from liqod.peering.namespaces import Answers, Questions
 from liqod.peering.network import Networks
+from liqod.peering.newkeys import NewKeys
 from liqod.peering.pipeline import AcceptPipeline
 from liqod.peering.records import Records
+from liqod.peering.rotation import Rotation
 from liqod.peering.tombstones import Tombstones
 from liqod.peering.traces import Traces
 
@@ -33,4 +35,6 @@ class Parts:
     networks: Networks | None
     questions: Questions
     answers: Answers
+    rotation: Rotation
+    new_keys: NewKeys
     tasks: Tasks

@@ -125,6 +125,54 @@ class Records:
             if not pin or made.spec.fingerprint:
                 return made
 
+    def next_key(self, peer: ClusterID) -> Fingerprint | None:
+        """Return the key that a peer announced as its next, in a session of the one that is pinned."""
+        record = self.get(peer)
+        return record.spec.next_key if record is not None else None
+
+    def successor(self, key: str) -> str:
+        """Return the key that took the place of one, as its holder announced; the same when none did."""
+        for record in self.clusters.items():
+            announced = record.spec.announced_key
+            if announced is not None and announced.by == key and record.spec.fingerprint == announced.fingerprint:
+                return announced.fingerprint
+        return key
+
+    async def announce(self, peer: ClusterID, by: Fingerprint, following: str) -> bool:
+        """Keep the next key of a peer beside its present one, nothing to forget it; False when the present one is
+        another by now. Raises KubeError, Conflict among them.
+        """
+        key = Key("", peer)
+        record = self.clusters.get(key)
+        if record is None or record.spec.fingerprint != by:
+            return False
+        if (record.spec.next_key or "") == following:
+            return True
+        announced = {"fingerprint": following, "by": by} if following else None
+        await self._change(key, record, {"announcedKey": announced})
+        return True
+
+    async def succeed(self, peer: ClusterID, following: Fingerprint) -> ForeignCluster | None:
+        """Pin the key that was announced in place of the one that announced it; returns what is on record then."""
+        key = Key("", peer)
+        record = self.clusters.get(key)
+        while record is not None and record.spec.next_key == following:
+            try:
+                record = await self._change(key, record, {"fingerprint": following})
+            except Conflict:
+                record = await self._client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
+        return record
+
+    async def _change(self, key: Key, record: ForeignCluster, spec: Mapping[str, Any]) -> ForeignCluster:
+        patch = {"metadata": {"resourceVersion": record.metadata.resource_version}, "spec": spec}
+        try:
+            written = await self._client.patch(FOREIGNCLUSTERS, key.name, patch, view=ForeignCluster)
+        except (Conflict, NotFound):
+            self.clusters.forget(key)
+            raise
+        self.clusters.wrote(key, record, written)
+        return written
+
     async def process(self, peer_id: ClusterID) -> float | None:
         """Write the status of a peer if it changed; returns when it changes by itself, None when it does not."""
         peer = self._peers.get(peer_id)
@@ -223,11 +271,13 @@ class Records:
             doubt_about_key=peer.doubt is not None and peer.doubt.about_key,
             offer=offer.status if offer is not None else None,
             node_ready=node is not None and is_ready(node),
+            api=node.status.api if node is not None else "",
             lent=peer.lent,
             lends=lends,
             borrows=borrows,
             trouble=peer.trouble,
             ending=peer.ending if record.metadata.deleting else "",
+            knows_key=peer.knows_key,
             retry_within=peer.dialer.within if not connected else 0,
         )
         return facts, view.until

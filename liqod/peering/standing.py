@@ -41,12 +41,14 @@ class Facts:
     doubt_about_key: bool = False
     offer: AdvertisementStatus | None = None
     node_ready: bool = False
+    api: str = ""
     lent: Lent | None = None
     lends: bool = True
     borrows: bool = True
     trouble: str = ""
     retry_within: int = 0
     ending: str = ""
+    knows_key: str = ""
 
 
 def describe(facts: Facts, before: ForeignClusterStatus, now: str) -> ForeignClusterStatus:
@@ -60,11 +62,13 @@ def describe(facts: Facts, before: ForeignClusterStatus, now: str) -> ForeignClu
         cluster_name=facts.name or before.cluster_name,
         seen_fingerprint=facts.seen_fingerprint or before.seen_fingerprint,
         words=facts.words or before.words,
+        knows_key=facts.knows_key or before.knows_key,
         endpoints=list(facts.endpoints[:MAX_ENDPOINTS]),
         phase=phase,
         reason=reason,
         message=message[:MAX_MESSAGE],
         lent=facts.lent,
+        api=facts.api,
         conditions=conditions,
     )
 

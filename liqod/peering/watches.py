@@ -103,7 +103,11 @@ class Watches:
             self._parts.records.pins.pop(peer.id, None)
         session = peer.session
         if session is not None and session.certificate is not None and session.certificate.fingerprint != pinned:
-            session.end(Bye("TrustPending", "the key is not trusted any more"))
+            announced = record.spec.announced_key
+            if announced is not None and (announced.fingerprint, announced.by) == (pinned, before):
+                session.end(Bye("KeyRotated", "another key took the place of this one, as was announced"))
+            else:
+                session.end(Bye("TrustPending", "the key is not trusted any more"))
 
     def _cluster_gone(self, cluster_id: ClusterID) -> None:
         self._parts.records.pins.pop(cluster_id, None)
@@ -119,6 +123,7 @@ class Watches:
         self._parts.grants.forget(cluster_id)
         self._parts.intake.forget(cluster_id)
         self._parts.endings.forget(cluster_id)
+        self._parts.new_keys.forget(cluster_id)
         if peer.session is not None:
             peer.session.end(Bye("TrustPending", "the key is not trusted any more"))
         elif not peer.sightings:
