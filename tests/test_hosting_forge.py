@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.hosting import forge
+from liqod.hosting import forge, inplace
 from liqod.hosting.views import Pod, is_managed
 from liqod.model.records import ShadowPod
 
@@ -184,17 +184,17 @@ class ChangesTests(SynchronousTestCase):
     def test_nothing_changed(self) -> None:
         """A pod as it was forged asks for no patch, also after this cluster changed things about it."""
         pod = forge.pod(shadow(labels={"app": "web"}))
-        self.assertEqual(forge.changes(shadow(labels={"app": "web"}), running(pod)), [])
+        self.assertEqual(inplace.changes(shadow(labels={"app": "web"}), running(pod)), [])
         pod["spec"]["containers"][0]["image"] = "mirror/app:1"
         pod["metadata"]["labels"]["team"] = "ops"
-        self.assertEqual(forge.changes(shadow(labels={"app": "web"}), running(pod)), [])
+        self.assertEqual(inplace.changes(shadow(labels={"app": "web"}), running(pod)), [])
 
     def test_labels_follow(self) -> None:
         """Changed labels are set, removed ones removed; those of others stay; the origin never changes."""
         pod = forge.pod(shadow(labels={"app": "web", "a/b": "1"}))
         pod["metadata"]["labels"]["team"] = "ops"
         after = shadow(labels={"app": "api", "offloading.liqo.io/origin": "c2"})
-        patch = forge.changes(after, running(pod))
+        patch = inplace.changes(after, running(pod))
         self.assertEqual(patch[0], {"op": "test", "path": "/metadata/uid", "value": "p-1"})
         self.assertEqual(
             [step for step in patch if step["path"].startswith("/metadata/labels")],
@@ -213,7 +213,7 @@ class ChangesTests(SynchronousTestCase):
             "activeDeadlineSeconds": 60,
             "hostNetwork": True,
         }
-        patch = forge.changes(shadow(after), running(forge.pod(shadow(before))))
+        patch = inplace.changes(shadow(after), running(forge.pod(shadow(before))))
         self.assertEqual(
             [step for step in patch if step["path"].startswith("/spec")],
             [
@@ -222,13 +222,13 @@ class ChangesTests(SynchronousTestCase):
                 {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 60},
             ],
         )
-        metadata = forge.changes(shadow(after), running(forge.pod(shadow(before))), spec=False)
+        metadata = inplace.changes(shadow(after), running(forge.pod(shadow(before))), spec=False)
         self.assertFalse([step for step in metadata if step["path"].startswith("/spec")])
 
     def test_the_patch_settles_it(self) -> None:
         """The patch carries the record of what was forged, so that the next look asks for nothing."""
         after = shadow(labels={"app": "api"})
-        patch = forge.changes(after, running(forge.pod(shadow(labels={"app": "web"}))))
+        patch = inplace.changes(after, running(forge.pod(shadow(labels={"app": "web"}))))
         path = "/metadata/annotations/offloading.liqo.io~1forged-from"
         record = next(step["value"] for step in patch if step["path"] == path)
         self.assertEqual(record, forge.pod(after)["metadata"]["annotations"][forge.FORGED_ANNOTATION])
@@ -237,5 +237,69 @@ class ChangesTests(SynchronousTestCase):
         """A pod whose record was removed or damaged gets it back, and loses no label by it."""
         pod = forge.pod(shadow(labels={"app": "web"}))
         pod["metadata"]["annotations"] = {forge.FORGED_ANNOTATION: "[not what it was"}
-        patch = forge.changes(shadow(labels={"app": "web"}), running(pod))
+        patch = inplace.changes(shadow(labels={"app": "web"}), running(pod))
         self.assertEqual([step["op"] for step in patch], ["test", "add"])
+
+    def test_resizing(self) -> None:
+        """CPU and memory that the borrower changes are changed by name; what this cluster added to them stays."""
+        sidecar = {"name": "log", "image": "l:1", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
+        resources = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "64Mi"}}
+        before = {
+            "containers": [{**CONTAINERS[0], "resources": resources}, {"name": "bare", "image": "b:1"}],
+            "initContainers": [{"name": "once", "image": "o:1"}, sidecar],
+        }
+        pod = forge.pod(shadow(before))
+        self.assertEqual(inplace.resize(shadow(before), running(pod)), [])
+        pod["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "2"
+        pod["spec"]["containers"][0]["resources"]["requests"]["memory"] = "128Mi"
+        self.assertEqual(inplace.resize(shadow(before), running(pod)), [])
+        after = json.loads(json.dumps(before))
+        after["containers"][0]["resources"]["requests"] = {"cpu": "0.2", "memory": "0.125Gi"}
+        after["containers"][1]["resources"] = {"requests": {"cpu": "1"}}
+        after["initContainers"][0]["resources"] = {"requests": {"example.com/gpu": "1"}}
+        after["initContainers"][1]["resources"] = {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}
+        self.assertEqual(
+            inplace.resize(shadow(after), running(pod)),
+            [
+                {"op": "test", "path": "/metadata/uid", "value": "p-1"},
+                {"op": "add", "path": "/spec/containers/0/resources/requests/cpu", "value": "0.2"},
+                {"op": "add", "path": "/spec/containers/1/resources", "value": {}},
+                {"op": "add", "path": "/spec/containers/1/resources/requests", "value": {"cpu": "1"}},
+                {"op": "add", "path": "/spec/initContainers/1/resources/requests/cpu", "value": "2"},
+                {"op": "add", "path": "/spec/initContainers/1/resources/limits", "value": {"cpu": "2"}},
+            ],
+        )
+        self.assertTrue(inplace.changes(shadow(after), running(pod)))
+
+    def test_containers_for_debugging(self) -> None:
+        """A container added to a running pod is added here too, once; a pod made anew starts without the old ones."""
+        one, two = {"name": "debug-1", "image": "d:1"}, {"name": "debug-2", "image": "d:1"}
+        before, after = {"containers": CONTAINERS}, {"containers": CONTAINERS, "ephemeralContainers": [one]}
+        pod = forge.pod(shadow(before))
+        same = {"op": "test", "path": "/metadata/uid", "value": "p-1"}
+        added = inplace.debugging(shadow(after), running(pod))
+        self.assertEqual(added, [same, {"op": "add", "path": "/spec/ephemeralContainers", "value": [one]}])
+        self.assertTrue(inplace.changes(shadow(after), running(pod)))
+        pod["spec"]["ephemeralContainers"] = [one]
+        self.assertEqual(inplace.debugging(shadow(after), running(pod)), [])
+        both = {**after, "ephemeralContainers": [one, two]}
+        appended = {"op": "add", "path": "/spec/ephemeralContainers/-", "value": two}
+        self.assertEqual(inplace.debugging(shadow(both), running(pod)), [same, appended])
+        anew = forge.pod(shadow(after))
+        self.assertNotIn("ephemeralContainers", anew["spec"])
+        self.assertEqual(inplace.changes(shadow(after), running(anew)), [])
+        self.assertEqual(inplace.debugging(shadow(after), running(anew)), [])
+        self.assertEqual(
+            inplace.debugging(shadow(both), running(anew)),
+            [same, {"op": "add", "path": "/spec/ephemeralContainers", "value": [two]}],
+        )
+
+    def test_seconds_of_tolerations(self) -> None:
+        """The seconds of a toleration follow; it is not added a second time."""
+        before = {"containers": CONTAINERS, "tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": 5}]}
+        after = {"containers": CONTAINERS, "tolerations": [{"key": "a", "operator": "Exists"}]}
+        patch = inplace.changes(shadow(after), running(forge.pod(shadow(before))))
+        self.assertEqual(
+            [step for step in patch if step["path"].startswith("/spec")],
+            [{"op": "replace", "path": "/spec/tolerations/0", "value": {"key": "a", "operator": "Exists"}}],
+        )

@@ -63,13 +63,13 @@ class Patience(SynchronousTestCase):
             ("tolerates for ever by itself", ask(usual(None), away=9000), Rest, None),
             ("no toleration at all", ask([OURS], away=9000), Rest, None),
             ("withdrawn, never held", ask(usual(), away=9000, comes_back=False), Rest, None),
-            ("withdrawn, held", ask(usual(None), {HELD: "[]"}, comes_back=False), Rewrite, None),
+            ("withdrawn, held", ask(usual(None), {HELD: "{}"}, comes_back=False), Rewrite, None),
             ("to be evicted later", ask(usual(), away=100, evict_after=3600), Rewrite, None),
-            ("held, to be evicted", ask(usual(None), {HELD: "[]"}, away=100, evict_after=3600), Rest, 3500),
-            ("evicted by the setting", ask(usual(None), {HELD: "[]"}, away=3600, evict_after=3600), Evict, None),
+            ("held, to be evicted", ask(usual(None), {HELD: "{}"}, away=100, evict_after=3600), Rest, 3500),
+            ("evicted by the setting", ask(usual(None), {HELD: "{}"}, away=3600, evict_after=3600), Evict, None),
             ("sooner than Kubernetes would", ask(usual(), away=30, evict_after=30), Evict, None),
             ("for ever by itself, never evicted", ask(usual(None), away=9000, evict_after=30), Rest, None),
-            ("evicted already", ask(usual(0), {HELD: "[]"}, away=60, evict_after=30), Rest, None),
+            ("evicted already", ask(usual(0), {HELD: "{}"}, away=60, evict_after=30), Rest, None),
             ("the pod says when", ask(usual(), {EVICT_AFTER: "20"}, away=20), Evict, None),
             ("the pod says never", ask(usual(), {EVICT_AFTER: "0"}, away=99, evict_after=30), Rewrite, None),
             ("the pod says nonsense", ask(usual(), {EVICT_AFTER: "soon"}, away=30, evict_after=30), Evict, None),
@@ -136,5 +136,5 @@ class Patience(SynchronousTestCase):
 
     def test_unreadable_note(self) -> None:
         """A note that nobody can read is as none."""
-        for note in ("", "{}", "[1]", "nonsense"):
+        for note in ("", "[]", '{"0": 1}', "nonsense"):
             self.assertEqual(original(usual(None), {HELD: note}), usual(None))

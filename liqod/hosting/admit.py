@@ -84,6 +84,9 @@ def read_spec(shadow: ShadowPod) -> PodSpec:
         raise ValueError(f"it is not a pod spec: {error}") from None
     if not spec.containers:
         raise ValueError("it has no containers")
-    if len(spec.containers) + len(spec.init_containers or ()) > MAX_CONTAINERS:
+    if (
+        sum(len(kind or ()) for kind in (spec.containers, spec.init_containers, spec.ephemeral_containers))
+        > MAX_CONTAINERS
+    ):
         raise ValueError(f"it has more than {MAX_CONTAINERS} containers")
     return spec

@@ -13,17 +13,23 @@ own admission webhooks did to the pod is never fought over.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from liqod.hosting.admit import read_spec
-from liqod.hosting.views import SHADOW_POD_GROUP, SHADOW_POD_KIND, Container, Pod, PodSpec, Toleration
+from liqod.hosting.views import (
+    SHADOW_POD_GROUP,
+    SHADOW_POD_KIND,
+    Container,
+    Pod,
+    PodSpec,
+    Toleration,
+)
 from liqod.model.names import (
     MANAGED_BY_LABEL,
     MANAGED_BY_SHADOWPOD,
-    ORIGIN_LABEL,
     SHADOW_POD_LABEL,
     TAINT_KEY,
     TYPE_LABEL,
@@ -55,17 +61,19 @@ _OWN_ANNOTATIONS: Final = ("kubernetes.io/config.", "kubectl.kubernetes.io/", "o
 _OFF_VIRTUAL_NODES: Final = {"key": TYPE_LABEL, "operator": "NotIn", "values": [VIRTUAL_NODE_TYPE]}
 
 
-class Forged(msgspec.Struct, frozen=True):
-    """What a pod was forged from."""
+class Forged(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a pod was forged from; ``ephemeral`` names the containers for debugging that it was given, or was spared."""
 
     digest: str = ""
     labels: list[str] = []
     annotations: list[str] = []
+    resources: str = ""
+    ephemeral: list[str] = []
 
 
 def pod(shadow: ShadowPod) -> dict[str, Any]:
     """Return the body of the pod to create; raises ValueError when the opaque spec has not the shape of one."""
-    labels, annotations = _labels(shadow), _annotations(shadow)
+    labels, annotations = labels_of(shadow), annotations_of(shadow)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -73,7 +81,7 @@ def pod(shadow: ShadowPod) -> dict[str, Any]:
             "name": shadow.metadata.name,
             "namespace": shadow.metadata.namespace,
             "labels": {**labels, MANAGED_BY_LABEL: MANAGED_BY_SHADOWPOD},
-            "annotations": {**annotations, FORGED_ANNOTATION: _record(shadow, read_spec(shadow))},
+            "annotations": {**annotations, FORGED_ANNOTATION: record_of(shadow, read_spec(shadow))},
             "ownerReferences": [
                 {
                     "apiVersion": API_VERSION,
@@ -98,7 +106,7 @@ def spec_of(wanted: Any) -> dict[str, Any]:
     grace = spec.get("terminationGracePeriodSeconds")
     if isinstance(grace, int | float) and grace > MAX_GRACE:
         spec["terminationGracePeriodSeconds"] = MAX_GRACE
-    tolerations = [t for t in _items(spec.get("tolerations"), "spec.tolerations") if not _is_for_virtual_nodes(t)]
+    tolerations = [t for t in _items(spec.get("tolerations"), "spec.tolerations") if not is_for_virtual_nodes(t)]
     if "tolerations" in spec:
         spec["tolerations"] = tolerations
     affinity = dict(_mapping(spec.get("affinity"), "spec.affinity"))
@@ -108,99 +116,57 @@ def spec_of(wanted: Any) -> dict[str, Any]:
     return spec
 
 
-def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True) -> list[dict[str, Any]]:
-    """Return the JSON patch that brings a pod to its ShadowPod, empty when it is there already.
+def debuggers_of(spec: PodSpec) -> list[str]:
+    """Return the names of the containers that somebody added to a running pod to look into it."""
+    return [str(one.get("name", "")) for one in spec.ephemeral_containers or ()]
 
-    Labels and annotations follow the ShadowPod; of the spec, what Kubernetes lets change in place: images, added
-    tolerations, the active deadline. With ``spec=False`` only the metadata follows (for a pod whose spec change was
-    refused). Raises ValueError like ``pod``.
-    """
-    before = forged_from(running)
-    wanted = read_spec(shadow)
-    record = _record(shadow, wanted)
-    if before.digest == _decode_record(record).digest:
-        return []
-    metadata = running.metadata
-    patch: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": metadata.uid}]
-    # Whose pod it is was settled when it was made; a label rewritten later must not move it to another tenant.
-    origin = {key: value for key, value in metadata.labels.items() if key == ORIGIN_LABEL}
-    patch += _map_changes("/metadata/labels", metadata.labels, {**_labels(shadow), **origin}, before.labels)
-    annotations = {**_annotations(shadow), FORGED_ANNOTATION: record}
-    patch += _map_changes("/metadata/annotations", metadata.annotations, annotations, before.annotations)
-    return patch + (_spec_changes(wanted, running.spec) if spec else [])
+
+def _resizable(spec: PodSpec) -> list[Container]:
+    sidecars = [one for one in spec.init_containers or () if one.restart_policy == "Always"]
+    return [*(spec.containers or ()), *sidecars]
 
 
 def forged_from(running: Pod) -> Forged:
     """Return what a pod says it was forged from; nothing when it does not say so legibly."""
-    return _decode_record(running.metadata.annotations.get(FORGED_ANNOTATION, "{}"))
+    return decode_record(running.metadata.annotations.get(FORGED_ANNOTATION, "{}"))
 
 
 def digest_of(shadow: ShadowPod) -> str:
     """Return the digest of the changeable part of a ShadowPod; raises ValueError like ``pod``."""
-    return _decode_record(_record(shadow, read_spec(shadow))).digest
+    return decode_record(record_of(shadow, read_spec(shadow))).digest
 
 
-def _labels(shadow: ShadowPod) -> dict[str, str]:
+def labels_of(shadow: ShadowPod) -> dict[str, str]:
+    """Return the labels that the pod gets from its ShadowPod."""
     return {key: value for key, value in shadow.metadata.labels.items() if key not in _OWN_LABELS}
 
 
-def _annotations(shadow: ShadowPod) -> dict[str, str]:
+def annotations_of(shadow: ShadowPod) -> dict[str, str]:
+    """Return the annotations that the pod gets from its ShadowPod."""
     return {key: value for key, value in shadow.metadata.annotations.items() if not key.startswith(_OWN_ANNOTATIONS)}
 
 
-def _record(shadow: ShadowPod, spec: PodSpec) -> str:
-    labels, annotations = _labels(shadow), _annotations(shadow)
+def record_of(shadow: ShadowPod, spec: PodSpec) -> str:
+    """Return the annotation that says what a pod is forged from."""
+    labels, annotations = labels_of(shadow), annotations_of(shadow)
     images = [(c.name, c.image) for c in (*(spec.containers or ()), *(spec.init_containers or ()))]
-    seen = [labels, annotations, images, spec.tolerations or [], spec.active_deadline_seconds]
-    digest = hashlib.blake2b(msgspec.json.encode(seen, order="deterministic"), digest_size=12).hexdigest()
-    return msgspec.json.encode(Forged(digest, sorted(labels), sorted(annotations))).decode()
+    resources, ephemeral = _digest([(c.name, c.resources) for c in _resizable(spec)]), sorted(debuggers_of(spec))
+    seen = [labels, annotations, images, spec.tolerations or [], spec.active_deadline_seconds, resources, ephemeral]
+    return msgspec.json.encode(
+        Forged(_digest(seen), sorted(labels), sorted(annotations), resources, ephemeral)
+    ).decode()
 
 
-def _decode_record(text: str) -> Forged:
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=12).hexdigest()
+
+
+def decode_record(text: str) -> Forged:
+    """Read that annotation; what cannot be read says nothing."""
     try:
         return msgspec.json.decode(text, type=Forged)
     except msgspec.MsgspecError:
         return Forged()
-
-
-def _map_changes(
-    path: str, present: Mapping[str, str], wanted: Mapping[str, str], ours: Iterable[str]
-) -> list[dict[str, Any]]:
-    if not present:
-        return [{"op": "add", "path": path, "value": dict(wanted)}] if wanted else []
-    patch: list[dict[str, Any]] = [
-        {"op": "add", "path": f"{path}/{_escape(key)}", "value": wanted[key]}
-        for key in sorted(wanted)
-        if present.get(key) != wanted[key]
-    ]
-    patch += [
-        {"op": "remove", "path": f"{path}/{_escape(key)}"} for key in ours if key in present and key not in wanted
-    ]
-    return patch
-
-
-def _spec_changes(wanted: PodSpec, present: PodSpec) -> list[dict[str, Any]]:
-    patch = _image_changes("/spec/containers", wanted.containers, present.containers)
-    patch += _image_changes("/spec/initContainers", wanted.init_containers, present.init_containers)
-    known = present.tolerations or []
-    added = [t for t in wanted.tolerations or () if t not in known and not _is_for_virtual_nodes(t)]
-    if added and not known:
-        patch.append({"op": "add", "path": "/spec/tolerations", "value": added})
-    else:
-        patch += [{"op": "add", "path": "/spec/tolerations/-", "value": toleration} for toleration in added]
-    deadline = wanted.active_deadline_seconds
-    if deadline is not None and deadline != present.active_deadline_seconds:
-        patch.append({"op": "add", "path": "/spec/activeDeadlineSeconds", "value": deadline})
-    return patch
-
-
-def _image_changes(path: str, wanted: list[Container] | None, present: list[Container] | None) -> list[dict[str, Any]]:
-    images = {container.name: container.image for container in wanted or ()}
-    return [
-        {"op": "replace", "path": f"{path}/{position}/image", "value": image}
-        for position, container in enumerate(present or ())
-        if (image := images.get(container.name)) and image != container.image
-    ]
 
 
 def _off_virtual_nodes(affinity: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,13 +188,9 @@ def _off_virtual_nodes(affinity: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _is_for_virtual_nodes(toleration: Toleration) -> bool:
+def is_for_virtual_nodes(toleration: Toleration) -> bool:
+    """Tell whether a toleration is about the taint of virtual nodes."""
     return toleration.get("key") == TAINT_KEY
-
-
-def _escape(key: str) -> str:
-    """Return a key as a JSON pointer's token (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:

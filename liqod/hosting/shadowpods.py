@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.workqueue import Workers, WorkQueue
-from liqod.hosting import forge, requests, words
+from liqod.hosting import forge, inplace, requests, words
 from liqod.hosting.admit import Refuse, admit, read_spec
 from liqod.hosting.decide import (
     FINAL_PHASES,
@@ -38,7 +38,7 @@ from liqod.hosting.quota import Ledger, Waiting, fitting
 from liqod.hosting.statuses import Recorder, Statuses
 from liqod.hosting.views import Pod, controller_of, is_managed, order_of_creation
 from liqod.kube.client import Client
-from liqod.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
+from liqod.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from liqod.kube.informer import Informer
 from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.model.ids import Key
@@ -252,23 +252,62 @@ class ShadowPods(MultiService):
         key = shadow.metadata.key
         await self._statuses.clear(shadow)
         try:
-            patch = forge.changes(shadow, pod)
-            digest = forge.digest_of(shadow) if patch else ""
+            patch = inplace.changes(shadow, pod)
+            if not patch or self._followed.get(key) == (pod.metadata.uid, digest := forge.digest_of(shadow)):
+                return None
+            parts = {"resize": inplace.resize(shadow, pod), "ephemeralcontainers": inplace.debugging(shadow, pod)}
+            metadata_only = inplace.changes(shadow, pod, spec=False)
         except ValueError as error:
-            self._statuses.tell(shadow, "UpdateRefused", f"the pod goes on as it was: {error}")
+            self._statuses.tell_pod(pod, "UpdateRefused", f"the pod goes on as it was: {error}")
             return None
-        if not patch or self._followed.get(key) == (pod.metadata.uid, digest):
-            return None
-        try:
-            await self._client.patch(PODS, key.name, patch, key.namespace, kind="json", view=None)
-        except NotFound:
-            return None
-        except Invalid as error:
-            self._statuses.tell(shadow, "UpdateRefused", f"the pod goes on as it was: {error.message}")
-            metadata_only = forge.changes(shadow, pod, spec=False)
-            await self._client.patch(PODS, key.name, metadata_only, key.namespace, kind="json", view=None)
+        if parts["resize"] and (missing := await self._shortage(shadow)):
+            self._statuses.tell_pod(pod, "UpdateRefused", f"the pod is not resized: {missing}")
+            parts["resize"] = []
+        # What the pod was forged from is noted last: after a crash in between, all of it is compared again.
+        for subresource, part in parts.items():
+            if part and not await self._change(pod, part, subresource):
+                return None
+        if not await self._change(pod, patch) and metadata_only != patch:
+            await self._change(pod, metadata_only)
         self._followed[key] = (pod.metadata.uid, digest)
         return None
+
+    async def _shortage(self, shadow: ShadowPod) -> str:
+        """Return what is lacking for a pod that asks for more than before; the room is taken if nothing is."""
+        key = shadow.metadata.key
+        tenant = await self._namespaces.tenant_of(key.namespace)
+        verdict = admit(shadow, tenant, self._offers(tenant), self.ledger.used_without(tenant, key))
+        if isinstance(verdict, Refuse):
+            return verdict.message
+        self.ledger.charge(key, tenant, verdict.asked)
+        return ""
+
+    async def _change(self, pod: Pod, patch: list[dict[str, Any]], subresource: str = "") -> bool:
+        """Change a pod in place; what the API server says against it is told. Returns whether the pod is still there
+        (and took it, where it is the pod itself that was to change).
+        """
+        key = pod.metadata.key
+        try:
+            await self._client.patch(
+                PODS, key.name, patch, key.namespace, subresource=subresource, kind="json", view=None
+            )
+        except NotFound as error:
+            if not subresource or await self._is_pod_gone(pod):
+                return False
+            self._statuses.tell_pod(pod, "UpdateRefused", f"the pod goes on as it was: {error.message}")
+        except (Invalid, Forbidden) as error:
+            self._statuses.tell_pod(pod, "UpdateRefused", f"the pod goes on as it was: {error.message}")
+            return bool(subresource)
+        return True
+
+    async def _is_pod_gone(self, pod: Pod) -> bool:
+        """Tell a pod that is gone from a cluster that does not know the subresource asked for."""
+        key = pod.metadata.key
+        try:
+            await self._client.get(PODS, key.name, key.namespace, view=Object)
+        except NotFound:
+            return True
+        return False
 
     async def _refuse(
         self, shadow: ShadowPod, refusal: Refuse, tenant: str = "", offered: Resources | None = None

@@ -15,6 +15,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, Invalid, NotFound
 from liqod.kube.resources import SHADOWPODS
 from liqod.model.ids import Key
+from liqod.model.meta import Object
 from liqod.model.records import ShadowPod, ShadowPodStatus
 
 
@@ -76,6 +77,12 @@ class Statuses:
             "namespace": shadow.metadata.namespace,
             "uid": shadow.metadata.uid,
         }
+        self._recorder.emit(regarding, "Warning", reason, message)
+
+    def tell_pod(self, pod: Object, reason: str, message: str) -> None:
+        """Emit a warning event about a pod, which its borrower gets to see as one about its own."""
+        meta = pod.metadata
+        regarding = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
         self._recorder.emit(regarding, "Warning", reason, message)
 
     def seen(self, shadow: ShadowPod) -> None:

@@ -40,6 +40,7 @@ class PodSpec(View, frozen=True):
 
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
+    ephemeral_containers: list[dict[str, Any]] | None = None
     resources: Requirements | None = None
     overhead: dict[str, QuantityText] | None = None
     tolerations: list[Toleration] | None = None

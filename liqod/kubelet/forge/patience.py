@@ -102,13 +102,15 @@ def shortest(tolerations: Sequence[Mapping[str, Any]]) -> int | None:
 def original(tolerations: Sequence[Mapping[str, Any]], annotations: Mapping[str, str]) -> _Tolerations:
     """Return the tolerations as they were before any was held."""
     before = _held(annotations)
-    restored = []
-    for one in tolerations:
-        found = next((old for old in before if _bare(old) == _bare(one)), None)
-        if found is not None:
-            # Several may differ in nothing but the seconds: each is given back once.
-            before.remove(found)
-        restored.append(dict(one) if found is None else found)
+    restored = [dict(one) for one in tolerations]
+    for position, one in enumerate(restored):
+        if (old := before.get(str(position))) is not None and _bare(old) == _bare(one):
+            restored[position] = before.pop(str(position))
+    for old in before.values():
+        # Somebody put others before it: it is known by everything but the seconds.
+        moved = next((position for position, one in enumerate(restored) if one == _bare(old)), None)
+        if moved is not None:
+            restored[moved] = old
     return restored
 
 
@@ -117,9 +119,13 @@ def _rewritten(
 ) -> list[dict[str, Any]]:
     """Return the patch that lets the pod tolerate both taints for so long, and notes what it had before."""
     before = original(tolerations, annotations)
-    held = [one for one in before if one.get("tolerationSeconds") is not None and _is_about_nodes(one)]
+    held = {
+        str(position): one
+        for position, one in enumerate(before)
+        if one.get("tolerationSeconds") is not None and _is_about_nodes(one)
+    }
     limit = {} if seconds is None else {"tolerationSeconds": seconds}
-    new = [{**_bare(one), **limit} if one in held else one for one in before]
+    new = [{**_bare(one), **limit} if str(position) in held else one for position, one in enumerate(before)]
     note = msgspec.json.encode(held).decode()
     path, value = (f"/metadata/annotations/{_PATH}", note) if annotations else ("/metadata/annotations", {HELD: note})
     return [*_guarded(uid, tolerations, new), {"op": "add", "path": path, "value": value}]
@@ -145,11 +151,12 @@ def _given_back(
     ]
 
 
-def _held(annotations: Mapping[str, str]) -> _Tolerations:
+def _held(annotations: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return what was noted, by position."""
     try:
-        return msgspec.json.decode(annotations.get(HELD, "[]"), type=_Tolerations)
+        return msgspec.json.decode(annotations.get(HELD, "{}"), type=dict[str, dict[str, Any]])
     except msgspec.MsgspecError:
-        return []
+        return {}
 
 
 def _bare(toleration: Mapping[str, Any]) -> dict[str, Any]:

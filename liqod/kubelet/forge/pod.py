@@ -35,8 +35,6 @@ REMOVED: Final = frozenset(
         "schedulingGates",
         "resourceClaims",
         "runtimeClassName",
-        # Pods are created without them by rule of the API; they are added to running pods only.
-        "ephemeralContainers",
         "workloadRef",
         "schedulingGroup",
     }
@@ -109,7 +107,7 @@ def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, p
     """Return the merge patch that brings an existing ShadowPod up to date; guarded by its UID."""
     labels, annotations = _metadata(meta, spec, place)
     whole = forge_spec(meta, spec, place)
-    pod: dict[str, Any] = {kind: whole[kind] for kind in _CONTAINERS if whole.get(kind)}
+    pod: dict[str, Any] = {kind: whole[kind] for kind in (*_CONTAINERS, "ephemeralContainers") if whole.get(kind)}
     pod["tolerations"] = whole.get("tolerations")
     pod["activeDeadlineSeconds"] = whole.get("activeDeadlineSeconds")
     return {
@@ -138,6 +136,15 @@ def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str | 
 def _digest(
     labels: Mapping[str, str], annotations: Mapping[str, str], meta: ObjectMeta, spec: Mapping[str, Any]
 ) -> str:
-    images = [[(c.get("name"), c.get("image")) for c in spec.get(kind) or []] for kind in _CONTAINERS]
-    changeable = [labels, annotations, images, forge_tolerations(meta, spec), spec.get("activeDeadlineSeconds")]
+    containers = [
+        [(c.get("name"), c.get("image"), _resizable(c.get("resources") or {})) for c in spec.get(kind) or []]
+        for kind in _CONTAINERS
+    ]
+    ephemeral = [c.get("name") for c in spec.get("ephemeralContainers") or []]
+    tolerations, deadline = forge_tolerations(meta, spec), spec.get("activeDeadlineSeconds")
+    changeable = [labels, annotations, containers, ephemeral, tolerations, deadline]
     return hashlib.sha256(msgspec.json.encode(changeable, order="deterministic")).hexdigest()[:16]
+
+
+def _resizable(resources: Mapping[str, Any]) -> list[Any]:
+    return [resources.get("requests"), resources.get("limits")]

@@ -15,16 +15,16 @@ from liqod.kubelet.restarts import Tally
 OFFLOADED_CONDITION: Final = "liqo.io/Offloaded"
 BACK_OFF: Final = "OffloadingBackOff"
 ABORTED: Final = "OffloadingAborted"
+GONE: Final = "ContainerStatusUnknown"
 FINISHED: Final = ("Succeeded", "Failed")
 
-# They speak of the remote object's own generation, claims and scheduling, or of containers that the home pod lacks.
+# They speak of the remote object's own generation, claims and scheduling.
 _NOT_REFLECTED: Final = frozenset(
     {
         "observedGeneration",
         "nominatedNodeName",
         "resourceClaimStatuses",
         "extendedResourceClaimStatus",
-        "ephemeralContainerStatuses",
         "resize",
     }
 )
@@ -78,12 +78,29 @@ def forge_status(
     for kind in ("initContainerStatuses", "containerStatuses"):
         if status.get(kind):
             status[kind] = _containers(home.get(kind) or [], status[kind], kind, tally, spec)
+    _ephemeral(status, home, spec)
     conditions = _conditions(home.get("conditions") or [], remote.get("conditions") or [], now)
     if conditions:
         status["conditions"] = conditions
     else:
         status.pop("conditions", None)
     return status
+
+
+def _ephemeral(status: dict[str, Any], home: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+    """Show how the home pod's containers for debugging are; those of a remote pod that was replaced have ended, and
+    those that somebody added at the lender are not the home pod's.
+    """
+    key = "ephemeralContainerStatuses"
+    names = {container.get("name") for container in spec.get("ephemeralContainers") or []}
+    present = {one.get("name"): one for one in status.pop(key, None) or [] if one.get("name") in names}
+    ended = "terminated"
+    for old in home.get(key) or []:
+        # Source: Kubernetes API validation, ValidateEphemeralContainerStateTransition: what has ended stays so.
+        if old.get("name") not in present or ended in (old.get("state") or {}):
+            present[old.get("name")] = old if ended in (old.get("state") or {}) else _ended(old, 137, GONE)
+    if present:
+        status[key] = list(present.values())
 
 
 def absent_status(home: Mapping[str, Any], reason: str, message: str, now: str) -> dict[str, Any]:
