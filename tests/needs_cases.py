@@ -10,7 +10,17 @@ import json
 from typing import Any
 
 from liqod.kube.errors import NotFound
-from liqod.kube.resources import PODS, SECRETS, SERVICEACCOUNTS, SHADOWPODS, Resource
+from liqod.kube.resources import (
+    ADVERTISEMENTS,
+    PERSISTENTVOLUMECLAIMS,
+    PERSISTENTVOLUMES,
+    PODS,
+    SECRETS,
+    SERVICEACCOUNTS,
+    SHADOWPODS,
+    STORAGECLASSES,
+)
+from liqod.model.names import advertisement_name
 from tests.kubelet_cases import KubeletSides
 
 TOKEN = {"name": "access", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
@@ -175,7 +185,162 @@ class TokenCases(KubeletSides):
         await self.account()
         await self.secret("web")
 
-    async def absent(self, resource: Resource, name: str) -> None:
-        """Check that an object is not at the lender."""
+
+class ClaimCases(KubeletSides):
+    """Claims that follow their pods; the binding that the cluster's own controllers do is done by the cases.
+
+    ``bound`` is what they do when there is a volume.
+    """
+
+    async def lends_storage(self) -> None:
+        """Have the lender offer storage, and wait for the node and for the class at home."""
+        name = advertisement_name(self.peer)
+        spec = {"offer": {"storageClasses": ["fast", "slow"]}}
+        await self.home.patch(ADVERTISEMENTS, name, {"spec": spec})
+        await self.node_is("True")
+        await self.eventually(lambda: self.home.get(STORAGECLASSES, "liqo"))
+
+    async def claim(self, name: str, node: str, storage_class: str = "liqo", **notes: str) -> dict[str, Any]:
+        """Create a claim whose first pod was scheduled on a node."""
+        annotations = {"volume.kubernetes.io/selected-node": node, "note": "n", **notes}
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": storage_class,
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+        body = {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
+        made: dict[str, Any] = await self.home.create(PERSISTENTVOLUMECLAIMS, body, self.space)
+        return made
+
+    async def bound(self, claim: dict[str, Any]) -> dict[str, Any]:
+        """Return the volume of a claim, when the claim is bound to it."""
+        volume = f"pvc-{claim['metadata']['uid']}"
+        found = await self.eventually(lambda: self.home.get(PERSISTENTVOLUMES, volume))
+        name = claim["metadata"]["name"]
+        await self.home.patch(PERSISTENTVOLUMECLAIMS, name, {"spec": {"volumeName": volume}}, self.space)
+        await self.home.patch(PERSISTENTVOLUMES, volume, {"status": {"phase": "Bound"}}, subresource="status")
+        return found
+
+    async def released(self, claim: dict[str, Any]) -> str:
+        """Delete a claim as the cluster does; returns the name of its volume."""
+        volume = f"pvc-{claim['metadata']['uid']}"
+        await self.home.delete(PERSISTENTVOLUMECLAIMS, claim["metadata"]["name"], self.space)
+        await self.home.patch(PERSISTENTVOLUMES, volume, {"status": {"phase": "Released"}}, subresource="status")
+        return volume
+
+    async def there(self, name: str) -> dict[str, Any]:
+        """Return a claim of the lender once it is there."""
+        return await self.eventually(lambda: self.lender.get(PERSISTENTVOLUMECLAIMS, name, self.remote))
+
+    async def test_a_claim_goes_where_its_pod_goes(self) -> None:
+        """A volume keeps the claim's pods on the lender, the claim is there with a class of the lender, and grows."""
+        await self.lends_storage()
+        claim = await self.claim("data", self.node)
+        volume = await self.bound(claim)
+        spec = volume["spec"]
+        (term,) = spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
+        wanted = {"key": "liqo.io/remote-cluster-id", "operator": "In", "values": [str(self.peer)]}
+        self.assertEqual(term["matchExpressions"], [wanted])
+        self.assertEqual((spec["claimRef"]["uid"], spec["capacity"]), (claim["metadata"]["uid"], {"storage": "1Gi"}))
+        self.assertEqual((spec["storageClassName"], spec["persistentVolumeReclaimPolicy"]), ("liqo", "Delete"))
+        await self.pod("first")
+        found = await self.there("data")
+        self.assertEqual((found["spec"]["storageClassName"], found["spec"]["accessModes"]), ("fast", ["ReadWriteOnce"]))
+        notes = found["metadata"]["annotations"]
+        self.assertEqual(notes["note"], "n")
+        self.assertNotIn("volume.kubernetes.io/selected-node", notes)
+        more = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
+        await self.home.patch(PERSISTENTVOLUMECLAIMS, "data", more, self.space)
+
+        async def grown() -> bool:
+            now = await self.lender.get(PERSISTENTVOLUMECLAIMS, "data", self.remote)
+            return bool(now["spec"]["resources"]["requests"]["storage"] == "2Gi")
+
+        await self.eventually(grown)
+        name = await self.released(claim)
+        await self.gone(self.lender, PERSISTENTVOLUMECLAIMS, "data", self.remote)
+        await self.gone(self.home, PERSISTENTVOLUMES, name)
+
+    async def test_kept_data(self) -> None:
+        """Data of a class that retains it stays at the lender, and no later claim of that name gets it."""
+        await self.lends_storage()
+        body = {"metadata": {"name": "keeps"}, "provisioner": "liqo.io/storage", "reclaimPolicy": "Retain"}
+        await self.home.create(STORAGECLASSES, {**body, "volumeBindingMode": "WaitForFirstConsumer"})
+        first = await self.claim("data", self.node, "keeps")
+        await self.bound(first)
+        await self.pod("first")
+        before = await self.there("data")
+        volume = await self.released(first)
+        again = await self.claim("data", self.node, "keeps")
+        await self.bound(again)
+
+        async def told() -> bool:
+            return ("data", "RemoteNameTaken") in {(about, reason) for about, reason, _ in self.events.seen}
+
+        await self.eventually(told)
+        now = await self.there("data")
+        self.assertEqual(now["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"])
+        await self.home.get(PERSISTENTVOLUMES, volume)
+
+    async def test_no_storage_there(self) -> None:
+        """Where the lender offers no storage, the claim says so and is scheduled again."""
+        await self.node_is("True")
+        await self.eventually(lambda: self.home.get(STORAGECLASSES, "liqo"))
+        claim = await self.claim("data", self.node)
+
+        async def told() -> bool:
+            return ("data", "StorageNotOffered") in {(about, reason) for about, reason, _ in self.events.seen}
+
+        await self.eventually(told)
+
+        async def unselected() -> bool:
+            now = await self.home.get(PERSISTENTVOLUMECLAIMS, "data", self.space)
+            return "volume.kubernetes.io/selected-node" not in now["metadata"]["annotations"]
+
+        await self.eventually(unselected)
         with self.assertRaises(NotFound):
-            await self.lender.get(resource, name, self.remote)
+            await self.home.get(PERSISTENTVOLUMES, f"pvc-{claim['metadata']['uid']}")
+
+    async def test_a_claim_at_home(self) -> None:
+        """On a real node a real claim stands behind; the volume is the real one's, and not for virtual nodes."""
+        await self.lends_storage()
+        claim = await self.claim("data", "some-node")
+        real = f"pvc-{claim['metadata']['uid']}"
+        behind = await self.eventually(lambda: self.home.get(PERSISTENTVOLUMECLAIMS, real, "liqo-storage"))
+        self.assertEqual(behind["metadata"]["annotations"]["volume.kubernetes.io/selected-node"], "some-node")
+        on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["some-node"]}
+        spec = {
+            "capacity": {"storage": "5Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
+        }
+        below = f"real-{self.space}"
+        await self.home.create(PERSISTENTVOLUMES, {"metadata": {"name": below}, "spec": spec})
+        self.addCleanup(self.home.delete, PERSISTENTVOLUMES, below)
+        await self.home.patch(PERSISTENTVOLUMECLAIMS, real, {"spec": {"volumeName": below}}, "liqo-storage")
+        bound = {"status": {"phase": "Bound"}}
+        await self.home.patch(PERSISTENTVOLUMECLAIMS, real, bound, "liqo-storage", subresource="status")
+        volume = await self.bound(claim)
+        self.assertEqual((volume["spec"]["hostPath"]["path"], volume["spec"]["capacity"]["storage"]), ("/data", "5Gi"))
+        (term,) = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+        self.assertEqual(term["matchExpressions"], [on_node, {"key": "liqo.io/type", "operator": "DoesNotExist"}])
+        name = await self.released(claim)
+        await self.gone(self.home, PERSISTENTVOLUMECLAIMS, real, "liqo-storage")
+        await self.gone(self.home, PERSISTENTVOLUMES, name)
+
+    async def test_storage_after_a_restart(self) -> None:
+        """A daemon that starts anew deletes what was released meanwhile, and nothing else."""
+        await self.lends_storage()
+        stays, leaves = await self.claim("stays", self.node), await self.claim("leaves", self.node)
+        for each in (stays, leaves):
+            await self.bound(each)
+        await self.pod("first")
+        before = await self.there("stays")
+        await self.there("leaves")
+        await self.stop()
+        await self.released(leaves)
+        await self.start()
+        await self.gone(self.lender, PERSISTENTVOLUMECLAIMS, "leaves", self.remote)
+        now = await self.there("stays")
+        self.assertEqual(now["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"])

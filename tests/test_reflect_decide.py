@@ -15,7 +15,7 @@ from liqod.kubelet.forge.place import Place
 from liqod.kubelet.forge.reflected import Context, Wanted, Withheld
 from liqod.kubelet.reflect import policy
 from liqod.kubelet.reflect.decide import Create, Delete, Keep, Patch, Skip, decide
-from liqod.kubelet.reflect.kinds import CONFIGMAP, ENDPOINTSLICE, INGRESS, KINDS, SECRET, SERVICE, Kind
+from liqod.kubelet.reflect.kinds import CLAIM, CONFIGMAP, ENDPOINTSLICE, INGRESS, KINDS, SECRET, SERVICE, Kind
 from liqod.kubelet.reflect.pace import SETTLED, Pace
 from liqod.kubelet.reflect.views import Thing
 from liqod.model.ids import ClusterID, Key
@@ -94,7 +94,7 @@ CONTENTS: dict[Kind, st.SearchStrategy[dict[str, Any]]] = {
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Kind, list[Thing]]:
-    kind = draw(st.sampled_from(KINDS))
+    kind = draw(st.sampled_from([kind for kind in KINDS if not kind.lasting]))
     states = draw(st.lists(st.tuples(METADATA, CONTENTS[kind]), min_size=1, max_size=3))
     return kind, [home(kind, metadata=metadata, **content) for metadata, content in states]
 
@@ -155,6 +155,39 @@ class Table(SynchronousTestCase):
         there = thing(ENDPOINTSLICE.there_view, made(ENDPOINTSLICE, create))
         found = step(ENDPOINTSLICE, empty, there)
         self.assertEqual(found.patch["spec"], {"template": {"endpoints": None}})
+
+
+class Claims(SynchronousTestCase):
+    """Claims at the lender hold data: they are made and may grow, and nothing else is ever done about them here."""
+
+    def goal(self, size: str = "1Gi", uid: str = "h1") -> Wanted:
+        spec = {"volumeName": "pvc-1", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+        body = {"metadata": {"name": "data", "namespace": "shop", "uid": uid}, "spec": spec}
+        context = Context(PLACE, objection=lambda _: "", holds=lambda name: name == "pvc-1", storage_class=lambda: "x")
+        goal = CLAIM.forge(thing(CLAIM.home_view, body), context)
+        assert isinstance(goal, Wanted)
+        return goal
+
+    def there(self) -> Thing:
+        return thing(
+            CLAIM.there_view, merged(made(CLAIM, step(CLAIM, self.goal(), None)), {"spec": {"volumeName": "v"}})
+        )
+
+    def test_it_grows(self) -> None:
+        """A larger claim is patched in its size alone; the class, once chosen, is not looked at."""
+        self.assertIsInstance(step(CLAIM, self.goal(), self.there()), Keep)
+        found = step(CLAIM, self.goal("2Gi"), self.there())
+        wanted = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}, "metadata": {"uid": "t1"}}
+        self.assertEqual(found, Patch(wanted))
+
+    def test_it_never_goes(self) -> None:
+        """That a claim is gone at home, or not the lender's any more, deletes no data."""
+        for goal in (None, Withheld("so")):
+            self.assertIsInstance(step(CLAIM, goal, self.there()), Keep)
+
+    def test_the_data_of_another(self) -> None:
+        """The data of an earlier claim of the same name is not given to a new one."""
+        self.assertIsInstance(step(CLAIM, self.goal(uid="h2"), self.there()), Skip)
 
 
 class Convergence(SynchronousTestCase):

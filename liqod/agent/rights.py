@@ -203,6 +203,12 @@ def _reflection(settings: Settings) -> Iterator[Right]:
     ):
         if section.workers:
             yield from _verbs(resource, "list", "watch")
+    if settings.storage.enabled:
+        # What a claim waits for may be in any namespace; ours are those behind claims of this cluster.
+        yield from _verbs(kinds.STORAGECLASSES, "create")
+        yield from _verbs(kinds.PERSISTENTVOLUMECLAIMS, "list", "watch", "patch")
+        yield from _verbs(kinds.PERSISTENTVOLUMECLAIMS, "create", "delete", namespace=settings.storage.namespace)
+        yield from _verbs(kinds.PERSISTENTVOLUMES, "get", "list", "watch", "create", "delete")
     if settings.kubelet.enable_apiserver_support and reflection.serviceaccount.workers:
         # Tokens of whatever accounts offloaded pods run as, bound to these pods; where their API server is found.
         yield from _verbs(kinds.SERVICEACCOUNTS, "create", subresource="token")

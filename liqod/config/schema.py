@@ -194,6 +194,20 @@ class Reflection(Section, frozen=True):
     ingress: Reflected = Reflected()
     event: Reflected = Reflected()
     serviceaccount: Inherited = Inherited(workers=3)
+    persistentvolumeclaim: Inherited = Inherited(workers=3)
+
+
+class Storage(Section, frozen=True):
+    """Claims whose data is made, and stays, where their first pod runs.
+
+    ``virtual-class`` is the storage class that is made for them (empty: none), ``real-class`` what stands behind it in
+    this cluster (empty: the cluster's default), with its claims in ``namespace``.
+    """
+
+    enabled: bool = True
+    virtual_class: Name = "liqo"
+    real_class: str = ""
+    namespace: Name = "liqo-storage"
 
 
 class Webhook(Section, frozen=True):
@@ -269,6 +283,7 @@ class Settings(Section, frozen=True):
     hosting: Hosting = Hosting()
     kubelet: Kubelet = Kubelet()
     reflection: Reflection = Reflection()
+    storage: Storage = Storage()
     webhook: Webhook = Webhook()
     network: Network = Network()
     leader: Leader = Leader()

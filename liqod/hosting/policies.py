@@ -13,6 +13,7 @@ from liqod.model.names import tenant_namespace
 
 SERVICE_POLICY: Final = "liqod-borrower-services"
 SECRET_POLICY: Final = "liqod-borrower-secrets"  # noqa: S105 (a name, not a secret)
+CLAIM_POLICY: Final = "liqod-borrower-claims"
 _API: Final = "admissionregistration.k8s.io/v1"
 _IS_BORROWER: Final = (
     f"request.userInfo.username.startsWith('system:serviceaccount:{tenant_namespace('')}') && "
@@ -52,6 +53,30 @@ def policies() -> list[dict[str, Any]]:
                 ),
             ],
         ),
+        _policy(
+            CLAIM_POLICY,
+            "persistentvolumeclaims",
+            [
+                (
+                    "oldObject != null || !has(object.spec.volumeName) || object.spec.volumeName == ''",
+                    "a borrower may not choose the volume of a claim: it may hold the data of others",
+                ),
+                (
+                    "oldObject == null || (has(object.spec.volumeName) ? object.spec.volumeName : '') == "
+                    "(has(oldObject.spec.volumeName) ? oldObject.spec.volumeName : '')",
+                    "a borrower may not choose the volume of a claim: it may hold the data of others",
+                ),
+                (
+                    "has(object.spec.storageClassName) && object.spec.storageClassName != ''",
+                    "a borrower's claim must be of a storage class: volumes without one may hold the data of others",
+                ),
+                (
+                    "!has(object.spec.dataSourceRef) || !has(object.spec.dataSourceRef.namespace) || "
+                    "object.spec.dataSourceRef.namespace == object.metadata.namespace",
+                    "a borrower's claim may not be filled from another namespace",
+                ),
+            ],
+        ),
     ]
 
 
@@ -64,7 +89,7 @@ def bindings() -> list[dict[str, Any]]:
             "metadata": {"name": name},
             "spec": {"policyName": name, "validationActions": ["Deny"]},
         }
-        for name in (SERVICE_POLICY, SECRET_POLICY)
+        for name in (SERVICE_POLICY, SECRET_POLICY, CLAIM_POLICY)
     ]
 
 

@@ -36,7 +36,7 @@ def borrower_role(*, services: bool) -> dict[str, Any]:
             _rule("metrics.k8s.io", ["pods"], ["get", "list"]),
             # A websocket upgrade is a GET, a SPDY upgrade a POST.
             _rule("", ["pods/exec", "pods/attach", "pods/portforward"], ["create", "get"]),
-            _rule("", ["configmaps", "secrets"], _ALL),
+            _rule("", ["configmaps", "secrets", "persistentvolumeclaims"], _ALL),
             _rule("offloading.liqo.io", ["shadowendpointslices"], _ALL),
             _rule("networking.k8s.io", ["ingresses"], _ALL),
             *([_rule("", ["services"], _ALL)] if services else []),

@@ -24,6 +24,7 @@ from liqod.kube.informer import Informer
 from liqod.kube.resources import NATTINGTABLES, PODS
 from liqod.kubelet.access import Access
 from liqod.kubelet.api.nodes import Lender, Route
+from liqod.kubelet.approach import Approach
 from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.forge.place import ApiServer, Place
 from liqod.kubelet.homeapi import HomeApi
@@ -34,11 +35,12 @@ from liqod.kubelet.ports import NamespaceGrants, Recorder
 from liqod.kubelet.reach import Reach
 from liqod.kubelet.readiness import judge, judge_offer
 from liqod.kubelet.reflect.homes import Homes
-from liqod.kubelet.reflect.service import Reflection
+from liqod.kubelet.reflect.service import Holdings, Reflection
 from liqod.kubelet.reflect.tokens import Tokens
 from liqod.kubelet.standing import StandingKeeper
 from liqod.kubelet.stay import Stay
 from liqod.kubelet.views import HomePod, Namespace
+from liqod.kubelet.ways import Setting
 from liqod.model.ids import ClusterID, Key
 from liqod.model.meta import Object
 from liqod.model.names import advertisement_name, tenant_namespace
@@ -78,7 +80,10 @@ class Surroundings:
     homes: Homes
     nodes: Informer[Object]
     api_port: Callable[[], int]
+    api: Setting
+    relay: Callable[[ClusterID], Any] | None
     home_api: HomeApi
+    holdings: Holdings | None = None
 
 
 class VirtualKubelet(MultiService):
@@ -109,8 +114,11 @@ class VirtualKubelet(MultiService):
         )
         self._unsubscribe: list[Callable[[], None]] = []
         self._pods: Informer[HomePod] = Informer(client, PODS, HomePod, reactor, fields=f"spec.nodeName={node_name}")
-        self.access = Access(reactor, client, tenant_namespace(lender))
+        relay = around.relay
+        dial = None if relay is None else lambda: relay(lender)
+        self.access = Access(reactor, client, tenant_namespace(lender), around.api, dial, lender)
         self.reach = Reach(reactor, self.access.client, settings.lease_duration / 4)
+        self.approach = Approach(reactor, self.access, self.reach)
         self.node = NodeKeeper(
             reactor,
             client,
@@ -159,6 +167,7 @@ class VirtualKubelet(MultiService):
             self.namespaces,
             self.reach,
             around.recorder,
+            around.holdings,
         )
         self.tokens = Tokens(
             reactor,
@@ -187,6 +196,7 @@ class VirtualKubelet(MultiService):
             self._pods,
             self.access,
             self.reach,
+            self.approach,
             self.node,
             self.stay,
             self.namespaces,
@@ -243,6 +253,7 @@ class VirtualKubelet(MultiService):
             self._around.offers.subscribe(self._offer_changed),
             self.access.client.subscribe(self.namespaces.use),
             self.access.readiness.subscribe(lambda _: self._look()),
+            self.access.way.subscribe(lambda _: self.standing.look()),
             self.access.renewed.subscribe(lambda _: self.reach.suspect()),
             self.reach.state.subscribe(lambda _: self._look()),
             self.node.state.subscribe(lambda _: self.standing.look()),

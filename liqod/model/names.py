@@ -38,6 +38,8 @@ SLICE_MANAGED_BY_LABEL: Final = "endpointslice.kubernetes.io/managed-by"
 REFLECTED_SLICE: Final = "endpointslice.reflection.liqo.io"
 SERVICE_NAME_LABEL: Final = "kubernetes.io/service-name"
 
+PROVISIONER: Final = "liqo.io/storage"
+
 TAINT_KEY: Final = "virtual-node.liqo.io/not-allowed"
 TAINT_VALUE: Final = "true"
 TAINT_EFFECT: Final = "NoExecute"

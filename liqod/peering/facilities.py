@@ -23,6 +23,7 @@ from liqod.kube.informers import Informers
 from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES
 from liqod.model.ids import Key
 from liqod.model.meta import Object
+from liqod.model.names import PROVISIONER
 from liqod.model.offer import MAX_CLASSES
 
 PATIENCE: Final = 2.0
@@ -42,6 +43,10 @@ class _Version(msgspec.Struct, rename="camel"):
     git_version: str = ""
 
 
+class _StorageClass(Object, frozen=True):
+    provisioner: str = ""
+
+
 class Facilities:
     """Follows the classes and asks for the version once; ``changed`` is called when ``about()`` may differ."""
 
@@ -54,7 +59,7 @@ class Facilities:
         self._clock = clock
         self._tasks = tasks
         self._changed = changed
-        self._storage: Informer[Object] = informers.of(STORAGECLASSES, Object)
+        self._storage: Informer[_StorageClass] = informers.of(STORAGECLASSES, _StorageClass)
         self._ingress: Informer[Object] = informers.of(INGRESSCLASSES, Object)
         self._version = ""
         self._asked = False
@@ -69,7 +74,7 @@ class Facilities:
 
     def about(self) -> About:
         """Return what is known now."""
-        return About(self._version, _names(self._storage.items()), _names(self._ingress.items()))
+        return About(self._version, _storage_classes(self._storage.items()), _names(self._ingress.items()))
 
     def start(self) -> None:
         """Begin to follow."""
@@ -105,6 +110,17 @@ class Facilities:
     def _class_changed(self, _: Key, old: Object | None, new: Object | None) -> None:
         if (old is None) != (new is None):
             self._changed()
+
+
+def _storage_classes(classes: Iterable[_StorageClass]) -> tuple[str, ...]:
+    """Return the names of the classes that store data here, the default one first."""
+    real = [each for each in classes if each.provisioner != PROVISIONER and not each.metadata.deleting]
+    ordered = sorted(real, key=lambda each: (not _is_default(each), each.metadata.name))
+    return tuple(each.metadata.name for each in ordered[:MAX_CLASSES])
+
+
+def _is_default(each: Object) -> bool:
+    return each.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
 
 
 def _names(classes: Iterable[Object]) -> tuple[str, ...]:

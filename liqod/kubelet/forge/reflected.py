@@ -55,13 +55,16 @@ class Context:
     """What forging looks at besides the object: who lends, the namespace there, and what else is known at home.
 
     ``is_there`` tells whether a node of the home cluster stands for the lender; ``objection`` why an object with some
-    annotations is not reflected by what is set for the kind. ``complete``: all of this is known.
+    annotations is not reflected by what is set for the kind. ``holds`` tells whether the data of a volume is at the
+    lender, ``storage_class`` the class of storage there. ``complete``: all of this is known.
     """
 
     place: Place
     objection: Callable[[Mapping[str, str]], str]
     service: Callable[[str], Object | None] = lambda name: None
     is_there: Callable[[str], bool] = lambda node: False
+    holds: Callable[[str], bool] = lambda volume: False
+    storage_class: Callable[[], str] = lambda: ""
     complete: bool = True
 
 

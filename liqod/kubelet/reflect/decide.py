@@ -69,7 +69,7 @@ def decide(
     if there is not None and there.metadata.deleting:
         return Keep("the object at the lender is being deleted")
     if not isinstance(goal, Wanted):
-        if there is not None:
+        if there is not None and not kind.lasting:
             return Delete(there.metadata.uid)
         return Keep("there is no such object" if goal is None else goal.why)
     if there is None:
@@ -78,6 +78,8 @@ def decide(
 
 
 def _follow(kind: Kind, goal: Wanted, there: Thing) -> Decision:
+    if why := kind.objection(there, goal):
+        return Skip(why)
     observed = kind.observe(there, goal)
     if kind.is_fixed(observed, goal):
         return Delete(there.metadata.uid, again=True)

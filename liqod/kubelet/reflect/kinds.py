@@ -11,12 +11,13 @@ from liqod.kube.resources import (
     CONFIGMAPS,
     ENDPOINTSLICES,
     INGRESSES,
+    PERSISTENTVOLUMECLAIMS,
     SECRETS,
     SERVICES,
     SHADOWENDPOINTSLICES,
     Resource,
 )
-from liqod.kubelet.forge import configmap, endpointslice, ingress, secret, service
+from liqod.kubelet.forge import claim, configmap, endpointslice, ingress, secret, service
 from liqod.kubelet.forge.place import Place
 from liqod.kubelet.forge.reflected import Context, Wanted, Withheld
 from liqod.kubelet.forge.tokensecret import ACCOUNT_LABEL
@@ -34,13 +35,18 @@ def _never(observed: dict[str, Any], goal: Wanted) -> bool:
     return False
 
 
+def _no_objection(there: Thing, goal: Wanted) -> str:
+    return ""
+
+
 @frozen
 class Kind:
     """One kind: ``forge`` says what the lender should have, ``observe`` what it has, in the same words.
 
     ``is_fixed`` tells whether the difference takes a new object. ``pause`` is the least number of seconds between two
     writes of one object. ``setting`` is the name in the configuration. Objects at the lender with the label ``unless``
-    are of ours and not of this kind's making.
+    are of ours and not of this kind's making. ``objection`` tells why an object of ours may not become the wanted one.
+    What is ``lasting`` at the lender does not go when it is not wanted any more: it holds data.
     """
 
     setting: str
@@ -55,6 +61,8 @@ class Kind:
     name_at_home: Callable[[str, Place], str] = _same
     pause: float = 0.0
     unless: str = ""
+    objection: Callable[[Thing, Wanted], str] = _no_objection
+    lasting: bool = False
 
 
 CONFIGMAP: Final = Kind(
@@ -94,4 +102,15 @@ ENDPOINTSLICE: Final = Kind(
     endpointslice.observe,
     pause=SLICE_PAUSE,
 )
-KINDS: Final = (CONFIGMAP, SECRET, SERVICE, ENDPOINTSLICE, INGRESS)
+CLAIM: Final = Kind(
+    "persistentvolumeclaim",
+    PERSISTENTVOLUMECLAIMS,
+    PERSISTENTVOLUMECLAIMS,
+    WithSpec,
+    WithSpec,
+    claim.forge,
+    claim.observe,
+    objection=claim.objection,
+    lasting=True,
+)
+KINDS: Final = (CONFIGMAP, SECRET, SERVICE, ENDPOINTSLICE, INGRESS, CLAIM)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from attrs import frozen
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from liqod.config.schema import Reflection as Settings
 from liqod.kube.informer import Informer
+from liqod.kubelet.forge.claim import Volume, lender_of
 from liqod.kubelet.forge.place import Place
 from liqod.kubelet.forge.reflected import Context
 from liqod.kubelet.namespaces import Namespaces
@@ -18,14 +20,31 @@ from liqod.kubelet.reach import Reach
 from liqod.kubelet.reflect import policy
 from liqod.kubelet.reflect.events import EventsBack
 from liqod.kubelet.reflect.homes import Homes
-from liqod.kubelet.reflect.kinds import CONFIGMAP, ENDPOINTSLICE, INGRESS, KINDS, SECRET, SERVICE, Kind
+from liqod.kubelet.reflect.kinds import CLAIM, CONFIGMAP, ENDPOINTSLICE, INGRESS, KINDS, SECRET, SERVICE, Kind
 from liqod.kubelet.reflect.reflector import Reflector
 from liqod.kubelet.reflect.views import Thing
 from liqod.kubelet.remote import RemoteNamespace
 from liqod.kubelet.views import HomePod
-from liqod.model.ids import Key
+from liqod.model.ids import ClusterID, Key
 from liqod.model.meta import Object
 from liqod.model.names import REMOTE_CLUSTER_LABEL, SERVICE_NAME_LABEL
+
+
+@frozen
+class Holdings:
+    """Where data is: the volumes that tell, and the storage classes that lenders offer, the best first."""
+
+    volumes: Informer[Volume]
+    offered: Callable[[str], list[str]]
+
+    def holds(self, volume: str, lender: ClusterID) -> bool:
+        """Tell whether the data of a volume is at a lender."""
+        known = self.volumes.get(Key("", volume))
+        return known is not None and lender_of(known) == str(lender)
+
+    def storage_class(self, lender: ClusterID) -> str:
+        """Return the class for claims at a lender; empty: its default."""
+        return next(iter(self.offered(str(lender))), "")
 
 
 class Reflection(MultiService):
@@ -45,8 +64,10 @@ class Reflection(MultiService):
         namespaces: Namespaces,
         reach: Reach,
         recorder: Recorder,
+        holdings: Holdings | None = None,
     ) -> None:
         super().__init__()
+        self._holdings = holdings
         self._place = place
         self._nodes = nodes
         self._namespaces = namespaces
@@ -56,11 +77,12 @@ class Reflection(MultiService):
             SERVICE: settings.service.type,
             ENDPOINTSLICE: settings.service.type,
             INGRESS: settings.ingress.type,
+            CLAIM: "DenyList",
         }
         self.reflectors: dict[Kind, Reflector] = {}
         for kind in KINDS:
             workers = getattr(settings, kind.setting).workers
-            if workers:
+            if workers and (kind is not CLAIM or holdings is not None):
                 reflector = Reflector(
                     reactor, kind, place, homes, reach, recorder, workers, self._context(kind), namespaces.look_again
                 )
@@ -79,6 +101,8 @@ class Reflection(MultiService):
             self._namespaces.subscribe(self._served),
             self._nodes.subscribe(self._node_changed),
         ]
+        if self._holdings is not None and CLAIM in self.reflectors:
+            self._unsubscribe.append(self._holdings.volumes.subscribe(self._volume_changed))
 
     def stopService(self) -> Deferred[Any]:
         for unsubscribe in (*self._unsubscribe, *self._services.values()):
@@ -125,6 +149,9 @@ class Reflection(MultiService):
         def objection(annotations: Mapping[str, str]) -> str:
             return policy.objection(annotations, self._listings[kind])
 
+        held = self._holdings
+        volumes = None if held is None else held.volumes
+
         def context(local: str) -> Context:
             services = self._space(SERVICE, local)
             return Context(
@@ -132,7 +159,9 @@ class Reflection(MultiService):
                 objection=objection,
                 service=lambda name: services.get(Key(local, name)) if services is not None else None,
                 is_there=self._is_there,
-                complete=self._nodes.synced and (services is None or services.synced),
+                holds=lambda volume: held is not None and held.holds(volume, self._place.lender),
+                storage_class=lambda: "" if held is None else held.storage_class(self._place.lender),
+                complete=self._nodes.synced and all(c.synced for c in (services, volumes) if c is not None),
             )
 
         return context
@@ -151,6 +180,11 @@ class Reflection(MultiService):
         self.reflectors[ENDPOINTSLICE].look_all(
             lambda thing: thing.metadata.labels.get(SERVICE_NAME_LABEL) == key.name, [key.namespace]
         )
+
+    def _volume_changed(self, key: Key, old: Volume | None, new: Volume | None) -> None:
+        if new is not None:
+            claim = new.spec.claim_ref
+            self.reflectors[CLAIM].look(Key(claim.namespace, claim.name))
 
     def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
         label = None if old is None else old.metadata.labels.get(REMOTE_CLUSTER_LABEL)
