@@ -39,6 +39,7 @@ _OF_KUBERNETES = """
     NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers PodResizeInProgress
     PodResizePending ResourceVersionTooLarge SelfSubjectAccessReview SelfSubjectReview ServiceAccount ServiceCIDR
     SubjectAccessReview TokenRequest TokenReview UnexpectedAdmissionError
+    ReadOnlyMany ReadWriteMany ReadWriteOnce ReadWriteOncePod WaitForFirstConsumer
 """
 """Words of the Kubernetes API that the code reads or writes without meaning a reason of its own."""
 
