@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 
-from liqod.agent.names import IDENTITY_SECRET, LEASE
+from liqod.agent.names import LEASE
 from liqod.config.schema import Settings
 from liqod.fabric import key as tunnel
 from liqod.fabric.place import SERVICE_CIDRS
@@ -28,6 +28,7 @@ from liqod.kubelet.api.callers import ACCESS_REVIEWS, TOKEN_REVIEWS
 from liqod.kubelet.api.certificate import REQUESTS, SIGNER
 from liqod.kubelet.api.service import AUTHENTICATION
 from liqod.kubelet.forge.node import LEASE_NAMESPACE
+from liqod.model.rotation import IDENTITY_SECRET
 from liqod.model.unpeering import TOMBSTONES
 from liqod.webhook.configuration import NAME as WEBHOOK
 from liqod.webhook.service import SECRET_NAME as WEBHOOK_SECRET
@@ -62,7 +63,12 @@ class Right:
 def required(settings: Settings) -> tuple[Right, ...]:
     """Return the rights that a daemon with these settings uses, each once."""
     own = settings.kubernetes.namespace
+    if settings.network.role == "node":
+        return tuple(_overlay_node())
     wanted = [*_home(own), *_peering(), *_kubelets(), *_hosting()]
+    if settings.peering.api != "direct":
+        # What the relay passes on it sends as the borrower's account; as nobody else, whatever a borrower says.
+        wanted += _verbs(kinds.SERVICEACCOUNTS, "impersonate", names=[borrowers.SERVICE_ACCOUNT])
     if settings.webhook.enabled:
         wanted += _webhook(own)
     if settings.kubelet.listen:
@@ -145,6 +151,9 @@ def _hosting() -> Iterator[Right]:
     yield from _verbs(kinds.SHADOWENDPOINTSLICES, "list", "watch")
     yield from _verbs(kinds.ENDPOINTSLICES, "list", "watch", "create", "patch", "delete")
     yield from _verbs(kinds.PODS, "create", "patch")
+    # What changes in place in the pods of borrowers.
+    for subresource in ("resize", "ephemeralcontainers"):
+        yield from _verbs(kinds.PODS, "patch", subresource=subresource)
     # Tokens of borrowers' accounts only: whoever may have tokens of any account may do everything.
     yield from _verbs(kinds.SERVICEACCOUNTS, "create")
     yield from _verbs(kinds.SERVICEACCOUNTS, "get", "patch", "delete", names=[borrowers.SERVICE_ACCOUNT])
@@ -194,6 +203,16 @@ def _reflection(settings: Settings) -> Iterator[Right]:
     ):
         if section.workers:
             yield from _verbs(resource, "list", "watch")
+    if settings.storage.enabled:
+        # What a claim waits for may be in any namespace; ours are those behind claims of this cluster.
+        yield from _verbs(kinds.STORAGECLASSES, "create")
+        yield from _verbs(kinds.PERSISTENTVOLUMECLAIMS, "list", "watch", "patch")
+        yield from _verbs(kinds.PERSISTENTVOLUMECLAIMS, "create", "delete", namespace=settings.storage.namespace)
+        yield from _verbs(kinds.PERSISTENTVOLUMES, "get", "list", "watch", "create", "delete")
+    if settings.kubelet.enable_apiserver_support and reflection.serviceaccount.workers:
+        # Tokens of whatever accounts offloaded pods run as, bound to these pods; where their API server is found.
+        yield from _verbs(kinds.SERVICEACCOUNTS, "create", subresource="token")
+        yield from _verbs(kinds.ENDPOINTSLICES, "list", "watch")
 
 
 def _network(own: str) -> Iterator[Right]:
@@ -202,6 +221,13 @@ def _network(own: str) -> Iterator[Right]:
     yield from _verbs(kinds.SECRETS, "get", names=[tunnel.SECRET], namespace=own)
     yield from _verbs(SERVICE_CIDRS, "list")
     yield from _verbs(kinds.SERVICES, "get", names=["kubernetes"], namespace="default")
+
+
+def _overlay_node() -> Iterator[Right]:
+    """What a daemon needs that only leads its host's pods to the gateway."""
+    yield from _verbs(kinds.TUNNELENDPOINTS, "list", "watch")
+    # Its own Node says that this host takes part.
+    yield from _verbs(kinds.NODES, "list", "watch", "patch")
 
 
 async def missing(client: Client, settings: Settings) -> list[Right]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import attrs
 import msgspec
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
@@ -21,9 +22,13 @@ from liqod.kube.resources import ADVERTISEMENTS, NAMESPACEOFFLOADINGS, NAMESPACE
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.forge.node import Readiness
+from liqod.kubelet.homeapi import HomeApi
 from liqod.kubelet.ports import NamespaceGrants, Recorder
 from liqod.kubelet.readiness import READY
 from liqod.kubelet.reflect.homes import Homes
+from liqod.kubelet.reflect.service import Holdings
+from liqod.kubelet.storage import Lender as Lending
+from liqod.kubelet.storage import Storage
 from liqod.kubelet.views import HomePod, Namespace, Node
 from liqod.kubelet.virtual import Surroundings, VirtualKubelet, same_kubelet, same_node
 from liqod.model.ids import ClusterID, Key, is_dns_label
@@ -35,6 +40,7 @@ from liqod.model.names import (
     REMOTE_CLUSTER_LABEL,
     TYPE_LABEL,
     VIRTUAL_NODE_TYPE,
+    advertisement_name,
 )
 from liqod.model.offloading import NamespaceOffloading
 from liqod.model.records import Advertisement, NamespaceNattingTable, VirtualNode, VirtualNodeSpec
@@ -61,7 +67,8 @@ class Kubelets(MultiService):
 
     ``node_address`` is what offloaded pods have as host address and virtual nodes as InternalIP. ``network`` tells
     whether a lender's pods can be reached, ``map_address`` by which address; ``export_address`` the other way round, by
-    which address a lender's pods reach one of this cluster (empty: not known yet).
+    which address a lender's pods reach one of this cluster (empty: not known yet). ``relay`` returns what connects to a
+    lender's API relay (``IStreamClientEndpoint``); without it there is none.
     """
 
     _log = Logger()
@@ -81,6 +88,7 @@ class Kubelets(MultiService):
         network: Callable[[ClusterID], Readiness] = _network_is_up,
         map_address: Callable[[ClusterID, str], str] = _same_address,
         export_address: Callable[[ClusterID, str], str] = _same_address,
+        relay: Callable[[ClusterID], Any] | None = None,
     ) -> None:
         super().__init__()
         self.cluster_name = cluster_name
@@ -108,7 +116,12 @@ class Kubelets(MultiService):
             homes=Homes(informers),
             nodes=informers.of(NODES, Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"),
             api_port=lambda: self.api.port if self.api is not None else 0,
+            api=settings.peering.api,
+            relay=relay,
+            home_api=HomeApi(informers, settings.kubernetes.api_server_url, client.config.server),
         )
+        if settings.storage.enabled:
+            self._provide_storage(informers, settings)
         self.api: NodeAPI | None = None
         if settings.kubelet.listen:
             address = self._around.node_address
@@ -121,6 +134,37 @@ class Kubelets(MultiService):
         self._workers: Workers[Key] = Workers(self._queue, RETIRING, self._process, "running the virtual kubelet of")
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
+
+    def _provide_storage(self, informers: Informers, settings: Settings) -> None:
+        """Have claims follow their pods."""
+        around = self._around
+
+        def offered(lender: str) -> list[str]:
+            known = around.offers.get(Key("", advertisement_name(lender)))
+            return [] if known is None else known.spec.offer.storage_classes
+
+        def lender(peer: ClusterID) -> Lending | None:
+            kubelet = self.of(peer)
+            if kubelet is None:
+                return None
+            client = kubelet.access.client.value if kubelet.reach.ok else None
+            return Lending(kubelet.place, kubelet.namespaces.mapped(), client)
+
+        storage = Storage(
+            around.reactor,
+            self._client,
+            informers,
+            settings.storage,
+            around.nodes,
+            around.recorder,
+            lender=lender,
+            is_peer=lambda peer: any(each.spec.cluster_id == peer for each in around.records.items()),
+            offered=offered,
+            offloaded=lambda namespace: around.enabled.get(Key("", namespace)) is not None,
+            ready=lambda: around.records.synced and around.tables.synced,
+        )
+        self._around = attrs.evolve(around, holdings=Holdings(storage.volumes, offered))
+        storage.setServiceParent(self)
 
     def __len__(self) -> int:
         """The number of virtual kubelets that run."""

@@ -24,8 +24,10 @@ from liqod.kube.informer import Informer
 from liqod.kube.resources import NATTINGTABLES, PODS
 from liqod.kubelet.access import Access
 from liqod.kubelet.api.nodes import Lender, Route
+from liqod.kubelet.approach import Approach
 from liqod.kubelet.forge.node import Readiness
-from liqod.kubelet.forge.place import Place
+from liqod.kubelet.forge.place import ApiServer, Place
+from liqod.kubelet.homeapi import HomeApi
 from liqod.kubelet.namespaces import Namespaces
 from liqod.kubelet.node import NodeKeeper
 from liqod.kubelet.pods import Pods
@@ -33,9 +35,12 @@ from liqod.kubelet.ports import NamespaceGrants, Recorder
 from liqod.kubelet.reach import Reach
 from liqod.kubelet.readiness import judge, judge_offer
 from liqod.kubelet.reflect.homes import Homes
-from liqod.kubelet.reflect.service import Reflection
+from liqod.kubelet.reflect.service import Holdings, Reflection
+from liqod.kubelet.reflect.tokens import Tokens
 from liqod.kubelet.standing import StandingKeeper
+from liqod.kubelet.stay import Stay
 from liqod.kubelet.views import HomePod, Namespace
+from liqod.kubelet.ways import Setting
 from liqod.model.ids import ClusterID, Key
 from liqod.model.meta import Object
 from liqod.model.names import advertisement_name, tenant_namespace
@@ -75,6 +80,10 @@ class Surroundings:
     homes: Homes
     nodes: Informer[Object]
     api_port: Callable[[], int]
+    api: Setting
+    relay: Callable[[ClusterID], Any] | None
+    home_api: HomeApi
+    holdings: Holdings | None = None
 
 
 class VirtualKubelet(MultiService):
@@ -101,11 +110,15 @@ class VirtualKubelet(MultiService):
             ),
             map_address=lambda address: around.map_address(lender, address),
             export_address=lambda address: around.export_address(lender, address),
+            api_server=self._home_api,
         )
         self._unsubscribe: list[Callable[[], None]] = []
         self._pods: Informer[HomePod] = Informer(client, PODS, HomePod, reactor, fields=f"spec.nodeName={node_name}")
-        self.access = Access(reactor, client, tenant_namespace(lender))
+        relay = around.relay
+        dial = None if relay is None else lambda: relay(lender)
+        self.access = Access(reactor, client, tenant_namespace(lender), around.api, dial, lender)
         self.reach = Reach(reactor, self.access.client, settings.lease_duration / 4)
+        self.approach = Approach(reactor, self.access, self.reach)
         self.node = NodeKeeper(
             reactor,
             client,
@@ -120,6 +133,7 @@ class VirtualKubelet(MultiService):
             around.home_version,
             around.api_port,
         )
+        self.stay = Stay(reactor, client, self.node, self._pods, self.readiness, settings.evict_after)
         self.namespaces = Namespaces(
             reactor,
             client,
@@ -153,6 +167,17 @@ class VirtualKubelet(MultiService):
             self.namespaces,
             self.reach,
             around.recorder,
+            around.holdings,
+        )
+        self.tokens = Tokens(
+            reactor,
+            client,
+            self.place,
+            self._pods,
+            self.namespaces,
+            self.reach,
+            around.recorder,
+            around.reflection.serviceaccount.workers or 1,
         )
         self.standing = StandingKeeper(
             reactor,
@@ -171,13 +196,28 @@ class VirtualKubelet(MultiService):
             self._pods,
             self.access,
             self.reach,
+            self.approach,
             self.node,
+            self.stay,
             self.namespaces,
             self.pods,
             self.reflection,
             self.standing,
         ):
             service.setServiceParent(self)
+        if self._lends_tokens:
+            self.tokens.setServiceParent(self)
+
+    @property
+    def _lends_tokens(self) -> bool:
+        """Whether offloaded pods get tokens of this cluster's service accounts."""
+        around = self._around
+        return around.settings.enable_apiserver_support and around.reflection.serviceaccount.workers > 0
+
+    def _home_api(self) -> ApiServer | None:
+        if not self._lends_tokens:
+            return None
+        return self._around.home_api.server(lambda address: self._around.export_address(self._lender, address))
 
     def readiness(self) -> Readiness:
         """Return whether pods can run behind the node, and if not, why."""
@@ -213,6 +253,7 @@ class VirtualKubelet(MultiService):
             self._around.offers.subscribe(self._offer_changed),
             self.access.client.subscribe(self.namespaces.use),
             self.access.readiness.subscribe(lambda _: self._look()),
+            self.access.way.subscribe(lambda _: self.standing.look()),
             self.access.renewed.subscribe(lambda _: self.reach.suspect()),
             self.reach.state.subscribe(lambda _: self._look()),
             self.node.state.subscribe(lambda _: self.standing.look()),
@@ -233,6 +274,7 @@ class VirtualKubelet(MultiService):
 
     def _look(self) -> None:
         self.node.look()
+        self.stay.look()
         self.standing.look()
 
     async def retire(self) -> None:
