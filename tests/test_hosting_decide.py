@@ -144,7 +144,7 @@ class DecideTests(SynchronousTestCase):
         for policy in ("Never", "OnFailure", "Always"):
             self.assertEqual(decide(shadow(), pod(phase="Succeeded", policy=policy)), Finish("Succeeded"))
         self.assertEqual(
-            decide(shadow(), pod(phase="Failed", policy="Never", reason="Evicted")), Finish("Failed", "Evicted")
+            decide(shadow(), pod(phase="Failed", policy="Never", reason="Error")), Finish("Failed", "Error")
         )
         self.assertEqual(decide(shadow(), pod(phase="Failed")), Finish("Failed"))
         late = pod(phase="Failed", reason="DeadlineExceeded", deleting=True)
@@ -157,11 +157,30 @@ class DecideTests(SynchronousTestCase):
         self.assertEqual(decide(shadow(), None, ended=Finish("Succeeded")), Finish("Succeeded"))
 
     def test_taken_away_is_not_finished(self) -> None:
-        """A pod that was to run for ever and was evicted, preempted or lost its node is removed and so made again."""
+        """A pod that was evicted, preempted or lost its node is removed and so made again, also one of a job."""
         again = Remove("p-1", "s-1", certain=True)
-        for reason in ("Evicted", "NodeLost", "Preempting", "Terminated", "OutOfcpu", "UnexpectedAdmissionError"):
-            self.assertEqual(decide(shadow(), pod(phase="Failed", reason=reason)), again)
-        self.assertEqual(decide(shadow(), pod(phase="Failed", disrupted=True)), again)
+        for policy in (None, "Always", "OnFailure", "Never"):
+            for reason in ("Evicted", "NodeLost", "Preempting", "Terminated", "OutOfcpu", "UnexpectedAdmissionError"):
+                self.assertEqual(decide(shadow(), pod(phase="Failed", reason=reason, policy=policy)), again)
+            self.assertEqual(decide(shadow(), pod(phase="Failed", disrupted=True, policy=policy)), again)
+            drained = pod(phase="Failed", disrupted=True, policy=policy, deleting=True)
+            self.assertEqual(decide(shadow(), drained), Nothing())
+            self.assertIsNone(how_it_ended(drained))
+        done = pod(phase="Succeeded", disrupted=True, policy="Never", deleting=True)
+        self.assertEqual(decide(shadow(), done), Finish("Succeeded"))
+
+    def test_the_borrower_saw_it_end(self) -> None:
+        """A pod that is gone and that the borrower saw end is not made again; other notes mean nothing."""
+        for told, step in (
+            ("Succeeded", Finish("Succeeded", "SeenByBorrower")),
+            ("Failed", Finish("Failed", "SeenByBorrower")),
+            ("Running", Create()),
+            ("", Create()),
+        ):
+            noted = shadow()
+            noted.metadata.annotations["offloading.liqo.io/finished"] = told
+            self.assertEqual(decide(noted, None), step)
+            self.assertEqual(decide(noted, pod()), Follow())
 
     def test_ended_by_its_deletion_is_not_finished(self) -> None:
         """A kubelet ends a pod it is told to delete: that says nothing about a pod that was to run for ever."""

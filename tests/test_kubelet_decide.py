@@ -104,6 +104,8 @@ class Pods(SynchronousTestCase):
             ),
             ("ended, pod gone", home(RUNNING), shadow(status={"phase": "Succeeded"}), None, WriteStatus),
             ("finished", home({"phase": "Succeeded"}), shadow(), remote(), Keep),
+            ("finished, gone at the lender", home({"phase": "Succeeded"}), shadow(), None, Patch),
+            ("finished, the lender knows", home({"phase": "Failed"}), shadow(status={"phase": "Failed"}), None, Keep),
             ("finished, ShadowPod gone", home({"phase": "Succeeded"}), None, None, Keep),
             ("aborted", aborted, shadow(aborted), remote(), DeleteShadow),
             ("aborted, gone", aborted, None, None, Keep),
@@ -128,6 +130,38 @@ class Pods(SynchronousTestCase):
         patch = ask(home(labels={"new": "1"}), shadow(), None)
         assert isinstance(patch, Patch)
         self.assertEqual(patch.patch["metadata"]["uid"], "s1")
+
+    def test_the_lender_is_told_of_an_end_that_it_missed(self) -> None:
+        """When the lender did not see a pod end that is gone there, its ShadowPod gets a note, once."""
+        done = home({"phase": "Succeeded"})
+        patch = ask(done, shadow(), None)
+        note = {"offloading.liqo.io/finished": "Succeeded"}
+        self.assertEqual(patch, Patch({"metadata": {"uid": "s1", "annotations": note}}))
+        noted = shadow(annotations={**shadow().metadata.annotations, **note})
+        self.assertIsInstance(ask(done, noted, None), Keep)
+
+    def test_the_last_sight_of_a_pod_that_ended(self) -> None:
+        """A job's pod that ended and was removed at once has ended; one taken away, or to run for ever, has not."""
+        job = {**SPEC, "restartPolicy": "Never"}
+        succeeded, failed = {"phase": "Succeeded"}, {"phase": "Failed", "reason": "Error"}
+        evicted = {"phase": "Failed", "reason": "Evicted"}
+        rows: list[tuple[dict[str, Any], RemotePod, str]] = [
+            (job, remote(succeeded), "Succeeded"),
+            (job, remote(succeeded, deletionTimestamp=NOW), "Succeeded"),
+            (job, remote(failed), "Failed"),
+            (job, remote(failed, deletionTimestamp=NOW), "Running"),
+            (job, remote(evicted), "Running"),
+            (SPEC, remote(succeeded), "Running"),
+            (job, remote(succeeded, annotations={"offloading.liqo.io/home-pod-uid": "u0"}), "Running"),
+        ]
+        for spec, last, phase in rows:
+            body = {"metadata": {"name": "web", "namespace": "shop", "uid": "u1"}, "spec": spec, "status": RUNNING}
+            pod = msgspec.json.decode(msgspec.json.encode(body), type=HomePod)
+            made = msgspec.convert({**forge_shadow(pod.metadata, spec, "s", PLACE)}, Shadow)
+            count = tally(None, RUNNING, "r1", decoded(last.status))
+            step = decide(pod, made, None, place=PLACE, namespace="s", tally=count, now=NOW, ended=last)
+            assert isinstance(step, WriteStatus), step
+            self.assertEqual(step.status["phase"], phase)
 
     def test_a_refusal_is_told_once(self) -> None:
         """The lender's words become a condition and an event; seeing them again is no news."""

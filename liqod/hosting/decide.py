@@ -1,7 +1,7 @@
 """What to do about one ShadowPod and the pod of its name: a function of the two, without doing it.
 
 A pod that vanished is made again; a pod that ended is never run again; a pod that this cluster took away (eviction, a
-lost node, preemption) has not ended when it was to run for ever. Nothing is deleted on absence alone: ``Remove`` says
+lost node, preemption) has not ended. Nothing is deleted on absence alone: ``Remove`` says
 whether the disappearance of the ShadowPod was witnessed or has to be asked for first.
 """
 
@@ -14,6 +14,7 @@ from attrs import frozen
 from liqod.hosting.admit import sentence
 from liqod.hosting.views import Pod, controller_of, is_managed
 from liqod.model.ending import is_to_return
+from liqod.model.names import FINISHED_ANNOTATION
 from liqod.model.records import ShadowPod
 
 FINAL_PHASES: Final = ("Succeeded", "Failed")
@@ -79,7 +80,9 @@ def decide(shadow: ShadowPod | None, pod: Pod | None, *, ended: Finish | None = 
     if ended is not None:
         return ended
     if pod is None:
-        return Create()
+        # The borrower saw it end while nobody here looked, and it is gone since.
+        told = shadow.metadata.annotations.get(FINISHED_ANNOTATION, "")
+        return Finish(told, "SeenByBorrower") if told in FINAL_PHASES else Create()
     if not is_managed(pod):
         return Collide()
     if _owner(pod) != shadow.metadata.uid:

@@ -29,6 +29,7 @@ from liqod.kubelet.forge.status import (
 from liqod.kubelet.restarts import Tally
 from liqod.kubelet.views import HomePod, RemotePod, Shadow, decoded
 from liqod.model.ending import is_to_return
+from liqod.model.names import FINISHED_ANNOTATION
 
 
 @frozen
@@ -102,11 +103,13 @@ def decide(
     tally: Tally | None,
     now: str,
     peer_lost: bool = False,
+    ended: RemotePod | None = None,
 ) -> Decision:
     """Return the next step for a pod of an offloaded namespace.
 
     ``namespace`` is the remote one; ``tally`` counts restarts of the remote pod (None without one); ``now`` is RFC
-    3339; ``peer_lost`` says that a deleted pod has waited for the lender long enough.
+    3339; ``peer_lost`` says that a deleted pod has waited for the lender long enough; ``ended`` is the last sight of a
+    remote pod that had ended and is gone.
     """
     for seen in (shadow, remote):
         if seen is not None and not is_ours(seen.metadata, place):
@@ -119,15 +122,15 @@ def decide(
         return _end(home, shadow, remote, place, tally, now, peer_lost)
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
-        if shadow is not None and (status.get("reason") == ABORTED or home_uid(shadow.metadata) != home.metadata.uid):
-            return _delete(shadow)
-        return Keep("the pod has finished; it is never run again")
+        return _finished(home, status, shadow, remote)
     if shadow is None:
         if remote is not None:
             return Keep("the pod that an earlier ShadowPod left at the lender is still going away")
         return Create(forge_shadow(home.metadata, decoded(home.spec), namespace, place))
     if home_uid(shadow.metadata) != home.metadata.uid:
         return _delete(shadow)
+    if remote is None and ended is not None and tally is not None and _has_ended(home, shadow, ended):
+        return _write(status, forge_status(status, decoded(ended.status), tally, place, now, decoded(home.spec)), None)
     return _follow(home, status, shadow, remote, place, tally, now)
 
 
@@ -185,6 +188,36 @@ def _follow(
     if tally is None:
         return Keep("the restarts of the remote pod are not counted yet")
     return _write(status, forge_status(status, seen, tally, place, now, decoded(home.spec)), None)
+
+
+def _finished(home: HomePod, status: dict[str, Any], shadow: Shadow | None, remote: RemotePod | None) -> Decision:
+    if shadow is None:
+        return Keep("the pod has finished; it is never run again")
+    if status.get("reason") == ABORTED or home_uid(shadow.metadata) != home.metadata.uid:
+        return _delete(shadow)
+    if remote is None and shadow.status.phase not in FINISHED:
+        return _note_end(shadow, str(status["phase"]))
+    return Keep("the pod has finished; it is never run again")
+
+
+def _note_end(shadow: Shadow, phase: str) -> Decision:
+    """Tell the lender that a pod has ended which it did not see end: it would make it again."""
+    if shadow.metadata.deleting or shadow.metadata.annotations.get(FINISHED_ANNOTATION) == phase:
+        return Keep("the lender is told that the pod has finished")
+    note = {"uid": shadow.metadata.uid, "annotations": {FINISHED_ANNOTATION: phase}}
+    return Patch({"metadata": note})
+
+
+def _has_ended(home: HomePod, shadow: Shadow, last: RemotePod) -> bool:
+    """Tell whether a remote pod that is gone had done its work, though the lender does not say so."""
+    if shadow.status.phase in FINISHED or home_uid(last.metadata) not in ("", home.metadata.uid):
+        return False
+    ended_by_itself = decoded(last.status).get("phase") == "Succeeded" or not last.metadata.deleting
+    return (
+        decoded(home.spec).get("restartPolicy") in ("Never", "OnFailure")
+        and ended_by_itself
+        and not _returns(home, last)
+    )
 
 
 def _returns(home: HomePod, remote: RemotePod) -> bool:

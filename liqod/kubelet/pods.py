@@ -173,9 +173,10 @@ class Pods(MultiService):
             runs,
             place=self._place,
             namespace=remote.namespace,
-            tally=self._count(key, home, runs),
+            tally=self._count(key, home, runs or remote.ended(key.name)),
             now=rfc3339(now),
             peer_lost=home is not None and self._is_lost(home, now),
+            ended=remote.ended(key.name),
         )
         if draining and isinstance(decision, Create):
             return Keep("the namespace is no longer offloaded: the pod is about to leave")

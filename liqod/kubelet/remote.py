@@ -13,8 +13,9 @@ from liqod.kube.informer import Informer
 from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.kubelet.forge.meta import ownership
 from liqod.kubelet.forge.place import Place
+from liqod.kubelet.forge.status import FINISHED
 from liqod.kubelet.overlay import Overlay
-from liqod.kubelet.views import RemotePod, Shadow
+from liqod.kubelet.views import RemotePod, Shadow, decoded
 from liqod.model.ids import Key
 from liqod.model.meta import label_selector
 
@@ -33,6 +34,7 @@ class RemoteNamespace(MultiService):
         self.since = float(reactor.seconds())
         self.answers: Overlay[str, Shadow] = Overlay(reactor)
         self._changed = changed
+        self._ended: dict[str, RemotePod] = {}
         labels = label_selector(ownership(place))
         self._shadows: Informer[Shadow] = Informer(client, SHADOWPODS, Shadow, reactor, namespace=name, labels=labels)
         self._pods: Informer[RemotePod] = Informer(client, PODS, RemotePod, reactor, namespace=name, labels=labels)
@@ -64,12 +66,22 @@ class RemoteNamespace(MultiService):
         """Return the pod that the lender runs for a ShadowPod."""
         return self._pods.get(Key(self.namespace, name))
 
+    def ended(self, name: str) -> RemotePod | None:
+        """Return the last sight of a pod that is gone since and had ended, until another one has its name."""
+        return self._ended.get(name)
+
     def _shadow_changed(self, key: Key, old: Shadow | None, new: Shadow | None) -> None:
         if new is None:
             self.answers.drop(key.name)
+            self._ended.pop(key.name, None)
         self._tell(key.name)
 
     def _pod_changed(self, key: Key, old: RemotePod | None, new: RemotePod | None) -> None:
+        self._ended.pop(key.name, None)
+        # As many as there are ShadowPods at most: each goes with its ShadowPod.
+        wanted = new is None and old is not None and self._shadows.get(key) is not None
+        if wanted and old is not None and decoded(old.status).get("phase") in FINISHED:
+            self._ended[key.name] = old
         self._tell(key.name)
 
     def _tell(self, name: str) -> None:

@@ -25,12 +25,14 @@ _TAKEN_AWAY: Final = frozenset(
 def is_to_return(restart_policy: str, phase: str, reason: str, *, disrupted: bool, deleting: bool) -> bool:
     """Tell whether a pod whose phase is Succeeded or Failed is to be made again.
 
-    That is so only for pods that were to run for ever (``restart_policy`` Always, or empty) and that a cluster evicted,
-    preempted, did not admit to a node, or was told to delete. ``disrupted``: it has the condition DisruptionTarget.
+    That is so for pods that failed because a cluster evicted, preempted or did not admit them: the work was taken away,
+    it did not end. A pod that was to run for ever (``restart_policy`` Always, or empty) also comes back when it was
+    deleted there, whatever its containers said to that. ``disrupted``: it has the condition DisruptionTarget.
     """
+    taken_away = phase == "Failed" and (disrupted or reason in _TAKEN_AWAY or reason.startswith("OutOf"))
     if (restart_policy or "Always") != "Always":
-        return False
+        return taken_away
     # A kubelet that is told to delete a pod first ends it: Failed or Succeeded says nothing about the work then.
     if deleting:
         return reason != "DeadlineExceeded"
-    return phase == "Failed" and (disrupted or reason in _TAKEN_AWAY or reason.startswith("OutOf"))
+    return taken_away

@@ -29,6 +29,8 @@ ORIGINAL_NAME_ANNOTATION: Final = "liqo.io/original-name"
 ANTI_AFFINITY_PRESET: Final = "liqo.io/anti-affinity-preset"
 ANTI_AFFINITY_LABELS: Final = "liqo.io/anti-affinity-labels"
 HOME_POD_UID_ANNOTATION: Final = "offloading.liqo.io/home-pod-uid"
+FINISHED_ANNOTATION: Final = "offloading.liqo.io/finished"
+"""On a ShadowPod: the phase in which its home pod ended, where the lender did not say so itself."""
 
 SKIP_REFLECTION: Final = "liqo.io/skip-reflection"
 ALLOW_REFLECTION: Final = "liqo.io/allow-reflection"
