@@ -423,8 +423,7 @@ class ReflectionCases(KubeletSides):
         await self.pause(0.5)
         more = {key: count for key, count in (there.requests - before).items() if key[1] != "/readyz"}
         self.assertEqual(more, {("create", "configmaps"): 100})
-        # The certificate of the nodes' API is asked for on its own account.
-        apart = ("leases", "events", "certificatesigningrequests")
+        apart = ("leases", "events")
         self.assertFalse({key for key in (self.client.requests - before_home) if key[1] not in apart})
 
     async def test_events_come_back(self) -> None:

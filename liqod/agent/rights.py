@@ -186,7 +186,7 @@ def _node_api() -> Iterator[Right]:
     yield from _verbs(kinds.CONFIGMAPS, "list", "watch", names=[where.name], namespace=where.namespace)
     yield from _verbs(TOKEN_REVIEWS, "create")
     yield from _verbs(ACCESS_REVIEWS, "create")
-    yield from _verbs(REQUESTS, "get", "create", "delete")
+    yield from _verbs(REQUESTS, "list", "watch", "create", "delete")
     yield from _verbs(REQUESTS, "patch", subresource="approval")
     yield from _verbs(SIGNERS, "approve", names=[SIGNER])
 

@@ -14,13 +14,17 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from attrs import field, frozen
-from twisted.internet.task import deferLater
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.defer import maybeDeferred
 from twisted.logger import Logger
 
 from liqod.identity.serving import generate, request, validity
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, Forbidden, KubeError, NotFound
+from liqod.kube.informer import Informer
 from liqod.kube.resources import Resource
+from liqod.kube.waiting import until
+from liqod.model.ids import Key
 from liqod.model.meta import Object, View
 
 REQUESTS: Final = Resource(
@@ -29,8 +33,6 @@ REQUESTS: Final = Resource(
 SIGNER: Final = "kubernetes.io/kubelet-serving"
 NAME: Final = "liqod-virtual-nodes"
 LIFE: Final = 90 * 86400
-POLL: Final = 1.0
-SLOW_POLL: Final = 10.0
 PATIENCE: Final = 30.0
 """Seconds in which a signer that works has signed; after that somebody may still have to approve."""
 GIVE_UP: Final = 1800.0
@@ -156,25 +158,40 @@ class Certificate:
         return True
 
     async def _wait(self, name: str, approved: bool) -> bytes:
-        started = self._reactor.seconds()
-        while True:
-            seen = await self._client.get(REQUESTS, name, view=_Request)
-            if seen.status.certificate:
-                try:
-                    return base64.b64decode(seen.status.certificate, validate=True)
-                except binascii.Error:
-                    raise NotSigned(f"the certificate in the signing request {name} is not base64") from None
-            for condition in seen.status.conditions:
-                if condition.type in ("Denied", "Failed"):
-                    raise NotSigned(f"the signing request {name} was {condition.type.lower()}: {condition.message}")
-            waited = self._reactor.seconds() - started
-            if waited > (PATIENCE if approved else GIVE_UP):
-                await self._drop(name)
-                raise NotSigned("no signer answered" if approved else "nobody approved the signing request")
-            await deferLater(self._reactor, POLL if waited < PATIENCE else SLOW_POLL)
+        """Wait for the certificate in a signing request, through a watch of that one object."""
+        watch: Informer[_Request] = Informer(
+            self._client, REQUESTS, _Request, self._reactor, fields=f"metadata.name={name}"
+        )
+        watch.startService()
+        signed = until(watch, lambda: _is_decided(watch.get(Key("", name))))
+        signed.addTimeout(PATIENCE if approved else GIVE_UP, self._reactor)
+        try:
+            await signed
+            seen = watch.get(Key("", name))
+        except DeferredTimeout:
+            await self._drop(name)
+            raise NotSigned("no signer answered" if approved else "nobody approved the signing request") from None
+        finally:
+            await maybeDeferred(watch.stopService)
+        if seen is None:
+            raise NotSigned(f"the signing request {name} was deleted before it was signed")
+        for condition in seen.status.conditions:
+            if condition.type in ("Denied", "Failed"):
+                raise NotSigned(f"the signing request {name} was {condition.type.lower()}: {condition.message}")
+        try:
+            return base64.b64decode(seen.status.certificate, validate=True)
+        except binascii.Error:
+            raise NotSigned(f"the certificate in the signing request {name} is not base64") from None
 
     async def _drop(self, name: str) -> None:
         try:
             await self._client.delete(REQUESTS, name)
         except ApiError as error:
             self._log.debug("the signing request {name} was left: {error}", name=name, error=str(error))
+
+
+def _is_decided(seen: _Request | None) -> bool:
+    """Tell whether nothing more will come of a signing request than what is there; one that is gone is decided."""
+    if seen is None or seen.status.certificate:
+        return True
+    return any(condition.type in ("Denied", "Failed") for condition in seen.status.conditions)
