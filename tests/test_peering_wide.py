@@ -5,10 +5,13 @@ from __future__ import annotations
 import socket
 
 import msgspec
+from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import Settings, Sharing
 from liqod.kube.resources import FOREIGNCLUSTERS, NODES
-from liqod.model.records import Advertisement
+from liqod.model.records import Advertisement, ForeignClusterStatus
+from liqod.peering import strangers
+from liqod.peering.telling import transition
 from tests.peering_sides import PairCase, Seen, Side, settings
 
 
@@ -40,6 +43,80 @@ class StrangerTests(PairCase):
         await alpha.admin.patch(FOREIGNCLUSTERS, beta.id, {"spec": spec}, view=None)
         record = await self.phase(alpha, beta, "TrustPending")
         self.assertEqual(record.status.seen_fingerprint, beta.key.fingerprint)
+
+
+class ForgettingTests(PairCase):
+    """Which records go by themselves."""
+
+    async def test_only_a_stranger_that_nobody_wants_is_forgotten(self) -> None:
+        """Long out of sight a stranger's record goes; one written by hand, with a wish, or trusted stays."""
+        self.patch(strangers, "FORGET", 1.0)
+        alpha = await self.side("alpha")
+        others = [await self.side(name) for name in ("passer-by", "named", "wished", "trusted")]
+        alpha.sees(*others)
+        for other in others:
+            await self.phase(alpha, other, "TrustPending")
+        _, named, wished, trusted = others
+        by_hand = {"endpoints": [{"address": f"127.0.0.1:{named.peering.port}"}]}
+        for other, spec in ((named, by_hand), (wished, {"outgoingPeering": "No"})):
+            await alpha.admin.patch(FOREIGNCLUSTERS, other.id, {"spec": spec}, view=None)
+        await alpha.trust(trusted)
+        await self.pause(2.5)
+        self.assertEqual(len((await alpha.admin.list(FOREIGNCLUSTERS)).items), 4, "who is in sight stays")
+        for other in others:
+            await other.stop()
+        alpha.peering.update_candidates([])
+
+        async def left() -> bool:
+            found = {one["metadata"]["name"] for one in (await alpha.admin.list(FOREIGNCLUSTERS)).items}
+            return found == {"named", "wished", "trusted"}
+
+        await self.becomes(left, "the passer-by is forgotten")
+        await self.pause(2.0)
+        self.assertTrue(await left())
+
+
+class TellingTests(PairCase):
+    """Events on transitions."""
+
+    async def test_each_step_is_an_event_once(self) -> None:
+        """A stranger that waits for trust, a peer that is Ready, one that is Suspect: each is told, and only then."""
+        alpha, beta = await self.pair()
+        alpha.sees(beta)
+        await self.phase(alpha, beta, "TrustPending")
+        self.assertIn("TrustPending", alpha.events.reasons)
+        await alpha.trust(beta)
+        await beta.trust(alpha)
+        await self.peered(alpha, beta)
+        await self.phase(alpha, beta, "Accepted")
+        before = list(alpha.events.reasons)
+        await self.pause(1.0)
+        self.assertEqual(alpha.events.reasons, before, "a quiet peering tells nothing")
+        await beta.stop()
+        suspect = await self.phase(alpha, beta, "Suspect")
+        self.assertEqual(alpha.events.reasons[-1], suspect.status.reason)
+
+
+class TransitionTests(SynchronousTestCase):
+    """Which changes are worth an event."""
+
+    def test_the_table(self) -> None:
+        """Changes of phase, the bad ones as warnings; what says nothing new, and what stays, is not told."""
+        for before, after, kind in (
+            ("", "Discovered", ""),
+            ("Discovered", "TrustPending", "Normal"),
+            ("Accepted", "Ready", "Normal"),
+            ("Ready", "Ready", ""),
+            ("Ready", "Suspect", "Warning"),
+            ("Suspect", "Lost", "Warning"),
+            ("Offered", "Refused", "Warning"),
+            ("Ready", "Withdrawing", ""),
+        ):
+            status = ForeignClusterStatus(phase=after, reason="Why", message="because")
+            told = transition(ForeignClusterStatus(phase=before), status)
+            self.assertEqual(told[0] if told else "", kind, (before, after))
+            if told:
+                self.assertEqual((told[1], told[2][-7:]), ("Why", "because"))
 
 
 class TermsTests(PairCase):

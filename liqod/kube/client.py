@@ -303,18 +303,21 @@ class Client:
         namespace: str = "",
         *,
         uid: str = "",
+        version: str = "",
         grace: int | None = None,
         propagation: str = "",
         missing_ok: bool = True,
     ) -> None:
-        """Delete an object; with ``uid`` only that very one (raises Conflict when another took its name).
+        """Delete an object; with ``uid`` only that very one (raises Conflict when another took its name), with
+        ``version`` only as it was seen (raises Conflict when it was changed since).
 
         ``propagation`` is Background, Foreground or Orphan. An object that is not there is fine unless ``missing_ok``
         is False.
         """
         options: dict[str, Any] = {}
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        wanted = {"uid": uid, "resourceVersion": version}
+        if uid or version:
+            options["preconditions"] = {key: value for key, value in wanted.items() if value}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         if propagation:

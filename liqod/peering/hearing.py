@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
 import attrs
 import msgspec
 
 from liqod.identity.words import words
-from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records import ForeignCluster
 from liqod.model.unpeering import Kind
@@ -17,6 +14,7 @@ from liqod.peering.decisions import is_seated
 from liqod.peering.parts import Parts
 from liqod.peering.peer import Peer
 from liqod.peering.protocol import PeerConnection
+from liqod.peering.telling import Recorder, reference
 from liqod.wire.events import (
     Advertise,
     Credential,
@@ -32,12 +30,6 @@ from liqod.wire.events import (
     Withdraw,
     Withdrawn,
 )
-
-
-class Recorder(Protocol):
-    """Where events for the user go."""
-
-    def emit(self, regarding: Any, type: str, reason: str, message: str) -> None: ...
 
 
 class Hearing:
@@ -153,11 +145,4 @@ class Hearing:
             self._emit(record, "Normal", "KeyRotated", message)
 
     def _emit(self, record: ForeignCluster, type: str, reason: str, message: str) -> None:
-        regarding = {
-            "apiVersion": FOREIGNCLUSTERS.api_version,
-            "kind": FOREIGNCLUSTERS.kind,
-            "name": record.metadata.name,
-            "namespace": "",
-            "uid": record.metadata.uid,
-        }
-        self._recorder.emit(regarding, type, reason, message)
+        self._recorder.emit(reference(record), type, reason, message)

@@ -213,7 +213,7 @@ class Judge:
                 return bye
             self._tasks.spawn(self._introduce(claimed), f"recording {claimed}")
         peer = self._peer(claimed)
-        now = self._clock.seconds()
+        now = peer.called_at = self._clock.seconds()
         if peer.seen is None or peer.seen == certificate.fingerprint or now - peer.seen_at > STRANGER:
             peer.seen, peer.name = certificate.fingerprint, hello.cluster_name
             sentence = f"compare the words {told} with the peer's admin and say 'liqodctl trust {claimed}'"

@@ -51,6 +51,7 @@ class Peer:
     ``credential``: whether one of the peer's is kept, None when nobody has looked yet. ``withdrawing_since``: since
     when the peer has time to hand back what it uses. ``owes``: the epoch of a withdrawal of the peer's that we have not
     acknowledged yet. ``leaving``: the peer said that it ends the peering; ``left``: it is through with that.
+    ``called_at``: when it last showed a key that nobody trusts; ``sighted_at``: when a source last ceased to show it.
     ``knows_key``: the newest key of ours that it said to have on record. ``ending``: what our
     own end of the peering waits for.
     """
@@ -65,6 +66,8 @@ class Peer:
     suspect: bool = False
     seen: Fingerprint | None = None
     seen_at: float = 0.0
+    called_at: float = 0.0
+    sighted_at: float = 0.0
     knows_key: str = ""
     doubt: Doubt | None = None
     lent: Lent | None = None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 
 from liqod.flow.workqueue import WorkQueue
 from liqod.identity.words import words
@@ -29,6 +30,8 @@ from liqod.peering.liveness import outlook
 from liqod.peering.overlay import Overlay
 from liqod.peering.peer import Peer, addresses
 from liqod.peering.standing import MAX_ENDPOINTS, Facts, describe
+from liqod.peering.strangers import forgotten_at
+from liqod.peering.telling import Recorder, reference, transition
 
 COALESCE: Final = 0.05
 """Seconds that changes of one peer are collected before its status is written."""
@@ -52,6 +55,8 @@ def from_rfc3339(text: str) -> float | None:
 class Records:
     """The ForeignClusters, with the pins they hold. ``wants`` tells (lends, borrows) for a record."""
 
+    _log = Logger()
+
     def __init__(
         self,
         client: Client,
@@ -62,6 +67,7 @@ class Records:
         ping_interval: float,
         wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
         peers: Mapping[ClusterID, Peer],
+        recorder: Recorder,
     ) -> None:
         self.clusters = Overlay(clusters)
         self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "foreignclusters")
@@ -73,6 +79,7 @@ class Records:
         self._interval = ping_interval
         self._wants = wants
         self._peers = peers
+        self._recorder = recorder
 
     def get(self, peer: ClusterID) -> ForeignCluster | None:
         """Return the newest known record of a peer."""
@@ -176,7 +183,31 @@ class Records:
     async def process(self, peer_id: ClusterID) -> float | None:
         """Write the status of a peer if it changed; returns when it changes by itself, None when it does not."""
         peer = self._peers.get(peer_id)
-        return await self.sync(peer) if peer is not None else None
+        if peer is None:
+            return None
+        again = await self.sync(peer)
+        left = await self._let_go(peer)
+        return min((wait for wait in (again, left) if wait is not None), default=None)
+
+    async def _let_go(self, peer: Peer) -> float | None:
+        """Delete the record of a stranger that was not seen for long; returns the seconds until then."""
+        record = self.get(peer.id)
+        if record is None:
+            return None
+        in_sight = bool(peer.sightings) or peer.session is not None
+        last = max(peer.called_at, peer.sighted_at, peer.broken_at)
+        moment = forgotten_at(record, in_sight=in_sight, last=last)
+        if moment is None:
+            return None
+        if (wait := moment - self._clock.seconds()) > 0:
+            return wait
+        meta = record.metadata
+        try:
+            await self._client.delete(FOREIGNCLUSTERS, peer.id, uid=meta.uid, version=meta.resource_version)
+        except Conflict:
+            return 1.0  # somebody does something with it
+        self._log.info("{peer}, which nobody trusted, was not seen for long: its record is gone", peer=peer.id)
+        return None
 
     async def sync(self, peer: Peer, *, urgent: bool = False) -> float | None:
         """As ``process``; with ``urgent`` what is known is on record when this returns, or KubeError is raised."""
@@ -228,6 +259,8 @@ class Records:
                 FOREIGNCLUSTERS, peer.id, patch, subresource="status", view=ForeignCluster
             )
         self.clusters.wrote(key, record, written)
+        if (told := transition(record.status, status)) is not None:
+            self._recorder.emit(reference(record), *told)
         return again
 
     async def _guard(self, key: Key, record: ForeignCluster) -> ForeignCluster | None:

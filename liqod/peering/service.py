@@ -49,7 +49,7 @@ from liqod.peering.credentials import Grants, Keeper
 from liqod.peering.decisions import Decisions, rules_of
 from liqod.peering.ending import Endings
 from liqod.peering.facilities import Facilities
-from liqod.peering.hearing import Hearing, Recorder
+from liqod.peering.hearing import Hearing
 from liqod.peering.intake import Intake
 from liqod.peering.joining import Invitations, Tokens
 from liqod.peering.listener import Listener
@@ -69,6 +69,7 @@ from liqod.peering.relay.dial import RelayEndpoint
 from liqod.peering.relay.service import Relay
 from liqod.peering.rotation import Rotation
 from liqod.peering.sessions import Sessions
+from liqod.peering.telling import Recorder
 from liqod.peering.tombstones import Tombstones
 from liqod.peering.traces import Traces
 from liqod.peering.watches import Watches
@@ -144,6 +145,7 @@ class Peering(MultiService):
             settings.peering.ping_interval,
             self._wants,
             self._peers,
+            recorder,
         )
         # Only pods that hold something: what waits for a node or has finished would be one event more for each.
         holding = informers.of(PODS, Pod, fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")

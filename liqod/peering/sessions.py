@@ -163,6 +163,7 @@ class Sessions:
         self._whereabouts.sighted(sightings)
 
     def _moved(self, peer: Peer) -> None:
+        peer.sighted_at = self._reactor.seconds()
         self.records.poke(peer.id)
         if peer.sightings and self.ready:
             peer.dialer.link.wake()
