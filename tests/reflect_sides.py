@@ -14,6 +14,7 @@ from liqod.kube.informers import Informers
 from liqod.kubelet.forge.patches import merged
 from liqod.kubelet.forge.place import Place
 from liqod.kubelet.forge.reflected import Context
+from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reach import Reach
 from liqod.kubelet.reflect.homes import Homes
 from liqod.kubelet.reflect.kinds import Kind
@@ -42,6 +43,9 @@ class Server:
         self.client, self.wire = memory_client(self.answer, self.clock)
 
     def answer(self, request: Request) -> Answer:
+        if request.method == b"GET" and b"watch" not in request.args:
+            found = self.objects.get(request.path.decode().rpartition("/")[2])
+            return (200, found) if found is not None else (404, status(404, "NotFound"))
         if request.method == b"GET":
             request.notifyFinish().addErrback(lambda _: None)
             request.write(b"")
@@ -104,10 +108,11 @@ class Silent:
 class Sides:
     """Two servers, and what a daemon runs between them; ``crash`` ends that at once, ``begin`` starts it anew."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, lender: type[Server] = Server) -> None:
         self.kind = kind
         self.clock = MemoryReactorClock()
-        self.home, self.lender = Server(self.clock), Server(self.clock)
+        self.home, self.lender = Server(self.clock), lender(self.clock)
+        self.recorder: Recorder = Silent()
         self.context = Context(PLACE, objection=lambda annotations: "")
         self.begin()
 
@@ -124,7 +129,7 @@ class Sides:
             PLACE,
             Homes(self.informers),
             reach,
-            Silent(),
+            self.recorder,
             4,
             lambda local: self.context,
             self.lost.append,

@@ -205,6 +205,14 @@ class Plans(SynchronousTestCase):
             note = {**secret(home).metadata.annotations, "offloading.liqo.io/service-account-expiration": text}
             self.assertIsInstance(self.step(home, secret(home, annotations=note)), Mint)
 
+    def test_clocks_hours_apart(self) -> None:
+        """What this daemon put there is renewed by its own clock, whatever time the API server's has."""
+        home = pod()
+        for hours in (-9, 9):
+            there = secret(home, NOW + 3600 * hours + 3607)
+            self.assertEqual(plan(home, there, PLACE, NOW, NOW + 100), Rest(100))
+            self.assertIsInstance(plan(home, there, PLACE, NOW + 101, NOW + 100), Mint)
+
     def test_whose_a_secret_is(self) -> None:
         """A secret says truly which pod it is for, or nothing."""
         self.assertEqual(pod_of(secret(pod())), "web")

@@ -17,6 +17,7 @@ from attrs import field, frozen
 from liqod.kubelet.forge.meta import is_of_node, is_ours, ownership
 from liqod.kubelet.forge.place import Place
 from liqod.kubelet.forge.tokens import (
+    DEFAULT_SECONDS,
     NAMESPACE_KEY,
     TokenSource,
     account_of,
@@ -82,14 +83,21 @@ Step = Mint | Remove | Rest | Taken
 
 @frozen
 class Minted:
-    """Tokens by their key in the secret, and the time (seconds since 1970) at which the first of them expires."""
+    """Tokens by their key in the secret; when the first of them expires (seconds since 1970, by the API server's
+    clock), and how many seconds after it was made.
+    """
 
     tokens: Mapping[str, str] = field(repr=False)
     expires: float
+    life: float = DEFAULT_SECONDS
 
 
-def plan(home: HomePod | None, there: Object | None, place: Place, now: float) -> Step:
-    """Return the next step for the tokens of a pod; ``now`` is seconds since 1970, by this daemon's clock."""
+def plan(home: HomePod | None, there: Object | None, place: Place, now: float, due: float | None = None) -> Step:
+    """Return the next step for the tokens of a pod; ``now`` is seconds since 1970, by this daemon's clock.
+
+    ``due`` is when the tokens that this daemon put there are to be renewed, by the same clock; None: it put none there,
+    and what the secret says is compared with this clock, however wrong that may be: once.
+    """
     if there is not None and not (is_ours(there.metadata, place) and is_of_node(there.metadata, place)):
         return Taken() if home is not None and _wanted(home) else Rest()
     if there is not None and there.metadata.deleting:
@@ -102,7 +110,9 @@ def plan(home: HomePod | None, there: Object | None, place: Place, now: float) -
         return Remove(there.metadata.uid)
     if there is None:
         return Rest() if home.metadata.deleting else Mint(account_of(decoded(home.spec)), wanted)
-    left = due_at(home.metadata.uid, wanted, there.metadata) - now
+    if due is None:
+        due = due_at(home.metadata.uid, wanted, there.metadata)
+    left = due - now
     if left > 0:
         return Rest(left)
     return Mint(account_of(decoded(home.spec)), wanted, there.metadata.uid)
@@ -123,8 +133,13 @@ def due_at(uid: str, sources: Sequence[TokenSource], there: ObjectMeta) -> float
     if expires is None:
         return 0.0
     life = float(min(source.seconds for source in sources))
+    return expires - life + renewed_after(uid, life)
+
+
+def renewed_after(uid: str, life: float) -> float:
+    """Return after how many seconds tokens of that life are renewed; pods, known by their UID, do it one by one."""
     spread = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:2]) / 65536 * SPREAD * life
-    return expires - life + min(life * RENEWED_AT, OLDEST) - spread
+    return min(life * RENEWED_AT, OLDEST) - spread
 
 
 def request(source: TokenSource, pod: ObjectMeta) -> dict[str, Any]:

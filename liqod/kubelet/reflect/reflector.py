@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
@@ -149,7 +150,10 @@ class Reflector(MultiService):
         if not context.complete:
             return SOON
         home, name = space.at_home(key.name), self.kind.name_there(key.name, self._place)
-        goal = None if home is None or home.metadata.deleting else self.kind.forge(home, context)
+        try:
+            goal = None if home is None or home.metadata.deleting else self.kind.forge(home, context)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return self._unreadable(key, home, error)
         decision = decide(
             self.kind, goal, space.at_lender(name), name=name, namespace=space.namespace, place=self._place
         )
@@ -215,6 +219,11 @@ class Reflector(MultiService):
             home, f"an object {name} that is not ours is in the remote namespace {space.namespace}; it is left alone"
         )
 
+    def _unreadable(self, key: Key, home: Thing | None, error: Exception) -> float:
+        if home is not None:
+            self._tell(home, "UnreadableObject", f"what it holds cannot be read: {clean_message(str(error))}")
+        return self._late(key)
+
     def _in_the_way(self, home: Thing | None, why: str) -> float | None:
         if home is None:
             return None
@@ -244,6 +253,9 @@ class Reflector(MultiService):
         if home is not None and not _is_ending(error):
             what = f"the lender refuses it: {clean_message(error.message)}"
             self._tell(home, f"Remote{type(error).__name__}", what)
+        return self._late(key)
+
+    def _late(self, key: Key) -> float:
         attempt = self._attempts.get(key, 0)
         self._attempts[key] = attempt + 1
         return LATE.delay(attempt, 0.5)

@@ -62,7 +62,12 @@ class _Status(View, frozen=True):
         return "_Status()"
 
 
+class _Spec(View, frozen=True):
+    expiration_seconds: int = 0
+
+
 class _Answer(View, frozen=True):
+    spec: _Spec = _Spec()
     status: _Status = _Status()
 
 
@@ -98,6 +103,7 @@ class Tokens(MultiService):
         self._written: Overlay[Key, Object] = Overlay(reactor)
         self._pace = Pace(0.0)
         self._attempts: dict[Key, int] = {}
+        self._due: dict[Key, tuple[str, float]] = {}
         self._parked: set[Key] = set()
         what = f"tokens for {place.lender}"
         self._queue: WorkQueue[Key] = WorkQueue(reactor, what)
@@ -179,6 +185,7 @@ class Tokens(MultiService):
         home = self._pods.get(key)
         if home is None:
             self._attempts.pop(key, None)
+            self._due.pop(key, None)
             self._parked.discard(key)
         remote, watch = self._spaces.get(key.namespace, (None, None))
         if remote is None or watch is None or not watch.synced:
@@ -186,7 +193,9 @@ class Tokens(MultiService):
         name = secret_name(key.name)
         there = self._written.newest(key, watch.get(Key(remote.namespace, name)))
         now = self._reactor.seconds()
-        step = tokensecret.plan(home, there, self._place, now)
+        uid, due = self._due.get(key, ("", None))
+        known = due if home is not None and uid == home.metadata.uid else None
+        step = tokensecret.plan(home, there, self._place, now, known)
         match step:
             case Rest(seconds):
                 return seconds
@@ -235,14 +244,18 @@ class Tokens(MultiService):
                 )
             except AlreadyExists:
                 # The watch selects by label and does not show it: it is another one's, or not seen yet.
-                made = await remote.client.get(SECRETS, name, remote.namespace, view=Object)
+                found = await remote.client.get(SECRETS, name, remote.namespace, view=Object)
+                self._written.put(key, found)
+                return 0.0
         self._written.put(key, made)
+        uid = home.metadata.uid
+        self._due[key] = (uid, self._reactor.seconds() + tokensecret.renewed_after(uid, minted.life))
         # Looked at once more: then it rests until the tokens are due.
         return 0.0
 
     async def _request(self, home: HomePod, step: Mint) -> Minted:
         """Have the tokens made at home, those of one audience and life only once; raises Refused."""
-        made: dict[tuple[str, int], _Status] = {}
+        made: dict[tuple[str, int], _Answer] = {}
         meta = home.metadata
         for source in step.sources:
             kind = (source.audience, source.seconds)
@@ -262,11 +275,12 @@ class Tokens(MultiService):
                     raise Refused(
                         f"the service account {step.account} has no token for this pod: {clean_message(error.message)}"
                     ) from None
-                made[kind] = answer.status
-        ends = [epoch(status.expiration_timestamp) for status in made.values()]
+                made[kind] = answer
+        ends = [epoch(answer.status.expiration_timestamp) for answer in made.values()]
         expires = min((end for end in ends if end is not None), default=0.0)
-        tokens = {source.key: made[source.audience, source.seconds].token for source in step.sources}
-        return Minted(tokens, expires)
+        tokens = {source.key: made[source.audience, source.seconds].status.token for source in step.sources}
+        life = min(answer.spec.expiration_seconds or seconds for (_, seconds), answer in made.items())
+        return Minted(tokens, expires, life)
 
     def _refused(
         self, key: Key, home: HomePod | None, remote: RemoteNamespace, error: ApiError | Unreachable

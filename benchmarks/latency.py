@@ -1,0 +1,167 @@
+"""How long it takes from a request at home until the reflected object is at the lender, at rest.
+
+    python -m benchmarks latency [--samples 50] [--pause 0.3] [--out FILE]
+
+Two real control planes (with their request rates raised) and both daemons on this machine; nothing else happens. Each
+sample is one object: the clock runs from the moment its POST is sent to the home API server until a watch at the lender
+shows it. Clients are plain sockets in threads, so that they add little. As a measure of the machine, the same is done
+with the lender alone: from a POST there until its watch shows the object. Needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import ssl
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from benchmarks.measure import table
+from benchmarks.offload import peer
+from liqod.kube.config import load
+from liqod.model.names import remote_namespace
+from tests.real.path import deployment, enabled_namespace, eventually, live_pods, peer_of
+from tests.testbed import build, system
+from tests.testbed.cluster import Cluster
+from tests.testbed.testbed import Testbed
+
+NAMESPACE = "bench"
+PATIENCE = 30.0
+OBJECTS: dict[str, dict[str, Any]] = {
+    "configmaps": {"data": {"key": "value"}},
+    "secrets": {"data": {"key": "dmFsdWU="}},
+    "services": {"spec": {"ports": [{"name": "http", "port": 80}], "selector": {"app": "web"}}},
+}
+
+
+class Caller:
+    """One connection to an API server, kept open."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        config = load(str(cluster.kubeconfig))
+        context = ssl.create_default_context(cadata=(config.ca_pem or b"").decode())
+        if config.client_cert_pem and config.client_key_pem:
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(config.client_cert_pem + b"\n" + config.client_key_pem)
+                file.flush()
+                context.load_cert_chain(file.name)
+        where = urlsplit(config.server)
+        self._headers = {"Content-Type": "application/json"}
+        if config.token is not None:
+            self._headers["Authorization"] = f"Bearer {config.token()}"
+        self._connection = http.client.HTTPSConnection(where.hostname or "", where.port, context=context)
+
+    def post(self, path: str, body: Any) -> None:
+        """Make an object; AssertionError with what the server says otherwise."""
+        self._connection.request("POST", path, json.dumps(body), self._headers)
+        answer = self._connection.getresponse()
+        said = answer.read()
+        assert answer.status == 201, said
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        """Yield the lines of a watch."""
+        self._connection.request("GET", path, headers=self._headers)
+        answer = self._connection.getresponse()
+        while line := answer.readline():
+            yield line
+
+
+class Sightings:
+    """When objects of one kind were first seen in a namespace, by a thread that follows a watch."""
+
+    def __init__(self, cluster: Cluster, kind: str, namespace: str) -> None:
+        self._caller = Caller(cluster)
+        self._path = f"/api/v1/namespaces/{namespace}/{kind}?watch=true"
+        self._seen: dict[str, float] = {}
+        self._news = threading.Condition()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            for line in self._caller.lines(self._path):
+                now = time.monotonic()
+                event = json.loads(line)
+                if event["type"] == "ADDED":
+                    with self._news:
+                        self._seen[event["object"]["metadata"]["name"]] = now
+                        self._news.notify_all()
+
+    def when(self, name: str) -> float:
+        """Wait until an object is seen and return when that was."""
+        with self._news:
+            there = self._news.wait_for(lambda: name in self._seen, PATIENCE)
+            assert there, f"{name} did not come within {PATIENCE:.0f} s"
+            return self._seen[name]
+
+
+def sample(
+    poster: Caller, seen: Sightings, kind: str, namespace: str, label: str, count: int, pause: float
+) -> list[float]:
+    """Return the milliseconds that each of ``count`` objects took."""
+    took = []
+    for number in range(count + 1):
+        name = f"{label}-{number}"
+        begin = time.monotonic()
+        poster.post(f"/api/v1/namespaces/{namespace}/{kind}", {"metadata": {"name": name}, **OBJECTS[kind]})
+        took.append(1000 * (seen.when(name) - begin))
+        time.sleep(pause)
+    # The first one opens connections.
+    return took[1:]
+
+
+def percentile(values: list[float], part: float) -> float:
+    """Return the nearest-rank percentile of some values; ``part`` is from 0 to 1."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, round(part * len(ordered) + 0.5) - 1))]
+
+
+def measure(testbed: Testbed, samples: int, pause: float) -> list[list[object]]:
+    """Return a row for each kind: through both clusters, and at the lender alone."""
+    home, lender = testbed[1], testbed[2]
+    home.apply(enabled_namespace(NAMESPACE), deployment("opener", 1, namespace=NAMESPACE))
+    eventually("the namespace is offloaded", lambda: live_pods(lender, "opener"), 60)
+    remote = remote_namespace(NAMESPACE, peer_of(lender, "rome")["metadata"]["name"])
+    rows: list[list[object]] = []
+    for kind in OBJECTS:
+        seen = Sightings(lender, kind, remote)
+        for what, cluster, namespace in (("both clusters", home, NAMESPACE), ("lender alone", lender, remote)):
+            label = "across" if cluster is home else "alone"
+            took = sample(Caller(cluster), seen, kind, namespace, label, samples, pause)
+            rows.append([kind, what, *(percentile(took, part) for part in (0.5, 0.9, 0.99)), max(took)])
+    return rows
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=50)
+    parser.add_argument("--pause", type=float, default=0.3)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    system.require()
+    build.ensure()
+    with Testbed(2, nodes=False, kwok=1, qps=500) as testbed:
+        daemons, _ = peer(testbed)
+        testbed.enter()
+        try:
+            time.sleep(5)
+            rows = measure(testbed, args.samples, args.pause)
+        finally:
+            for daemon in daemons:
+                daemon.stop()
+    text = table(["kind", "way", "P50 ms", "P90 ms", "P99 ms", "most ms"], rows)
+    print(text)
+    if args.out:
+        args.out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
