@@ -116,6 +116,7 @@ class Features:
             self.peering,
             self.recorder,
             node_address=address,
+            relay=self.peering.relay_of,
             **self._network(address),
         )
         self.webhook: AdmissionWebhook | None = None

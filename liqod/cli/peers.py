@@ -21,6 +21,7 @@ STATUS_COLUMNS = {
     "lent": "WE LEND",
     "verdict": "IT SAYS",
     "node": "NODE",
+    "api": "API BY",
     "pods": "PODS",
 }
 DISCOVER_COLUMNS = {
@@ -105,6 +106,7 @@ def status_rows(
                 "lent": brief(lent.resources) if lent is not None else "",
                 "verdict": lent.verdict if lent is not None else "",
                 "node": _node(node, ready_nodes),
+                "api": cluster.status.api,
                 "pods": pods.get(node, 0) if node else "",
             }
         )

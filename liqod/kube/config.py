@@ -31,7 +31,8 @@ class ClientConfig:
 
     ``ca_pem`` None: the system's trust store. ``token`` is asked at every request, so it must be cheap: it returns what
     it holds and re-reads now and then. ``renew_token`` is called once when the server says 401, before one more try;
-    where ``renewal_blocks`` it runs a program and is called in a thread.
+    where ``renewal_blocks`` it runs a program and is called in a thread. ``dial`` is an endpoint
+    (``IStreamClientEndpoint``) that connects to the server instead of TCP and TLS, and vouches for who answers there.
     """
 
     server: str
@@ -43,11 +44,20 @@ class ClientConfig:
     tls_server_name: str = ""
     renew_token: Callable[[], None] | None = attrs.field(default=None, repr=False)
     renewal_blocks: bool = False
+    dial: Any = attrs.field(default=None, repr=False)
 
 
 def from_grant(url: str, ca_pem: bytes | None, token: Callable[[], str]) -> ClientConfig:
     """Return the configuration for an API server that a peer granted access to."""
     return ClientConfig(server=url.rstrip("/"), ca_pem=ca_pem, token=token)
+
+
+def over_relay(peer: str, dial: Any) -> ClientConfig:
+    """Return the configuration for the API server behind a peer's relay, which ``dial`` connects to.
+
+    The URL says in messages what is meant; nobody resolves it.
+    """
+    return ClientConfig(server=f"https://{peer}.relay", dial=dial)
 
 
 class TokenFile:

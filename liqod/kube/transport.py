@@ -117,7 +117,7 @@ class Connections:
         self._config = config
         self._reactor = reactor
         self._creator: IOpenSSLClientConnectionCreator | None = None
-        if self.uri.scheme == b"https":
+        if self.uri.scheme == b"https" and config.dial is None:
             self._creator = tls_creator(config, self.uri.host.decode("ascii"))
         self._pool = HTTPConnectionPool(reactor, persistent=True)
         self._pool.maxPersistentPerHost = IN_FLIGHT
@@ -128,6 +128,8 @@ class Connections:
 
     def endpoint(self) -> Endpoint:
         """Return an endpoint for connections outside the pool (TLS included)."""
+        if self._config.dial is not None:
+            return Endpoint(self._config.dial)
         wrapped: IStreamClientEndpoint = HostnameEndpoint(
             self._reactor, self.uri.host.decode("ascii"), self.uri.port, timeout=CONNECT_TIMEOUT
         )

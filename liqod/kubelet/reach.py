@@ -23,6 +23,20 @@ IMPATIENT: Final = 3.0
 ANSWERS: Final = Readiness(ready=True, reason="LenderAnswers", message="the lender's API server answers")
 
 
+async def answers(reactor: Any, client: Client) -> bool:
+    """Tell whether a lender's API server answers by the way of a client, is ready and knows us."""
+    asking = Deferred.fromCoroutine(client.raw("GET", "/readyz")).addTimeout(PROBE_TIMEOUT, reactor)
+    try:
+        await asking
+    except (Unauthorized, ServerError, Throttled):
+        return False
+    except ApiError:
+        return True
+    except (KubeError, DeferredTimeout):
+        return False
+    return True
+
+
 class Reach(Service):
     """Keeps ``state``; ``every`` is the number of seconds of silence after which the lender is asked (GET /readyz)."""
 

@@ -23,6 +23,7 @@ from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.homeapi import HomeApi
+from liqod.kubelet.offloadings import OffloadingKeeper
 from liqod.kubelet.ports import NamespaceGrants, Recorder
 from liqod.kubelet.readiness import READY
 from liqod.kubelet.reflect.homes import Homes
@@ -120,6 +121,16 @@ class Kubelets(MultiService):
             relay=relay,
             home_api=HomeApi(informers, settings.kubernetes.api_server_url, client.config.server),
         )
+        OffloadingKeeper(
+            reactor,
+            client,
+            cluster_id,
+            self._around.offloadings,
+            self._around.enabled,
+            self._around.tables,
+            self._records,
+            self._around.nodes,
+        ).setServiceParent(self)
         if settings.storage.enabled:
             self._provide_storage(informers, settings)
         self.api: NodeAPI | None = None

@@ -85,10 +85,11 @@ class StandingKeeper(MultiService):
             node=node,
             reflection=self._reflection(),
             draining=record.metadata.deleting,
+            api=self._access.way.value or "",
             now=rfc3339(self._reactor.seconds()),
         )
         if status != record.status:
-            wanted = {"phase": "", "reason": "", "message": "", **to_dict(status)}
+            wanted = {"phase": "", "reason": "", "message": "", "api": "", **to_dict(status)}
             try:
                 seen = await self._client.patch(
                     VIRTUALNODES, key.name, {"status": wanted}, key.namespace, subresource="status", view=VirtualNode
@@ -116,6 +117,7 @@ def forge_standing(
     node: Readiness,
     reflection: Readiness,
     draining: bool,
+    api: str = "",
     now: str,
 ) -> VirtualNodeStatus:
     """Return the status of a VirtualNode; equal to the old one when nothing changed."""
@@ -125,4 +127,6 @@ def forge_standing(
         new = Condition(type=kind, status=word, reason=part.reason[:64], message=part.message[:1024])
         conditions = set_condition(conditions, new, now)
     phase = "Draining" if draining else "Ready" if node.ready else "NotReady"
-    return VirtualNodeStatus(phase=phase, reason=node.reason[:64], message=node.message[:1024], conditions=conditions)
+    return VirtualNodeStatus(
+        phase=phase, reason=node.reason[:64], message=node.message[:1024], api=api, conditions=conditions
+    )

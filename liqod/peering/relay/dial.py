@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import (
     IHandshakeListener,
     IProtocol,
@@ -29,7 +30,7 @@ class RelayEndpoint:
     """Connects to the relay of one peer; nothing is sent before the peer showed the key that is pinned for it.
 
     ``addresses`` and ``keys`` are asked for at each attempt; the address that worked last is tried first. ``connect``
-    fails with PeerUnreachable that tells what was wrong with each address.
+    fails with ConnectError that tells what was wrong with each address.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class RelayEndpoint:
         known = list(self._addresses())
         ordered = sorted(known, key=lambda address: address != self._good)
         race = Race(self._reactor, ordered, cast(Any, self._attempt))
-        return cast("Deferred[Any]", race.result).addCallback(self._opened, protocolFactory)
+        return cast("Deferred[Any]", race.result).addCallbacks(self._opened, _not_opened, (protocolFactory,))
 
     def _opened(self, judged: Judged, factory: IProtocolFactory) -> IProtocol:
         self._good = judged.address
@@ -79,6 +80,13 @@ class RelayEndpoint:
 
     def __repr__(self) -> str:
         return "<the relay of a peer>"
+
+
+def _not_opened(failure: Failure) -> Failure:
+    """Say it as endpoints do, so that whoever dials knows that nothing was sent."""
+    if failure.check(PeerUnreachable):
+        return Failure(ConnectError(string=failure.getErrorMessage()))
+    return failure
 
 
 @implementer(IHandshakeListener)
