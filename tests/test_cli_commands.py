@@ -36,8 +36,10 @@ from liqod.kube.resources import (
     MUTATINGWEBHOOKS,
     NAMESPACES,
     NODES,
+    PODS,
     SECRETS,
     VIRTUALNODES,
+    Resource,
 )
 from liqod.model.ids import ClusterID
 from liqod.model.records import ForeignCluster
@@ -71,6 +73,9 @@ class Usage(SynchronousTestCase):
             "dns-records",
             "accept",
             "refuse",
+            "cordon",
+            "uncordon",
+            "drain",
             "status",
             "version",
             "completion",
@@ -222,6 +227,69 @@ class Against(TestCase):
         self.assertIn("c2, c3", await self.liqodctl("trust", "milan", "--yes", status=1))
         self.assertIn("LQ2003", await self.liqodctl("trust", "c2", "--yes", status=1))
         self.assertIn("LQ2005", await self.liqodctl("accept", "c2", status=1))
+
+    async def a_node(self, name: str, peer: str, **owned: str) -> None:
+        """Make a virtual node with pods on it; ``owned`` says what kind of object makes each anew, if any."""
+        labels = {"liqo.io/type": "virtual-node", "liqo.io/remote-cluster-id": peer}
+        await self.client.create(NODES, {"metadata": {"name": name, "labels": labels}})
+        for pod, kind in owned.items():
+            spec = {"nodeName": name, "containers": [{"name": "main", "image": "busybox"}]}
+            metadata: dict[str, Any] = {"name": pod, "labels": {"app": pod}}
+            if kind:
+                resource = Resource("apps", "v1", f"{kind.lower()}s", kind, True)
+                template = {"metadata": {"labels": {"app": pod}}, "spec": {"containers": spec["containers"]}}
+                body = {"selector": {"matchLabels": {"app": pod}}, "template": template}
+                made = await self.client.create(resource, {"metadata": {"name": pod}, "spec": body}, "default")
+                owner = {"apiVersion": "apps/v1", "kind": kind, "name": pod, "uid": made["metadata"]["uid"]}
+                metadata["ownerReferences"] = [{**owner, "controller": True}]
+            await self.client.create(PODS, {"metadata": metadata, "spec": spec}, "default")
+
+    async def pods(self) -> dict[str, bool]:
+        """Return the pods that are there, and whether each is being deleted."""
+        found = (await self.client.list(PODS, "default")).items
+        return {pod["metadata"]["name"]: "deletionTimestamp" in pod["metadata"] for pod in found}
+
+    async def test_cordon(self) -> None:
+        """cordon and uncordon mean a virtual node by its name or by its peer, and no other node."""
+        await manifests.ensure(self.client)
+        await self.peer("c2", "milan")
+        await self.peer("c3", "turin")
+        await self.a_node("liqo-milan", "c2")
+        await self.client.create(NODES, {"metadata": {"name": "real"}})
+        for name in ("liqo-milan", "milan", "c2"):
+            self.assertIn("liqo-milan: cordoned", await self.liqodctl("cordon", name))
+            self.assertTrue((await self.client.get(NODES, "liqo-milan"))["spec"]["unschedulable"])
+            self.assertIn("liqo-milan: uncordoned", await self.liqodctl("uncordon", name))
+            self.assertNotIn("unschedulable", (await self.client.get(NODES, "liqo-milan"))["spec"])
+        self.assertIn("LQ2001", await self.liqodctl("cordon", "real", status=1))
+        self.assertIn("LQ2011", await self.liqodctl("cordon", "turin", status=1))
+
+    async def test_drain(self) -> None:
+        """drain evicts what is made anew elsewhere, says what does not go in time, and ends it when forced."""
+        await manifests.ensure(self.client)
+        await self.peer("c2", "milan")
+        await self.a_node("liqo-milan", "c2", daemon="DaemonSet", web="StatefulSet", db="StatefulSet")
+        output = await self.liqodctl("drain", "milan", "--timeout", "1", status=1)
+        for line in ("liqo-milan: cordoned", "evicted default/web", "LQ3001", "2 pods are still there"):
+            self.assertIn(line, output)
+        self.assertEqual(await self.pods(), {"daemon": False, "web": True, "db": True})
+        output = await self.liqodctl("drain", "milan", "--timeout", "1", "--force")
+        for line in ("ended default/web", "ended default/db", "liqo-milan: drained"):
+            self.assertIn(line, output)
+        self.assertEqual(await self.pods(), {"daemon": False})
+        self.assertTrue((await self.client.get(NODES, "liqo-milan"))["spec"]["unschedulable"])
+
+    async def test_drain_what_nobody_makes_anew(self) -> None:
+        """drain touches nothing while there is a pod that nobody would make anew, unless forced."""
+        await manifests.ensure(self.client)
+        await self.a_node("liqo-milan", "c2", alone="", web="StatefulSet")
+        output = await self.liqodctl("drain", "liqo-milan", status=1)
+        self.assertIn("LQ4001", output)
+        self.assertIn("default/alone", output)
+        self.assertEqual(await self.pods(), {"alone": False, "web": False})
+        self.assertNotIn("unschedulable", (await self.client.get(NODES, "liqo-milan")).get("spec", {}))
+        await self.liqodctl("drain", "liqo-milan", "--timeout", "1", "--force")
+        self.assertEqual(await self.pods(), {})
 
     async def test_tokens(self) -> None:
         """A token is made, shown without its secret, used by the other side, and revoked."""

@@ -27,12 +27,15 @@ BAD_TOKEN: Final = "LQ2007"  # noqa: S105 -- a code, nothing secret
 NO_IDENTITY: Final = "LQ2008"
 NOBODY_THERE: Final = "LQ2009"
 NOT_JOINED: Final = "LQ2010"
+NO_SUCH_NODE: Final = "LQ2011"
 TIMED_OUT: Final = "LQ3001"
 NOT_RUNNING: Final = "LQ3002"
 LEFT_BEHIND: Final = "LQ3003"
 IN_USE: Final = "LQ4001"
 DEMO: Final = "LQ5001"
 CHECK: Final = "LQ6001"
+HOST: Final = "LQ6002"
+TRIAL: Final = "LQ6003"
 DEFECT: Final = "LQ9001"
 
 

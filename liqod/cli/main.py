@@ -34,7 +34,15 @@ _COMMANDS = {
     "dns-records": "liqod.cli.dnsrecords:dns_records",
     "accept": "liqod.cli.offers:accept",
     "refuse": "liqod.cli.offers:refuse",
+    "cordon": "liqod.cli.drain:cordon",
+    "uncordon": "liqod.cli.drain:uncordon",
+    "drain": "liqod.cli.drain:drain",
     "status": "liqod.cli.status:status",
+    "plan": "liqod.cli.network:plan",
+    "netcheck": "liqod.cli.netcheck:netcheck",
+    "test": "liqod.cli.trial:test",
+    "bench": "liqod.cli.trial:bench",
+    "rotate-tunnel-key": "liqod.cli.network:rotate_tunnel_key",
 }
 
 

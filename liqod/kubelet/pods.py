@@ -228,15 +228,23 @@ class Pods(MultiService):
         return None
 
     def _is_lost(self, home: HomePod, now: float) -> bool:
-        """Tell whether a deleted pod has waited for an unreachable lender long enough."""
-        if not home.metadata.deleting or self._reach.ok:
+        """Tell whether a deleted pod has waited for an unreachable lender long enough.
+
+        One of a StatefulSet waits, as on a dead node: its successor would have the same name and volumes while it may
+        still run. Whoever knows better deletes it with force.
+        """
+        if not home.metadata.deleting or self._reach.ok or _is_one_of_a_kind(home):
             return False
         deadline = epoch(home.metadata.deletion_timestamp or "")
         return deadline is not None and now > deadline + PATIENCE
 
     def _time_left(self, home: HomePod | None, now: float) -> float | None:
         """Return when a deleted pod is due to be given up on; None while the lender answers."""
-        if home is None or not home.metadata.deleting or self._reach.ok:
+        if home is None or not home.metadata.deleting or self._reach.ok or _is_one_of_a_kind(home):
             return None
         deadline = epoch(home.metadata.deletion_timestamp or "")
         return None if deadline is None else max(0.5, deadline + PATIENCE - now + 0.5)
+
+
+def _is_one_of_a_kind(home: HomePod) -> bool:
+    return any(owner.controller and owner.kind == "StatefulSet" for owner in home.metadata.owner_references)
