@@ -25,9 +25,9 @@ def namespace(labels: dict[str, str], annotations: dict[str, str] | None = None,
 
 
 class NameTests(SynchronousTestCase):
-    def refused(self, peer: str, local: str, remote: str) -> str:
+    def refused(self, peer: str, local: str, remote: str, allowed: tuple[str, ...] = ()) -> str:
         try:
-            grants.check_name(peer, local, remote)
+            grants.check_name(peer, local, remote, allowed)
         except Refusal as refusal:
             return refusal.reason
         return ""
@@ -41,8 +41,10 @@ class NameTests(SynchronousTestCase):
 
     def test_names_of_others(self) -> None:
         """System namespaces, other tenants' and tenant namespaces cannot be asked for, by no choice of an ID."""
-        for remote in ("default", "shop-c2", "c1", "shop", "liqo-system"):
+        for remote in ("shop-c2", "c1", "shop"):
             self.assertEqual(self.refused("c1", "shop", remote), "NameNotYours", remote)
+        for remote in ("default", "liqo-system"):
+            self.assertEqual(self.refused("c1", "shop", remote), "NameReserved", remote)
         self.assertEqual(self.refused("system", "kube", "kube-system"), "NameReserved")
         self.assertEqual(self.refused("public", "kube", "kube-public"), "NameReserved")
         self.assertEqual(self.refused("c1", "liqo-tenant", "liqo-tenant-c1"), "NameReserved")
@@ -54,6 +56,17 @@ class NameTests(SynchronousTestCase):
             ("a", "x" * 61 + "-c1"),
         ):
             self.assertEqual(self.refused("c1", local, remote), "InvalidName", remote)
+
+    def test_names_that_are_allowed(self) -> None:
+        """Patterns allow names to all borrowers, but never those of this cluster's own namespaces."""
+        patterns = ("shop", "team-*", "*-x-*")
+        for remote in ("shop", "team-a", "team-", "a-x-b", "shop-c1"):
+            wanted = "InvalidName" if remote.endswith("-") else ""
+            self.assertEqual(self.refused("c1", "shop", remote, patterns), wanted, remote)
+        for remote in ("shops", "my-shop", "teams", "x"):
+            self.assertEqual(self.refused("c1", "shop", remote, patterns), "NameNotYours", remote)
+        for remote in ("default", "kube-system", "liqo-system", "liqo-tenant-c2"):
+            self.assertEqual(self.refused("c1", "shop", remote, ("*",)), "NameReserved", remote)
 
     @given(LABEL, LABEL, LABEL)
     def test_what_is_granted_bears_the_id(self, peer: str, local: str, remote: str) -> None:

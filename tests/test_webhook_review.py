@@ -117,7 +117,8 @@ def pod_with(terms: list[Any] | None, tolerations: list[Any] | None = None) -> d
 
 
 def patched(pod: dict[str, Any], policy: Policy) -> dict[str, Any]:
-    return apply(pod, mutations(pod, policy))
+    changed: dict[str, Any] = apply(pod, mutations(pod, policy))
+    return changed
 
 
 def fits(pod: dict[str, Any]) -> set[str]:
@@ -185,13 +186,14 @@ class Affinity(SynchronousTestCase):
         """What is no affinity is left for the API server to refuse."""
         tolerant = [dict(TOLERATION)]
         required = "requiredDuringSchedulingIgnoredDuringExecution"
-        for affinity in (
+        odd: tuple[Any, ...] = (
             "x",
             {"nodeAffinity": []},
             {"nodeAffinity": {required: 7}},
             {"nodeAffinity": {required: {"nodeSelectorTerms": "x"}}},
             {"nodeAffinity": {required: {"nodeSelectorTerms": ["x", None, {}]}}},
-        ):
+        )
+        for affinity in odd:
             pod = {"spec": {"tolerations": tolerant, "affinity": affinity}}
             self.assertEqual(mutations(pod, Policy(REMOTE)), [], affinity)
 

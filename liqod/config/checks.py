@@ -26,6 +26,8 @@ _LABEL_NAME = re.compile(
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
+_NAMESPACE_PATTERN = re.compile(r"[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?")
+
 ENDPOINT = "an endpoint such as tcp:5872, tcp:5872:interface=10.0.0.1 or systemd:domain=INET:name=liqod"
 
 
@@ -38,6 +40,7 @@ def problems(settings: Settings) -> list[str]:
         *_peering(settings),
         *_sharing(settings),
         *_acceptance(settings),
+        *_hosting(settings),
         *_node(settings),
         *_webhook(settings),
         *_network(settings),
@@ -58,6 +61,12 @@ def _kubernetes(settings: Settings) -> Iterator[str]:
         )
     if not settings.kubernetes.namespace:
         yield _complain("kubernetes.namespace", "", "must name a namespace, such as liqo-system")
+
+
+def _hosting(settings: Settings) -> Iterator[str]:
+    for name in settings.hosting.namespace_names:
+        if not _NAMESPACE_PATTERN.fullmatch(name):
+            yield _complain("hosting.namespace-names", name, "must be the name of a namespace, such as shop or team-*")
 
 
 def _identity(settings: Settings) -> Iterator[str]:

@@ -131,10 +131,14 @@ class Acceptance(Section, frozen=True):
 
 
 class Hosting(Section, frozen=True):
-    """What tenants may do here."""
+    """What tenants may do here.
+
+    ``namespace_names`` are the names, with ``*`` for any text, that they may have beside ``<name>-<their ID>``.
+    """
 
     pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
     token_lifetime: Annotated[int, Meta(ge=600, le=86400, description="seconds, from 600 to 86400")] = 3600
+    namespace_names: Annotated[list[Annotated[str, Meta(max_length=63)]], Meta(max_length=64)] = []
     workers: Annotated[int, Meta(ge=1, le=64)] = 16
 
 

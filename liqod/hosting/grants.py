@@ -1,7 +1,11 @@
-"""Which namespaces a borrower may be given: names that end with its own ID, and never one that was there before."""
+"""Which namespaces a borrower may be given: names that end with its own ID, or that are allowed to all borrowers, and
+never one that was there before.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 from liqod.model.ids import is_dns_label
@@ -9,6 +13,7 @@ from liqod.model.meta import Object
 from liqod.model.names import (
     ORIGINAL_NAME_ANNOTATION,
     REMOTE_CLUSTER_LABEL,
+    SYSTEM_NAMESPACE,
     TENANT_NAMESPACE_LABEL,
     remote_namespace,
     tenant_namespace,
@@ -18,23 +23,33 @@ from liqod.model.offer import Refusal
 MAX_NAMESPACES: Final = 1000
 """Namespaces that one borrower may have here."""
 _RESERVED: Final = ("kube-", "openshift-", tenant_namespace(""))
+_OWN: Final = frozenset({"default", SYSTEM_NAMESPACE})
 _SECURITY: Final = "pod-security.kubernetes.io"
 
 
-def check_name(peer: str, local: str, remote: str) -> None:
-    """Raise Refusal unless a borrower may ask for this name."""
+def check_name(peer: str, local: str, remote: str, allowed: Iterable[str] = ()) -> None:
+    """Raise Refusal unless a borrower may ask for this name; ``allowed`` are patterns of names that all may have."""
     if not (is_dns_label(local) and is_dns_label(remote)):
         raise Refusal(
             "InvalidName", f"{local[:80]!r} -> {remote[:80]!r}: both must be names of namespaces (DNS-1123 labels)"
         )
     if remote.startswith(_RESERVED):
         raise Refusal("NameReserved", f"{remote}: names that begin with {', '.join(_RESERVED)} belong to this cluster")
-    if remote != remote_namespace(local, peer) and not remote.endswith(f"-{peer}"):
+    if remote in _OWN:
+        raise Refusal("NameReserved", f"{remote} belongs to this cluster")
+    its_own = remote == remote_namespace(local, peer) or remote.endswith(f"-{peer}")
+    if not its_own and not any(_matches(pattern, remote) for pattern in allowed):
         raise Refusal(
             "NameNotYours",
             f"{remote}: a namespace granted to cluster {peer} ends with -{peer}; ask for "
-            f"{remote_namespace(local, peer)}",
+            f"{remote_namespace(local, peer)}, or have this cluster's administrator allow the name "
+            "([hosting] namespace-names)",
         )
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Tell whether a name is what a pattern describes, in which ``*`` is any text."""
+    return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), name) is not None
 
 
 def is_granted(namespace: Object) -> bool:

@@ -6,6 +6,7 @@ not come back through the watch yet.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from twisted.logger import Logger
@@ -29,10 +30,13 @@ class Namespaces:
 
     _log = Logger()
 
-    def __init__(self, client: Client, namespaces: Informer[Object], pod_security: str) -> None:
+    def __init__(
+        self, client: Client, namespaces: Informer[Object], pod_security: str, names: Sequence[str] = ()
+    ) -> None:
         self._client = client
         self._namespaces = namespaces
         self._pod_security = pod_security
+        self._names = tuple(names)
         self._recent: dict[str, str] = {}
         self._unsubscribe = namespaces.subscribe(self._seen)
 
@@ -73,7 +77,7 @@ class Namespaces:
         Raises Refusal (InvalidName, NameReserved, NameNotYours, NamespaceTaken, NamespaceTerminating,
         TooManyNamespaces) and KubeError.
         """
-        grants.check_name(peer, local, remote)
+        grants.check_name(peer, local, remote, self._names)
         await self._make(peer, local, remote)
         await ensure(
             self._client, ROLEBINDINGS, rights.binding(peer, remote, rights.BORROWER_ROLE, "ClusterRole"), ["roleRef"]

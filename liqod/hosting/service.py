@@ -79,7 +79,7 @@ class Hosting(MultiService):
         self._synced = (self._foreign, watched, shadows, pods)
         self._slices_synced = (watched, shadow_slices, slices)
         self._offers: dict[str, Resources] = {}
-        self._namespaces = Namespaces(client, watched, settings.hosting.pod_security)
+        self._namespaces = Namespaces(client, watched, settings.hosting.pod_security, settings.hosting.namespace_names)
         self._access = Access(client, self._namespaces, access, settings.hosting.token_lifetime)
         self._pods = ShadowPods(
             client,

@@ -167,6 +167,9 @@ class Namespaces(MultiService):
         if remote is not None and remote.namespace == entry:
             return Served(remote, draining=isinstance(selection, Excluded))
         status = self._table.status(local)
+        if isinstance(selection, Excluded) and (status is None or status.phase != mapping.READY):
+            # It was never granted, or no longer is: nothing there is to be waited for.
+            return Outside(selection.message)
         if status is not None and status.phase == mapping.REFUSED:
             return Refused(status.reason, status.message)
         if status is not None and status.reason == "PeerUnreachable" and self._attempts.get(local, 0) > 3:
@@ -299,7 +302,9 @@ class Namespaces(MultiService):
                 self._serve(local, remote)
                 return self._check(local)
             case mapping.Drain(remote):
-                self._serve(local, remote)
+                if (status := self._table.status(local)) is not None and status.phase == mapping.READY:
+                    self._serve(local, remote)
+                self._tell_pods(local)
                 await self._evict(local)
                 return DRAIN_CHECK
             case mapping.Release(remote):
