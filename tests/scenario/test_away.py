@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from liqod.config.schema import Settings
+from liqod.kube.resources import PODS as POD
+from liqod.kube.resources import Resource
 from liqod.model.ids import Key
 from liqod.sandbox.kinds import NODES, PODS
-from tests.scenario.case import SHOP, ScenarioCase, Scene, live, node_ready, offloaded, unchanged
+from tests.scenario.case import SHOP, ScenarioCase, Scene, all_of, live, node_ready, offloaded, unchanged
 from tests.scenario.side import Side
 
-HELD = "offloading.liqo.io/held-tolerations"
+AWAY = {"nodeSelector": {"liqo.io/type": "virtual-node"}, "tolerations": [{"operator": "Exists"}]}
 
 
 def evicting(seconds: float) -> Callable[[Settings], Settings]:
@@ -125,3 +128,32 @@ class Away(ScenarioCase):
         rome.cluster.store.remove(NODES, Key("", "liqo-milan"))
         scene.world.run(1800)
         self.assertEqual((self.uids(rome), self.uids(milan)), before)
+
+    def test_deleted_meanwhile(self) -> None:
+        """Pods deleted while the lender is away go in bounded time, one of a StatefulSet when it answers or by force;
+        at the lender they all end when it is back.
+        """
+        scene, rome, milan = self.begin()
+        template: Any = {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "db", "image": "db"}]}}
+        spec = {"selector": {"matchLabels": {"app": "db"}}, "template": template}
+        sets = Resource("apps", "v1", "statefulsets", "StatefulSet", True)
+        made = scene.do(rome.client.create(sets, {"metadata": {"name": "db"}, "spec": spec}, SHOP))
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": made["metadata"]["uid"]}
+        for name in ("db-0", "db-1", "plain"):
+            owners = [{**owner, "controller": True}] if name != "plain" else []
+            metadata = {"name": name, "labels": {"app": name}, "ownerReferences": owners}
+            scene.do(rome.client.create(POD, {"metadata": metadata, "spec": template["spec"] | AWAY}, SHOP, view=None))
+        names = ("db-0", "db-1", "plain")
+        scene.becomes("they run", lambda: all(offloaded(rome, milan, name, 1) for name in names))
+        self.part(scene, rome, milan)
+        scene.becomes("the node is not ready", lambda: not node_ready(rome, milan), 90)
+        for name in names:
+            scene.do(rome.client.delete(POD, name, SHOP))
+        scene.becomes("the plain one is gone", lambda: not all_of(rome, "plain"), 90)
+        scene.world.run(600)
+        self.assertTrue(all_of(rome, "db-0") and all_of(rome, "db-1"))
+        scene.do(rome.client.delete(POD, "db-1", SHOP, grace=0))
+        self.assertFalse(all_of(rome, "db-1"))
+        self.assertTrue(all(live(milan, name) for name in names))
+        scene.network.heal()
+        scene.becomes("none is left", lambda: not any(all_of(side, n) for side in scene.sides for n in names), 300)
