@@ -105,12 +105,18 @@ class Account(TestCase):
         self.assertEqual(await rights.missing(daemon, parse("", {})), [])
         for attempt in (
             daemon.get(SECRETS, "other", "default"),
-            daemon.create(SERVICEACCOUNTS, request, "kube-system", name="default", subresource="token"),
             daemon.create(CLUSTERROLEBINDINGS, {"metadata": {"name": "mine"}}),
             daemon.replace(NODES, {"metadata": {"name": "one"}}, "one"),
         ):
             with self.assertRaises(Forbidden):
                 await attempt
+
+        # Offloaded pods need tokens of accounts that nobody knows beforehand; where they get none, it gets none.
+        config = self.folder / "liqod.toml"
+        config.write_text("[kubelet]\nenable-apiserver-support = false\n")
+        await self.install(f"--config={config}")
+        with self.assertRaises(Forbidden):
+            await daemon.create(SERVICEACCOUNTS, request, "kube-system", name="default", subresource="token")
 
     async def test_follows_the_configuration(self) -> None:
         """Rights that a changed configuration no longer needs are taken back; what is as it should be stays."""

@@ -129,9 +129,12 @@ class Scene:
         body = {"metadata": {"name": namespace, "labels": {"liqo.io/enabled": "true"}}}
         self.do(side.client.create(NAMESPACES, body, view=None))
 
-    def deploy(self, side: Side, name: str, replicas: int, *, stays: bool = False) -> None:
+    def deploy(self, side: Side, name: str, replicas: int, *, stays: bool = False, tokens: bool = True) -> None:
         """Create a deployment in the enabled namespace."""
-        self.do(side.client.create(DEPLOYMENTS, deployment(name, replicas, stays=stays), SHOP, view=None))
+        body = deployment(name, replicas, stays=stays)
+        if not tokens:
+            body["spec"]["template"]["spec"]["automountServiceAccountToken"] = False
+        self.do(side.client.create(DEPLOYMENTS, body, SHOP, view=None))
 
     def scale(self, side: Side, name: str, replicas: int) -> None:
         """Change a deployment's number of replicas."""
