@@ -67,7 +67,7 @@ class Finding(SynchronousTestCase):
 class Status(SynchronousTestCase):
     def test_full_row(self) -> None:
         """A row puts together what the records of one peer say."""
-        peer = cluster("c2", "milan", phase="Ready", lent=Lent(resources={"cpu": "2"}, verdict="Accepted"))
+        peer = cluster("c2", "milan", phase="Ready", lent=Lent(resources={"cpu": "2"}, verdict="Accepted"), api="relay")
         offer = Advertisement(
             metadata=ObjectMeta(name="advertisement-c2"),
             spec=AdvertisementSpec(offer=Offer(resources={"cpu": "4", "memory": "8Gi", "x.com/gpu": "1"})),
@@ -87,6 +87,7 @@ class Status(SynchronousTestCase):
                 "lent": "cpu 2",
                 "verdict": "Accepted",
                 "node": "liqo-milan",
+                "api": "relay",
                 "pods": 3,
             },
         )

@@ -1,0 +1,212 @@
+"""The API relay on two real clusters with API servers that nobody outside can reach; and what borrowers are denied."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from liqod.model.names import remote_namespace, tenant_namespace
+from tests.real.daemons import Daemon
+from tests.real.manifests import pod
+from tests.real.pair import PairTests
+from tests.real.path import NAMESPACE, enabled_namespace, eventually, is_running, node_ready, peer_of, trust_each_other
+from tests.testbed import versions
+from tests.testbed.cluster import Cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+RELAY = '\n[peering]\napi = "relay"\n'
+WALL = "add table inet wall; add chain inet wall in { type filter hook input priority 0; }; "
+WALL += 'add rule inet wall in iifname "eth0" tcp dport 6443 counter drop'
+VIRTUAL = {"nodeSelector": {"liqo.io/type": "virtual-node"}}
+# What every user may ask about itself, a borrower's account among them (ClusterRole system:basic-user).
+OWN = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")
+
+
+class RelayTests(PairTests):
+    """Steps in the order of their numbers."""
+
+    configuration = RELAY
+
+    def kubectl(self, *args: str, input: str | None = None, timeout: float = 30.0) -> str:
+        """Use rome as a user would."""
+        return self.rome.cluster.kubectl("-n", NAMESPACE, *args, input=input, timeout=timeout)
+
+    def wall(self, cluster: Cluster, *, up: bool) -> None:
+        """Let nobody outside reach an API server, or let them again."""
+        cluster.run(["nft", WALL] if up else ["nft", "delete", "table", "inet", "wall"])
+
+    def api_by(self, daemon: Daemon, peer: str) -> str:
+        """Return how a daemon reaches the API server of its peer, as ``liqodctl status`` tells."""
+        rows = json.loads(daemon.liqodctl("status", "--output=json"))["peers"]
+        return str(next(row["api"] for row in rows if row["name"] == peer))
+
+    def reaches(self, daemon: Daemon, peer: str, way: str) -> bool:
+        """Tell whether the virtual node is Ready and reached by a way."""
+        return node_ready(daemon.cluster) is not None and self.api_by(daemon, peer) == way
+
+    def streams(self, port: int) -> int:
+        """Return the number of connections from rome's host to a port of milan's."""
+        there = f"{self.milan.cluster.address}:{port}"
+        return len(self.rome.cluster.run(["ss", "-Htn", "state", "established", "dst", there]).splitlines())
+
+    def runs(self, name: str) -> bool:
+        """Tell whether a pod of rome's runs."""
+        return is_running(self.rome.cluster.get("pod", name, "-n", NAMESPACE))
+
+    def follow(self, name: str) -> Any:
+        """Begin to follow a log."""
+        argv = [str(versions.program("kubectl")), f"--kubeconfig={self.rome.cluster.kubeconfig}", "-n", NAMESPACE]
+        return self.rome.cluster.spawn(f"follow-{name}", [*argv, "logs", "-f", name])
+
+    def test_01_peers_without_reachable_api_servers(self) -> None:
+        """With both API servers behind a wall two clusters peer, and status tells that the relay is in use."""
+        for daemon in (self.rome, self.milan):
+            self.wall(daemon.cluster, up=True)
+        trust_each_other(self.rome, self.milan)
+        for daemon, peer in ((self.rome, "milan"), (self.milan, "rome")):
+            eventually(f"{daemon.name} is peered", partial(self.reaches, daemon, peer, "relay"), 120)
+            self.assertEqual(peer_of(daemon.cluster, peer)["status"]["api"], "relay")
+        secret = self.rome.cluster.get("secret", "liqo-credential", "-n", tenant_namespace(self.milan_id))
+        self.assertEqual(secret["data"]["token"], "", "no token leaves a lender that offers only the relay")
+
+    @property
+    def milan_id(self) -> Any:
+        return peer_of(self.rome.cluster, "milan")["metadata"]["name"]
+
+    @property
+    def rome_id(self) -> Any:
+        return peer_of(self.milan.cluster, "rome")["metadata"]["name"]
+
+    def test_02_pods(self) -> None:
+        """Pods, a config map and their status pass; a watch carries each change of the lender's back."""
+        self.rome.cluster.apply(enabled_namespace())
+        data = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "greeting", "namespace": NAMESPACE}}
+        self.rome.cluster.apply({**data, "data": {"text": "good day"}})
+        script = "trap 'exit 0' TERM; cat /etc/greeting/text; echo; while :; do echo tick; sleep 1; done"
+        body = pod("speaker", ["sh", "-c", script], namespace=NAMESPACE, **VIRTUAL)
+        body["spec"]["volumes"] = [{"name": "greeting", "configMap": {"name": "greeting"}}]
+        body["spec"]["containers"][0]["volumeMounts"] = [{"name": "greeting", "mountPath": "/etc/greeting"}]
+        web = pod("web", ["sh", "-c", "exec httpd -f -p 8080 -h /www"], namespace=NAMESPACE, **VIRTUAL)
+        self.rome.cluster.apply(body, web)
+        for name in ("speaker", "web"):
+            eventually(f"{name} runs", partial(self.runs, name), 90)
+        self.assertEqual(self.streams(6443), 0)
+        self.assertGreater(self.streams(5872), 0)
+
+    def test_03_logs_and_shells(self) -> None:
+        """``kubectl logs -f``, ``exec`` with input, and ``port-forward`` go through two daemons and the relay."""
+        self.assertIn("good day", eventually("a log", lambda: self.kubectl("logs", "speaker")))
+        following = self.follow("speaker")
+        try:
+            eventually("lines as they come", lambda: following.log.read_text().count("tick") > 2, 30)
+        finally:
+            following.stop(5.0)
+        text = "one line\n" * 20000
+        self.assertEqual(self.kubectl("exec", "-i", "speaker", "--", "cat", input=text, timeout=60), text)
+        argv = [str(versions.program("kubectl")), f"--kubeconfig={self.rome.cluster.kubeconfig}", "-n", NAMESPACE]
+        forwarding = self.rome.cluster.spawn("port-forward", [*argv, "port-forward", "pod/web", "18080:8080"])
+        try:
+            fetch = ["busybox", "wget", "-q", "-O", "-", "http://127.0.0.1:18080/"]
+            for _ in range(3):
+                self.assertEqual(eventually("an answer", lambda: self.rome.cluster.run(fetch), 30), "hello\n")
+        finally:
+            forwarding.stop(5.0)
+
+    def test_04_denied(self) -> None:
+        """Over the relay, each verb on each kind of milan's API server is denied to rome outside of its namespaces."""
+        print("relay:", self.trespass({}, self.relay_identity()))
+
+    def test_05_distrust_cuts_at_once(self) -> None:
+        """When milan distrusts rome, the log that is followed ends and no connection to the relay stays."""
+        following = self.follow("speaker")
+        eventually("the log is followed", lambda: "tick" in following.log.read_text(), 30)
+        begin = time.monotonic()
+        self.milan.liqodctl("distrust", "rome", "--yes")
+        eventually("nothing is relayed", lambda: not following.running and self.streams(5872) == 0, 60)
+        print(f"cut within {time.monotonic() - begin:.1f} s of the command's start")
+        following.stop(1.0)
+
+    def test_06_direct_when_it_can_be(self) -> None:
+        """Without a wall, and with api = auto, the same peers reach each other directly."""
+        for daemon in (self.rome, self.milan):
+            daemon.stop()
+            self.wall(daemon.cluster, up=False)
+            daemon.config.write_text(daemon.config.read_text().replace(RELAY, '\n[peering]\napi = "auto"\n'))
+            daemon.start()
+        self.milan.liqodctl("trust", "rome", "--yes")
+        eventually("rome reaches milan directly", partial(self.reaches, self.rome, "milan", "direct"), 120)
+
+    def test_07_denied_directly(self) -> None:
+        """With its token, too, rome is denied each verb on each kind outside of its namespaces."""
+        secret = self.rome.cluster.get("secret", "liqo-credential", "-n", tenant_namespace(self.milan_id))
+        token = base64.b64decode(secret["data"]["token"]).decode()
+        print("direct:", self.trespass({"Authorization": f"Bearer {token}"}, ""))
+
+    def test_08_over_to_the_relay(self) -> None:
+        """A wall that appears makes rome go over to the relay by itself."""
+        self.wall(self.milan.cluster, up=True)
+        eventually("rome goes over to the relay", partial(self.reaches, self.rome, "milan", "relay"), 120)
+
+    def test_09_log(self) -> None:
+        """All of this is ordinary: no daemon logged a failure of its own."""
+        for daemon in (self.rome, self.milan):
+            self.assertNotIn("Traceback", daemon.log.read_text())
+
+    def relay_identity(self) -> str:
+        """Return a file with the key that rome's daemon has."""
+        secret = self.rome.cluster.get("secret", "liqod-identity", "-n", "liqo-system")["data"]
+        file = self.rome.directory / "identity.pem"
+        file.write_bytes(b"".join(base64.b64decode(secret[part]) for part in ("tls.key", "tls.crt")))
+        return str(file)
+
+    def trespass(self, headers: dict[str, str], certificate: str) -> dict[str, Any]:
+        """Try every verb of every kind in namespaces that are not rome's, and across all; nothing may be let in."""
+        milan = self.milan.cluster
+        other = {"liqo.io/remote-cluster-id": "venice"}
+        for name in ("shop-venice", tenant_namespace("venice")):
+            milan.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": other}})
+        task = {
+            "host": milan.address,
+            "port": 5872 if certificate else 6443,
+            "headers": headers,
+            "certificate": certificate,
+            "kinds": kinds(milan),
+            "namespaces": [
+                "default",
+                "kube-system",
+                "liqo-system",
+                "shop-venice",
+                tenant_namespace("venice"),
+            ],
+        }
+        file = self.rome.directory / "trespass.json"
+        file.write_text(json.dumps(task))
+        argv = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.real.trespass", str(file)]
+        done: dict[str, Any] = json.loads(self.rome.cluster.run(argv, timeout=300))
+        self.assertEqual(done["let_in"], [])
+        self.assertGreater(done["tried"], 1000)
+        # The very same caller is let in where it belongs: it was not denied for being unknown.
+        own = remote_namespace(NAMESPACE, self.rome_id)
+        file.write_text(
+            json.dumps({**task, "kinds": [["/api/v1", "pods", True, ["get", "list"]]], "namespaces": [own]})
+        )
+        mine = json.loads(self.rome.cluster.run(argv, timeout=60))
+        self.assertEqual(mine["codes"], {"404": 1, "200": 1, "403": 1})
+        return done
+
+
+def kinds(cluster: Cluster) -> list[list[Any]]:
+    """Return every kind that an API server serves: the path of its group and version, plural, scope, verbs."""
+    bases = ["/api/v1"]
+    for group in json.loads(cluster.kubectl("get", "--raw=/apis"))["groups"]:
+        bases += [f"/apis/{version['groupVersion']}" for version in group["versions"]]
+    found = []
+    for base in bases:
+        served = json.loads(cluster.kubectl("get", f"--raw={base}"))["resources"]
+        found += [[base, kind["name"], kind["namespaced"], kind["verbs"]] for kind in served if kind["name"] not in OWN]
+    return found
