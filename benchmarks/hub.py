@@ -1,6 +1,6 @@
 """One hub with many peers: how long peering takes, what a peer costs in memory and at rest, and how fast the codec is.
 
-    python -m benchmarks --only hub [--peers 1,2,4,8,16,32,64] [--rest 60]
+    python -m benchmarks hub [--peers 1,2,4,8,16,32,64] [--rest 60]
 
 The hub is a real daemon with an API server of its own, in processes; the peers are lightweight (an API server in memory
 and the daemon's own peering each), all in one process. All lend to the hub and borrow from it. Everything goes over
@@ -13,6 +13,8 @@ import argparse
 import contextlib
 import http.client
 import re
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -32,7 +34,8 @@ from tests.testbed import process
 from tests.testbed.process import Process
 
 ROOT: Final = Path(__file__).parents[1]
-PORTS: Final = {"peering": 25872, "metrics": 25874}
+PORTS: Final[dict[str, int]] = {}
+"""What the present hub listens on: ``peering`` and ``metrics``."""
 CONFIGURATION: Final = """\
 [cluster]
 name = "hub"
@@ -77,6 +80,15 @@ class Reading:
     idle: float | None
 
 
+def free_ports() -> None:
+    """Choose ports of loopback that nobody has."""
+    with contextlib.ExitStack() as stack:
+        for what in ("peering", "metrics"):
+            probe = stack.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            PORTS[what] = probe.getsockname()[1]
+
+
 def resident(pid: int) -> float:
     """Return the resident memory of a process in MiB."""
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
@@ -114,6 +126,7 @@ def until(what: str, check: Callable[[], object], pause: float = 0.02) -> None:
 @contextlib.contextmanager
 def hub(directory: Path) -> Iterator[Process]:
     """Run an API server and the hub's daemon, until the block ends; yields the daemon when it is ready."""
+    free_ports()
     with contextlib.ExitStack() as stack:
         directory.mkdir()
         command = [sys.executable, "-m", "benchmarks.hub_api", str(directory / "kubeconfig")]
@@ -202,12 +215,13 @@ def codec(seconds: float = 1.0) -> list[tuple[str, int, int, int]]:
     return found
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Run everything and print the tables of docs/performance.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", default="1,2,4,8,16,32,64")
     parser.add_argument("--rest", type=float, default=60.0, help="seconds at rest with the most peers")
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     counts = sorted(int(word) for word in args.peers.split(","))
     readings = []
     for count in counts:

@@ -39,7 +39,11 @@ class OpenRoom(Room):
         self.tenants[peer] = dict(offered)
         cluster = self.side.cluster
         return AccessGrant(
-            api_url=cluster.url, ca="", token=cluster._admin_token, lifetime=86400, namespace=tenant_namespace(peer)
+            api_url=cluster.url,
+            ca=cluster.authority.pem.decode(),
+            token=cluster._admin_token,
+            lifetime=86400,
+            namespace=tenant_namespace(peer),
         )
 
 
@@ -78,6 +82,7 @@ async def prepare(count: int, hub: Seen) -> None:
         room.side = side
         await side.make()
         await side.start()
+        side.cluster.listen(REACTOR)  # by TLS as well: nothing else is believed to be an API server
         sides.append(side)
     gc.freeze()
     StandardIO(Orders(sides, hub))

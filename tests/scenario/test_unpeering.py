@@ -1,0 +1,126 @@
+"""Peerings that end in the middle of failures, by either side: nothing is left of them, and nothing else is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
+
+from liqod.config.schema import Settings
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import FOREIGNCLUSTERS
+from liqod.model.unpeering import ORDER, Order
+from liqod.sandbox.kinds import NAMESPACES, NODES, GroupResource
+from tests.scenario.case import FOREIGN, OFFERS, SHADOWPODS, ScenarioCase, unchanged
+from tests.scenario.profile import profile
+from tests.scenario.side import Side
+from tests.scenario.test_failures import SIDE, VIRTUALNODES, Pair, Trouble
+
+TABLES = GroupResource("virtualkubelet.liqo.io", "namespacenattingtables")
+OWN = ("default", "kube-system", "kube-public", "kube-node-lease", "liqo-system", "shop")
+"""The namespaces of a cluster, and of its user."""
+
+
+def remains(side: Side) -> list[str]:
+    """Return what a cluster keeps of a peering: everything but that a stranger is in sight."""
+    found = [
+        f"{side.name} {resource.plural} {one['metadata']['name']}"
+        for resource in (OFFERS, VIRTUALNODES, TABLES, SHADOWPODS)
+        for one in side.objects(resource)
+    ]
+    nodes = [one for one in side.objects(NODES) if "liqo.io/type" in one["metadata"].get("labels", {})]
+    spaces = [one for one in side.objects(NAMESPACES) if one["metadata"]["name"] not in OWN]
+    pins = [one for one in side.objects(FOREIGN) if one.get("spec", {}).get("fingerprint")]
+    return found + [f"{side.name} {one['metadata']['name']}" for one in (*nodes, *spaces, *pins)]
+
+
+class Endings(ScenarioCase):
+    """The end of a peering, with everything that can go wrong meanwhile."""
+
+    def pair(self, change: Callable[[Settings], Settings] = unchanged) -> Pair:
+        return Pair(self.scene(), change)
+
+    def intact(self, pair: Pair) -> None:
+        """Have nothing be lost that nobody asked to delete."""
+        self.assertEqual(pair.lost(), {})
+        self.assertEqual(pair.restarted(), [])
+
+    def ends_and_begins_anew(self, pair: Pair) -> None:
+        """Wait until nothing is left on either side, then trust again and have everything run as before."""
+        scene = pair.scene
+        scene.becomes(
+            "nothing is left of the peering",
+            lambda: not any(map(remains, scene.sides)),
+            900,
+        )
+        scene.acquaint((pair.rome, pair.milan))
+        pair.well()
+
+    def test_either_side_ends_it_in_peace(self) -> None:
+        """Whoever asks, both clusters forget each other; trusted again they share pods as before."""
+        for which in (0, 1):
+            pair = self.pair()
+            end(pair, which, Order())
+            self.ends_and_begins_anew(pair)
+
+    def test_both_end_it_at_the_same_time(self) -> None:
+        """Two administrators who end it at once do not wait for each other for ever."""
+        pair = self.pair()
+        end(pair, 0, Order())
+        end(pair, 1, Order())
+        self.ends_and_begins_anew(pair)
+
+    def test_in_any_order_with_failures(self) -> None:
+        """Ended by either side, patient or not, amid failures: only what was asked for goes, and all of that."""
+        made: Any = lambda: EndingTrouble(self)  # noqa: E731
+        run_state_machine_as_test(made, settings=profile(6, 12))
+
+
+def end(pair: Pair, which: int, order: Order) -> None:
+    """Let an administrator end the peering on their own cluster; one that has ended already stays so."""
+    side, other = pair.scene.sides[which], pair.scene.sides[1 - which]
+    patch = {"metadata": {"annotations": {ORDER: order.render()}}}
+    try:
+        pair.scene.do(side.client.patch(FOREIGNCLUSTERS, other.id, patch, view=None))
+        pair.scene.do(side.client.delete(FOREIGNCLUSTERS, other.id))
+    except NotFound:
+        return
+
+
+class EndingTrouble(Trouble):
+    """Breaks and heals one pair, and ends its peering at some moment."""
+
+    case: Any
+    new_key: ClassVar[None] = None  # type: ignore[assignment]
+    asked = False
+
+    def __init__(self, case: Endings) -> None:
+        super().__init__(case)  # type: ignore[arg-type]
+
+    @precondition(lambda self: not self.closed)
+    @rule(which=SIDE, order=st.sampled_from([Order(), Order("asked", 0.0), Order("asked", 5.0), Order("dead")]))
+    def unpeer(self, which: int, order: Order) -> None:
+        self.asked = True
+        end(self.pair, which, order)
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        if hasattr(self, "pair") and not self.asked:
+            self.case.intact(self.pair)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "pair"):
+            return
+        self.heal()
+        for which in (0, 1):
+            self.open_api(which)
+            self.wake(which)
+            self.set_clock(which, 0.0)
+            self.side(which).door.fault = None
+        if self.asked:
+            self.case.ends_and_begins_anew(self.pair)
+        else:
+            self.pair.well()
+            self.case.intact(self.pair)
