@@ -43,12 +43,23 @@ class Records(SynchronousTestCase):
         """They are only hints; unknown keys are skipped."""
         self.assertEqual(from_txt({b"id": b"x", b"proto": b"1", b"new": None}), Claims("x", "", ""))
 
+    def test_a_range_of_protocols_counts_when_ours_is_in_it(self) -> None:
+        """A later release announces all the major versions it speaks; without ours it is not worth dialling."""
+        for text, worth in (("1", True), ("1-2", True), ("0-1", True), ("2-3", False), ("2", False), ("2-1", False)):
+            record = {b"id": b"x", b"proto": text.encode()}
+            if worth:
+                self.assertEqual(from_txt(record).cluster_id, "x", text)
+            else:
+                self.assertRaises(BadRecord, from_txt, record)
+
     def test_hostile_records_are_refused(self) -> None:
         """Every field has its shape, and the record its size."""
         good = encoded(to_txt(ME))
         for change in (
             {b"proto": b"2"},
             {b"proto": None},
+            {b"proto": b"1-"},
+            {b"proto": b"0-99999"},
             {b"id": None},
             {b"id": b""},
             {b"id": b"../../etc"},

@@ -16,8 +16,8 @@ import attrs
 
 from liqod.model.ids import is_dns_label, parse_fingerprint
 
-PROTOCOL: Final = "1"
-"""The major version of the peer protocol; others are not worth dialling."""
+PROTOCOL: Final = 1
+"""The major version of the peer protocol that is spoken here; a record that leaves it out is not worth dialling."""
 MAX_TXT: Final = 1300
 """Bytes of a TXT record, as RFC 6763 (6.2) advises: what fits one packet."""
 MAX_ADDRESSES: Final = 8
@@ -29,6 +29,7 @@ MANUAL: Final = "Manual"
 DNS_SD: Final = "DNS-SD"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_PROTOCOLS = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -81,7 +82,7 @@ class BadRecord(ValueError):
 
 def to_txt(me: Announcement) -> dict[str, str]:
     """Return the TXT record's entries."""
-    return {"id": me.cluster_id, "name": me.cluster_name, "fp": me.fingerprint, "proto": PROTOCOL}
+    return {"id": me.cluster_id, "name": me.cluster_name, "fp": me.fingerprint, "proto": str(PROTOCOL)}
 
 
 def from_txt(properties: Mapping[bytes, bytes | None]) -> Claims:
@@ -89,9 +90,9 @@ def from_txt(properties: Mapping[bytes, bytes | None]) -> Claims:
     size = sum(len(key) + len(value or b"") + 2 for key, value in properties.items())
     if size > MAX_TXT:
         raise BadRecord(f"the record has {size} bytes; {MAX_TXT} are allowed")
-    protocol = _text(properties, b"proto")
-    if protocol != PROTOCOL:
-        raise BadRecord(f"the record's protocol is not {PROTOCOL}")
+    majors = _PROTOCOLS.fullmatch(_text(properties, b"proto"))
+    if majors is None or not int(majors[1]) <= PROTOCOL <= int(majors[2] or majors[1]):
+        raise BadRecord(f"the record's protocol is not {PROTOCOL}, nor a range such as 1-2 with {PROTOCOL} in it")
     cluster_id = _text(properties, b"id")
     if not is_dns_label(cluster_id):
         raise BadRecord("the record's id is not a DNS-1123 label")
