@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.contract.base import MERGE, Body, ContractCase, pod_spec
+from tests.contract.base import JSON_PATCH, MERGE, Body, ContractCase, pod_spec
 
 
 class PodCases(ContractCase):
@@ -78,6 +78,22 @@ class PodCases(ContractCase):
         cause = error.details["causes"][0]
         self.assertEqual((cause["field"], cause["reason"]), ("spec", "FieldValueForbidden"))
         self.assertIn("pod updates may not change fields other than", error.message)
+
+    async def test_seconds_of_tolerations(self) -> None:
+        """The seconds of a pod's tolerations change, and go; the tolerations themselves can only be added to."""
+        made = await self.pod("p", {"schedulerName": "nobody"})
+        before = made["spec"]["tolerations"]
+        forever = [{name: value for name, value in one.items() if name != "tolerationSeconds"} for one in before]
+        path = f"{self.space}/pods/p"
+        for wanted in ([{**one, "tolerationSeconds": 0} for one in forever], forever, [{"key": "x"}, *before]):
+            change = [{"op": "replace", "path": "/spec/tolerations", "value": wanted}]
+            answer = await self.call("PATCH", path, change, kind=JSON_PATCH)
+            found = [one.get("tolerationSeconds") for one in answer["spec"]["tolerations"]]
+            self.assertEqual(found, [one.get("tolerationSeconds") for one in wanted])
+        for wrong in (before, [{"key": "x", "effect": "NoExecute"}, *before]):
+            change = [{"op": "replace", "path": "/spec/tolerations", "value": wrong}]
+            error = await self.refused(422, "Invalid", "PATCH", path, change, kind=JSON_PATCH)
+            self.assertIn("existing toleration can not be modified except its tolerationSeconds", error.message)
 
     async def test_missing_account(self) -> None:
         """A pod of an account that is not there is refused."""
