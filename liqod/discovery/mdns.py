@@ -21,6 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zeroconf import Error as ZeroconfError
 from zeroconf import ServiceInfo, ServiceStateChange, Zeroconf
+from zeroconf._dns import DNSPointer
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from liqod.discovery import interfaces
@@ -30,12 +31,17 @@ from liqod.discovery.merge import Lost, Seen
 from liqod.flow import aio
 
 TYPE: Final = "_liqod._tcp.local."
+POINTER: Final = 12
+INTERNET: Final = 1
+"""Numbers of the DNS: the type PTR and the class IN."""
 CHECK_INTERVAL: Final = 30.0
 """Seconds between looks at our own addresses; also how soon a failed start is tried again."""
 COALESCE: Final = 0.05
 """Seconds that changes are collected for before they are acted upon."""
 MAX_PENDING: Final = 512
 """Names waiting to be looked at: twice what the table can hold. What comes on top is dropped; it is announced again."""
+MAX_NAMES: Final = 1024
+"""Names that zeroconf keeps: it goes through all of them, in one turn of the reactor, whenever it asks a question."""
 MAX_PER_TURN: Final = 64
 """Names looked at in one turn of the reactor: some 5 ms."""
 MAX_RESOLVING: Final = 16
@@ -55,6 +61,8 @@ class Responder:
         self._on_change = on_change
         self.choice = choice
         self.moved = False
+        self.refused = 0
+        """Announcements that were not kept because there were too many."""
         self._zeroconf = Zeroconf(interfaces=list(choice.listen), use_asyncio=True)
         self._service = AsyncZeroconf(zc=self._zeroconf)
         self._browser: AsyncServiceBrowser | None = None
@@ -101,6 +109,18 @@ class Responder:
         info = AsyncServiceInfo(TYPE, name)
         return self._sighting(info) if await info.async_request(self._zeroconf, RESOLVE_TIMEOUT) else None
 
+    @property
+    def crowded(self) -> bool:
+        """Whether more names are kept than anybody needs."""
+        return len(self._zeroconf.cache.cache.get(TYPE, ())) > MAX_NAMES
+
+    def forget(self, name: str) -> None:
+        """Keep an announcement no longer, as if it had not been heard."""
+        cache = self._zeroconf.cache
+        known = cache.async_get_unique(DNSPointer(TYPE, POINTER, INTERNET, 0, name))
+        if known is not None:
+            cache.async_remove_records([known])
+
     async def close(self) -> None:
         """Say goodbye and close the sockets."""
         if self._browser is not None:
@@ -132,6 +152,10 @@ class Responder:
         return Seen(info.name, found)
 
     def _changed(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
+        if state_change is ServiceStateChange.Added and self.crowded:
+            self.forget(name)
+            self.refused += 1
+            return
         self._on_change(name, state_change is not ServiceStateChange.Removed)
 
 
@@ -279,6 +303,8 @@ class Mdns(Service):
             return
         if name not in self._pending and len(self._pending) >= MAX_PENDING:
             self.dropped += 1
+            if shown and self._responder is not None:
+                self._responder.forget(name)  # it is news again when it is announced again
             return
         self._pending[name] = shown
         if self._drain_call is None:

@@ -165,9 +165,11 @@ class OnTheLan(SynchronousTestCase):
                 elif "rss" in line:
                     after = line
         grown = (after["rss"] - before["rss"]) / 1024
-        print(f"\nflood: {largest} candidates, {grown:.1f} MB more, worst reactor lag {after['lag'] * 1000:.0f} ms")
+        lag, turn = (round(after[name] * 1000) for name in ("lag", "turn"))
+        print(f"\nflood: {largest} candidates, {grown:.1f} MB more, worst lag {lag} ms, worst turn {turn} ms of CPU")
         self.assertGreater(largest, 100, "the flood did not arrive")
         self.assertLessEqual(largest, 256)
         self.assertIn("beta", {one["cluster_id"] for one in last})
         self.assertLess(grown, 64)
         self.assertLess(after["lag"], 1.0)
+        self.assertLess(after["turn"], 0.1)
