@@ -23,8 +23,10 @@ from liqod.identity.serving import from_data
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, PODS, SECRETS
+from liqod.model.offloading import Policy
 from liqod.webhook.review import MAX_BODY
 from liqod.webhook.service import AdmissionWebhook
+from liqod.webhook.slipped import PlacedPod, Slipped
 
 T = TypeVar("T")
 KEY = "virtual-node.liqo.io/not-allowed"
@@ -158,6 +160,18 @@ class WebhookCases(TestCase):
         body = await self.admin.get(PODS, "slipped", self.plain)
         self.assertNotIn(KEY, [toleration["key"] for toleration in body["spec"].get("tolerations", [])])
         self.assertEqual(await self.webhook._slipped.look(), 0)
+        self.assertEqual(self.events.seen, [])
+
+    async def test_a_pod_that_changes_while_it_is_mended(self) -> None:
+        """What the scheduler wrote into a pod since it was seen neither stops its mending nor counts as a refusal."""
+        await self.tolerated()
+        await self.stop()
+        await self.pod("moving", self.space, nodeSelector={"no": "where"})
+        seen: PlacedPod = await self.admin.get(PODS, "moving", self.space, view=PlacedPod)
+        await self.admin.patch(PODS, "moving", {"metadata": {"labels": {"changed": "since"}}}, self.space)
+        await Slipped(self.admin, self.events, lambda _: Policy())._mend(seen)
+        body = await self.admin.get(PODS, "moving", self.space)
+        self.assertIn(KEY, [toleration.get("key") for toleration in body["spec"]["tolerations"]])
         self.assertEqual(self.events.seen, [])
 
     async def test_a_restart_writes_nothing(self) -> None:

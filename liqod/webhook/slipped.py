@@ -113,22 +113,30 @@ class Slipped:
 
     async def _mend(self, pod: PlacedPod) -> None:
         meta = pod.metadata
-        # Another pod of that name, or one changed meanwhile, is looked at anew the next time.
-        guard = {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version}
+        # Another pod of that name is looked at anew the next time.
+        guard = {"op": "test", "path": "/metadata/uid", "value": meta.uid}
         patch = [guard, *self._patch(pod)]
         try:
             await self._client.patch(PODS, meta.name, patch, meta.namespace, kind="json", view=None)
         except (Conflict, NotFound):
             return
         except Invalid as error:
-            # The guard of a JSON patch that does not hold is answered as Invalid, too.
-            if "testing" not in error.message:
+            # A guard that does not hold, and a path that is no longer there, are answered in the same words as what
+            # may not be: it is meant for good only if the pod is still the one that was judged.
+            if await self._is_unchanged(pod):
                 self._tell(pod, error)
             return
         except ApiError as error:
             self._tell(pod, error)
             return
         self._log.info("{pod} was created without asking the webhook; it has its toleration now", pod=str(meta.key))
+
+    async def _is_unchanged(self, pod: PlacedPod) -> bool:
+        try:
+            now: Object = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, view=Object)
+        except ApiError:
+            return False
+        return now.metadata.resource_version == pod.metadata.resource_version
 
     def _tell(self, pod: PlacedPod, error: ApiError) -> None:
         self._told.add(pod.metadata.uid)
