@@ -19,6 +19,7 @@ from liqod.agent.clock import judge, server_time
 from liqod.cli import errors
 from liqod.cli.errors import CliError
 from liqod.cli.findings import Finding, bad, failed, good, lines, warning
+from liqod.cli.network import host_findings
 from liqod.cli.own import leader, own
 from liqod.cli.render import as_text
 from liqod.cli.run import run
@@ -95,6 +96,8 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
             f"borrowers would be told {server}, which they cannot reach",
             "set kubernetes.api-server-url to an address that other clusters reach",
         )
+    for finding in await host_findings(session):
+        yield finding
     after: tuple[Part, ...] = () if pre else (_definitions, _daemon, _ports, _webhook)
     for part in (_rights, _clock, *after):
         try:

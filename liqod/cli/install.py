@@ -12,6 +12,7 @@ from liqod.agent.names import ACCOUNT
 from liqod.cli import errors
 from liqod.cli.account import ensure_account, installed, kubeconfig, token_of, write_private
 from liqod.cli.errors import CliError
+from liqod.cli.network import leave_host
 from liqod.cli.own import leader
 from liqod.cli.render import as_documents
 from liqod.cli.session import Options, Session, cluster_options, in_cluster
@@ -97,20 +98,26 @@ def namespace_object(name: str) -> dict[str, Any]:
 
 @click.command()
 @click.option("--force", is_flag=True, help="Also while there are peerings, or while the daemon runs.")
+@click.option("--this-host", is_flag=True, help="Only what is in this host's network; the cluster keeps the rest.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cluster_options
-def uninstall(options: Options, force: bool, yes: bool) -> None:
+def uninstall(options: Options, force: bool, this_host: bool, yes: bool) -> None:
     """Remove everything of liqod from one's own cluster, and say what was removed.
 
     Records, virtual nodes, tenants' namespaces with all that peers run in them, the webhook, the cluster's key, the
-    definitions. Stop the daemon first.
+    definitions; and what the network fabric made on this host. Stop the daemon first.
     """
 
     async def work(session: Session) -> None:
+        if this_host:
+            for line in await leave_host(session):
+                click.echo(f"removed {line}")
+            return
         await _refuse_if_in_use(session, force)
         if not yes:
             confirm("Remove liqod, its records and the cluster's key from this cluster?")
-        receipt = await remove_all(session)
+        # First, while all of it can still be repeated: without the records nobody knows what was on the host.
+        receipt = [*await leave_host(session), *await remove_all(session)]
         for line in receipt:
             click.echo(f"removed {line}")
         click.echo(f"{len(receipt)} objects removed" if receipt else "there was nothing of liqod")

@@ -31,6 +31,7 @@ class Own:
     endpoints: tuple[str, ...]
     public_key: str
     mtu: int
+    next_key: str = ""
 
     @property
     def side(self) -> Side:
@@ -41,6 +42,7 @@ class Own:
             endpoints=list(self.endpoints),
             public_key=self.public_key,
             mtu=self.mtu,
+            next_key=self.next_key,
         )
 
     @property
@@ -106,8 +108,14 @@ def agree(own: Own, config: NetworkConfig, remap: Subnets, other_keys: Collectio
         local=tuple(Pair(ours, theirs) for ours, theirs in zip(own.pods, seen_pods, strict=True)),
         gateway=Pair(own.gateway, gateway_of(seen_external)) if seen_external is not None else None,
         mtu=min(own.mtu, remote.mtu),
+        next_key=remote.next_key if remote.next_key != remote.public_key else "",
     )
     return remote, link
+
+
+def is_taken(configs: Iterable[NetworkConfig], next_key: str) -> bool:
+    """Tell whether every peer with which all is agreed takes our next key already."""
+    return all(config.status.ack.known_key == next_key for config in configs if config.status.phase == "Agreed")
 
 
 def _hosts(endpoints: Iterable[str]) -> list[Network]:

@@ -28,6 +28,7 @@ class Remote:
     endpoints: tuple[tuple[str, int], ...]
     public_key: str
     mtu: int
+    next_key: str = ""
 
 
 def check_side(side: Side, own_key: str, other_keys: Collection[str]) -> Remote:
@@ -43,7 +44,9 @@ def check_side(side: Side, own_key: str, other_keys: Collection[str]) -> Remote:
     if not SMALLEST_MTU <= side.mtu <= LARGEST_MTU:
         raise Refusal("BadMTU", f"the peer names an MTU of {side.mtu}; {SMALLEST_MTU} to {LARGEST_MTU} are possible")
     endpoints = tuple(_endpoint(text) for text in side.endpoints)
-    return Remote(pods, external, endpoints, side.public_key, side.mtu)
+    if side.next_key:
+        _check_key(side.next_key, own_key, other_keys)
+    return Remote(pods, external, endpoints, side.public_key, side.mtu, side.next_key)
 
 
 def check_ack(ack: Subnets, pods: Sequence[Network], external: Network | None) -> tuple[list[Network], Network | None]:

@@ -16,6 +16,8 @@ from liqod.kube.resources import SECRETS
 
 SECRET: Final = "liqod-tunnel"  # noqa: S105 -- the name of the object, nothing secret
 FIELD: Final = "private-key"
+NEXT: Final = "next-private-key"
+"""Where it is set, the key is exchanged for it as soon as the peers take it."""
 
 
 class KeyUnusable(Foreseen):
@@ -30,13 +32,21 @@ class TunnelKey:
     public: str
 
 
+@attrs.frozen
+class Keys:
+    """The key in use, and the one that comes after it, if there is to be one."""
+
+    current: TunnelKey
+    next: TunnelKey | None = None
+
+
 def from_private(text: str) -> TunnelKey:
     """Return the pair that belongs to a private key in base64; raises KeyUnusable."""
     try:
         raw = base64.b64decode(text.strip(), validate=True)
         key = X25519PrivateKey.from_private_bytes(raw)
     except ValueError:
-        raise KeyUnusable(f"the field {FIELD} is not a WireGuard private key") from None
+        raise KeyUnusable("a field is not a WireGuard private key") from None
     public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
     return TunnelKey(base64.b64encode(raw).decode(), base64.b64encode(public).decode())
 
@@ -47,8 +57,8 @@ def generate() -> TunnelKey:
     return from_private(base64.b64encode(raw).decode())
 
 
-async def load_or_create(client: Client, namespace: str) -> TunnelKey:
-    """Return the cluster's key, made when there is none."""
+async def load_or_create(client: Client, namespace: str) -> Keys:
+    """Return the cluster's keys, the first made when there is none."""
     try:
         return _read(await client.get(SECRETS, SECRET, namespace))
     except NotFound:
@@ -56,19 +66,47 @@ async def load_or_create(client: Client, namespace: str) -> TunnelKey:
     body = {
         "metadata": {"name": SECRET, "namespace": namespace},
         "type": "Opaque",
-        "data": {FIELD: base64.b64encode(key.private.encode()).decode()},
+        "data": {FIELD: _encoded(key.private)},
     }
     try:
         await client.create(SECRETS, body, namespace)
     except AlreadyExists:
         # Another daemon of this cluster was faster.
         return _read(await client.get(SECRETS, SECRET, namespace))
+    return Keys(key)
+
+
+async def plan_next(client: Client, namespace: str) -> TunnelKey:
+    """Have the key exchanged for a new one, and return that; one that is planned already stays. Raises NotFound."""
+    keys = _read(await client.get(SECRETS, SECRET, namespace))
+    if keys.next is not None:
+        return keys.next
+    key = generate()
+    await client.patch(SECRETS, SECRET, {"data": {NEXT: _encoded(key.private)}}, namespace, view=None)
     return key
 
 
-def _read(secret: dict[str, Any]) -> TunnelKey:
+async def exchange(client: Client, namespace: str, keys: Keys) -> Keys:
+    """Have the next key be the one in use."""
+    if keys.next is None:
+        return keys
+    patch = {"data": {FIELD: _encoded(keys.next.private), NEXT: None}}
+    await client.patch(SECRETS, SECRET, patch, namespace, view=None)
+    return Keys(keys.next)
+
+
+def _encoded(private: str) -> str:
+    return base64.b64encode(private.encode()).decode()
+
+
+def _read(secret: dict[str, Any]) -> Keys:
+    current = _field(secret, FIELD)
+    return Keys(current, _field(secret, NEXT) if (secret.get("data") or {}).get(NEXT) else None)
+
+
+def _field(secret: dict[str, Any], name: str) -> TunnelKey:
     try:
-        text = base64.b64decode((secret.get("data") or {}).get(FIELD, "")).decode("ascii")
+        text = base64.b64decode((secret.get("data") or {}).get(name, "")).decode("ascii")
     except ValueError:
         text = ""
     try:

@@ -31,6 +31,7 @@ class Link:
     ``remote`` are the peer's networks as we see them; ``gateway`` is the single address that stands for this host and
     for everything here that is no pod. ``endpoint`` is "address:port", empty where the peer calls us. ``pods`` are the
     addresses of our pods that may talk with the peer, None for all. ``mtu`` is that of the path, 0 for the device's.
+    ``next_key`` is taken as well, without any network: when the peer has it, handshakes succeed at once.
     """
 
     peer: ClusterID
@@ -41,6 +42,7 @@ class Link:
     gateway: Pair | None = None
     mtu: int = 0
     pods: frozenset[str] | None = None
+    next_key: str = ""
 
 
 @attrs.frozen

@@ -74,12 +74,23 @@ class NodeFabric(MultiService):
         """Return what the last turn did, in the words of ip, bridge and nft."""
         return show(self._plan)
 
+    async def preview(self) -> tuple[Step, ...]:
+        """Return what a turn would do on this host now; nothing is changed."""
+        return (await self._look_around())[1]
+
+    async def _look_around(self) -> tuple[NodeDesired | None, tuple[Step, ...]]:
+        shown = await checked(self._kernel, ("ip", "-j", "addr", "show"))
+        uplink = uplink_mtu(shown.out, self._address)
+        desired = node_desired(self._settings.device, self._address, uplink, self._tunnels.items())
+        observed = await observe_node(self._kernel, self._device)
+        return desired, node_plan(desired, observed) if desired is not None else node_removal(self._device, observed)
+
     def startService(self) -> None:
         super().startService()
         self._tasks.spawn(self._begin(), "starting the network fabric of a node")
 
     async def _begin(self) -> None:
-        await gatherResults([self._tunnels.when_synced(), self._nodes.when_synced()])
+        await self.when_synced()
         self._ends = [
             self._tunnels.subscribe(lambda key, old, new: self._look(_said(old), _said(new))),
             self._nodes.subscribe(lambda key, old, new: self._look(old is None, new is None)),
@@ -97,6 +108,10 @@ class NodeFabric(MultiService):
         await maybeDeferred(super().stopService)
         self._queue.close()
 
+    def when_synced(self) -> Deferred[Any]:
+        """Return a Deferred that fires when the records are known."""
+        return gatherResults([self._tunnels.when_synced(), self._nodes.when_synced()])
+
     async def remove_all(self) -> None:
         """Leave nothing of the fabric on this host, and nothing of it on the Node."""
         await apply(self._kernel, node_removal(self._device, await observe_node(self._kernel, self._device)))
@@ -108,11 +123,7 @@ class NodeFabric(MultiService):
             self._queue.add(TURN)
 
     async def _turn(self, _: str) -> float:
-        shown = await checked(self._kernel, ("ip", "-j", "addr", "show"))
-        uplink = uplink_mtu(shown.out, self._address)
-        desired = node_desired(self._settings.device, self._address, uplink, self._tunnels.items())
-        observed = await observe_node(self._kernel, self._device)
-        self._plan = node_plan(desired, observed) if desired is not None else node_removal(self._device, observed)
+        desired, self._plan = await self._look_around()
         if self._plan:
             self._log.info("the network of this node changes in {steps} steps", steps=len(self._plan))
             self._log.debug("the network's plan:\n{plan}", plan=show(self._plan))

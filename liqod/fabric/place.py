@@ -74,7 +74,7 @@ class Place:
         for end in ends:
             end()
 
-    async def own(self, public_key: str, address: str, mtu: int) -> Own:
+    async def own(self, public_key: str, next_key: str, address: str, mtu: int) -> Own:
         """Return this cluster's side; raises Foreseen where something cannot be found out."""
         settings = self._settings
         nodes = self._nodes.items()
@@ -93,6 +93,7 @@ class Place:
             endpoints=tuple(settings.endpoints) or (host_port(address, settings.listen_port),),
             public_key=public_key,
             mtu=mtu,
+            next_key=next_key,
         )
 
     def ends(self, own: str) -> tuple[End, ...]:

@@ -15,16 +15,39 @@ from twisted.logger import Logger
 
 from liqod.fabric.health import INTERVAL, Health
 
-_HEAD: Final = struct.Struct("!5scQ")
+HEAD: Final = struct.Struct("!5scQ")
 _WORD: Final = b"liqod"
 _PING: Final = b"?"
 _PONG: Final = b"!"
-_HEADERS: Final = {4: 28, 6: 48}
+HEADERS: Final = {4: 28, 6: 48}
 """Bytes of IP and UDP headers, by IP version."""
 _IP_MTU_DISCOVER: Final = 10
 _IP_PMTUDISC_PROBE: Final = 3
 _IPV6_MTU_DISCOVER: Final = 23
 """From linux/in.h and linux/in6.h: never fragment, and do not believe the path MTU that the kernel remembers."""
+
+
+def question(token: int, length: int) -> bytes:
+    """Return a probe; ``length`` is that of the datagram's content."""
+    return HEAD.pack(_WORD, _PING, token) + bytes(max(0, length - HEAD.size))
+
+
+def answer_of(datagram: bytes) -> int | None:
+    """Return the token of the probe that a datagram answers, None where it answers none."""
+    if len(datagram) < HEAD.size:
+        return None
+    word, kind, token = HEAD.unpack_from(datagram)
+    return int(token) if (word, kind) == (_WORD, _PONG) else None
+
+
+def forbid_fragments(sock: socket.socket | None) -> None:
+    """Have a socket send nothing in fragments, whatever the kernel remembers of the path."""
+    if sock is None:
+        return
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
 
 
 class Prober(DatagramProtocol):
@@ -75,22 +98,16 @@ class Prober(DatagramProtocol):
                 self.health[name] = Health(largest, self._clock.seconds())
 
     def startProtocol(self) -> None:
-        sock = getattr(self.transport, "socket", None)
-        if sock is None:
-            return
-        if sock.family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
-        else:
-            sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+        forbid_fragments(getattr(self.transport, "socket", None))
 
     def datagramReceived(self, datagram: bytes, addr: tuple[str, int]) -> None:
-        if len(datagram) < _HEAD.size:
+        if len(datagram) < HEAD.size:
             return
-        word, kind, token = _HEAD.unpack_from(datagram)
+        word, kind, token = HEAD.unpack_from(datagram)
         if word != _WORD:
             return
         if kind == _PING:
-            self._write(_HEAD.pack(_WORD, _PONG, token) + datagram[_HEAD.size :], addr)
+            self._write(HEAD.pack(_WORD, _PONG, token) + datagram[HEAD.size :], addr)
         elif kind == _PONG:
             name = self._tokens.pop(token, "")
             health = self.health.get(name)
@@ -109,8 +126,7 @@ class Prober(DatagramProtocol):
             token = secrets.randbits(64)
             health.sent(token, size, now)
             self._tokens[token] = name
-            padding = size - _HEADERS[6 if ":" in address else 4] - _HEAD.size
-            self._write(_HEAD.pack(_WORD, _PING, token) + bytes(max(0, padding)), (address, self._where[1]))
+            self._write(question(token, size - HEADERS[6 if ":" in address else 4]), (address, self._where[1]))
             self._look(name, health)
 
     def _look(self, name: str, health: Health) -> None:

@@ -139,6 +139,11 @@ class Records:
         )
         self._configs.put(config.key, made)
 
+    def path_mtu(self, peer: ClusterID) -> int:
+        """Return the path MTU that the record of a tunnel shows, 0 for none."""
+        record = self._tunnels.get(Key("", peer))
+        return record.status.path_mtu if record is not None else 0
+
     def endpoint(self, peer: ClusterID, remote: Remote, observed: Observed, key: str) -> str:
         """Return where a peer is called now: one endpoint after the other until one answers."""
         if not remote.endpoints:

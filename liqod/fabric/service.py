@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
+import msgspec
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.error import CannotListenError
@@ -24,10 +25,12 @@ from twisted.logger import Logger
 from liqod.config.schema import Settings
 from liqod.fabric import device as devices
 from liqod.fabric.agreement import Own, agree, allocation, gateway_of
+from liqod.fabric.check import Remote
 from liqod.fabric.facts import tunnel_mtu, uplink_mtu
 from liqod.fabric.kernel import HostKernel, Kernel, apply, checked, observe
-from liqod.fabric.key import TunnelKey, load_or_create
-from liqod.fabric.model import INWARD, Desired, Observed, Overlay, Step
+from liqod.fabric.key import TunnelKey
+from liqod.fabric.keyring import KeyRing
+from liqod.fabric.model import INWARD, Desired, Link, Observed, Overlay, Step
 from liqod.fabric.overlay import VNI, device_name, overlay_mtu
 from liqod.fabric.ping import Pinger
 from liqod.fabric.place import Place
@@ -81,7 +84,7 @@ class Fabric(MultiService):
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
         self._on_change = on_change
-        self._key: TunnelKey | None = None
+        self._ring = KeyRing(client, reactor, informers, settings.kubernetes.namespace, self._poke)
         self._create: tuple[str, ...] = ()
         self._agreed: dict[ClusterID, Agreed] = {}
         self._uplink = 0
@@ -127,6 +130,24 @@ class Fabric(MultiService):
         """Return what the last turn did, in the words of ip, wg and nft."""
         return show(self._plan)
 
+    async def preview(self) -> tuple[Step, ...]:
+        """Return what a turn would do on this host now; nothing is written, neither there nor in the records."""
+        configs = self._records.configs()
+        device = self._settings.network.device
+        if not configs:
+            return removal(device, await observe(self._kernel, device))
+        own = await self._own()
+        self._observed = await observe(self._kernel, device)
+        for config in sorted(configs, key=_seniority):
+            try:
+                found = agree(own, config, config.spec.remap, self._other_keys())
+            except Refusal:
+                continue
+            if found is not None:
+                self._accept(config, *found)
+        desired = self._desired(own, (await self._ring.keys()).current)
+        return plan(desired, self._observed, self._reactor.seconds())
+
     # Life.
 
     def startService(self) -> None:
@@ -134,7 +155,7 @@ class Fabric(MultiService):
         self._tasks.spawn(self._begin(), "starting the network fabric")
 
     async def _begin(self) -> None:
-        await gatherResults([self._records.when_synced(), self._place.when_synced()])
+        await gatherResults([part.when_synced() for part in (self._records, self._place, self._ring)])
         self._records.begin()
         Workers(self._queue, 1, self._turn, "connecting the network:").setServiceParent(self)
         self._poke()
@@ -144,6 +165,7 @@ class Fabric(MultiService):
         self._pinger.close()
         self._records.end()
         self._place.end()
+        self._ring.end()
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
@@ -167,12 +189,13 @@ class Fabric(MultiService):
         if not configs:
             await self._idle()
             return PERIOD
+        await self._ring.advance(configs)
         own = await self._own()
         avoided = await self._avoided()
         self._agreed = {}
         for config in sorted(configs, key=_seniority):
             await self._negotiate(own, config, avoided)
-        await self._converge(own, await self._own_key())
+        await self._converge(own, (await self._ring.keys()).current)
         await self._tell()
         return PERIOD
 
@@ -194,17 +217,12 @@ class Fabric(MultiService):
     async def _own(self) -> Own:
         """Return this cluster's side; raises Foreseen while something is not known."""
         network = self._settings.network
-        key = await self._own_key()
+        keys = await self._ring.keys()
         if not self._create:
             self._create = await devices.creation(self._kernel, network.device, under_systemd=self._under_systemd)
         self._uplink = uplink_mtu((await checked(self._kernel, ("ip", "-j", "addr", "show"))).out, self._address)
         mtu = tunnel_mtu(network.mtu, self._uplink)
-        return await self._place.own(key.public, self._address, mtu)
-
-    async def _own_key(self) -> TunnelKey:
-        if self._key is None:
-            self._key = await load_or_create(self._client, self._settings.kubernetes.namespace)
-        return self._key
+        return await self._place.own(keys.current.public, keys.next.public if keys.next else "", self._address, mtu)
 
     async def _avoided(self) -> list[Network]:
         shown = [
@@ -218,26 +236,38 @@ class Fabric(MultiService):
         peer = ClusterID(config.metadata.name)
         others = [one.spec.remap for one in self._records.configs() if one.metadata.name != peer]
         remap = allocation(own, config, others, avoided)
+        if self._observed.tunnel is not None and config.status.remote.next_key in self._observed.tunnel.peers:
+            remap = msgspec.structs.replace(remap, known_key=config.status.remote.next_key)
         # Given is what the record says: it is written before anything relies on it.
         config = await self._records.tell(config, own.side, remap)
         try:
-            found = agree(own, config, remap, {one.link.public_key for one in self._agreed.values()})
+            found = agree(own, config, remap, self._other_keys())
         except Refusal as refusal:
             await self._records.explain(config, "Refused", refusal.reason, refusal.message)
             return
         if found is None:
             await self._records.explain(config, "Pending", "WaitingForPeer", "the peer has not told its network yet")
             return
-        remote, link = found
+        self._accept(config, *found)
+        await self._records.explain(config, "Agreed", "Agreed", "both clusters know how each sees the other")
+
+    def _accept(self, config: NetworkConfig, remote: Remote, link: Link) -> None:
+        """Take a link as agreed, with what is known here about the path and the pods."""
+        peer = ClusterID(config.metadata.name)
         health = self._prober.health.get(peer)
-        measured = health.mtu if health is not None else 0
+        # What was measured before this daemon started holds until it is measured again.
+        measured = (health.mtu if health is not None else 0) or self._records.path_mtu(peer)
         link = attrs.evolve(
             link, mtu=min(link.mtu, measured) if measured else link.mtu, pods=self._place.pods_for(peer)
         )
         endpoint = self._records.endpoint(peer, remote, self._observed, link.public_key)
         gateway = Gateway(address=self._address, vni=VNI, port=self._settings.network.overlay_port)
         self._agreed[peer] = Agreed(remote, attrs.evolve(link, endpoint=endpoint), gateway)
-        await self._records.explain(config, "Agreed", "Agreed", "both clusters know how each sees the other")
+
+    def _other_keys(self) -> set[str]:
+        """Return the keys of the peers that were dealt with already."""
+        links = [agreed.link for agreed in self._agreed.values()]
+        return {key for link in links for key in (link.public_key, link.next_key) if key}
 
     async def _converge(self, own: Own, key: TunnelKey) -> None:
         desired = self._desired(own, key)
@@ -248,6 +278,9 @@ class Fabric(MultiService):
             self._log.debug("the network's plan:\n{plan}", plan=show(self._plan))
             await apply(self._kernel, self._plan)
             self._observed = await observe(self._kernel, desired.device)
+            if any(link.next_key for link in desired.links):
+                # Now it is taken: the next turn says so.
+                self._poke()
         self._probe(own, desired)
 
     def _desired(self, own: Own, key: TunnelKey) -> Desired:

@@ -43,6 +43,8 @@ def interface_steps(desired: Desired, tunnel: Tunnel | None) -> Iterator[Step]:
 def peer_steps(desired: Desired, tunnel: Tunnel | None, now: float) -> Iterator[Step]:
     """Yield one command for all peers that are new or differ; the others are not mentioned, nothing disturbs them."""
     changed = [_section(desired, link, tunnel, now) for link in desired.links]
+    known = tunnel.peers if tunnel is not None else {}
+    changed += [_next_section(link) for link in desired.links if link.next_key and link.next_key not in known]
     text = "\n".join(section for section in changed if section)
     if text:
         yield Step(("wg", "addconf", desired.device, "/dev/stdin"), text)
@@ -50,7 +52,7 @@ def peer_steps(desired: Desired, tunnel: Tunnel | None, now: float) -> Iterator[
 
 def removal_steps(desired: Desired, tunnel: Tunnel | None) -> Iterator[Step]:
     """Yield the removal of peers that nobody wants, one by one."""
-    wanted = {link.public_key for link in desired.links}
+    wanted = {key for link in desired.links for key in (link.public_key, link.next_key)}
     for key in sorted(tunnel.peers if tunnel is not None else ()):
         if key not in wanted:
             yield Step(("wg", "set", desired.device, "peer", key, "remove"))
@@ -59,6 +61,11 @@ def removal_steps(desired: Desired, tunnel: Tunnel | None) -> Iterator[Step]:
 def host_port(address: str, port: int) -> str:
     """Return an endpoint as wg writes it."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _next_section(link: Link) -> str:
+    """A peer's next key, by which nothing is sent yet: no network, no endpoint, nothing that keeps it alive."""
+    return f"[Peer]\nPublicKey = {link.next_key}\n"
 
 
 def _section(desired: Desired, link: Link, tunnel: Tunnel | None, now: float) -> str:

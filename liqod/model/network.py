@@ -24,22 +24,30 @@ MAX_ENDPOINTS: Final = 8
 
 
 class Subnets(View, frozen=True):
-    """The networks of one cluster in one view; a reason instead says why there are none."""
+    """The networks of one cluster in one view; a reason instead says why there are none.
+
+    ``known_key`` is the next key of that cluster's tunnel that the other one takes already.
+    """
 
     pod_cidrs: list[str] = msgspec.field(name="podCIDRs", default=[])
     external_cidr: str = msgspec.field(name="externalCIDR", default="")
     reason: str = ""
     message: str = ""
+    known_key: str = ""
 
 
 class Side(View, frozen=True):
-    """What one cluster tells of itself: its networks and its tunnel's end; no endpoint: it cannot be called."""
+    """What one cluster tells of itself: its networks and its tunnel's end; no endpoint: it cannot be called.
+
+    ``next_key`` is the key that its end will have next, empty while that is not planned.
+    """
 
     pod_cidrs: list[str] = msgspec.field(name="podCIDRs", default=[])
     external_cidr: str = msgspec.field(name="externalCIDR", default="")
     endpoints: list[str] = []
     public_key: str = ""
     mtu: int = 0
+    next_key: str = ""
 
 
 class NetworkConfigSpec(View, frozen=True):

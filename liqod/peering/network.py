@@ -70,6 +70,7 @@ class Networks:
                 endpoints=event.endpoints,
                 public_key=event.public_key,
                 mtu=event.mtu,
+                next_key=event.next_key,
             )
         else:
             exchange.ack = Subnets(
@@ -77,6 +78,7 @@ class Networks:
                 external_cidr=event.external_cidr,
                 reason=event.reason,
                 message=event.message,
+                known_key=event.known_key,
             )
         self.queue.add_after(peer.id, SETTLE)
 
@@ -126,13 +128,13 @@ class Networks:
 
 
 def _network(side: Side) -> Network:
-    return Network(side.pod_cidrs, side.external_cidr, side.endpoints, side.public_key, side.mtu)
+    return Network(side.pod_cidrs, side.external_cidr, side.endpoints, side.public_key, side.mtu, side.next_key)
 
 
 def _ack(remap: Subnets) -> NetworkAck | None:
     if remap == Subnets():
         return None
-    return NetworkAck(remap.pod_cidrs, remap.external_cidr, remap.reason, plain(remap.message))
+    return NetworkAck(remap.pod_cidrs, remap.external_cidr, remap.reason, plain(remap.message), remap.known_key)
 
 
 def _whole(view: msgspec.Struct) -> dict[str, Any]:

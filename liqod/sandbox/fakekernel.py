@@ -215,7 +215,7 @@ class FakeKernel:
     def _add_peer(self, link: FakeLink, fields: dict[str, str]) -> None:
         peer = link.peers.setdefault(fields["PublicKey"], {"endpoint": "(none)", "handshake": 0})
         peer["endpoint"] = fields.get("Endpoint", peer["endpoint"])
-        peer["allowed"] = [str(ipaddress.ip_network(one)) for one in fields["AllowedIPs"].split(", ")]
+        peer["allowed"] = [str(ipaddress.ip_network(one)) for one in fields.get("AllowedIPs", "").split(", ") if one]
         for key, other in link.peers.items():
             # A network belongs to one peer: whoever names it last.
             if key != fields["PublicKey"]:

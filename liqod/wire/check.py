@@ -191,12 +191,16 @@ def _network(event: events.Network) -> None:
         _match("an endpoint", text, _SOCKET, "written like 192.0.2.1:5871")
     _match("public_key", event.public_key, _KEY, "32 bytes in base64")
     _counter("mtu", event.mtu, MAX_MINOR)
+    if event.next_key:
+        _match("next_key", event.next_key, _KEY, "32 bytes in base64")
 
 
 def _network_ack(event: events.NetworkAck) -> None:
     _networks(event.pod_cidrs, event.external_cidr)
     _reason(event.reason, optional=True)
     _text("message", event.message)
+    if event.known_key:
+        _match("known_key", event.known_key, _KEY, "32 bytes in base64")
 
 
 def _join(event: events.Join) -> None:

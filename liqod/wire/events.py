@@ -154,7 +154,10 @@ class ReleaseNamespace(Event, frozen=True):
 
 
 class Network(Event, frozen=True):
-    """My pods' networks, and where my end of the tunnel is; an empty key means that I have no tunnel (any more)."""
+    """My pods' networks, and where my end of the tunnel is; an empty key means that I have no tunnel (any more).
+
+    ``next_key`` is the key that I shall have next: take it as well from now on, and say so.
+    """
 
     number: ClassVar[int] = 15
     pod_cidrs: list[str]
@@ -162,16 +165,21 @@ class Network(Event, frozen=True):
     endpoints: list[str]
     public_key: str
     mtu: int
+    next_key: str = ""
 
 
 class NetworkAck(Event, frozen=True):
-    """How I see your networks, aligned with what you named; or why I cannot use them."""
+    """How I see your networks, aligned with what you named; or why I cannot use them.
+
+    ``known_key`` is the next key of yours that my end of the tunnel takes already.
+    """
 
     number: ClassVar[int] = 16
     pod_cidrs: list[str]
     external_cidr: str = ""
     reason: str = ""
     message: str = ""
+    known_key: str = ""
 
 
 class Join(Event, frozen=True):

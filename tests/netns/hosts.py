@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from liqod.fabric.key import NEXT, SECRET, generate
 from tests.netns import lan
 from tests.netns.lan import Lan, run
 
@@ -244,6 +246,33 @@ class Hosts:
     def unpeer(self, at: str, peer: str) -> None:
         """Have a cluster forget a peer."""
         self._request(at, "DELETE", f"/apis/discovery.liqo.io/v1alpha1/foreignclusters/{peer}")
+
+    def peer(self, at: str, peer: str) -> None:
+        """Have a cluster accept a peer's offer."""
+        path = "/apis/discovery.liqo.io/v1alpha1/foreignclusters"
+        body = {"apiVersion": "discovery.liqo.io/v1alpha1", "kind": "ForeignCluster", "metadata": {"name": peer}}
+        self._request(at, "POST", path, {**body, "spec": {"clusterID": peer}})
+        yes = [{"type": kind, "status": "True", "reason": "Accepted"} for kind in ("Accepted", "Lending")]
+        self._request(at, "PATCH", f"{path}/{peer}/status", {"status": {"conditions": yes}})
+
+    def wireguard_peers(self, name: str) -> list[str]:
+        """Return the keys of the peers that a host's tunnel takes."""
+        return self.output(self.inside(name, "wg", "show", "liqod", "peers")).split()
+
+    def rotate_key(self, name: str) -> str:
+        """Plan the exchange of a cluster's tunnel key; returns the public half of the next one."""
+        key = generate()
+        data = {"data": {NEXT: base64.b64encode(key.private.encode()).decode()}}
+        self._request(name, "PATCH", f"/api/v1/namespaces/liqo-system/secrets/{SECRET}", data)
+        return key.public
+
+    def readdress(self, name: str, address: str) -> None:
+        """Give a host another address on the LAN instead of the one it has."""
+        namespace = self.lan.namespace(name)
+        # With the last address of a network its routes go as well.
+        run("ip", "-n", namespace, "address", "del", f"{self.lan.addresses[name]}/24", "dev", "eth0")
+        run("ip", "-n", namespace, "address", "add", f"{address}/24", "dev", "eth0")
+        run("ip", "-n", namespace, "route", "replace", "default", "via", API)
 
     def nft(self, name: str, script: str) -> None:
         """Have a host's nftables changed by somebody else."""

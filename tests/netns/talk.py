@@ -1,6 +1,7 @@
 """What runs in pods: ``serve PORT``, or ``ask HOST PORT BYTES`` (whom did the server see, did all bytes come back?).
 
-``keep HOST PORT SECONDS`` holds one connection, a line every 20 ms, and says how long the longest silence was.
+``keep HOST PORT SECONDS`` holds one connection, a line every 20 ms, and says how long the longest silence was;
+``stream HOST PORT SECONDS`` makes one connection after the other, and says how many failed.
 """
 
 from __future__ import annotations
@@ -74,6 +75,27 @@ def keep(host: str, port: str, seconds: str) -> None:
     print(json.dumps({"longest": longest, "count": count}))
 
 
+def stream(host: str, port: str, seconds: str) -> None:
+    """Make one connection after the other, each with a line there and back; say how many failed, and the slowest."""
+    made = failed = 0
+    slowest = 0.0
+    print("ready", flush=True)
+    end = time.monotonic() + float(seconds)
+    while time.monotonic() < end:
+        at = time.monotonic()
+        try:
+            with socket.create_connection((host, int(port)), timeout=15) as sock:
+                stream = sock.makefile("rb")
+                stream.readline()
+                sock.sendall(b"once\n")
+                failed += stream.readline() != b"once\n"
+        except OSError:
+            failed += 1
+        made, slowest = made + 1, max(slowest, time.monotonic() - at)
+        time.sleep(0.02)
+    print(json.dumps({"made": made, "failed": failed, "slowest": slowest}))
+
+
 def datagrams(host: str, port: str, *sizes: str) -> None:
     """Send datagrams that may not be fragmented, as IP packets of these sizes; say which could be sent in the end."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -99,7 +121,13 @@ def _sendable(sock: socket.socket, size: int) -> bool:
     return False
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"serve": serve, "ask": ask, "keep": keep, "datagrams": datagrams}
+COMMANDS: dict[str, Callable[..., None]] = {
+    "serve": serve,
+    "ask": ask,
+    "keep": keep,
+    "stream": stream,
+    "datagrams": datagrams,
+}
 
 if __name__ == "__main__":
     COMMANDS[sys.argv[1]](*sys.argv[2:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from typing import ClassVar
+from typing import Any, ClassVar
 from unittest import TestResult
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -23,6 +23,8 @@ class PairTests(SynchronousTestCase):
     start_daemons: ClassVar[bool] = True
     configuration: ClassVar[str] = ""
     same_pod_cidr: ClassVar[bool] = False
+    workers: ClassVar[int] = 0
+    shape: ClassVar[dict[str, Any]] = {}
     daemon_class: ClassVar[type[Daemon]] = Daemon
     _testbed: ClassVar[Testbed | None] = None
     rome: Daemon
@@ -33,7 +35,7 @@ class PairTests(SynchronousTestCase):
         cls = type(self)
         if cls._testbed is None:
             require_clusters()
-            cls._testbed = Testbed(2, nodes=True, same_pod_cidr=cls.same_pod_cidr)
+            cls._testbed = Testbed(2, nodes=True, same_pod_cidr=cls.same_pod_cidr, workers=cls.workers, **cls.shape)
             atexit.register(cls._testbed.stop)
             cls._testbed.start()
             cls.rome = cls.daemon_class(cls._testbed[1], "rome", extra=cls.configuration)

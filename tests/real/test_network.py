@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 import time
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from tests.real.daemons import Daemon
 from tests.real.pair import PairTests
@@ -24,7 +27,7 @@ from tests.real.path import (
 from tests.testbed.cluster import Cluster
 from tests.testbed.process import CommandFailed
 
-SERVER, CLIENT = "server", "client"
+SERVER, CLIENT, FAR = "server", "client", "far"
 PORT = "8080"
 WEB = "echo hello from the pod > /tmp/index.html; exec busybox httpd -f -v -p 8080 -h /tmp"
 CONFIGURATION = """
@@ -46,11 +49,26 @@ class HostDaemon(Daemon):
             self.cluster.spawn = spawn  # type: ignore[method-assign]
 
 
+def start_on_node(daemon: Daemon) -> None:
+    """Start a daemon on the second host of a cluster, that leads its pods to the first."""
+    worker = daemon.cluster.workers[0]
+    config = worker.directory / "liqod.toml"
+    config.write_text(
+        f'[kubernetes]\nkubeconfig = "{daemon.kubeconfig}"\n[network]\nmode = "wireguard"\nrole = "node"\n'
+    )
+    twistd = str(Path(sys.executable).with_name("twistd"))
+    words = ["--nodaemon", "--pidfile=", "--reactor=asyncio", f"--rundir={worker.directory}"]
+    worker.host.spawn("liqod", [twistd, *words, "liqod", f"--config={config}"])
+
+
 class NetworkTests(PairTests):
     """One walk: peering, tunnel, pods on both sides, traffic in both directions, restarts, the end."""
 
     configuration = CONFIGURATION
     same_pod_cidr = True
+    workers = 1
+    # One cluster with each way of kube-proxy.
+    shape: ClassVar[dict[str, Any]] = {"dns": True, "proxies": ("nftables", "iptables")}
     daemon_class = HostDaemon
 
     def network(self, daemon: Daemon, other: Daemon) -> dict[str, Any]:
@@ -96,13 +114,16 @@ class NetworkTests(PairTests):
             container = one["spec"]["template"]["spec"]["containers"][0]
             container["command"] = ["sh", "-c", WEB]
         client["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": self.rome.cluster.node_name}
-        service = {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": SERVER, "namespace": NAMESPACE},
-            "spec": {"selector": {"app": SERVER}, "ports": [{"port": 8080}]},
-        }
-        self.rome.cluster.apply(enabled_namespace(), server, client, service)
+        services = [
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": name, "namespace": NAMESPACE},
+                "spec": {"selector": {"app": name}, "ports": [{"port": 8080}]},
+            }
+            for name in (SERVER, CLIENT)
+        ]
+        self.rome.cluster.apply(enabled_namespace(), server, client, *services)
         home = eventually(
             "the server runs at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, SERVER, 1), 90
         )
@@ -135,6 +156,63 @@ class NetworkTests(PairTests):
         address = self.seen(self.milan, self.rome, client["status"]["podIP"])
         meta = remote["metadata"]
         self.assertIn("hello", self.ask(self.milan.cluster, meta["name"], meta["namespace"], address))
+
+    def name_called(self, cluster: Cluster, pod: str, namespace: str, name: str) -> str:
+        """Have a pod look a service up by its short name, and fetch a page from what it found."""
+        said = cluster.kubectl(
+            "exec", "-n", namespace, pod, "--", "nslookup", "-type=a", f"{name}.{namespace}.svc.cluster.local"
+        )
+        address = re.findall(r"Address:\s+([0-9.]+)$", said, re.MULTILINE)[-1]
+        return self.ask(cluster, pod, namespace, address)
+
+    def test_041_by_name(self) -> None:
+        """Pods on both sides call a service by its DNS name, whichever cluster its pods run in."""
+        (name,) = self.clients()
+        eventually(
+            "an answer by name", lambda: "hello" in self.name_called(self.rome.cluster, name, NAMESPACE, SERVER), 60
+        )
+        (remote,) = live_pods(self.milan.cluster, SERVER).values()
+        meta = remote["metadata"]
+        eventually(
+            "an answer by name, from home",
+            lambda: "hello" in self.name_called(self.milan.cluster, meta["name"], meta["namespace"], CLIENT),
+            60,
+        )
+        said = self.rome.cluster.kubectl("logs", "-n", NAMESPACE, name)
+        self.assertIn(self.seen(self.rome, self.milan, remote["status"]["podIP"]), said)
+
+    def test_042_second_node(self) -> None:
+        """A pod on a node that is not the gateway calls and is called, through the daemon of its own host."""
+        worker = self.rome.cluster.workers[0]
+        start_on_node(self.rome)
+        far = deployment(FAR, 1)
+        spec = far["spec"]["template"]["spec"]
+        spec["containers"][0]["command"] = ["sh", "-c", WEB]
+        spec["nodeSelector"] = {"kubernetes.io/hostname": worker.node_name}
+        self.rome.cluster.apply(far)
+        eventually(
+            "the pod on the second node",
+            lambda: [p for p in live_pods(self.rome.cluster, FAR).values() if _runs(p)],
+            60,
+        )
+        (pod,) = live_pods(self.rome.cluster, FAR).values()
+        (remote,) = live_pods(self.milan.cluster, SERVER).values()
+        there = self.seen(self.rome, self.milan, remote["status"]["podIP"])
+        back = self.seen(self.milan, self.rome, pod["status"]["podIP"])
+        eventually(
+            "an answer to the second node",
+            lambda: "hello" in self.ask(self.rome.cluster, pod["metadata"]["name"], NAMESPACE, there),
+            60,
+        )
+        meta = remote["metadata"]
+        eventually(
+            "an answer from the second node",
+            lambda: "hello" in self.ask(self.milan.cluster, meta["name"], meta["namespace"], back),
+            60,
+        )
+        said = self.milan.cluster.kubectl("logs", "-n", meta["namespace"], meta["name"])
+        self.assertIn(back, said)
+        self.assertIn("liqodx", worker.run(["ip", "route", "get", there]))
 
     def test_05_closed(self) -> None:
         """A pod of a namespace that is not offloaded reaches nothing on the other side."""

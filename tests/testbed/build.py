@@ -46,7 +46,7 @@ def ensure() -> None:
 
 def _build(go: Path, name: str, title: str) -> None:
     module, package, variables = _source(name)
-    destination = versions.built() / name
+    destination = versions.built(name) / name
     destination.parent.mkdir(parents=True, exist_ok=True)
     fresh = destination.with_name(f".{name}.{os.getpid()}")
     flags = " ".join(["-s", "-w", *variables])
@@ -61,6 +61,9 @@ def _source(name: str) -> tuple[Path, str, list[str]]:
     """Return the module directory, the package and the linker variables of a program."""
     if name == "etcd":
         return versions.GOMOD / "etcd", "go.etcd.io/etcd/server/v3", []
+    if name == "coredns":
+        # A program of our own around CoreDNS, with the few plugins that a cluster's names need.
+        return versions.GOMOD / "coredns", ".", []
     if name == "kwok":
         return versions.GOMOD / "kwok", "sigs.k8s.io/kwok/cmd/kwok", []
     variables = [f"-X {variable}=v{versions.KUBERNETES}" for variable in _VERSION_VARIABLES]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -34,6 +35,13 @@ class Authority:
         self.pem = certificate.public_bytes(serialization.Encoding.PEM)
         (directory / "ca.crt").write_bytes(self.pem)
         (directory / "ca.key").write_bytes(_private_pem(self._key))
+
+    def at(self, directory: Path) -> Authority:
+        """Return the same authority writing into another directory, its own certificate at once."""
+        elsewhere = copy.copy(self)
+        elsewhere._directory = directory
+        (directory / "ca.crt").write_bytes(self.pem)
+        return elsewhere
 
     def issue(self, file: str, common_name: str, *, group: str = "", hosts: Sequence[str] = ()) -> tuple[bytes, bytes]:
         """Write ``FILE.crt`` and ``FILE.key`` and return both as PEM; with hosts it is a server's as well."""

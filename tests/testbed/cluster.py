@@ -11,11 +11,12 @@ from typing import Any
 
 from attrs import frozen
 
-from tests.testbed import controlplane, kwok, node, process, versions
+from tests.testbed import controlplane, dns, kwok, node, process, versions
 from tests.testbed.controlplane import Addresses, wait
 from tests.testbed.host import Host, remove_cgroups
 from tests.testbed.lan import address
 from tests.testbed.process import Process
+from tests.testbed.worker import Worker
 
 
 @frozen
@@ -24,13 +25,18 @@ class Shape:
 
     ``nodes``: a real node with containers. ``kwok``: the number of made-up nodes; beside a real one they are tainted.
     ``qps``: requests per second that controller-manager and scheduler may make, 0 for their own defaults.
-    ``same_pod_cidr``: all clusters use the same addresses for their pods.
+    ``same_pod_cidr``: all clusters use the same addresses for their pods. ``workers``: further real nodes of the first
+    cluster, each on a host of its own. ``dns``: CoreDNS answers the pods. ``proxies``: the modes of kube-proxy,
+    for one cluster after the other and again.
     """
 
     nodes: bool = True
     kwok: int = 0
     qps: int = 0
     same_pod_cidr: bool = False
+    workers: int = 0
+    dns: bool = False
+    proxies: Sequence[str] = ("nftables",)
 
 
 class Cluster:
@@ -57,6 +63,8 @@ class Cluster:
         )
         self.kubeconfig = directory / "admin.conf"
         self.host = Host(self.namespace, directory, leased=leased)
+        count = shape.workers if index == 1 else 0
+        self.workers = [Worker(self, number, leased=leased) for number in range(1, count + 1)]
         self.seconds = 0.0
         self._daemons: list[Process] = []
 
@@ -65,11 +73,17 @@ class Cluster:
         """The URL of the API server, to be used from inside of the test network."""
         return self.addresses.server
 
+    @property
+    def node_options(self) -> dict[str, Any]:
+        """What all nodes of the cluster have in common."""
+        proxies = self.shape.proxies
+        return {"proxy": proxies[(self.index - 1) % len(proxies)], "dns": self.shape.dns}
+
     def start(self, archive: Path) -> None:
         """Start everything and wait until pods can be made and the node is Ready."""
         begin = time.monotonic()
         self.host.start()
-        controlplane.issue(self.host, self.namespace, self.node_name, self.addresses)
+        authority = controlplane.issue(self.host, self.namespace, self.node_name, self.addresses)
         with ThreadPoolExecutor(1) as beside:
             runtime = (
                 beside.submit(node.start_runtime, self.host, self.addresses, archive) if self.shape.nodes else None
@@ -81,19 +95,44 @@ class Cluster:
             )
             if runtime is not None:
                 self._daemons += runtime.result()
-                self._daemons += node.start_kubelet(self.host, self.addresses, self.node_name, self.cgroup)
+                self._daemons += node.start_kubelet(
+                    self.host, self.addresses, self.node_name, self.cgroup, **self.node_options
+                )
         if self.shape.kwok:
             self._start_kwok()
+        if self.shape.dns:
+            self._daemons.append(dns.start(self))
         self._wait("the default service account", lambda: bool(self.kubectl("get", "sa", "default", "-o=name")))
         if self.shape.nodes:
             self._wait("the node", lambda: self._node_ready(self.node_name))
+        for worker in self.workers:
+            self._daemons += worker.join(authority, archive)
+            self._wait(f"the node {worker.node_name}", lambda name=worker.node_name: self._node_ready(name))
         self.seconds = time.monotonic() - begin
 
     def stop(self) -> None:
         """End everything at once, containers included; nothing of it has to answer any more."""
-        self.host.stop()
+        for host in (self.host, *(worker.host for worker in self.workers)):
+            host.stop()
         remove_cgroups(self.cgroup)
         self._daemons.clear()
+
+    def lose_control_plane(self) -> None:
+        """End etcd, the API server and the controllers at once; node and containers stay."""
+        for daemon in self._daemons:
+            if daemon.name in controlplane.PROGRAMS:
+                daemon.stop(0.0)
+
+    def restore_control_plane(self) -> None:
+        """Start what was ended so, with what etcd had stored, and wait until the node is Ready again."""
+        self._daemons = [daemon for daemon in self._daemons if daemon.name not in controlplane.PROGRAMS]
+        self._daemons += controlplane.start_api(self.host, self.addresses)
+        self._wait("the API server", lambda: self.kubectl("get", "--raw=/readyz") == "ok")
+        self._daemons += controlplane.start_controllers(
+            self.host, self.addresses, qps=self.shape.qps, node_cidrs=bool(self.shape.nodes)
+        )
+        if self.shape.nodes:
+            self._wait("the node", lambda: self._node_ready(self.node_name))
 
     def kubectl(self, *args: str, input: str | None = None, timeout: float = 60.0) -> str:
         """Run kubectl as administrator and return what it prints; CommandFailed holds what it complains about."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 from attrs import frozen
 
 from tests.testbed import certs, versions
 from tests.testbed.host import Host
 from tests.testbed.process import CommandFailed, Process
+
+PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
 @frozen
@@ -22,24 +25,36 @@ class Addresses:
     pod_cidr: str
 
     @property
+    def dns(self) -> str:
+        """The service address of the cluster's DNS server, the tenth by custom."""
+        return self.first_service.rpartition(".")[0] + ".10"
+
+    @property
     def server(self) -> str:
         """The URL of the API server."""
         return f"https://{self.host}:6443"
 
 
-def issue(host: Host, name: str, node: str, addresses: Addresses) -> None:
-    """Write every certificate and kubeconfig of the cluster into its directory."""
+def issue(host: Host, name: str, node: str, addresses: Addresses) -> certs.Authority:
+    """Write every certificate and kubeconfig of the cluster into its directory; returns who issued them."""
     authority = certs.Authority(host.directory, f"{name}-authority")
     certs.service_account_keys(host.directory)
     services = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
     serving = [*services, "localhost", "127.0.0.1", addresses.host, addresses.first_service]
     authority.issue("apiserver", "kube-apiserver", hosts=serving)
     authority.issue("kubelet-client", "kube-apiserver-kubelet-client", group="system:masters")
-    authority.issue("kubelet", f"system:node:{node}", group="system:nodes", hosts=[node, addresses.host])
     authority.kubeconfig("admin", addresses.server, "admin", group="system:masters")
-    authority.kubeconfig("node", addresses.server, f"system:node:{node}", group="system:nodes")
-    for who in ("kube-controller-manager", "kube-scheduler", "kube-proxy"):
+    for who in ("kube-controller-manager", "kube-scheduler"):
         authority.kubeconfig(who, addresses.server, f"system:{who}")
+    issue_node(authority, node, addresses.host, addresses.server)
+    return authority
+
+
+def issue_node(authority: certs.Authority, node: str, address: str, server: str) -> None:
+    """Write what a node needs to join."""
+    authority.issue("kubelet", f"system:node:{node}", group="system:nodes", hosts=[node, address])
+    authority.kubeconfig("node", server, f"system:node:{node}", group="system:nodes")
+    authority.kubeconfig("kube-proxy", server, "system:kube-proxy")
 
 
 def start_api(host: Host, addresses: Addresses) -> list[Process]:

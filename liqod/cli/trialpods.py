@@ -1,0 +1,88 @@
+"""The pods that ``test`` and ``bench`` run for a moment, and what they say. Pure: objects and texts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from liqod.model.names import ENABLED_LABEL, REMOTE_CLUSTER_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
+
+PORT: Final = 5001
+PAGE: Final = "liqod: packets cross"
+
+
+def namespace(name: str) -> dict[str, Any]:
+    """Return a namespace whose pods may be offloaded."""
+    return {"metadata": {"name": name, "labels": {ENABLED_LABEL: "true"}}}
+
+
+def server(name: str, image: str, peer: str, megabytes: int) -> dict[str, Any]:
+    """Return a pod that serves a page, and so many megabytes of zeros; at a peer, or here when ``peer`` is empty."""
+    lines = [
+        "mkdir -p /tmp/www",
+        f"echo '{PAGE}' > /tmp/www/index.html",
+        f"dd if=/dev/zero of=/tmp/www/data bs=1048576 count={megabytes} 2>/dev/null" if megabytes else "",
+        f"exec busybox httpd -f -p {PORT} -h /tmp/www",
+    ]
+    return _pod(name, image, peer, "; ".join(line for line in lines if line), "Always")
+
+
+def asking(name: str, image: str, peer: str, address: str) -> dict[str, Any]:
+    """Return a pod that fetches the page from an address and ends; it fails when that does not come."""
+    get = _request("/index.html", address)
+    return _pod(name, image, peer, f"for i in 1 2 3 4 5; do {get} | grep '{PAGE}' && exit 0; sleep 1; done; exit 1")
+
+
+def loading(name: str, image: str, address: str) -> dict[str, Any]:
+    """Return a pod here that fetches the large file from an address, and says between which times."""
+    script = f"cut -d' ' -f1 /proc/uptime; {_request('/data', address)} | wc -c; cut -d' ' -f1 /proc/uptime"
+    return _pod(name, image, "", script)
+
+
+def pinging(name: str, image: str, address: str, count: int) -> dict[str, Any]:
+    """Return a pod here that pings an address."""
+    return _pod(name, image, "", f"ping -c {count} -W 2 {address}")
+
+
+def throughput(said: str) -> float | None:
+    """Return the bits per second that a loading pod's three lines tell, None where they do not."""
+    found = re.fullmatch(r"\s*([0-9.]+)\s+(\d+)\s+([0-9.]+)\s*", said)
+    if found is None or float(found[3]) <= float(found[1]) or int(found[2]) < 1 << 20:
+        return None
+    return 8 * int(found[2]) / (float(found[3]) - float(found[1]))
+
+
+def round_trips(said: str) -> tuple[float, float, float, int] | None:
+    """Return least, mean and most milliseconds and the percentage lost, from what ping said at its end."""
+    times = re.search(r"min/avg/max\S* = ([0-9.]+)/([0-9.]+)/([0-9.]+)", said)
+    lost = re.search(r"([0-9]+)% packet loss", said)
+    if times is None or lost is None:
+        return None
+    return float(times[1]), float(times[2]), float(times[3]), int(lost[1])
+
+
+def _request(path: str, address: str) -> str:
+    return f"printf 'GET {path} HTTP/1.0\\r\\n\\r\\n' | nc -w 10 {address} {PORT}"
+
+
+def _pod(name: str, image: str, peer: str, script: str, restart: str = "Never") -> dict[str, Any]:
+    container = {
+        "name": "main",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", script],
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+    }
+    rule = {"key": REMOTE_CLUSTER_LABEL, "operator": "In", "values": [peer]}
+    if not peer:
+        rule = {"key": TYPE_LABEL, "operator": "NotIn", "values": [VIRTUAL_NODE_TYPE]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    spec = {
+        "containers": [container],
+        "affinity": affinity,
+        "restartPolicy": restart,
+        "terminationGracePeriodSeconds": 0,
+        "automountServiceAccountToken": False,
+    }
+    return {"metadata": {"name": name, "labels": {"app": name}}, "spec": spec}

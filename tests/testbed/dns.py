@@ -1,0 +1,47 @@
+"""The DNS server of a test cluster: CoreDNS on the cluster's host, behind the service that pods are told of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.testbed import versions
+from tests.testbed.process import Process
+
+if TYPE_CHECKING:
+    from tests.testbed.cluster import Cluster
+
+_COREFILE = """\
+.:53 {{
+    bind {address}
+    errors
+    kubernetes cluster.local in-addr.arpa {{
+        kubeconfig {kubeconfig} testbed
+    }}
+    cache 1
+}}
+"""
+
+
+def start(cluster: Cluster) -> Process:
+    """Start the server and make its service; the API server has to be ready."""
+    corefile = cluster.directory / "Corefile"
+    corefile.write_text(_COREFILE.format(address=cluster.address, kubeconfig=cluster.kubeconfig))
+    ports = [{"name": name, "port": 53, "protocol": name.upper()} for name in ("udp", "tcp")]
+    meta: dict[str, object] = {"name": "kube-dns", "namespace": "kube-system"}
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": meta,
+            "spec": {"clusterIP": cluster.addresses.dns, "ports": ports},
+        },
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {**meta, "labels": {"kubernetes.io/service-name": "kube-dns"}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [cluster.address]}],
+            "ports": ports,
+        },
+    )
+    return cluster.host.spawn("coredns", [str(versions.program("coredns")), "-conf", str(corefile)])
