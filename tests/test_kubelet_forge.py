@@ -273,6 +273,36 @@ class Statuses(SynchronousTestCase):
             forged = self.forge(home, remote, {"restartPolicy": policy})
             self.assertEqual("terminated" in forged["containerStatuses"][0]["state"], kept, policy)
 
+    def test_the_lenders_disruptions_are_its_own(self) -> None:
+        """That a remote pod is about to be evicted is no condition of the home pod, which goes on."""
+        disruption = {"type": "DisruptionTarget", "status": "True"}
+        remote = {"phase": "Running", "conditions": [disruption, {"type": "Ready", "status": "True"}]}
+        kinds = [condition["type"] for condition in self.forge(HOME_PENDING, remote)["conditions"]]
+        self.assertIn("Ready", kinds)
+        self.assertNotIn("DisruptionTarget", kinds)
+
+    def test_containers_for_debugging(self) -> None:
+        """Those of the home pod are shown; after a new remote pod they have ended; those of the lender are its own."""
+        spec = {"ephemeralContainers": [{"name": "look"}, {"name": "again"}]}
+        running: dict[str, Any] = {"running": {}}
+        done: dict[str, Any] = {"terminated": {"exitCode": 3}}
+
+        def shown(home: list[Any], remote: list[Any]) -> list[Any]:
+            before = {"phase": "Running", "ephemeralContainerStatuses": home}
+            after = {"phase": "Running", "ephemeralContainerStatuses": remote}
+            statuses = self.forge(before, after, spec).get("ephemeralContainerStatuses") or []
+            return [(one["name"], one["state"]) for one in statuses]
+
+        look, again, theirs = ({"name": name, "state": running} for name in ("look", "again", "theirs"))
+        ended = {"name": "look", "state": done}
+        lost = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}
+        self.assertEqual(shown([], [look, theirs]), [("look", running)])
+        self.assertEqual(shown([look], [ended]), [("look", done)])
+        self.assertEqual(shown([ended], [look]), [("look", done)])
+        self.assertEqual(shown([look], []), [("look", lost)])
+        self.assertEqual(shown([ended], [again]), [("again", running), ("look", done)])
+        self.assertEqual(shown([], [theirs]), [])
+
     def test_absent_and_refused(self) -> None:
         """A remote pod that vanished makes the home pod not ready; a refusal adds its reason; both are idempotent."""
         home = self.forge(HOME_PENDING, remote_status())

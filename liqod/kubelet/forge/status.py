@@ -15,6 +15,7 @@ from liqod.kubelet.restarts import Tally
 OFFLOADED_CONDITION: Final = "liqo.io/Offloaded"
 BACK_OFF: Final = "OffloadingBackOff"
 ABORTED: Final = "OffloadingAborted"
+DISRUPTION: Final = "DisruptionTarget"
 GONE: Final = "ContainerStatusUnknown"
 FINISHED: Final = ("Succeeded", "Failed")
 
@@ -222,6 +223,9 @@ def _conditions(home: list[dict[str, Any]], remote: list[dict[str, Any]], now: s
     before = {condition.get("type"): condition for condition in home}
     forged = []
     for condition in remote:
+        if condition.get("type") == DISRUPTION:
+            # What the lender takes away it makes again: the home pod is no target of that.
+            continue
         old = before.pop(condition.get("type"), None)
         if old is not None and _same(old, condition):
             forged.append(old)
