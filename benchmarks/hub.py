@@ -145,7 +145,9 @@ def hub(directory: Path) -> Iterator[Process]:
         ]
         daemon = process.spawn([str(Path(sys.executable).with_name("twistd")), *words], log=directory / "hub.log")
         stack.callback(daemon.stop, 5.0)
-        until("the hub's daemon is ready", lambda: page("/readyz")[0] == 200)
+        until("the hub's daemon is ready", lambda: not daemon.running or page("/readyz")[0] == 200)
+        if not daemon.running:
+            raise SystemExit(f"the hub's daemon ended:\n{daemon.tail()}")
         yield daemon
 
 
