@@ -34,11 +34,11 @@ GIVERS = {
 
 _OF_KUBERNETES = """
     AdmissionReview AlreadyExists BearerToken CertificateSigningRequest ClusterIP ConfigMap ConnectingCancelledError
-    ContainersReady CustomResourceDefinition DeadlineExceeded DiskPressure DisruptionTarget DoesNotExist ExternalIP
+    ContainersReady CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure DisruptionTarget DoesNotExist ExternalIP
     IfNeeded InternalIP JSONPatch LoadBalancer MemoryPressure NoExecute NodeAffinity NodePort NodeShutdown NotFound
     NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers PodResizeInProgress
     PodResizePending ResourceVersionTooLarge SelfSubjectAccessReview SelfSubjectReview ServiceAccount ServiceCIDR
-    SubjectAccessReview TokenRequest TokenReview UnexpectedAdmissionError
+    StatefulSet SubjectAccessReview TokenRequest TokenReview UnexpectedAdmissionError
     ReadOnlyMany ReadWriteMany ReadWriteOnce ReadWriteOncePod WaitForFirstConsumer
 """
 """Words of the Kubernetes API that the code reads or writes without meaning a reason of its own."""
