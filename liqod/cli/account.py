@@ -25,6 +25,7 @@ from liqod.kube.resources import (
     CLUSTERROLEBINDINGS,
     CLUSTERROLES,
     NAMESPACES,
+    PERSISTENTVOLUMECLAIMS,
     ROLEBINDINGS,
     ROLES,
     SECRETS,
@@ -45,7 +46,11 @@ async def ensure_account(session: Session) -> AsyncIterator[str]:
     for resource, body in [(SERVICEACCOUNTS, account.account(namespace)), *wanted]:
         where = body["metadata"].get("namespace", "")
         if where not in ("", namespace) and not await _is_there(session, where):
-            continue
+            if where != session.settings.storage.namespace:
+                continue
+            # Claims of users stand behind those of the virtual storage class there: it is the cluster's from now on.
+            await ensure(session.client, NAMESPACES, {"metadata": {"name": where, "labels": account.LABELS}})
+            yield f"namespace {where}: created"
         if await ensure(session.client, resource, body, ["roleRef"]):
             yield f"{resource.kind} {f'{where}/' if where else ''}{body['metadata']['name']}: installed"
     needed = {body["metadata"].get("namespace", "") for _, body in wanted}
@@ -53,6 +58,17 @@ async def ensure_account(session: Session) -> AsyncIterator[str]:
         if where not in needed:
             await session.client.delete(resource, ACCOUNT, where)
             yield f"{resource.kind} {where}/{ACCOUNT}: removed, no longer needed"
+
+
+async def storage_namespace(session: Session) -> str:
+    """Return the namespace for storage if ``ensure_account`` made it and no claim is in it, or ""."""
+    name = session.settings.storage.namespace
+    if not await _is_there(session, name):
+        return ""
+    found = await session.client.get(NAMESPACES, name, view=Object)
+    ours = account.LABELS.items() <= found.metadata.labels.items()
+    claims = (await session.client.list(PERSISTENTVOLUMECLAIMS, name, view=Object)).items if ours else []
+    return name if ours and not claims else ""
 
 
 async def installed(session: Session) -> list[tuple[Resource, str]]:

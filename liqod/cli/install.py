@@ -10,7 +10,7 @@ import click
 from liqod.agent.account import account, roles
 from liqod.agent.names import ACCOUNT
 from liqod.cli import errors
-from liqod.cli.account import ensure_account, installed, kubeconfig, token_of, write_private
+from liqod.cli.account import ensure_account, installed, kubeconfig, storage_namespace, token_of, write_private
 from liqod.cli.errors import CliError
 from liqod.cli.network import leave_host
 from liqod.cli.own import leader
@@ -175,6 +175,8 @@ async def remove_all(session: Session) -> list[str]:
     # The account goes with its namespace; its bindings and roles elsewhere would outlive it.
     for resource, where in await installed(session):
         receipt += await _remove(session, resource, ACCOUNT, where)
+    if storage := await storage_namespace(session):
+        receipt += await _remove(session, NAMESPACES, storage)
     receipt += await _remove(session, NAMESPACES, session.settings.kubernetes.namespace)
     for definition in reversed(manifests.definitions()):
         receipt += await _remove(session, CRDS, definition["metadata"]["name"])
