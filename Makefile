@@ -10,7 +10,7 @@ N ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint types arch format bench testbed testbed-up testbed-down clean distclean
+.PHONY: help venv demo test lint types arch format bench fuzz testbed testbed-up testbed-down clean distclean
 
 help:
 	@echo "make demo          two clusters in one process: watch them find each other and share pods"
@@ -18,6 +18,7 @@ help:
 	@echo "make lint          style, types and import contracts"
 	@echo "make types | arch  only the types, only the import contracts"
 	@echo "make format        put the source into the project's format"
+	@echo "make fuzz          feed the decoders what nobody would send; ARGS='payload --seconds 300' for more of it"
 	@echo "make bench         measurements on real clusters; ARGS='...' go to them"
 	@echo "make testbed       install and build what real clusters need"
 	@echo "make testbed-up    start N=2 real clusters with nodes, ARGS='--qps 500'; they stay"
@@ -72,6 +73,10 @@ testbed-up: .venv/.development
 
 testbed-down: .venv/.development
 	@$(BIN)/python -m tests.testbed down
+
+fuzz: .venv/.development
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 bench: testbed
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -1,0 +1,58 @@
+"""Fuzzing by coverage: ``python -m tests.fuzz [TARGET...] [--seconds N]``; ``make fuzz`` installs what it needs.
+
+Each target runs in a process of its own, from the corpus on; what it finds on the way is kept under build/fuzz, an
+input that breaks something too. The exit status is that of the first target that broke.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.fuzz.seeds import CORPUS
+
+ROOT = Path(__file__).parents[2]
+FOUND = ROOT / "build" / "fuzz"
+
+
+def main() -> int:
+    """Run the targets one after the other."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("targets", nargs="*", help="which ones; all when none is named")
+    parser.add_argument("--seconds", type=int, default=10, help="how long each of them")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.inside:
+        _fuzz(given.inside, given.seconds)
+    names = given.targets or sorted(folder.name for folder in CORPUS.iterdir())
+    broken = 0
+    for name in names:
+        command = [sys.executable, "-m", "tests.fuzz", "--inside", name, "--seconds", str(given.seconds)]
+        ended = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+        lines = ended.stderr.splitlines()
+        done = [line for line in lines if line.startswith(("#", "Done"))]
+        print(f"{name}: {'ok' if ended.returncode == 0 else 'BROKEN'}; {done[-1] if done else ''}", flush=True)
+        if ended.returncode:
+            print(*lines[-40:], sep="\n")
+            broken = broken or ended.returncode
+    return broken
+
+
+def _fuzz(name: str, seconds: int) -> None:
+    import atheris
+
+    with atheris.instrument_imports(include=["liqod", "tests"]):
+        from tests.fuzz.targets import TARGETS
+
+    kept, artifacts = FOUND / name, FOUND / f"broken-{name}-"
+    kept.mkdir(parents=True, exist_ok=True)
+    options = [f"-max_total_time={seconds}", "-max_len=4096", "-rss_limit_mb=1024", "-timeout=5"]
+    options.append(f"-artifact_prefix={artifacts}")
+    atheris.Setup([sys.argv[0], *options, str(kept), str(CORPUS / name)], TARGETS[name])
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

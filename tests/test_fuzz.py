@@ -1,0 +1,68 @@
+"""Every decoder of strangers' bytes: the whole corpus, and what hypothesis makes of it."""
+
+from __future__ import annotations
+
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fuzz.seeds import CORPUS
+from tests.fuzz.targets import TARGETS
+
+CONTENTS = {name: sorted(path.read_bytes() for path in (CORPUS / name).iterdir()) for name in TARGETS}
+EDITS = st.lists(
+    st.tuples(st.sampled_from(("set", "cut", "drop", "put", "twice")), st.integers(0, 2**16), st.binary(max_size=9))
+)
+
+
+def edited(content: bytes, edits: list[tuple[str, int, bytes]]) -> bytes:
+    """Return a content with some edits: bytes replaced, the end cut off, bytes left out, put in, or said twice."""
+    for what, where, new in edits:
+        at = where % (len(content) + 1)
+        match what:
+            case "set":
+                content = content[:at] + new + content[at + len(new) :]
+            case "cut":
+                content = content[:at]
+            case "drop":
+                content = content[:at] + content[at + 1 + len(new) :]
+            case "put":
+                content = content[:at] + new + content[at:]
+            case _:
+                content = (content + content[at:])[:4096]
+    return content
+
+
+class Targets(SynchronousTestCase):
+    """Only what a decoder may raise comes out of it; the targets themselves say what that is."""
+
+    def test_each_has_a_corpus(self) -> None:
+        """No target begins with nothing, and no folder is nobody's."""
+        self.assertEqual({folder.name for folder in CORPUS.iterdir()}, set(TARGETS))
+        for name, contents in CONTENTS.items():
+            self.assertGreater(len(contents), 1, name)
+
+    def test_the_corpus_and_every_cut_of_it(self) -> None:
+        """Each content, and each of its beginnings: truncation at every byte."""
+        for name, contents in CONTENTS.items():
+            for content in contents:
+                for end in range(len(content) + 1):
+                    TARGETS[name](content[:end])
+
+    @settings(max_examples=600, deadline=None)
+    @given(st.data())
+    def test_any_edit(self, data: st.DataObject) -> None:
+        """Contents of the corpus, changed in up to a handful of places."""
+        name = data.draw(st.sampled_from(sorted(TARGETS)))
+        content = edited(data.draw(st.sampled_from(CONTENTS[name])), data.draw(EDITS))
+        began = time.thread_time()
+        TARGETS[name](content)
+        self.assertLess(time.thread_time() - began, 1.0)
+
+    @settings(max_examples=300, deadline=None)
+    @given(st.sampled_from(sorted(TARGETS)), st.binary(max_size=600))
+    def test_any_bytes(self, name: str, content: bytes) -> None:
+        """Contents out of nothing."""
+        TARGETS[name](content)
