@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import FailTest, TestCase
 
-from liqod.config.schema import Kubelet, Settings
+from liqod.config.schema import Kubelet, Reflection, Settings
 from liqod.hosting.access import ApiAccess
 from liqod.hosting.service import Hosting
 from liqod.kube.client import Client
@@ -81,6 +81,7 @@ class KubeletSides(TestCase):
     patience = 15.0
     timeout = 90
     workers = 8
+    reflection = Reflection()
 
     def way(self, server: str) -> str:
         """Return the URL by which the borrower is to reach the lender."""
@@ -130,9 +131,10 @@ class KubeletSides(TestCase):
         self.client = Client(self.home.config, reactor)
         self.informers = Informers(self.client, reactor)
         settings = Settings(
+            reflection=self.reflection,
             kubelet=Kubelet(
                 listen="tcp:0:interface=127.0.0.1", workers=self.workers, node_address="10.9.8.7", lease_duration=12
-            )
+            ),
         )
         self.kubelets = Kubelets(
             reactor, self.client, self.informers, settings, self.me, "home", self.session, self.events

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import time
 from typing import Any
 
 from liqod.kube.errors import NotFound
@@ -165,6 +167,24 @@ class TokenCases(KubeletSides):
         await self.home.delete(PODS, "web", self.space, grace=0)
         await self.gone(self.home, PODS, "web", self.space)
         self.assertEqual((await self.lender.get(SECRETS, "web.liqo-token", self.remote))["data"], {"theirs": "MQ=="})
+
+    async def test_tokens_that_are_taken_away(self) -> None:
+        """A lender that deletes a pod's tokens again and again gets them back ever more slowly."""
+        await self.account()
+        await self.token_pod("web")
+        await self.secret("web")
+        taken, begun = 0, time.monotonic()
+        for _ in range(30):
+            await self.pause(0.1)
+            try:
+                found = await self.lender.get(SECRETS, "web.liqo-token", self.remote)
+            except NotFound:
+                continue
+            await self.lender.delete(SECRETS, "web.liqo-token", self.remote, uid=found["metadata"]["uid"])
+            taken += 1
+        self.assertGreater(taken, 1)
+        both_tokens, elapsed = self.client.requests[("create", "serviceaccounts/token")] / 2, time.monotonic() - begun
+        self.assertLessEqual(both_tokens, 2 + math.log2(elapsed + 1), elapsed)
 
     async def test_no_token_without_an_account(self) -> None:
         """A pod whose account is gone says so at home, and has its tokens when the account is back."""

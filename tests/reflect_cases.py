@@ -5,8 +5,10 @@ The borrower's side is the real virtual kubelet, the lender's the real hosting. 
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
+from liqod.config.schema import Inherited, Reflected, Reflection
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import (
     CONFIGMAPS,
@@ -154,6 +156,86 @@ class ReflectionCases(KubeletSides):
         note = {"metadata": {"annotations": {"liqo.io/skip-reflection": None}}}
         await self.home.patch(CONFIGMAPS, "yes", note, self.space)
         await self.there(CONFIGMAPS, "yes")
+
+    async def test_allow_list(self) -> None:
+        """With an AllowList only what is annotated goes; a changed setting reaches what is there already."""
+        await self.served()
+        for body in ({"name": "plain"}, annotated("asked", allow_reflection="true")):
+            await self.home.create(CONFIGMAPS, {"metadata": body}, self.space)
+            await self.there(CONFIGMAPS, body["name"])
+        await self.stop()
+        self.reflection = Reflection(configmap=Reflected(type="AllowList"))
+        await self.start()
+        await self.gone(self.lender, CONFIGMAPS, "plain", self.remote)
+        await self.there(CONFIGMAPS, "asked")
+        await self.there(CONFIGMAPS, self.root_ca())
+        note = {"metadata": {"annotations": {"liqo.io/allow-reflection": "yes"}}}
+        await self.home.patch(CONFIGMAPS, "plain", note, self.space)
+        await self.there(CONFIGMAPS, "plain")
+        await self.home.patch(
+            CONFIGMAPS, "asked", {"metadata": {"annotations": {"liqo.io/allow-reflection": "false"}}}, self.space
+        )
+        await self.gone(self.lender, CONFIGMAPS, "asked", self.remote)
+
+    async def test_kinds_that_are_off(self) -> None:
+        """A kind without workers is not reflected at all, and not watched; the others are."""
+        await self.stop()
+        off = Reflected(workers=0)
+        self.reflection = Reflection(secret=off, service=off, ingress=off, endpointslice=Inherited(workers=0))
+        await self.start()
+        await self.served()
+        await self.home.create(SECRETS, {"metadata": {"name": "key"}}, self.space)
+        await self.home.create(SERVICES, {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}, self.space)
+        await self.slice_of("db-1", {"addresses": ["10.20.0.1"]})
+        for resource, name in ((SECRETS, "key"), (SERVICES, "web"), (SHADOWENDPOINTSLICES, "db-1")):
+            await self.absent(resource, name)
+        kubelet = self.kubelets.of(self.peer)
+        assert kubelet is not None and kubelet.access.client.value is not None
+        watched = {what for verb, what in kubelet.access.client.value.requests if verb in ("watch", "list")}
+        self.assertEqual(watched & {"services", "ingresses", "shadowendpointslices"}, set())
+
+    async def test_globally_skipped_keys(self) -> None:
+        """Keys that the settings leave out vanish from objects that are there already; others stay."""
+        await self.served()
+        metadata = {"name": "conf", "labels": {"app": "x", "bad": "1"}, "annotations": {"worse": "2", "fine": "3"}}
+        await self.home.create(CONFIGMAPS, {"metadata": metadata}, self.space)
+        await self.there(CONFIGMAPS, "conf")
+        await self.stop()
+        self.reflection = Reflection(skip_labels=["bad"], skip_annotations=["worse"])
+        await self.start()
+
+        async def gone() -> bool:
+            now = (await self.lender.get(CONFIGMAPS, "conf", self.remote))["metadata"]
+            self.assertEqual((now["labels"].get("app"), now["annotations"].get("fine")), ("x", "3"))
+            return "bad" not in now["labels"] and "worse" not in now["annotations"]
+
+        await self.eventually(gone)
+
+    async def test_load_balancer(self) -> None:
+        """A service with a load balancer goes as one, without the address and the class of its own cluster."""
+        await self.served()
+        spec = {
+            "type": "LoadBalancer",
+            "selector": {"app": "web"},
+            "ports": [{"port": 80}],
+            "loadBalancerClass": "example.com/mine",
+            "loadBalancerIP": "192.0.2.10",
+            "loadBalancerSourceRanges": ["198.51.100.0/24"],
+        }
+        await self.home.create(SERVICES, {"metadata": {"name": "web"}, "spec": spec}, self.space)
+        found = (await self.there(SERVICES, "web"))["spec"]
+        self.assertEqual((found["type"], found["loadBalancerSourceRanges"]), ("LoadBalancer", ["198.51.100.0/24"]))
+        self.assertEqual({"loadBalancerClass", "loadBalancerIP"} & set(found), set())
+
+    async def test_the_largest(self) -> None:
+        """The largest config map and secret that the API takes go whole."""
+        await self.served()
+        text = "x" * (1 << 19)
+        await self.home.create(CONFIGMAPS, {"metadata": {"name": "big"}, "data": {"a": text, "b": text}}, self.space)
+        data = {key: base64.b64encode(text.encode()).decode() for key in "ab"}
+        await self.home.create(SECRETS, {"metadata": {"name": "big"}, "data": data}, self.space)
+        self.assertEqual((await self.there(CONFIGMAPS, "big"))["data"], {"a": text, "b": text})
+        self.assertEqual((await self.there(SECRETS, "big"))["data"], data)
 
     async def test_not_ours(self) -> None:
         """An object of the lender's own is never taken over, changed or deleted; the home object says so."""

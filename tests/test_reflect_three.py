@@ -14,7 +14,7 @@ from liqod.hosting.service import Hosting
 from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.informers import Informers
-from liqod.kube.resources import ENDPOINTSLICES, PODS, SERVICES, VIRTUALNODES
+from liqod.kube.resources import ENDPOINTSLICES, PODS, SECRETS, SERVICES, VIRTUALNODES
 from liqod.model.ids import ClusterID
 from liqod.model.names import tenant_namespace
 from liqod.sandbox.cluster import SandboxCluster
@@ -99,6 +99,43 @@ class ThreeClusters(KubeletSides):
                 self.assertEqual(endpoint["targetRef"]["kind"], "RemotePod" if reflected else "Pod")
                 found.append((endpoint["targetRef"]["name"], reflected))
         return sorted(found)
+
+    async def test_tokens_only_at_their_lender(self) -> None:
+        """A lender has the tokens of the pods that it runs, and no others, whatever it claims."""
+        nodes = {"b-lender": self.node, "c-third": f"liqo-{self.other}"}
+        for name, node in nodes.items():
+            container = {"name": "main", "image": "localhost/busybox:1"}
+            body: dict[str, Any] = {
+                "metadata": {"name": name},
+                "spec": {"nodeName": node, "containers": [container], "tolerations": [{"operator": "Exists"}]},
+            }
+            await self.home.create(PODS, body, self.space)
+
+        async def held(client: Client) -> list[str]:
+            names = [each["metadata"]["name"] for each in (await client.list(SECRETS, self.remote)).items]
+            return [name for name in names if name.endswith(".liqo-token")]
+
+        async def each_its_own() -> bool:
+            self.assertEqual(await held(self.lender), ["b-lender.liqo-token"])
+            self.assertEqual(await held(self.third), ["c-third.liqo-token"])
+            return True
+
+        await self.eventually(each_its_own)
+        # It claims to run the other's pod: that it wants its tokens renewed, and that it is its node.
+        mine = await self.lender.get(SECRETS, "b-lender.liqo-token", self.remote)
+        home = await self.home.get(PODS, "c-third", self.space)
+        notes = {
+            "offloading.liqo.io/service-account-for-pod-name": "c-third",
+            "offloading.liqo.io/service-account-for-pod-uid": home["metadata"]["uid"],
+            "offloading.liqo.io/service-account-expiration": "2020-01-01T00:00:00Z",
+        }
+        labels = {**mine["metadata"]["labels"]}
+        body = {"metadata": {"name": "c-third.liqo-token", "labels": labels, "annotations": notes}}
+        await self.lender.create(SECRETS, body, self.remote)
+        await self.eventually(each_its_own)
+        asked = self.client.requests[("create", "serviceaccounts/token")]
+        await self.pause(1)
+        self.assertEqual((asked, self.client.requests[("create", "serviceaccounts/token")]), (2, 2))
 
     async def test_one_service_in_three_clusters(self) -> None:
         """Each lender has its own pod by its own controller and the two others by reflection; a pod that goes, goes."""

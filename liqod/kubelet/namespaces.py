@@ -145,7 +145,7 @@ class Namespaces(MultiService):
 
     def when_synced(self) -> Any:
         """Return a Deferred that fires when everything that is decided from is complete."""
-        return DeferredList([informer.when_synced() for informer in self._sources])
+        return DeferredList([informer.when_synced() for informer in self._sources], consumeErrors=True)
 
     @property
     def synced(self) -> bool:

@@ -82,7 +82,7 @@ class OffloadingKeeper(MultiService):
             self._records,
             self._nodes,
         )
-        await DeferredList([source.when_synced() for source in sources])
+        await DeferredList([source.when_synced() for source in sources], consumeErrors=True)
         self._workers.setServiceParent(self)
 
     def _changed(self, key: Key, old: NamespaceOffloading | None, new: NamespaceOffloading | None) -> None:

@@ -225,7 +225,10 @@ class Kubelets(MultiService):
         except (KubeError, msgspec.MsgspecError) as error:
             self._log.warn("the version of this cluster is not known: {error}", error=str(error))
         around = self._around
-        await DeferredList([i.when_synced() for i in (around.records, around.offers, around.tables, around.enabled)])
+        await DeferredList(
+            [i.when_synced() for i in (around.records, around.offers, around.tables, around.enabled)],
+            consumeErrors=True,
+        )
         self._workers.setServiceParent(self)
         await self._sweep()
 

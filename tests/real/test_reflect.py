@@ -10,7 +10,7 @@ from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.config import from_grant, load
 from liqod.kube.errors import ApiError
-from liqod.kube.resources import SECRETS, SERVICES
+from liqod.kube.resources import ENDPOINTSLICES, PERSISTENTVOLUMECLAIMS, SECRETS, SERVICES, Resource
 from tests import needs_cases, reflect_cases
 from tests.kubelet_cases import KubeletSides
 from tests.real.base import RealClusters
@@ -41,6 +41,54 @@ class Pair(RealClusters, KubeletSides):
 
 class ReflectionOnRealClusters(Pair, reflect_cases.ReflectionCases):
     """The cases of reflection, each with cluster IDs and namespaces of its own."""
+
+    async def test_custom_endpoints(self) -> None:
+        """Endpoints that a user wrote are mirrored to a slice at home, and that slice is reflected and follows."""
+        await self.served()
+        endpoints = Resource("", "v1", "endpoints", "Endpoints", True)
+        body = {"metadata": {"name": "outside"}, "spec": {"ports": [{"port": 5432, "name": "sql"}]}}
+        await self.home.create(SERVICES, body, self.space)
+        subset = {"addresses": [{"ip": "192.0.2.7"}], "ports": [{"port": 5432, "name": "sql"}]}
+        await self.home.create(endpoints, {"metadata": {"name": "outside"}, "subsets": [subset]}, self.space)
+
+        async def reached(address: str) -> bool:
+            labels = "kubernetes.io/service-name=outside"
+            slices = await self.lender.list(ENDPOINTSLICES, self.remote, labels=labels)
+            found = {a for each in slices.items for e in each.get("endpoints") or () for a in e["addresses"]}
+            return found == {address}
+
+        await self.eventually(lambda: reached("192.0.2.7"))
+        subset["addresses"] = [{"ip": "192.0.2.8"}]
+        await self.home.patch(endpoints, "outside", {"subsets": [subset]}, self.space)
+        await self.eventually(lambda: reached("192.0.2.8"))
+
+    async def test_borrowers_take_no_data(self) -> None:
+        """The API server refuses a borrower claims that choose their volume, or that are of no class."""
+        from twisted.internet import reactor
+
+        await self.served()
+        borrower = Client(from_grant(self.grant.api_url, self.grant.ca.encode(), lambda: self.grant.token), reactor)
+        self.addCleanup(borrower.close)
+        plain: dict[str, Any] = {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "disks",
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+
+        async def refused(spec: dict[str, Any]) -> str:
+            body = {"metadata": {"generateName": "probe-"}, "spec": spec}
+            try:
+                await borrower.create(PERSISTENTVOLUMECLAIMS, body, self.remote)
+            except ApiError as error:
+                return error.message
+            return ""
+
+        async def in_force() -> bool:
+            return "choose the volume" in await refused({**plain, "volumeName": "of-others"})
+
+        await self.eventually(in_force)
+        self.assertIn("storage class", await refused({**plain, "storageClassName": ""}))
+        self.assertEqual(await refused(plain), "")
 
     async def test_borrowers_take_no_traffic(self) -> None:
         """The API server refuses a borrower external addresses, other types of its services, and tokens of accounts."""

@@ -50,6 +50,8 @@ from liqod.model.names import REFLECTION_MANAGER
 EARLY: Final = 0.3
 LATE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
 IN_THE_WAY: Final = 60.0
+UNSENT: Final = 30.0
+"""Seconds that tokens which the lender did not take are kept for the next attempt."""
 FRESH: Final = 10.0
 """Seconds after a namespace was granted in which a refusal may only mean that the grant has not taken effect yet."""
 
@@ -104,6 +106,7 @@ class Tokens(MultiService):
         self._pace = Pace(0.0)
         self._attempts: dict[Key, int] = {}
         self._due: dict[Key, tuple[str, float]] = {}
+        self._unsent: dict[Key, tuple[str, float, Minted]] = {}
         self._parked: set[Key] = set()
         what = f"tokens for {place.lender}"
         self._queue: WorkQueue[Key] = WorkQueue(reactor, what)
@@ -160,7 +163,7 @@ class Tokens(MultiService):
         self._spaces[local] = (remote, watch)
         watch.subscribe(changed)
         watch.setServiceParent(self)
-        watch.when_synced().addCallback(lambda _: self._look_all(local, watch))
+        watch.when_synced().addCallbacks(lambda _: self._look_all(local, watch), lambda _: None)
 
     def _look_all(self, local: str, watch: Informer[Object]) -> None:
         for pod in self._pods.items():
@@ -186,6 +189,7 @@ class Tokens(MultiService):
         if home is None:
             self._attempts.pop(key, None)
             self._due.pop(key, None)
+            self._unsent.pop(key, None)
             self._parked.discard(key)
         remote, watch = self._spaces.get(key.namespace, (None, None))
         if remote is None or watch is None or not watch.synced:
@@ -229,7 +233,7 @@ class Tokens(MultiService):
         return again
 
     async def _mint(self, key: Key, home: HomePod, remote: RemoteNamespace, step: Mint) -> float | None:
-        minted = await self._request(home, step)
+        minted = await self._minted(key, home, step)
         body = tokensecret.forge(home.metadata, step.account, minted, self._place)
         name = str(body["metadata"]["name"])
         if step.uid:
@@ -248,10 +252,20 @@ class Tokens(MultiService):
                 self._written.put(key, found)
                 return 0.0
         self._written.put(key, made)
+        del self._unsent[key]
         uid = home.metadata.uid
         self._due[key] = (uid, self._reactor.seconds() + tokensecret.renewed_after(uid, minted.life))
         # Looked at once more: then it rests until the tokens are due.
         return 0.0
+
+    async def _minted(self, key: Key, home: HomePod, step: Mint) -> Minted:
+        """Return tokens for a pod: those that the lender did not take a moment ago, or new ones."""
+        uid, since, minted = self._unsent.get(key, ("", 0.0, Minted({}, 0.0)))
+        now = self._reactor.seconds()
+        if uid != home.metadata.uid or now - since > UNSENT:
+            minted = await self._request(home, step)
+            self._unsent[key] = (home.metadata.uid, now, minted)
+        return minted
 
     async def _request(self, home: HomePod, step: Mint) -> Minted:
         """Have the tokens made at home, those of one audience and life only once; raises Refused."""
