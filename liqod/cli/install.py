@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import click
 
+from liqod.agent import bounds
 from liqod.agent.account import account, roles
 from liqod.agent.names import ACCOUNT
 from liqod.cli import errors
@@ -19,6 +20,7 @@ from liqod.cli.session import Options, Session, cluster_options, in_cluster
 from liqod.cli.trust import confirm
 from liqod.hosting import policies
 from liqod.hosting.access import ensure_borrower_role
+from liqod.hosting.ensure import ensure
 from liqod.hosting.rights import BORROWER_ROLE, borrower_role
 from liqod.kube import manifests
 from liqod.kube.errors import AlreadyExists, NotFound
@@ -67,8 +69,10 @@ def install(options: Options, only_print: bool, daemon_kubeconfig: str) -> None:
     namespace = namespace_object(settings.kubernetes.namespace)
     if only_print:
         own = [account(settings.kubernetes.namespace), *(body for _, body in roles(settings))]
+        home = settings.kubernetes.namespace
+        bounded = [*bounds.policies(home), *bounds.bindings(home)]
         borrowers = [*policies.policies(), *policies.bindings(), borrower_role(services=True)]
-        click.echo(as_documents([*manifests.definitions(), namespace, *own, *borrowers]), nl=False)
+        click.echo(as_documents([*manifests.definitions(), namespace, *own, *bounded, *borrowers]), nl=False)
         return
 
     async def work(session: Session) -> None:
@@ -80,6 +84,8 @@ def install(options: Options, only_print: bool, daemon_kubeconfig: str) -> None:
         except AlreadyExists:
             pass
         await ensure_borrower_role(session.client)
+        async for line in ensure_bounds(session):
+            click.echo(line)
         async for line in ensure_account(session):
             click.echo(line)
         if daemon_kubeconfig:
@@ -89,6 +95,26 @@ def install(options: Options, only_print: bool, daemon_kubeconfig: str) -> None:
         click.echo("installed; `liqodctl check` looks at the rest, then start the daemon")
 
     in_cluster(options, work, settings)
+
+
+async def ensure_bounds(session: Session) -> AsyncIterator[str]:
+    """Bind what the daemon's account writes by admission policies; yields a line for each object that was written."""
+    namespace = session.settings.kubernetes.namespace
+    for resource, bodies in (
+        (VALIDATINGPOLICIES, bounds.policies(namespace)),
+        (VALIDATINGPOLICYBINDINGS, bounds.bindings(namespace)),
+    ):
+        for body in bodies:
+            try:
+                written = await ensure(session.client, resource, body, same=manifests.covers)
+            except NotFound:
+                yield (
+                    "this API server has no ValidatingAdmissionPolicies (Kubernetes 1.30 does): what the daemon's "
+                    "account writes is bound by its role alone"
+                )
+                return
+            if written:
+                yield f"{resource.kind} {body['metadata']['name']}: installed"
 
 
 def namespace_object(name: str) -> dict[str, Any]:
@@ -165,21 +191,28 @@ async def remove_all(session: Session) -> list[str]:
     for label in (REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL):
         for tenant in (await session.client.list(NAMESPACES, view=Object, labels=label)).items:
             receipt += await _remove(session, NAMESPACES, tenant.metadata.name)
+    home = session.settings.kubernetes.namespace
     for resource, bodies in (
-        (VALIDATINGPOLICYBINDINGS, policies.bindings()),
-        (VALIDATINGPOLICIES, policies.policies()),
+        (VALIDATINGPOLICYBINDINGS, [*policies.bindings(), *bounds.bindings(home)]),
+        (VALIDATINGPOLICIES, [*policies.policies(), *bounds.policies(home)]),
     ):
         for body in bodies:
             receipt += await _remove(session, resource, body["metadata"]["name"])
     receipt += await _remove(session, CLUSTERROLES, BORROWER_ROLE)
+    receipt += await _remove_account(session)
+    for definition in reversed(manifests.definitions()):
+        receipt += await _remove(session, CRDS, definition["metadata"]["name"])
+    return receipt
+
+
+async def _remove_account(session: Session) -> list[str]:
+    """Remove the account's rights, and liqod's namespaces; that for storage stays while there are claims in it."""
+    receipt: list[str] = []
     # The account goes with its namespace; its bindings and roles elsewhere would outlive it.
     for resource, where in await installed(session):
         receipt += await _remove(session, resource, ACCOUNT, where)
-    if storage := await storage_namespace(session):
-        receipt += await _remove(session, NAMESPACES, storage)
-    receipt += await _remove(session, NAMESPACES, session.settings.kubernetes.namespace)
-    for definition in reversed(manifests.definitions()):
-        receipt += await _remove(session, CRDS, definition["metadata"]["name"])
+    for namespace in filter(None, (await storage_namespace(session), session.settings.kubernetes.namespace)):
+        receipt += await _remove(session, NAMESPACES, namespace)
     return receipt
 
 
