@@ -118,6 +118,11 @@ def overlay_steps(wanted: Overlay, seen: SeenOverlay | None) -> Iterator[Step]:
         yield Step(("ip", "-batch", "-"), "\n".join(lines) + "\n")
 
 
+def still_there(wanted: Overlay, seen: SeenOverlay | None, table: SeenTable) -> SeenTable:
+    """Return what is left of a table after the device's steps: one that is made anew takes its routes with it."""
+    return table if seen is not None and _is_same(wanted, seen) else SeenTable({}, table.policies)
+
+
 def wanted_hops(wanted: Overlay) -> dict[Network, Hop]:
     """Return the routes to what is behind the other ends."""
     mtu = wanted.path_mtu if 0 < wanted.path_mtu < wanted.mtu else 0

@@ -25,7 +25,8 @@ def plan(desired: Desired, observed: Observed, now: float) -> tuple[Step, ...]:
         steps += overlay.overlay_steps(desired.overlay, observed.overlay)
     steps += nftables.table_steps(desired, observed.rules)
     if desired.overlay is not None:
-        steps += overlay.table_steps(desired.overlay, observed.inward)
+        left = overlay.still_there(desired.overlay, observed.overlay, observed.inward)
+        steps += overlay.table_steps(desired.overlay, left)
     else:
         steps += overlay.removal_steps(overlay.device_name(desired.device), INWARD, observed.overlay, observed.inward)
     steps += routes.arrival_steps(desired, observed)
@@ -52,7 +53,9 @@ def node_plan(desired: NodeDesired, observed: NodeObserved) -> tuple[Step, ...]:
     """Return the steps that make a host that is no gateway as desired."""
     steps = [*overlay.overlay_steps(desired.overlay, observed.overlay)]
     steps += nftables.table_steps(desired, observed.rules)
-    steps += overlay.table_steps(desired.overlay, observed.outward)
+    steps += overlay.table_steps(
+        desired.overlay, overlay.still_there(desired.overlay, observed.overlay, observed.outward)
+    )
     return tuple(steps)
 
 

@@ -35,6 +35,10 @@ class FakeLink:
     addresses: list[str] = attrs.field(factory=list)
     public_key: str = "(none)"
     port: int = 0
+    vxlan: dict[str, Any] = attrs.field(factory=dict)
+    hosts: dict[str, str] = attrs.field(factory=dict)
+    neighbours: dict[str, str] = attrs.field(factory=dict)
+    rp_filter: str = "0"
     peers: dict[str, dict[str, Any]] = attrs.field(factory=dict)
 
 
@@ -48,7 +52,7 @@ class FakeKernel:
 
     def __init__(self) -> None:
         self.links: dict[str, FakeLink] = {"eth0": FakeLink("veth", 1500, True, ["192.0.2.1/24"])}
-        self.rules: set[tuple[str, str]] = set()
+        self.rules: set[tuple[str, str, str]] = set()
         self.routes: dict[str, dict[str, dict[str, Any]]] = {"4": {}, "6": {}}
         self.tables: dict[str, dict[str, Any]] = {}
         self.commands: list[tuple[str, ...]] = []
@@ -57,7 +61,7 @@ class FakeKernel:
     async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
         """Run a command."""
         self.commands.append(tuple(argv))
-        changes = "-j" not in argv and "show" not in argv
+        changes = "-j" not in argv and "show" not in argv and "-n" not in argv
         if changes and self.fail_after is not None:
             if self.fail_after == 0:
                 raise KernelError("the host crashed")
@@ -66,6 +70,8 @@ class FakeKernel:
             "ip": self._ip,
             "wg": self._wg,
             "nft": self._nft,
+            "bridge": self._bridge,
+            "sysctl": lambda words, _: self._sysctl(words),
             "setsid": lambda words, _: self._add_link(words[-1], "tun"),
         }
         try:
@@ -101,20 +107,56 @@ class FakeKernel:
                 self._link(name).addresses.append(address)
             case ["address", "del", address, "dev", name]:
                 self._link(name).addresses.remove(address)
-            case ["rule", verb, "pref", pref, "lookup", pref2] if pref == pref2:
-                self._rule(verb, (version, pref))
-            case ["route", "replace", destination, "dev", name, "table", "18952", *options]:
+            case ["rule", verb, "pref", pref, *rest]:
+                self._rule_line(version, verb, pref, rest)
+            case ["route", verb, destination, *rest]:
+                self._route_line(version, verb, destination, rest)
+            case ["neigh", "replace", address, "lladdr", mac, "dev", name, "nud", "permanent"]:
+                self._link(name).neighbours[address] = mac
+            case ["neigh", "del", address, "dev", name]:
+                del self._link(name).neighbours[address]
+            case _:
+                raise AssertionError(f"ip {' '.join(words)} is not understood")
+
+    def _rule_line(self, version: str, verb: str, pref: str, words: list[str]) -> None:
+        match words:
+            case ["lookup", table] if table == pref:
+                self._rule(verb, (version, pref, ""))
+            case ["iif", source, "lookup", table] if table == pref and verb == "add":
+                self._rule(verb, (version, pref, source))
+            case [] if verb == "del":
+                known = [rule for rule in self.rules if rule[:2] == (version, pref)]
+                self._rule("del", known[0] if known else (version, pref, ""))
+            case _:
+                raise AssertionError(f"ip rule {verb} pref {pref} {' '.join(words)} is not understood")
+
+    def _route_line(self, version: str, verb: str, destination: str, words: list[str]) -> None:
+        match [verb, *(word for word in words if word != "inet6")]:
+            case ["replace", "dev", name, "table", "18952", *options]:
                 self._add_route(version, destination, name, options)
-            case ["route", "del", destination, "table", "18952"]:
+            case ["replace", "via", gateway, "dev", name, "onlink", "table", table, *options]:
+                if not self._link(name).up:
+                    raise Refused("Error: Device for nexthop is not up.")
+                route: dict[str, Any] = {"dev": name, "gateway": gateway, "table": table}
+                if "mtu" in options:
+                    route["metrics"] = [{"mtu": int(options[-1])}]
+                self.routes[version][destination] = route
+            case ["del", "table", _]:
                 if self.routes[version].pop(destination, None) is None:
                     raise Refused("RTNETLINK answers: No such process")
             case _:
-                raise AssertionError(f"ip {' '.join(words)} is not understood")
+                raise AssertionError(f"ip route {verb} {destination} {' '.join(words)} is not understood")
 
     def _link_line(self, words: list[str]) -> None:
         match words:
             case ["add", "dev", name, "type", kind]:
                 self._add_link(name, kind)
+            case ["add", "dev", name, "address", mac, "type", "vxlan", *words] if words[-1] == "nolearning":
+                self._add_link(name, "vxlan")
+                options = dict(zip(words[::2], words[1::2], strict=False))
+                link = self.links[name]
+                link.vxlan = {"id": int(options["id"]), "port": int(options["dstport"]), "local": options["local"]}
+                link.vxlan["address"] = mac
             case ["del", "dev", name]:
                 self._link(name)
                 del self.links[name]
@@ -130,7 +172,37 @@ class FakeKernel:
             case _:
                 raise AssertionError(f"ip link {' '.join(words)} is not understood")
 
-    def _rule(self, verb: str, rule: tuple[str, str]) -> None:
+    def _bridge(self, words: list[str], stdin: str) -> Output:
+        match words:
+            case ["-j", "fdb", "show", "dev", name]:
+                return Output(
+                    0, json.dumps([{"mac": mac, "dst": to} for mac, to in self._link(name).hosts.items()]), ""
+                )
+            case ["-batch", "-"]:
+                for line in stdin.splitlines():
+                    match line.split():
+                        case ["fdb", "replace", mac, "dev", name, "dst", to, "self", "permanent"]:
+                            self._link(name).hosts[mac] = to
+                        case ["fdb", "del", mac, "dev", name, "dst", _, "self"]:
+                            del self._link(name).hosts[mac]
+                        case _:
+                            raise AssertionError(f"bridge {line} is not understood")
+                return _OK
+        raise AssertionError(f"bridge {' '.join(words)} is not understood")
+
+    def _sysctl(self, words: list[str]) -> Output:
+        match words:
+            case ["-n", "net.ipv4.ip_forward"]:
+                return Output(0, "1\n", "")
+            case ["-n", name] if name.endswith(".rp_filter"):
+                return Output(0, self._link(name.split(".")[3]).rp_filter + "\n", "")
+            case ["-q", "-w", setting] if ".rp_filter=" in setting:
+                name, _, value = setting.partition("=")
+                self._link(name.split(".")[3]).rp_filter = value
+                return _OK
+        raise AssertionError(f"sysctl {' '.join(words)} is not understood")
+
+    def _rule(self, verb: str, rule: tuple[str, str, str]) -> None:
         if (verb == "add") == (rule in self.rules):
             raise Refused("RTNETLINK answers: File exists" if verb == "add" else "RTNETLINK answers: No such file")
         (self.rules.add if verb == "add" else self.rules.remove)(rule)
@@ -156,12 +228,21 @@ class FakeKernel:
             case ["addr", "show"]:
                 return [self._as_json(name, link) for name, link in self.links.items()]
             case ["rule"]:
-                ours = [{"priority": int(pref), "table": pref} for shown, pref in self.rules if shown == version]
+                ours = [
+                    {"priority": int(pref), "table": pref, **({"iif": source} if source else {})}
+                    for shown, pref, source in sorted(self.rules)
+                    if shown == version
+                ]
                 return [{"priority": 0, "table": "local"}, *ours, {"priority": 32766, "table": "main"}]
-            case ["route", "show", "table", "18952"]:
-                if not self.routes[version]:
+            case ["neigh", "show", "dev", name]:
+                known = self._link(name).neighbours.items()
+                wanted = [(to, mac) for to, mac in known if (":" in to) == (version == "6")]
+                return [{"dst": to, "lladdr": mac, "state": ["PERMANENT"]} for to, mac in wanted]
+            case ["route", "show", "table", number] if number != "all":
+                mine = {to: one for to, one in self.routes[version].items() if one.get("table", "18952") == number}
+                if not mine:
                     raise Refused("Error: ipv4: FIB table does not exist.")
-                return [{"dst": destination, **route} for destination, route in self.routes[version].items()]
+                return [{"dst": destination, **route} for destination, route in mine.items()]
             case ["route", "show", "table", "all"]:
                 main = [{"dst": "default", "dev": "eth0"}, {"dst": "192.0.2.0/24", "dev": "eth0"}]
                 return main if version == "4" else []
@@ -178,7 +259,8 @@ class FakeKernel:
             "mtu": link.mtu,
             "flags": flags,
             "addr_info": addresses,
-            "linkinfo": {"info_kind": link.kind},
+            "address": link.vxlan.get("address", ""),
+            "linkinfo": {"info_kind": link.kind, "info_data": link.vxlan},
         }
 
     def _link(self, name: str) -> FakeLink:
