@@ -33,12 +33,13 @@ GIVERS = {
 """What is called with a reason as its first argument."""
 
 _OF_KUBERNETES = """
-    AdmissionReview AlreadyExists BearerToken CertificateSigningRequest ClusterIP ConfigMap ConnectingCancelledError
+    AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterIP ConfigMap ConnectingCancelledError
     ContainersReady CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure DisruptionTarget DoesNotExist ExternalIP
     IfNeeded InternalIP JSONPatch LoadBalancer MemoryPressure NoExecute NodeAffinity NodePort NodeShutdown NotFound
     NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers PodResizeInProgress
     PodResizePending ResourceVersionTooLarge SelfSubjectAccessReview SelfSubjectReview ServiceAccount ServiceCIDR
     StatefulSet SubjectAccessReview TokenRequest TokenReview UnexpectedAdmissionError
+    InternalError MethodNotAllowed RequestEntityTooLarge ServiceUnavailable
     ReadOnlyMany ReadWriteMany ReadWriteOnce ReadWriteOncePod WaitForFirstConsumer
 """
 """Words of the Kubernetes API that the code reads or writes without meaning a reason of its own."""

@@ -187,7 +187,7 @@ class Channel(TwistedProtocol):
         self._opening = None
         if not self._over and not failure.check(CancelledError):
             # The error may name addresses of this cluster: the daemon's log is the place for them.
-            self._refuse(BadHead(502, "ApiUnreachable", "the lender's API server does not answer its own daemon"))
+            self._refuse(BadHead(502, "RelayApiUnreachable", "the lender's API server does not answer its own daemon"))
 
     def _use(self, upstream: Upstream) -> None:
         self._up = upstream
@@ -221,15 +221,15 @@ class Channel(TwistedProtocol):
                 continue
             head, up = self._head, self._up
             if head is None or up is None:
-                raise BadHead(502, "BadAnswer", "the API server answered a request that was not sent")
+                raise BadHead(502, "RelayBadAnswer", "the API server answered a request that was not sent")
             self._gate.answered(self, head, answer.code)
             if answer.code == 401:
-                raise BadHead(502, "ApiUnauthorized", "the API server does not know the lender's own daemon")
+                raise BadHead(502, "RelayApiUnauthorized", "the API server does not know the lender's own daemon")
             rest = bytes(self._early)
             self._early.clear()
             if answer.code == 101:
                 if not head.upgrade:
-                    raise BadHead(502, "BadAnswer", "the API server switched protocols without being asked")
+                    raise BadHead(502, "RelayBadAnswer", "the API server switched protocols without being asked")
                 self._switch(up, heads.answer(answer, close=False) + rest)
                 return
             self._answer = framing.body_of_answer(answer)
@@ -294,7 +294,7 @@ class Channel(TwistedProtocol):
         elif up is not None and not up.fresh and head.method == b"GET" and not self._early:
             self._open()  # it was closed while it was idle; a GET may be sent again
         else:
-            self._refuse(BadHead(502, "ApiUnreachable", "the lender's API server closed the connection"))
+            self._refuse(BadHead(502, "RelayApiUnreachable", "the lender's API server closed the connection"))
 
     def upstream_full(self, full: bool) -> None:
         """Whether the API server takes no more for now."""
@@ -402,4 +402,4 @@ class Channel(TwistedProtocol):
         elif self._tunnel:
             self.abort()
         else:
-            self._refuse(BadHead(408, "TooSlow", "the request did not arrive in time"))
+            self._refuse(BadHead(408, "RelayBadRequest", "the request did not arrive in time"))

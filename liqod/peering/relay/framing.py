@@ -70,7 +70,7 @@ class Chunked:
             elif self._expected:
                 step = min(len(self._expected), len(data) - at)
                 if data[at : at + step] != self._expected[:step]:
-                    raise BadHead(400, "BadBody", "a chunk does not end where it says")
+                    raise BadHead(400, "RelayBadRequest", "a chunk does not end where it says")
                 self._expected = self._expected[step:]
                 at += step
                 self.done = self._last and not self._expected
@@ -84,19 +84,19 @@ class Chunked:
         part = data[at : end + 1] if end >= 0 else data[at:]
         self._line += part
         if len(self._line) > _SIZE + 2:
-            raise BadHead(400, "BadBody", "a chunk begins with its size in at most 8 hex digits")
+            raise BadHead(400, "RelayBadRequest", "a chunk begins with its size in at most 8 hex digits")
         if end < 0:
             return len(part)
         line, self._line = self._line, b""
         digits = line[:-2]
         if not line.endswith(b"\r\n") or not digits or not _HEX.issuperset(digits):
-            raise BadHead(400, "BadBody", "a chunk begins with its size in hex digits and nothing else")
+            raise BadHead(400, "RelayBadRequest", "a chunk begins with its size in hex digits and nothing else")
         self._left = int(digits, 16)
         self._last = self._left == 0
         self._expected = b"\r\n"
         self._total += self._left
         if self._maximum is not None and self._total > self._maximum:
-            raise BadHead(413, "BodyTooLarge", f"a request has at most {self._maximum} bytes")
+            raise BadHead(413, "RelayBadRequest", f"a request has at most {self._maximum} bytes")
         return len(part)
 
 

@@ -102,7 +102,7 @@ def split(data: bytes | bytearray) -> int:
     end = data.find(b"\r\n\r\n")
     if end < 0 or end > MAX_HEAD:
         if end > MAX_HEAD or len(data) > MAX_HEAD:
-            raise BadHead(431, "HeadTooLarge", f"the head of a message is longer than {MAX_HEAD} bytes")
+            raise BadHead(431, "RelayBadRequest", f"the head of a message is longer than {MAX_HEAD} bytes")
         return 0
     return end + 4
 
@@ -113,23 +113,23 @@ def parse_request(head: bytes) -> RequestHead:
     method, _, rest = first.partition(b" ")
     target, _, version = rest.partition(b" ")
     if version != b"HTTP/1.1":
-        raise BadHead(505, "NotHttp11", "the relay speaks HTTP/1.1 and nothing else")
+        raise BadHead(505, "RelayBadRequest", "the relay speaks HTTP/1.1 and nothing else")
     if method not in METHODS:
-        raise BadHead(405, "BadMethod", "the relay passes on GET, POST, PUT, PATCH and DELETE")
+        raise BadHead(405, "RelayBadRequest", "the relay passes on GET, POST, PUT, PATCH and DELETE")
     if _TARGET.fullmatch(target) is None:
-        raise BadHead(400, "BadTarget", "the target of a request is a path that begins with one /")
+        raise BadHead(400, "RelayBadRequest", "the target of a request is a path that begins with one /")
     if len(headers.get(b"host", ())) != 1:
-        raise BadHead(400, "BadHeaders", "a request has exactly one Host")
+        raise BadHead(400, "RelayBadRequest", "a request has exactly one Host")
     if b"expect" in headers:
-        raise BadHead(417, "BadHeaders", "the relay expects nothing: send the body")
+        raise BadHead(417, "RelayBadRequest", "the relay expects nothing: send the body")
     _refuse_identity(headers)
     hops = _hops(headers)
     upgrade = _upgrade(headers, hops)
     length = _body(headers)
     if (length is None and upgrade) or (upgrade and length):
-        raise BadHead(400, "BadHeaders", "a request for an upgrade has no body")
+        raise BadHead(400, "RelayBadRequest", "a request for an upgrade has no body")
     if length is not None and length > MAX_BODY:
-        raise BadHead(413, "BodyTooLarge", f"a request has at most {MAX_BODY} bytes")
+        raise BadHead(413, "RelayBadRequest", f"a request has at most {MAX_BODY} bytes")
     return RequestHead(method, target, length, upgrade, b"close" in hops, _passed(headers, ASKED, upgrade))
 
 
@@ -138,14 +138,14 @@ def parse_answer(head: bytes) -> AnswerHead:
     first, headers = _lines(head)
     match = _STATUS.fullmatch(first)
     if match is None:
-        raise BadHead(502, "BadAnswer", "the answer is not HTTP/1.1")
+        raise BadHead(502, "RelayBadAnswer", "the answer is not HTTP/1.1")
     hops = {hop.strip().lower() for value in headers.get(b"connection", ()) for hop in value.split(b",")}
     length = headers.get(b"content-length", [])
     coding = [value.lower() for value in headers.get(b"transfer-encoding", ())]
     if coding not in ([], [b"chunked"]) or len(length) > 1 or (coding and length):
-        raise BadHead(502, "BadAnswer", "the length of the answer is not clear")
+        raise BadHead(502, "RelayBadAnswer", "the length of the answer is not clear")
     if length and _LENGTH.fullmatch(length[0]) is None:
-        raise BadHead(502, "BadAnswer", "the length of the answer is not a number")
+        raise BadHead(502, "RelayBadAnswer", "the length of the answer is not a number")
     upgrade = b", ".join(headers.get(b"upgrade", ()))
     return AnswerHead(
         code=int(match[1]),
@@ -200,15 +200,15 @@ def _lines(head: bytes) -> tuple[bytes, dict[bytes, list[bytes]]]:
     """Return the first line, and the headers by name in lower case; raises BadHead."""
     first, *rest = head[:-4].split(b"\r\n")
     if b"\n" in head[:-4].replace(b"\r\n", b"") or b"\r" in head.replace(b"\r\n", b"") or b"\0" in head:
-        raise BadHead(400, "BadHeaders", "a line of the head ends with CR and LF, and holds neither")
+        raise BadHead(400, "RelayBadRequest", "a line of the head ends with CR and LF, and holds neither")
     if len(rest) > MAX_HEADERS:
-        raise BadHead(431, "HeadTooLarge", f"a head has at most {MAX_HEADERS} headers")
+        raise BadHead(431, "RelayBadRequest", f"a head has at most {MAX_HEADERS} headers")
     headers: dict[bytes, list[bytes]] = {}
     for line in rest:
         name, colon, value = line.partition(b":")
         value = value.strip(b" \t")
         if not colon or _TOKEN.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
-            raise BadHead(400, "BadHeaders", "a header is a name, a colon and a value of printable characters")
+            raise BadHead(400, "RelayBadRequest", "a header is a name, a colon and a value of printable characters")
         headers.setdefault(name.lower(), []).append(value)
     return first, headers
 
@@ -217,10 +217,10 @@ def _refuse_identity(headers: Mapping[bytes, list[bytes]]) -> None:
     """Whoever asks is known by its key: a header that says otherwise is an attempt, and is refused as one."""
     for name in headers:
         if name.startswith((b"impersonate-", b"x-remote-", b"x-forwarded-", b"front-proxy-")):
-            raise BadHead(403, "IdentityClaimed", f"the header {name.decode()} is not for those who use the relay")
+            raise BadHead(403, "RelayIdentityClaimed", f"the header {name.decode()} is not for those who use the relay")
     if any(_BEARER in value for value in headers.get(b"sec-websocket-protocol", ())):
         raise BadHead(
-            403, "IdentityClaimed", "a token inside Sec-WebSocket-Protocol is not for those who use the relay"
+            403, "RelayIdentityClaimed", "a token inside Sec-WebSocket-Protocol is not for those who use the relay"
         )
 
 
@@ -228,7 +228,7 @@ def _hops(headers: Mapping[bytes, list[bytes]]) -> frozenset[bytes]:
     """Return what Connection names: nothing but what the relay itself means by it."""
     hops = frozenset(hop.strip().lower() for value in headers.get(b"connection", ()) for hop in value.split(b","))
     if hops - _HOPS:
-        raise BadHead(400, "BadHeaders", "Connection names keep-alive, close or Upgrade, and no other header")
+        raise BadHead(400, "RelayBadRequest", "Connection names keep-alive, close or Upgrade, and no other header")
     return hops
 
 
@@ -237,7 +237,7 @@ def _upgrade(headers: Mapping[bytes, list[bytes]], hops: frozenset[bytes]) -> by
     if not wanted and b"upgrade" not in hops:
         return b""
     if len(wanted) != 1 or b"upgrade" not in hops or wanted[0].lower() not in UPGRADES:
-        raise BadHead(400, "BadHeaders", "a connection is upgraded to websocket or to SPDY/3.1")
+        raise BadHead(400, "RelayBadRequest", "a connection is upgraded to websocket or to SPDY/3.1")
     return wanted[0]
 
 
@@ -246,12 +246,12 @@ def _body(headers: Mapping[bytes, list[bytes]]) -> int | None:
     length, coding = headers.get(b"content-length", []), headers.get(b"transfer-encoding", [])
     if coding:
         if length or len(coding) != 1 or coding[0].lower() != b"chunked":
-            raise BadHead(400, "BadHeaders", "a body has a Content-Length or is chunked, and nothing else")
+            raise BadHead(400, "RelayBadRequest", "a body has a Content-Length or is chunked, and nothing else")
         return None
     if not length:
         return 0
     if len(length) != 1 or _LENGTH.fullmatch(length[0]) is None:
-        raise BadHead(400, "BadHeaders", "Content-Length is one number")
+        raise BadHead(400, "RelayBadRequest", "Content-Length is one number")
     return int(length[0])
 
 

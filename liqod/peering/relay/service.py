@@ -96,14 +96,14 @@ class Relay:
             return self._turned_away(address.rpartition(":")[0], _unknown())
         channels = self._channels.setdefault(caller, set())
         if len(channels) >= MAX_CONNECTIONS:
-            bad = BadHead(429, "TooManyConnections", f"{MAX_CONNECTIONS} connections of the cluster are open")
+            bad = BadHead(429, "RelayTooManyConnections", f"{MAX_CONNECTIONS} connections of the cluster are open")
             return self._turned_away(caller, bad)
         channel = Channel(self, caller, certificate.fingerprint, address)
         channels.add(channel)
         return channel
 
     def _turned_away(self, source: str, bad: BadHead) -> TwistedProtocol:
-        self._note(_word(bad), source, bad.message)
+        self._note(bad.reason, source, bad.message)
         return TurnedAway(bad, self.clock)
 
     def review(self, peer: ClusterID) -> None:
@@ -127,12 +127,12 @@ class Relay:
             raise _unknown()
         ask = ask_of(head.method, head.target)
         if not ask.path and not self._rights.permits(caller, ask):
-            raise BadHead(403, "Denied", f"cluster {caller} may not {ask}: it was not granted that here")
+            raise BadHead(403, "RelayDenied", f"cluster {caller} may not {ask}: it was not granted that here")
         self.requests[caller] += 1
         return self._rights.account_of(caller)
 
     def refused(self, channel: Channel, bad: BadHead) -> None:
-        self._note(_word(bad), channel.caller, bad.message)
+        self._note(bad.reason, channel.caller, bad.message)
 
     def answered(self, channel: Channel, head: RequestHead, code: int) -> None:
         if code == 401:
@@ -203,9 +203,4 @@ class TurnedAway(TwistedProtocol):
 
 
 def _unknown() -> BadHead:
-    return BadHead(401, "UnknownKey", "no cluster that this one lends to is known by this key")
-
-
-def _word(bad: BadHead) -> str:
-    """Return the reason as it is counted and logged: one word for each kind of refusal."""
-    return f"Relay{bad.reason}"
+    return BadHead(401, "RelayUnknownKey", "no cluster that this one lends to is known by this key")

@@ -28,7 +28,7 @@ def status(bad: BadHead) -> bytes:
             "apiVersion": "v1",
             "metadata": {},
             "status": "Failure",
-            "message": f"relay: {bad.reason}: {bad.message}",
+            "message": f"{bad.reason}: {bad.message}",
             "reason": reason,
             "code": bad.code,
         }

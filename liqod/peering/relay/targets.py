@@ -30,24 +30,24 @@ def ask_of(method: bytes, target: bytes) -> Ask:
     verb = method.decode("ascii")
     if path in PAGES:
         if verb != "GET":
-            raise BadHead(405, "BadMethod", f"{path} is read and nothing else")
+            raise BadHead(405, "RelayBadRequest", f"{path} is read and nothing else")
         return Ask("get", path=path)
     parts = path[1:].split("/")
     if not all(_SEGMENT.fullmatch(part) and ".." not in part for part in parts):
-        raise BadHead(400, "BadTarget", "a path is made of DNS names; nothing in it is encoded")
+        raise BadHead(400, "RelayBadRequest", "a path is made of DNS names; nothing in it is encoded")
     if parts[0] == "api" and parts[1:2] == ["v1"]:
         group, rest = "", parts[2:]
     elif parts[0] == "apis" and len(parts) > 3:
         group, rest = parts[1], parts[3:]
     else:
         raise BadHead(
-            403, "BadTarget", "the relay leads to objects in namespaces, /api/v1/... or /apis/GROUP/VERSION/..."
+            403, "RelayBadRequest", "the relay leads to objects in namespaces, /api/v1/... or /apis/GROUP/VERSION/..."
         )
     namespace = ""
     if rest[0:1] == ["namespaces"] and len(rest) > 2:
         namespace, rest = rest[1], rest[2:]
     if not 1 <= len(rest) <= 3 or rest[0] == "watch":
-        raise BadHead(403, "BadTarget", "a path names a kind, an object, or one subresource of an object")
+        raise BadHead(403, "RelayBadRequest", "a path names a kind, an object, or one subresource of an object")
     resource, name, subresource = (*rest, "", "")[:3]
     return Ask(_verb(verb, name, query), group, resource, subresource, namespace, name)
 
@@ -66,5 +66,5 @@ def _is_watch(query: str) -> bool:
     values = [pair.partition("=")[2] for pair in query.split("&") if pair.partition("=")[0] == "watch"]
     # An encoded name of the parameter could hide it from us and not from the API server.
     if any("%" in pair.partition("=")[0] for pair in query.split("&")):
-        raise BadHead(400, "BadTarget", "the name of a parameter is not encoded")
+        raise BadHead(400, "RelayBadRequest", "the name of a parameter is not encoded")
     return any(value.lower() not in _FALSE for value in values)
