@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.workqueue import Workers, WorkQueue
-from liqod.hosting import forge, inplace, requests, words
+from liqod.hosting import forge, inplace, lostnodes, requests, words
 from liqod.hosting.admit import Refuse, admit, read_spec
 from liqod.hosting.decide import (
     FINAL_PHASES,
@@ -162,7 +162,22 @@ class ShadowPods(MultiService):
             case Collide():
                 return await self._refuse(shadow, _name_taken(shadow.metadata.key))
             case _:
-                return None
+                return None if pod is None else await self._await_end(pod)
+
+    async def _await_end(self, pod: Pod) -> float | None:
+        """See to it that a pod that is being deleted ends, also on a node that is lost."""
+        left = lostnodes.time_left(pod, self._clock.seconds())
+        if left is None or left > 0:
+            return left
+        if not await lostnodes.is_on_lost_node(self._client, pod):
+            return lostnodes.PATIENCE
+        meta = pod.metadata
+        self._log.info("{pod} is removed: its node is lost, it is made again elsewhere", pod=str(meta.key))
+        try:
+            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=0)
+        except Conflict:
+            return 0.5
+        return lostnodes.PATIENCE
 
     async def _create(self, shadow: ShadowPod) -> float | None:
         key = shadow.metadata.key

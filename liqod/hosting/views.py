@@ -76,6 +76,22 @@ class Pod(Object, frozen=True):
         return self.status.phase in ("Succeeded", "Failed")
 
 
+class NodeStatus(View, frozen=True):
+    """What a node's kubelet, or the cluster's node controller in its stead, says of it."""
+
+    conditions: list[PodCondition] = []
+
+
+class Node(Object, frozen=True):
+    """A node of this cluster."""
+
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> bool:
+        return any(one.type == "Ready" and one.status == "True" for one in self.status.conditions)
+
+
 def controller_of(pod: Object) -> OwnerReference | None:
     """Return the owner that controls an object, or None."""
     return next((owner for owner in pod.metadata.owner_references if owner.controller), None)

@@ -1,0 +1,105 @@
+"""Pods that end while nobody looks: what has ended is never run again, and what was taken away is."""
+
+from __future__ import annotations
+
+import attrs
+
+from liqod.kube.resources import PODS as POD
+from liqod.model.names import remote_namespace
+from liqod.sandbox.kinds import PODS
+from tests.scenario.case import BIG, SHOP, SMALL, ScenarioCase, Scene, all_of, live, node_ready, offloaded
+from tests.scenario.side import Side
+from tests.scenario.test_kill import Ledger, finishing
+
+JOB = "job"
+
+
+class Ends(ScenarioCase):
+    def begin(self) -> tuple[Scene, Side, Side]:
+        """Have a peering that has offloaded before."""
+        scene = self.scene()
+        rome, milan = scene.peered()
+        scene.deploy(rome, "steady", 1)
+        scene.becomes("it runs", lambda: bool(all_of(milan, "steady")))
+        return scene, rome, milan
+
+    def phase(self, side: Side) -> str:
+        found = all_of(side, JOB)
+        return str(found[0]["status"].get("phase")) if found else ""
+
+    def test_finished_and_deleted_unseen(self) -> None:
+        """A pod that ends and is deleted while the lender's daemon is down is not run again, whenever that began."""
+        for stage in ("created", "running", "finished", "told"):
+            for borrower_dies in (False, True):
+                with self.subTest(stage=stage, borrower_dies=borrower_dies):
+                    self.one_end(stage, borrower_dies=borrower_dies)
+
+    def one_end(self, stage: str, *, borrower_dies: bool) -> None:
+        scene, rome, milan = self.begin()
+        ledger = Ledger(milan)
+        scene.do(rome.client.create(POD, finishing(JOB), SHOP, view=None))
+        waits = {
+            "created": lambda: bool(all_of(milan, JOB)),
+            "running": lambda: self.phase(milan) == "Running",
+            "finished": lambda: self.phase(milan) == "Succeeded",
+            "told": lambda: self.phase(rome) == "Succeeded",
+        }
+        scene.becomes(stage, waits[stage])
+        milan.kill()
+        scene.becomes("it has ended there", waits["finished"], 30)
+        if borrower_dies:
+            # It was told at home, and that is all that is left of it.
+            scene.becomes("it is told", waits["told"], 30)
+            rome.kill()
+        space = remote_namespace(SHOP, rome.id)
+        scene.do(milan.client.delete(POD, JOB, space, grace=0))
+        scene.becomes("it is gone there", lambda: not all_of(milan, JOB), 30)
+        if borrower_dies:
+            rome.start()
+            scene.world.run(30)
+        milan.start()
+        scene.world.run(300)
+        self.assertEqual(self.phase(rome), "Succeeded")
+        self.assertEqual(all_of(milan, JOB), [])
+        self.assertEqual([uids for name, uids in ledger.uids.items() if name[1] == JOB and len(uids) != 1], [])
+        self.assertEqual(len(all_of(rome, JOB)), 1)
+        rome.kill()
+        milan.kill()
+
+    def test_the_end_costs_no_request(self) -> None:
+        """Where the lender's daemon sees a pod end, the borrower writes nothing for it at the lender."""
+        scene, rome, milan = self.begin()
+        before = milan.door.writes("liqod")
+        scene.do(rome.client.create(POD, finishing(JOB), SHOP, view=None))
+        scene.becomes("it has ended", lambda: self.phase(rome) == "Succeeded", 60)
+        scene.do(milan.client.delete(POD, JOB, remote_namespace(SHOP, rome.id)))
+        scene.becomes("it is gone there", lambda: not all_of(milan, JOB), 30)
+        scene.world.run(120)
+        self.assertEqual((milan.door.writes("liqod") - before)["patch", "shadowpods"], 0)
+        self.assertEqual(rome.object(PODS, JOB, SHOP)["status"]["phase"], "Succeeded")  # type: ignore[index]
+
+    def test_a_lost_node(self) -> None:
+        """Pods on a node of the lender that is lost run on another one; one of a StatefulSet is left to people."""
+        scene = self.scene()
+        rome = scene.side("rome", nodes=(SMALL,), peers=(2,))
+        milan = scene.side("milan", nodes=(BIG, attrs.evolve(BIG, name="other")))
+        rome.start()
+        milan.start()
+        scene.acquaint((rome, milan))
+        scene.becomes("the node is ready", lambda: node_ready(rome, milan))
+        scene.enable(rome)
+        scene.deploy(rome, "web", 4)
+        unique = {"app": "db", "statefulset.kubernetes.io/pod-name": "db"}
+        spec = {"nodeSelector": {"liqo.io/type": "virtual-node"}, "containers": [{"name": "db", "image": "db"}]}
+        scene.do(rome.client.create(POD, {"metadata": {"name": "db", "labels": unique}, "spec": spec}, SHOP, view=None))
+        scene.becomes("all run", lambda: offloaded(rome, milan, "web", 4) and offloaded(rome, milan, "db", 1))
+        before = {name: pod["metadata"]["uid"] for name, pod in live(rome, "web").items()}
+        (place,) = {pod["spec"]["nodeName"] for pod in all_of(milan, "db")}
+        milan.cluster.nodes.silence(place)
+        scene.becomes("they are evicted there", lambda: not live(milan, "db"), 600)
+        scene.becomes("all run elsewhere", lambda: offloaded(rome, milan, "web", 4), 300)
+        self.assertEqual({name: pod["metadata"]["uid"] for name, pod in live(rome, "web").items()}, before)
+        scene.world.run(600)
+        self.assertTrue(all_of(milan, "db"))
+        milan.cluster.nodes.resume(place)
+        scene.becomes("it runs again as well", lambda: offloaded(rome, milan, "db", 1), 300)
