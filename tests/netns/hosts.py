@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import ipaddress
 import json
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from liqod.fabric.key import NEXT, SECRET, generate
+from liqod.model.network import Network
 from tests.netns import lan
 from tests.netns.lan import Lan, run
 
@@ -35,6 +37,22 @@ table ip cni {{
 	}}
 }}
 """
+DUMP = (
+    ("ip", "-o", "link"),
+    ("ip", "-o", "address"),
+    ("ip", "rule"),
+    ("ip", "-6", "rule"),
+    ("ip", "route", "show", "table", "all"),
+    ("ip", "-6", "route", "show", "table", "all"),
+    ("nft", "list", "ruleset"),
+    ("sysctl", "net.ipv4.ip_forward", "net.ipv4.conf.all.rp_filter", "net.ipv4.conf.default.rp_filter"),
+)
+"""What shows all of a host's network state that somebody could have changed."""
+
+
+def network(text: str) -> Network:
+    """Return a text as a network."""
+    return ipaddress.ip_network(text)
 
 
 def missing() -> str:
@@ -162,9 +180,9 @@ class Hosts:
         """Return a command line that runs in the pod of a host."""
         return ["nsenter", f"--net=/var/run/netns/{self.lan.namespace(name)}-pod", *command]
 
-    def output(self, command: Sequence[str]) -> str:
+    def output(self, command: Sequence[str], timeout: float = 60.0) -> str:
         """Return what a command says; raises when it fails."""
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
         if done.returncode:
             raise AssertionError(f"{' '.join(command)} failed: {done.stdout}{done.stderr}")
         return done.stdout
@@ -231,17 +249,7 @@ class Hosts:
 
     def dump(self, name: str) -> str:
         """Return all of a host's network state that somebody could have changed."""
-        commands = (
-            ("ip", "-o", "link"),
-            ("ip", "-o", "address"),
-            ("ip", "rule"),
-            ("ip", "-6", "rule"),
-            ("ip", "route", "show", "table", "all"),
-            ("ip", "-6", "route", "show", "table", "all"),
-            ("nft", "list", "ruleset"),
-            ("sysctl", "net.ipv4.ip_forward", "net.ipv4.conf.all.rp_filter", "net.ipv4.conf.default.rp_filter"),
-        )
-        return "\n".join(self.output(self.inside(name, *command)) for command in commands)
+        return "\n".join(self.output(self.inside(name, *command)) for command in DUMP)
 
     def unpeer(self, at: str, peer: str) -> None:
         """Have a cluster forget a peer."""
