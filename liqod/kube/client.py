@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, Literal, cast
 
 import msgspec
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectingCancelledError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
@@ -490,7 +491,8 @@ class Client:
         except Exception as error:
             if over:
                 raise TimedOut(f"no answer within {self.timeout:g} s") from error
-            if isinstance(innermost(error), CancelledError):
+            # Endpoints that are still connecting have a word of their own for it.
+            if isinstance(innermost(error), CancelledError | ConnectingCancelledError):
                 raise CancelledError from error
             raise
         finally:
