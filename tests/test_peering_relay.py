@@ -457,6 +457,19 @@ class OnTheWire(RelayCase):
         caller.cut()
         await self.until(lambda: len(self.gone) == 1)
 
+    async def test_many_strangers(self) -> None:
+        """Strangers that wait to be told why they are turned away are few; more are closed without a word."""
+        from liqod.peering.relay import service
+
+        self.patch(service, "MAX_TURNED_AWAY", 3)
+        self.trusted.clear()
+        callers = [await self.call() for _ in range(8)]
+        await self.until(lambda: sum(caller.lost.called for caller in callers) == 5)
+        callers[0].send(GET + b"\r\n")
+        await callers[0].lost
+        self.assertIn(b"HTTP/1.1 401 ", callers[0].data)
+        self.assertEqual(self.refused["RelayUnknownKey"], 8)
+
     async def test_many_connections(self) -> None:
         """Beyond the limit a borrower is told to come back later; other borrowers have their own."""
         from liqod.peering.relay import service

@@ -30,6 +30,7 @@ def register(agent: Agent) -> None:
     gauge("liqod_sessions", "Sessions with peers, by who dialled.", ("role",), numbers.sessions)
     gauge("liqod_offers", "Offers received, by what became of them.", ("phase", "reason"), numbers.offers)
     counter("liqod_refusals", "What was refused, by reason.", ("reason",), numbers.refusals)
+    counter("liqod_relay_requests", "Requests passed on to the own API server, by peer.", ("peer",), numbers.relayed)
     gauge("liqod_queue_length", "Keys that wait to be worked on.", ("queue",), numbers.queues)
     gauge("liqod_stale_caches", "Caches that cannot follow the API server.", ("resource",), numbers.stale)
 
@@ -83,6 +84,13 @@ class Numbers:
         for features in self._features:
             for reason, count in sorted(features.peering.refusals.items()):
                 yield (reason,), float(count)
+
+    def relayed(self) -> Samples:
+        """Return how many requests of which borrower the relay passed on."""
+        for features in self._features:
+            if features.peering.relay is not None:
+                for peer, count in sorted(features.peering.relay.requests.items()):
+                    yield (peer,), float(count)
 
     def queues(self) -> Samples:
         """Return the lengths of the queues; those of one name, such as of several virtual kubelets, are added up."""

@@ -36,6 +36,10 @@ MAX_CONNECTIONS: Final = 1024
 """Connections of one borrower: each has one request under way at most, and each watch takes one."""
 
 
+MAX_TURNED_AWAY: Final = 64
+"""Connections that wait to be told why they are turned away; any more are closed without a word."""
+
+
 class Rights(Protocol):
     """What borrowers may do (the lender)."""
 
@@ -75,6 +79,7 @@ class Relay:
         self._tasks = tasks
         self._pool = Pool(client, clock)
         self._channels: dict[ClusterID, set[Channel]] = {}
+        self._turned_away: set[TurnedAway] = set()
 
     @property
     def base(self) -> bytes:
@@ -90,21 +95,21 @@ class Relay:
         try:
             certificate = self._tls.peer_certificate(transport, HTTP)
         except Refusal as refusal:
-            return self._turned_away(address, BadHead(401, refusal.reason, refusal.message))
+            return self._turn_away(address, BadHead(401, refusal.reason, refusal.message))
         caller = self._caller_of(certificate.fingerprint)
         if caller is None:
-            return self._turned_away(address.rpartition(":")[0], _unknown())
+            return self._turn_away(address.rpartition(":")[0], _unknown())
         channels = self._channels.setdefault(caller, set())
         if len(channels) >= MAX_CONNECTIONS:
             bad = BadHead(429, "RelayTooManyConnections", f"{MAX_CONNECTIONS} connections of the cluster are open")
-            return self._turned_away(caller, bad)
+            return self._turn_away(caller, bad)
         channel = Channel(self, caller, certificate.fingerprint, address)
         channels.add(channel)
         return channel
 
-    def _turned_away(self, source: str, bad: BadHead) -> TwistedProtocol:
+    def _turn_away(self, source: str, bad: BadHead) -> TwistedProtocol:
         self._note(bad.reason, source, bad.message)
-        return TurnedAway(bad, self.clock)
+        return TurnedAway(bad, self.clock, self._turned_away)
 
     def review(self, peer: ClusterID) -> None:
         """Cut the connections of a peer whose key is not trusted, or that is not admitted, any more."""
@@ -117,6 +122,8 @@ class Relay:
         for channels in tuple(self._channels.values()):
             for channel in tuple(channels):
                 channel.abort()
+        for turned_away in tuple(self._turned_away):
+            turned_away.cut()
         self._pool.close()
 
     # What channels ask (channel.Gate).
@@ -169,36 +176,43 @@ class Relay:
 
 
 class TurnedAway(TwistedProtocol):
-    """A connection that gets one answer, whatever it asks: nothing that it sends is read."""
+    """A connection that gets one answer, whatever it asks: nothing that it sends is read. ``all_of_them`` counts."""
 
     transport: Any
 
-    def __init__(self, bad: BadHead, clock: IReactorTime) -> None:
+    def __init__(self, bad: BadHead, clock: IReactorTime, all_of_them: set[TurnedAway]) -> None:
         self._bad = bad
         self._clock = clock
+        self._all = all_of_them
         self._timer: IDelayedCall | None = None
         self._answered = False
 
     def connectionMade(self) -> None:
-        self._timer = self._clock.callLater(HEAD, self._cut)
+        if len(self._all) >= MAX_TURNED_AWAY:
+            self.transport.abortConnection()
+            return
+        self._all.add(self)
+        self._timer = self._clock.callLater(HEAD, self.cut)
 
     def dataReceived(self, data: bytes) -> None:
         if self._answered:
             return
         self._answered = True
         self._stop()
-        self._timer = self._clock.callLater(LINGER, self._cut)
+        self._timer = self._clock.callLater(LINGER, self.cut)
         self.transport.write(heads.refusal(self._bad.code, status(self._bad), close=True))
         self.transport.loseConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._all.discard(self)
         self._stop()
 
     def _stop(self) -> None:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """Close at once."""
         self.transport.abortConnection()
 
 
