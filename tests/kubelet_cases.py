@@ -184,13 +184,16 @@ class KubeletSides(TestCase):
             await self.home.create(ADVERTISEMENTS, {"metadata": {"name": name}, "spec": spec})
         await self.home.patch(ADVERTISEMENTS, name, {"status": {"phase": phase}}, subresource="status")
 
-    async def pod(self, name: str, cpu: str = "100m", namespace: str = "", **meta: Any) -> dict[str, Any]:
+    async def pod(
+        self, name: str, cpu: str = "100m", namespace: str = "", tokens: bool = True, **meta: Any
+    ) -> dict[str, Any]:
         container = {"name": "main", "image": "localhost/busybox:1", "resources": {"requests": {"cpu": cpu}}}
         spec = {
             "nodeName": self.node,
             "containers": [container],
             "terminationGracePeriodSeconds": 1,
             "tolerations": [{"operator": "Exists"}],
+            "automountServiceAccountToken": tokens,
         }
         body = {"metadata": {"name": name, **meta}, "spec": spec}
         made: dict[str, Any] = await self.home.create(PODS, body, namespace or self.space)
@@ -309,7 +312,7 @@ class KubeletCases(KubeletSides):
         await self.node_is("True")
 
     async def test_offloading_in_two_requests(self) -> None:
-        """A pod runs for one POST at the lender and one patch at home, and its deletion takes everything along."""
+        """A pod runs for one POST at the lender and one patch at home, its token for one at each; all of it goes."""
         await self.pod("first")
         await self.runs("first")
         await self.settled()
@@ -318,7 +321,7 @@ class KubeletCases(KubeletSides):
         assert kubelet is not None and kubelet.access.client.value is not None
         there = kubelet.access.client.value
         before_there = there.requests.copy()
-        await self.pod("second", labels={"app": "x", "liqo.io/internal": "y"})
+        await self.pod("second", tokens=False, labels={"app": "x", "liqo.io/internal": "y"})
         pod = await self.runs("second")
         shadow = await self.lender.get(SHADOWPODS, "second", self.remote)
         self.assertEqual(shadow["metadata"]["labels"]["offloading.liqo.io/origin"], str(self.me))
@@ -332,6 +335,14 @@ class KubeletCases(KubeletSides):
         self.assertEqual(ours, {("patch", "pods/status"): 1})
         ours = {key: count for key, count in (there.requests - before_there).items() if key[1] != "/readyz"}
         self.assertEqual(ours, {("create", "shadowpods"): 1})
+        before, before_there = self.client.requests.copy(), there.requests.copy()
+        await self.pod("third")
+        await self.runs("third")
+        await self.pause(0.5)
+        ours = {k: n for k, n in (self.client.requests - before).items() if k[1] != "leases"}
+        self.assertEqual(ours, {("patch", "pods/status"): 1, ("create", "serviceaccounts/token"): 1})
+        ours = {key: count for key, count in (there.requests - before_there).items() if key[1] != "/readyz"}
+        self.assertEqual(ours, {("create", "shadowpods"): 1, ("create", "secrets"): 1})
         await self.home.delete(PODS, "second", self.space)
         await self.gone(self.home, PODS, "second", self.space)
         await self.gone(self.lender, SHADOWPODS, "second", self.remote)
