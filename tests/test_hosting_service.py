@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from twisted.internet.defer import Deferred
 
 from liqod.kube import manifests
@@ -14,6 +16,7 @@ from liqod.sandbox.cluster import SandboxCluster
 from liqod.sandbox.housekeeping import GarbageCollector
 from liqod.sandbox.nodes import SandboxNode
 from tests import hosting_cases
+from tests.hosting_cases import pod_spec
 
 
 class HostingOnTheSandbox(hosting_cases.HostingCases):
@@ -71,3 +74,31 @@ class HostingOnTheSandbox(hosting_cases.HostingCases):
             if isinstance(service, GarbageCollector):
                 service.stopService()
         self.assertEqual(await self._deletions(), 1)
+
+    async def test_resized(self) -> None:
+        """A pod is resized by one request of its own, within what is lent; beyond that it is told and left as it is."""
+        borrower, namespace = await self.tenant(cpu="2")
+        await self.shadow(borrower, namespace, spec=pod_spec("100m"))
+        pod = await self.runs(namespace)
+        before = self.requests.requests.copy()
+        await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": pod_spec("1500m")}}, namespace)
+
+        async def followed() -> bool:
+            seen = await self.pod(namespace)
+            self.assertEqual(seen["metadata"]["uid"], pod["metadata"]["uid"])
+            return bool(seen["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1500m")
+
+        await self.becomes(followed, "the pod is resized")
+        await self.settle()
+        self.assertEqual(self.requests.requests - before, {("patch", "pods/resize"): 1, ("patch", "pods"): 1})
+        self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(3, 2))
+        await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": pod_spec("3")}}, namespace)
+
+        async def told() -> bool:
+            return [what for what, _ in self.events.seen] == [f"Warning {namespace}/web UpdateRefused"]
+
+        await self.becomes(told, "the refusal is told")
+        await self.settle()
+        self.assertTrue(await followed())
+        self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(3, 2))
+        self.assertEqual(self.requests.requests[("patch", "pods/resize")], 1)

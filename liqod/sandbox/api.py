@@ -226,8 +226,12 @@ class Api:
         space = self._namespace_body(kind, key)
         review = Review("UPDATE", kind, key, owner.subresource, prepared, self.versioned(kind, before), caller, space)
         prepared = await self._mutated(review)
-        self._validated(kind, prepared, before)
-        if kind.resource == PODS and not owner.subresource and prepared["spec"] != before["spec"]:
+        self._validated(kind, prepared, before, owner.subresource)
+        if (
+            kind.resource == PODS
+            and owner.subresource in ("", "ephemeralcontainers")
+            and prepared["spec"] != before["spec"]
+        ):
             self._admitted(kind, prepared, space)
         self.grants(caller.user, kind, key, prepared)
         await self._asked(attrs.evolve(review, new=prepared))
@@ -410,7 +414,7 @@ class Api:
         filled: Json = schema.with_defaults(schema.prune(body, kind.schema), kind.schema)
         return filled
 
-    def _validated(self, kind: Kind, body: Json, old: Json | None) -> None:
+    def _validated(self, kind: Kind, body: Json, old: Json | None, subresource: str = "") -> None:
         if kind.custom:
             causes = list(validation.metadata(kind, body)) if old is None else []
             if kind.schema is not None:
@@ -418,7 +422,7 @@ class Api:
         else:
             causes = validation.check(kind, body)
             if old is not None:
-                causes += validation.check_change(kind, old, body)
+                causes += validation.check_change(kind, old, body, subresource)
         if causes:
             raise statuses.invalid(kind.group, kind.kind, body["metadata"].get("name", ""), causes)
 

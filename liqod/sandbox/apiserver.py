@@ -347,7 +347,7 @@ class ApiServer(Resource):
                 change = _decode(request)
                 scale = patch.merge(actions.scale_of(api.get(kind, *key)), change)
                 send_json(request, await actions.set_scale(api, caller, kind, key, scale))
-            case ("status", "GET" | "PUT" | "PATCH") | ("finalize", "PUT"):
+            case ("status" | "ephemeralcontainers" | "resize", "GET" | "PUT" | "PATCH") | ("finalize", "PUT"):
                 return False
             case _:
                 raise statuses.not_allowed()

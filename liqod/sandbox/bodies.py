@@ -16,6 +16,32 @@ STATUS_KEEPS_LABELS: Final = frozenset({PODS, NODES, NAMESPACES})
 """Kinds whose status path also takes labels and annotations."""
 
 
+def _in_part(old: Json, new: Json, subresource: str) -> Json:
+    """Return a pod's specification with what a subresource changes from another one, and nothing else."""
+    result = dict(old)
+    if subresource == "ephemeralcontainers":
+        result.pop("ephemeralContainers", None)
+        wanted = new.get("ephemeralContainers")
+        return result | ({"ephemeralContainers": wanted} if wanted else {})
+    for group in ("containers", "initContainers"):
+        asked = {each.get("name"): each.get("resources") for each in new.get(group) or ()}
+        if old.get(group):
+            resources = ({"resources": asked.get(each["name"]) or {}} for each in old[group])
+            result[group] = [each | new for each, new in zip(old[group], resources, strict=True)]
+    return result
+
+
+def _no_new_finalizers(kind: Kind, present: Json, metadata: Json) -> None:
+    if not present.get("deletionTimestamp"):
+        return
+    added = [each for each in metadata.get("finalizers") or () if each not in (present.get("finalizers") or ())]
+    if added:
+        listed = ", ".join(f'"{each}"' for each in added)
+        rule = "no new finalizers can be added if the object is being deleted"
+        why = f"{rule}, found new finalizers []string{{{listed}}}"
+        raise statuses.invalid(kind.group, kind.kind, present["name"], [Cause.forbidden("metadata.finalizers", why)])
+
+
 def prepared_to_update(kind: Kind, old: Json, body: Json, subresource: str) -> Json:
     kept = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds",
             "name", "namespace", "resourceVersion", "generateName")  # fmt: skip
@@ -27,15 +53,7 @@ def prepared_to_update(kind: Kind, old: Json, body: Json, subresource: str) -> J
     metadata |= {name: present[name] for name in kept if name in present}
     if "managedFields" in present:
         metadata["managedFields"] = present["managedFields"]
-    if present.get("deletionTimestamp"):
-        added = [each for each in metadata.get("finalizers") or () if each not in (present.get("finalizers") or ())]
-        if added:
-            listed = ", ".join(f'"{each}"' for each in added)
-            rule = "no new finalizers can be added if the object is being deleted"
-            why = f"{rule}, found new finalizers []string{{{listed}}}"
-            raise statuses.invalid(
-                kind.group, kind.kind, present["name"], [Cause.forbidden("metadata.finalizers", why)]
-            )
+    _no_new_finalizers(kind, present, metadata)
     if subresource == "status":
         if kind.resource not in STATUS_KEEPS_LABELS:
             metadata = present
@@ -49,6 +67,8 @@ def prepared_to_update(kind: Kind, old: Json, body: Json, subresource: str) -> J
     if subresource == "finalize":
         spec = {**(old.get("spec") or {}), "finalizers": (body.get("spec") or {}).get("finalizers") or []}
         return old | {"spec": spec}
+    if subresource in ("ephemeralcontainers", "resize"):
+        return old | {"spec": _in_part(old["spec"], body.get("spec") or {}, subresource)}
     result = body | {"metadata": metadata}
     if kind.has_status:
         result.pop("status", None)

@@ -141,7 +141,7 @@ def _of(
 _NO_COLLECTION_DELETE: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 _RBAC: Final = "rbac.authorization.k8s.io"
 _ADMISSION: Final = "admissionregistration.k8s.io"
-_POD_PARTS: Final = "attach binding ephemeralcontainers eviction exec log portforward proxy status"
+_POD_PARTS: Final = "attach binding ephemeralcontainers eviction exec log portforward proxy resize status"
 
 BUILTIN: Final[tuple[Kind, ...]] = (
     _core("bindings", "Binding", verbs=("create",)),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from liqod.model.quantity import parse
+from liqod.sandbox.defaults import qos_class
 from liqod.sandbox.kinds import Json, Kind
 from liqod.sandbox.statuses import Cause
 
@@ -284,10 +285,14 @@ def check(kind: Kind, body: Json) -> list[Cause]:
     return found
 
 
-def check_change(kind: Kind, old: Json, new: Json) -> list[Cause]:
+def check_change(kind: Kind, old: Json, new: Json, subresource: str = "") -> list[Cause]:
     """Return what may not change between two states of an object."""
     found: list[Cause] = []
     match kind.kind:
+        case "Pod" if subresource == "ephemeralcontainers":
+            found.extend(_debugging(old, new))
+        case "Pod" if subresource == "resize":
+            found.extend(_resizing(old, new))
         case "Pod":
             found.extend(_pod_change(old, new))
         case "Deployment" | "ReplicaSet":
@@ -318,6 +323,37 @@ def _pod_change(old: Json, new: Json) -> Iterator[Cause]:
         yield Cause.forbidden(
             "spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"
         )
+
+
+def _debugging(old: Json, new: Json) -> Iterator[Cause]:
+    """Containers for debugging are only added."""
+    after = {each.get("name"): each for each in new["spec"].get("ephemeralContainers") or ()}
+    for each in old["spec"].get("ephemeralContainers") or ():
+        name = each.get("name")
+        if name not in after:
+            words = f'existing ephemeral containers "{name}" may not be removed\n'
+            yield Cause.forbidden("spec.ephemeralContainers", words)
+        elif after[name] != each:
+            words = f'existing ephemeral containers "{name}" may not be changed\n'
+            yield Cause.forbidden("spec.ephemeralContainers", words)
+
+
+def _resizing(old: Json, new: Json) -> Iterator[Cause]:
+    """CPU and memory change; what was asked for stays asked for, and the quality of service with it."""
+    if qos_class(old["spec"]) != qos_class(new["spec"]):
+        words = "Pod QOS Class may not change as a result of resizing"
+        yield Cause.invalid("spec", (new.get("status") or {}).get("qosClass", ""), words)
+    for group in ("containers", "initContainers"):
+        for i, (before, after) in enumerate(
+            zip(old["spec"].get(group) or (), new["spec"].get(group) or (), strict=True)
+        ):
+            for part in ("requests", "limits"):
+                had, has = ((each.get("resources") or {}).get(part) or {} for each in (before, after))
+                if any(name in had and name not in has for name in ("cpu", "memory")):
+                    words = f"resource {part} cannot be removed"
+                    yield Cause.forbidden(f"spec.{group}[{i}].resources.{part}", words)
+                if any(had.get(name) != has.get(name) for name in {*had, *has} - {"cpu", "memory"}):
+                    yield Cause.forbidden("spec", "only cpu and memory resources are mutable")
 
 
 def _lasting(toleration: Json) -> Json:

@@ -95,6 +95,46 @@ class PodCases(ContractCase):
             error = await self.refused(422, "Invalid", "PATCH", path, change, kind=JSON_PATCH)
             self.assertIn("existing toleration can not be modified except its tolerationSeconds", error.message)
 
+    async def test_resizing(self) -> None:
+        """CPU and memory change by the subresource made for it alone, and only to other amounts."""
+        asked = {"requests": {"cpu": "100m", "memory": "64Mi"}}
+        await self.pod("p", {"schedulerName": "nobody", **pod_spec(resources=asked)})
+        path, cpu = f"{self.space}/pods/p", "/spec/containers/0/resources/requests/cpu"
+        change = [{"op": "replace", "path": cpu, "value": "200m"}]
+        await self.refused(422, "Invalid", "PATCH", path, change, kind=JSON_PATCH)
+        answer = await self.call("PATCH", f"{path}/resize", change, kind=JSON_PATCH)
+        self.assertEqual(answer["spec"]["containers"][0]["resources"]["requests"], {"cpu": "200m", "memory": "64Mi"})
+        label = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
+        answer = await self.call("PATCH", f"{path}/resize", label, kind=JSON_PATCH)
+        self.assertNotIn("labels", answer["metadata"])
+        gone = [{"op": "remove", "path": cpu}]
+        error = await self.refused(422, "Invalid", "PATCH", f"{path}/resize", gone, kind=JSON_PATCH)
+        self.assertIn("resource requests cannot be removed", error.message)
+        limits = [
+            {"op": "add", "path": "/spec/containers/0/resources/limits", "value": {"cpu": "200m", "memory": "64Mi"}}
+        ]
+        error = await self.refused(422, "Invalid", "PATCH", f"{path}/resize", limits, kind=JSON_PATCH)
+        self.assertIn("Pod QOS Class may not change as a result of resizing", error.message)
+
+    async def test_containers_for_debugging(self) -> None:
+        """Ephemeral containers come by their own subresource, and stay as they came."""
+        await self.pod("p", {"schedulerName": "nobody"})
+        path, where = f"{self.space}/pods/p", "/spec/ephemeralContainers"
+        one = {"name": "look", "image": "busybox", "terminationMessagePolicy": "File"}
+        add = [{"op": "add", "path": where, "value": [one]}]
+        await self.refused(422, "Invalid", "PATCH", path, add, kind=JSON_PATCH)
+        answer = await self.call("PATCH", f"{path}/ephemeralcontainers", add, kind=JSON_PATCH)
+        self.assertEqual([each["name"] for each in answer["spec"]["ephemeralContainers"]], ["look"])
+        again = [{"op": "add", "path": f"{where}/-", "value": {**one, "name": "again"}}]
+        answer = await self.call("PATCH", f"{path}/ephemeralcontainers", again, kind=JSON_PATCH)
+        self.assertEqual([each["name"] for each in answer["spec"]["ephemeralContainers"]], ["look", "again"])
+        other = [{"op": "replace", "path": f"{where}/0/image", "value": "other"}]
+        error = await self.refused(422, "Invalid", "PATCH", f"{path}/ephemeralcontainers", other, kind=JSON_PATCH)
+        self.assertIn('existing ephemeral containers "look" may not be changed', error.message)
+        less = [{"op": "remove", "path": f"{where}/0"}]
+        error = await self.refused(422, "Invalid", "PATCH", f"{path}/ephemeralcontainers", less, kind=JSON_PATCH)
+        self.assertIn('existing ephemeral containers "look" may not be removed', error.message)
+
     async def test_missing_account(self) -> None:
         """A pod of an account that is not there is refused."""
         body = {"metadata": {"name": "p"}, "spec": pod_spec() | {"serviceAccountName": "none"}}
