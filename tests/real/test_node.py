@@ -1,0 +1,300 @@
+"""The virtual node as a node: what changes in running pods, cordon, drain, deletion, and a peer that is away."""
+
+from __future__ import annotations
+
+import json
+import time
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+from liqod.model import quantity
+from liqod.model.names import remote_namespace
+from tests.real.pair import PairTests
+from tests.real.path import (
+    NAMESPACE,
+    condition,
+    deployment,
+    enabled_namespace,
+    eventually,
+    is_running,
+    live_pods,
+    node_ready,
+    offloaded,
+    peer_of,
+    trust_each_other,
+    virtual_node,
+)
+from tests.testbed.cluster import Cluster
+from tests.testbed.process import CommandFailed
+
+WEB, QUICK, TOOL, WORK = "web", "quick", "tool", "work"
+SHORT = 20
+"""Seconds for which pods tolerate an unready node here, instead of five minutes."""
+
+
+def tolerating(app: str, replicas: int, **annotations: str) -> dict[str, Any]:
+    """Return a Deployment whose pods stay on an unready node for a short time only, as far as Kubernetes goes."""
+    body = deployment(app, replicas)
+    template = body["spec"]["template"]
+    template["metadata"]["annotations"] = annotations
+    template["spec"]["tolerations"] = [
+        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SHORT}
+        for key in ("not-ready", "unreachable")
+    ]
+    return body
+
+
+def single(name: str, script: str, policy: str) -> dict[str, Any]:
+    """Return a pod of its own, for a virtual node."""
+    spec = deployment(name, 1)["spec"]["template"]["spec"]
+    spec["containers"][0]["command"] = ["sh", "-c", script]
+    spec["restartPolicy"] = policy
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": {"app": name}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def uids(cluster: Cluster, app: str) -> dict[str, str]:
+    """Return the UIDs of the pods of an application that are not being deleted."""
+    return {name: pod["metadata"]["uid"] for name, pod in live_pods(cluster, app).items()}
+
+
+class NodeTests(PairTests):
+    """One walk; the tests are its steps, in the order of their numbers."""
+
+    def test_01_peering(self) -> None:
+        """Two clusters that trust each other, and pods of three kinds at the other one."""
+        trust_each_other(self.rome, self.milan)
+        eventually("the virtual node is Ready", partial(node_ready, self.rome.cluster), 90)
+        tool = single(TOOL, "trap 'exit 0' TERM; while :; do sleep 1; done", "Always")
+        work = single(WORK, "while :; do sleep 1; done", "Never")
+        self.rome.cluster.apply(
+            enabled_namespace(),
+            tolerating(WEB, 2),
+            tolerating(QUICK, 1, **{"liqo.io/evict-after": str(SHORT + 5)}),
+            tool,
+            work,
+        )
+        for app, count in ((WEB, 2), (QUICK, 1), (TOOL, 1), (WORK, 1)):
+            runs = partial(offloaded, self.rome.cluster, self.milan.cluster, app, count)
+            eventually(f"{app} runs at milan", runs, 90)
+
+    @property
+    def space(self) -> str:
+        """The namespace at milan."""
+        return remote_namespace(NAMESPACE, peer_of(self.milan.cluster, "rome")["metadata"]["name"])
+
+    def here(self, name: str) -> dict[str, Any]:
+        return dict(self.rome.cluster.get("pod", name, "-n", NAMESPACE))
+
+    def there(self, name: str) -> dict[str, Any]:
+        return dict(self.milan.cluster.get("pod", name, "-n", self.space))
+
+    def patch(self, name: str, change: dict[str, Any], *more: str) -> None:
+        self.rome.cluster.kubectl("patch", "pod", name, "-n", NAMESPACE, *more, "-p", json.dumps(change))
+
+    def test_02_in_place(self) -> None:
+        """Labels, annotations, tolerations, the deadline and images that change at home change in the running pod."""
+        before = self.there(TOOL)["metadata"]["uid"]
+        tolerations = [*self.here(TOOL)["spec"]["tolerations"], {"key": "gpu", "operator": "Exists"}]
+        meta = {"labels": {"tier": "x"}, "annotations": {"note": "y"}}
+        self.patch(TOOL, {"metadata": meta, "spec": {"activeDeadlineSeconds": 7200, "tolerations": tolerations}})
+
+        def changed() -> bool:
+            pod = self.there(TOOL)
+            self.assertEqual(pod["metadata"]["labels"].get("tier"), "x")
+            self.assertEqual(pod["metadata"]["annotations"].get("note"), "y")
+            self.assertEqual(pod["spec"].get("activeDeadlineSeconds"), 7200)
+            return {"key": "gpu", "operator": "Exists"} in pod["spec"]["tolerations"]
+
+        eventually("the changes are there", changed)
+        self.patch(TOOL, {"spec": {"containers": [{"name": "main", "image": "localhost/busybox:2"}]}})
+        image: Any = lambda: self.there(TOOL)["spec"]["containers"][0]["image"]  # noqa: E731
+        eventually("the image is there", lambda: image() == "localhost/busybox:2")
+        self.patch(TOOL, {"spec": {"containers": [{"name": "main", "image": "localhost/busybox:1"}]}})
+        eventually("the former image is there again", lambda: image() == "localhost/busybox:1")
+        eventually("it runs, as that", lambda: is_running(self.there(TOOL)) and is_running(self.here(TOOL)))
+        self.assertEqual(self.there(TOOL)["metadata"]["uid"], before)
+
+    def test_03_resize(self) -> None:
+        """A pod that is resized at home is resized at the other side, and says so at home."""
+        before = self.there(WORK)["metadata"]["uid"]
+        resources = {"requests": {"cpu": "10m", "memory": "16Mi"}}
+        self.patch(
+            WORK, {"spec": {"containers": [{"name": "main", "resources": resources}]}}, "--subresource", "resize"
+        )
+
+        def resized() -> bool:
+            return bool(self.there(WORK)["spec"]["containers"][0]["resources"]["requests"] == resources["requests"])
+
+        eventually("it is resized", resized)
+
+        def told() -> bool:
+            here, there = self.here(WORK)["status"], self.there(WORK)["status"]
+            self.assertEqual(*(condition({"status": s}, "PodResizeInProgress") for s in (here, there)))
+            self.assertEqual(*(condition({"status": s}, "PodResizePending") for s in (here, there)))
+            one, two = (status["containerStatuses"][0] for status in (here, there))
+            self.assertEqual(one.get("allocatedResources"), two.get("allocatedResources"))
+            self.assertEqual(one.get("resources"), two.get("resources"))
+            return bool(two.get("allocatedResources"))
+
+        eventually("home knows", told)
+        self.assertEqual(self.there(WORK)["metadata"]["uid"], before)
+        # More than is left of what is lent, though not more than the node has: that much its own API server lets pass.
+        lent = quantity.parse(virtual_node(self.rome.cluster)["status"]["allocatable"]["cpu"])
+        much = {"requests": {"cpu": quantity.render(lent - Fraction(4, 1000))}}
+        self.patch(WORK, {"spec": {"containers": [{"name": "main", "resources": much}]}}, "--subresource", "resize")
+
+        def refused() -> bool:
+            events = self.rome.cluster.kubectl(
+                "get", "events", "-n", NAMESPACE, f"--field-selector=involvedObject.name={WORK},reason=UpdateRefused"
+            )
+            return "is not resized" in events
+
+        eventually("more than what is lent is refused, with the reason", refused)
+        self.assertEqual(self.there(WORK)["spec"]["containers"][0]["resources"]["requests"]["cpu"], "10m")
+
+    def test_04_debug(self) -> None:
+        """``kubectl debug`` on an offloaded pod runs its container beside the others, and shows what it says."""
+        rome = self.rome.cluster
+        script = "echo seen $HOSTNAME; ps | grep -c sleep"
+        rome.kubectl(
+            "debug", f"pod/{TOOL}", "-n", NAMESPACE, "--image=localhost/busybox:1", "-c", "look", "--target=main",
+            "--", "sh", "-c", script,
+        )  # fmt: skip
+
+        def looked() -> bool:
+            (one,) = self.here(TOOL)["status"].get("ephemeralContainerStatuses") or [{}]
+            return bool(one.get("name") == "look" and "terminated" in one.get("state", {}))
+
+        eventually("it has looked", looked)
+        self.assertIn(f"seen {TOOL}", rome.kubectl("logs", TOOL, "-n", NAMESPACE, "-c", "look"))
+        self.assertEqual([c["name"] for c in self.there(TOOL)["spec"]["ephemeralContainers"]], ["look"])
+
+    def test_05_cordon(self) -> None:
+        """A cordoned node stays so, whatever the daemon writes to it, and takes no pods until it is uncordoned."""
+        rome = self.rome.cluster
+        before = uids(rome, WEB)
+        rome.kubectl("cordon", "liqo-milan")
+        # The daemon puts its own labels back: it has looked at the node since.
+        rome.kubectl("label", "node", "liqo-milan", "liqo.io/type-", "--overwrite")
+        eventually("the daemon wrote to the node", lambda: virtual_node(rome))
+        self.assertTrue(virtual_node(rome)["spec"]["unschedulable"])
+        rome.kubectl("scale", "-n", NAMESPACE, f"deployment/{WEB}", "--replicas=3")
+
+        def waits() -> bool:
+            pods = live_pods(rome, WEB)
+            return len(pods) == 3 and any(condition(pod, "PodScheduled") == "False" for pod in pods.values())
+
+        eventually("the third pod waits", waits)
+        self.assertEqual(before.items() & uids(rome, WEB).items(), before.items())
+        self.assertIn("uncordoned", self.rome.liqodctl("uncordon", "milan"))
+        eventually("it runs", partial(offloaded, rome, self.milan.cluster, WEB, 3), 60)
+        rome.kubectl("scale", "-n", NAMESPACE, f"deployment/{WEB}", "--replicas=2")
+        eventually("two run", partial(offloaded, rome, self.milan.cluster, WEB, 2), 60)
+
+    def test_06_drain(self) -> None:
+        """``kubectl drain`` empties the node within disruption budgets, and the pods end at the other side."""
+        rome, milan = self.rome.cluster, self.milan.cluster
+        budget = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": WEB, "namespace": NAMESPACE},
+            "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": WEB}}},
+        }
+        rome.apply(budget)
+        eventually(
+            "the budget counts",
+            lambda: rome.get("pdb", WEB, "-n", NAMESPACE)["status"].get("currentHealthy") == 2,
+        )
+        before = uids(rome, WEB)
+        drain = ("drain", "liqo-milan", "--ignore-daemonsets", "--delete-emptydir-data", f"--pod-selector=app={WEB}")
+        with self.assertRaises(CommandFailed) as refused:
+            rome.kubectl(*drain, "--timeout=8s", timeout=30)
+        self.assertIn("disruption budget", refused.exception.output)
+        self.assertEqual(uids(rome, WEB), before)
+        rome.kubectl("delete", "pdb", WEB, "-n", NAMESPACE)
+        rome.kubectl(*drain, "--timeout=60s", timeout=70)
+        self.assertFalse(before.items() & uids(rome, WEB).items())
+        eventually("none of them is left at milan", lambda: not uids(milan, WEB))
+        rome.kubectl("uncordon", "liqo-milan")
+        eventually("new ones run", partial(offloaded, rome, milan, WEB, 2), 60)
+
+    def test_07_deleted_node(self) -> None:
+        """A node that is deleted registers anew, and its pods run on."""
+        rome, milan = self.rome.cluster, self.milan.cluster
+        before, first = (uids(rome, WEB), uids(milan, WEB)), virtual_node(rome)["metadata"]["uid"]
+        rome.kubectl("delete", "node", "liqo-milan", "--wait=false")
+        eventually("it is there again", lambda: virtual_node(rome)["metadata"]["uid"] != first)
+        eventually("it is Ready", partial(node_ready, rome))
+        eventually("the pods run", partial(offloaded, rome, milan, WEB, 2), 60)
+        self.assertEqual((uids(rome, WEB), uids(milan, WEB)), before)
+
+    def test_08_evicted_at_the_lender(self) -> None:
+        """A pod that never restarts and is evicted at the other side runs there again; at home it has not failed."""
+        before, first = self.here(WORK)["metadata"]["uid"], self.there(WORK)["metadata"]["uid"]
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": WORK, "namespace": self.space}}
+        path = f"/api/v1/namespaces/{self.space}/pods/{WORK}/eviction"
+        self.milan.cluster.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(eviction))
+        seen: set[str] = set()
+
+        def again() -> bool:
+            seen.add(self.here(WORK)["status"]["phase"])
+            return self.there(WORK)["metadata"]["uid"] != first and is_running(self.there(WORK))
+
+        eventually("it runs there again", again, 90)
+        eventually("it is Ready at home", lambda: is_running(self.here(WORK)))
+        self.assertLessEqual(seen, {"Running", "Pending"})
+        self.assertEqual(self.here(WORK)["metadata"]["uid"], before)
+        self.assertEqual(self.here(WORK)["status"]["containerStatuses"][0]["restartCount"], 1)
+
+    def cut(self, verb: str) -> None:
+        """Cut rome from milan (``add``), or join them again (``del``)."""
+        self.rome.cluster.run(["ip", "route", verb, "blackhole", f"{self.milan.cluster.addresses.host}/32"])
+
+    def test_09_away(self) -> None:
+        """Pods stay while the peer is away for longer than Kubernetes has patience, but for one that wants to go."""
+        rome, milan = self.rome.cluster, self.milan.cluster
+        before = uids(rome, WEB), uids(milan, WEB)
+        quick = uids(rome, QUICK)
+        self.cut("add")
+        try:
+            eventually("the node is not Ready", lambda: condition(virtual_node(rome), "Ready") != "True", 90)
+
+            def tainted() -> bool:
+                return any(
+                    taint["effect"] == "NoExecute" and taint.get("timeAdded")
+                    for taint in virtual_node(rome)["spec"]["taints"]
+                )
+
+            eventually("Kubernetes has tainted it", tainted)
+            since = time.monotonic()
+            eventually("what wants to go is evicted", lambda: not quick.items() & uids(rome, QUICK).items(), 120)
+            # Where Kubernetes evicted the one, it would have evicted the others as well.
+            while time.monotonic() - since < 2 * SHORT + 10:
+                self.assertEqual(uids(rome, WEB), before[0])
+                time.sleep(1)
+        finally:
+            self.cut("del")
+        eventually("the node is Ready", partial(node_ready, rome), 120)
+        eventually("the pods run", partial(offloaded, rome, milan, WEB, 2), 60)
+        self.assertEqual((uids(rome, WEB), uids(milan, WEB)), before)
+        eventually("the evicted one ended at milan", lambda: not set(quick) & set(uids(milan, QUICK)))
+        eventually("its successor runs", partial(offloaded, rome, milan, QUICK, 1), 60)
+
+    def test_10_drain_of_the_dead(self) -> None:
+        """The node of a peer that is away is drained in bounded time; back again, nothing of the pods is left there."""
+        rome, milan = self.rome.cluster, self.milan.cluster
+        before = uids(rome, WEB)
+        self.cut("add")
+        try:
+            eventually("the node is not Ready", lambda: condition(virtual_node(rome), "Ready") != "True", 90)
+            said = self.rome.liqodctl("drain", "milan", "--force", "--timeout", "60", timeout=120)
+            self.assertIn("drained", said)
+            self.assertFalse(before.items() & uids(rome, WEB).items())
+        finally:
+            self.cut("del")
+        eventually("the node is Ready", partial(node_ready, rome), 120)
+        eventually("nothing of them is left at milan", lambda: not uids(milan, WEB) and not uids(milan, TOOL), 60)
+        self.rome.liqodctl("uncordon", "liqo-milan")
+        eventually("others run", partial(offloaded, rome, milan, WEB, 2), 90)
