@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from twisted.internet.defer import Deferred
@@ -9,10 +10,14 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import ClusterID
+from liqod.model.offer import AccessGrant
 from liqod.model.records import Lent
 from liqod.peering.credentials import Grants
 from liqod.peering.peer import Peer
-from liqod.wire.events import Credential, Event
+from liqod.wire.codec import decode, encode
+from liqod.wire.errors import LocalProtocolError
+from liqod.wire.events import Credential, Event, Hello
+from liqod.wire.framing import Limits
 from tests.peering_sides import Room
 
 PEER = ClusterID("beta")
@@ -21,8 +26,9 @@ PEER = ClusterID("beta")
 class Listening:
     """A session that keeps what is sent through it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *features: str) -> None:
         self.heard: list[Event] = []
+        self.peer_hello = Hello("beta", "beta", 1, 0, 0, list(features))
 
     def send(self, event: Event) -> bool:
         self.heard.append(event)
@@ -31,6 +37,13 @@ class Listening:
     @property
     def credentials(self) -> list[Credential]:
         return [event for event in self.heard if isinstance(event, Credential)]
+
+
+class OnlyRelay(Room):
+    """A lender whose API server is reached over its relay and in no other way."""
+
+    async def admit(self, peer: ClusterID, offered: Mapping[str, str]) -> AccessGrant:
+        return AccessGrant(api_url="", ca="", token="", lifetime=3600, namespace="tenant", relay=True)
 
 
 class NoRecords:
@@ -87,3 +100,31 @@ class RenewalTests(SynchronousTestCase):
         self.peer.session = cast(Any, self.session)
         self.look()
         self.assertEqual(self.room.minted, 2)
+
+    def test_only_those_who_know_the_relay_are_told_of_nothing_else(self) -> None:
+        """A borrower without the relay is not sent what it would take for an error; the record says why."""
+        self.grants = Grants(self.clock, {PEER: self.peer}, cast(Any, NoRecords()), OnlyRelay(), lambda _: (True, True))
+        self.look()
+        self.assertEqual(self.session.credentials, [])
+        self.assertIn("does not know the API relay", self.peer.trouble)
+        newer = Listening("relay")
+        self.peer.session = cast(Any, newer)
+        self.look()
+        (told,) = newer.credentials
+        self.assertEqual((told.relay, told.api_url, told.token), (True, "", ""))
+
+    def test_a_credential_without_a_url_travels_only_as_one_for_the_relay(self) -> None:
+        """Neither URL nor token may be missing alone, nor both where there is no relay."""
+        limits = Limits()
+        for told in (
+            Credential("", "", "", 3600, "tenant", True),
+            Credential("https://a:6443", "", "token", 3600, "tenant", True),
+            Credential("https://a:6443", "", "token", 3600, "tenant"),
+        ):
+            self.assertEqual(decode(encode(told, limits), limits), told)
+        for wrong in (
+            Credential("", "", "", 3600, "tenant"),
+            Credential("", "", "token", 3600, "tenant", True),
+            Credential("https://a:6443", "", "", 3600, "tenant", True),
+        ):
+            self.assertRaises(LocalProtocolError, encode, wrong, limits)
