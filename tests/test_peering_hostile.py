@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from liqod.identity.tls import PeerTLS
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.offer import Offer
-from liqod.peering.listener import PER_ADDRESS
+from liqod.peering.admission import PER_ADDRESS
 from liqod.wire.events import Advertise, Bye, Event, Hello, Ping, Welcome
 from liqod.wire.session import NEED_DATA, Session, State
 from tests.peering_sides import PairCase, Side, keypair, settings
@@ -68,6 +68,10 @@ class HostileCase(PairCase):
     """One daemon, and whatever connects to it."""
 
     async def connect(self, side: Side, made: Raw, tls: Any = None) -> Any:
+        async def ready() -> bool:
+            return side.peering._sessions.ready
+
+        await self.becomes(ready, "the records are known")
         endpoint: Any = HostnameEndpoint(side.reactor, b"127.0.0.1", side.peering.port)
         if tls is not None:
             endpoint = wrapClientTLS(tls, endpoint)

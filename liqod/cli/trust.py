@@ -74,7 +74,10 @@ def distrust(options: Options, name: str, yes: bool, timeout: float) -> None:
         cluster = find(name, (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
         if not yes:
             confirm(f"Distrust {label(cluster)} ({cluster.metadata.name})? Its pods here and ours there end.")
-        spec = {"fingerprint": "", "outgoingPeering": "No", "incomingPeering": "No"}
+        # The key that it showed last may be the wrong one: what is trusted next is what it shows from now on.
+        unseen = {"status": {"seenFingerprint": None, "words": None}}
+        await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, unseen, subresource="status", view=None)
+        spec = {"fingerprint": "", "announcedKey": None, "outgoingPeering": "No", "incomingPeering": "No"}
         await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, {"spec": spec}, view=None)
         click.echo(f"{label(cluster)} is no longer trusted")
         if _has_access(cluster):
@@ -87,9 +90,9 @@ def distrust(options: Options, name: str, yes: bool, timeout: float) -> None:
     in_cluster(options, work)
 
 
-def pinned(cluster: ForeignCluster, key: Fingerprint) -> dict[str, str]:
+def pinned(cluster: ForeignCluster, key: Fingerprint) -> dict[str, str | None]:
     """Return the changes to a peer's spec that trust it, undoing what ``distrust`` switched off."""
-    spec: dict[str, str] = {"fingerprint": key}
+    spec: dict[str, str | None] = {"fingerprint": key, "announcedKey": None}
     if cluster.spec.outgoing_peering == cluster.spec.incoming_peering == "No":
         spec |= {"outgoingPeering": "Auto", "incomingPeering": "Auto"}
     return spec
@@ -109,6 +112,8 @@ def wanted_key(cluster: ForeignCluster, fingerprint: str, spoken: str) -> Finger
         named = parse_fingerprint(fingerprint) if fingerprint else key
     except ValueError as error:
         raise CliError(errors.OTHER_KEY, str(error), "copy it from the other side", errors.USAGE) from None
+    if fingerprint and cluster.spec.fingerprint and cluster.status.reason == "ClusterIDRepetition":
+        return named  # the pinned key was seen before, the one that is refused now is to take its place
     if named != key:
         raise CliError(
             errors.OTHER_KEY,

@@ -189,8 +189,8 @@ class Judge:
 
     def _repeated(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye:
         sentence = (
-            f"another key is pinned for {claimed}: an impostor, or a cluster that lost its key; if the key is right, "
-            f"clear spec.fingerprint of ForeignCluster {claimed} and trust it anew"
+            f"another key is pinned for {claimed}: an impostor, or a cluster with a new key; if its administrator says "
+            f"that it is right: 'liqodctl trust {claimed} --fingerprint {certificate.fingerprint}'"
         )
         peer = self._peer(claimed)
         if peer.session is None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
@@ -17,46 +16,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from liqod.identity.tls import HTTP, PeerTLS
-from liqod.peering.dial import join_address
+from liqod.peering.admission import Admission
 from liqod.peering.protocol import PeerConnection
-
-PER_ADDRESS: Final = 64
-"""Connections from one address that may be without a session: many clusters may share an address, an attacker has one
-too.
-"""
-
-
-class Admission:
-    """Lets connections in while there is room; ``refused(reason, source, message)`` is told of those turned away."""
-
-    def __init__(
-        self, make: Callable[[str], PeerConnection], maximum: int, refused: Callable[[str, str, str], None]
-    ) -> None:
-        self._make = make
-        self._maximum = maximum
-        self._refused = refused
-        self._open: dict[PeerConnection, str] = {}
-
-    def has_room(self, host: str) -> bool:
-        """Tell whether one more connection from an address may come in; counts those that may not."""
-        if len(self._open) >= self._maximum:
-            self._refused("TooManySessions", host, f"{self._maximum} connections are open (peering.max-sessions)")
-            return False
-        waiting = Counter(where for connection, where in self._open.items() if not connection.established)
-        if waiting[host] >= PER_ADDRESS:
-            self._refused("TooManyFromAddress", host, f"{PER_ADDRESS} connections from there have no session yet")
-            return False
-        return True
-
-    def connection(self, host: str, port: int) -> PeerConnection:
-        """Return the protocol for a connection that was let in."""
-        connection = self._make(join_address(host, port))
-        self._open[connection] = host
-        return connection
-
-    def closed(self, connection: PeerConnection) -> None:
-        """A connection ended: there is room for another."""
-        self._open.pop(connection, None)
 
 
 @implementer(IHandshakeListener)

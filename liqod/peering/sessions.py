@@ -17,10 +17,10 @@ from liqod.flow.tasks import Tasks
 from liqod.identity.tls import PeerTLS
 from liqod.identity.words import words
 from liqod.model.ids import ClusterID, Fingerprint
+from liqod.peering.admission import Admission
 from liqod.peering.dialer import Dialer
 from liqod.peering.joining import REFUSED, Invitations, Tokens
 from liqod.peering.judging import Judge
-from liqod.peering.listener import Admission
 from liqod.peering.peer import Doubt, Peer, addresses
 from liqod.peering.ports import Sighting
 from liqod.peering.protocol import JOINING, RELAY, PeerConnection
@@ -271,6 +271,7 @@ class Sessions:
         if bye is not None:
             connection.end(bye)
             return
+        self.admission.settled(connection)
         existing, peer.session = peer.session, connection
         peer.name, peer.seen = hello.cluster_name, certificate.fingerprint
         peer.met, peer.suspect, peer.doubt = True, False, None
