@@ -10,7 +10,16 @@ from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.config import from_grant, load
 from liqod.kube.errors import ApiError
-from liqod.kube.resources import ENDPOINTSLICES, PERSISTENTVOLUMECLAIMS, SECRETS, SERVICES, Resource
+from liqod.kube.resources import (
+    CONFIGMAPS,
+    ENDPOINTSLICES,
+    PERSISTENTVOLUMECLAIMS,
+    SECRETS,
+    SERVICES,
+    VALIDATINGPOLICIES,
+    VALIDATINGPOLICYBINDINGS,
+    Resource,
+)
 from tests import needs_cases, reflect_cases
 from tests.kubelet_cases import KubeletSides
 from tests.real.base import RealClusters
@@ -61,6 +70,51 @@ class ReflectionOnRealClusters(Pair, reflect_cases.ReflectionCases):
         subset["addresses"] = [{"ip": "192.0.2.8"}]
         await self.home.patch(endpoints, "outside", {"subsets": [subset]}, self.space)
         await self.eventually(lambda: reached("192.0.2.8"))
+
+    async def test_refused_by_a_policy(self) -> None:
+        """What an admission policy of the lender refuses is told at home in its words; the rest goes, and it as well
+        when it may.
+        """
+        await self.served()
+        name = f"no-words-{self.space}"
+        rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"]}
+        policy = {
+            "metadata": {"name": name},
+            "spec": {
+                "matchConstraints": {
+                    "resourceRules": [{**rule, "resources": ["configmaps"]}],
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.remote}},
+                },
+                "validations": [
+                    {"expression": "!has(object.data) || !('word' in object.data)", "message": "words are not allowed"}
+                ],
+            },
+        }
+        binding = {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}}
+        await self.lender.create(VALIDATINGPOLICIES, policy)
+        self.addCleanup(self.lender.delete, VALIDATINGPOLICIES, name)
+        await self.lender.create(VALIDATINGPOLICYBINDINGS, binding)
+        self.addCleanup(self.lender.delete, VALIDATINGPOLICYBINDINGS, name)
+
+        async def in_force() -> bool:
+            probe = {"metadata": {"generateName": "probe-"}, "data": {"word": "x"}}
+            try:
+                await self.lender.create(CONFIGMAPS, probe, self.remote)
+            except ApiError:
+                return True
+            return False
+
+        await self.eventually(in_force)
+        await self.home.create(CONFIGMAPS, {"metadata": {"name": "bad"}, "data": {"word": "x"}}, self.space)
+        await self.home.create(CONFIGMAPS, {"metadata": {"name": "good"}, "data": {"a": "1"}}, self.space)
+        await self.there(CONFIGMAPS, "good")
+
+        async def told() -> bool:
+            return any("words are not allowed" in message for about, _, message in self.events.seen if about == "bad")
+
+        await self.eventually(told)
+        await self.home.patch(CONFIGMAPS, "bad", {"data": {"word": None, "b": "2"}}, self.space)
+        self.assertEqual((await self.there(CONFIGMAPS, "bad"))["data"], {"b": "2"})
 
     async def test_borrowers_take_no_data(self) -> None:
         """The API server refuses a borrower claims that choose their volume, or that are of no class."""
