@@ -12,7 +12,7 @@ from liqod.kube.resources import FOREIGNCLUSTERS, NODES
 from liqod.model.records import Advertisement, ForeignClusterStatus
 from liqod.peering import strangers
 from liqod.peering.telling import transition
-from tests.peering_sides import PairCase, Seen, Side, settings
+from tests.peering_sides import PairCase, Seen, Side, keypair, settings
 
 
 def lending(**sharing: object) -> Settings:
@@ -43,6 +43,27 @@ class StrangerTests(PairCase):
         await alpha.admin.patch(FOREIGNCLUSTERS, beta.id, {"spec": spec}, view=None)
         record = await self.phase(alpha, beta, "TrustPending")
         self.assertEqual(record.status.seen_fingerprint, beta.key.fingerprint)
+
+    async def test_a_distrusted_peer_shows_its_key_anew(self) -> None:
+        """Once the pin is taken back, the key to trust is the one that the peer has now, not the one it had."""
+        alpha, beta = await self.pair(settings(autojoin_untrusted=False), lending())
+        await alpha.trust(beta)
+        alpha.sees(beta)
+        await self.phase(alpha, beta, "Accepted")
+        await beta.stop()
+        old, beta.key = beta.key.fingerprint, keypair("beta")
+        await beta.start()
+        alpha.sees(beta)
+        refused = await self.phase(alpha, beta, "Refused")
+        self.assertEqual((refused.status.reason, refused.spec.fingerprint), ("ClusterIDRepetition", old))
+        unseen = {"status": {"seenFingerprint": None, "words": None}}
+        await alpha.admin.patch(FOREIGNCLUSTERS, beta.id, unseen, subresource="status", view=None)
+        await alpha.admin.patch(FOREIGNCLUSTERS, beta.id, {"spec": {"fingerprint": ""}}, view=None)
+
+        async def shown() -> bool:
+            return (await alpha.cluster_record(beta)).status.seen_fingerprint == beta.key.fingerprint
+
+        await self.becomes(shown, "the new key is shown")
 
 
 class ForgettingTests(PairCase):

@@ -12,6 +12,7 @@ from typing import Any, Final
 from attrs import frozen
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
@@ -435,7 +436,7 @@ class Namespaces(MultiService):
                 releasing = maybeDeferred(_coroutine, self._grants.release_namespace(self._place.lender, remote))
                 await releasing.addTimeout(left, self._reactor)
                 await self._table.remove(local)
-            except (Refusal, PeerUnreachable, KubeError, TimeoutError) as error:
+            except (Refusal, PeerUnreachable, KubeError, DeferredTimeout) as error:
                 self._log.warn("{remote} could not be given back: {error}", remote=remote, error=str(error))
 
 

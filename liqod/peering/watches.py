@@ -85,7 +85,8 @@ class Watches:
         self._parts.broadcaster.queue.add(cluster_id)
         self._parts.grants.queue.add(cluster_id)
         self._decide()
-        if self._sessions.ready and (record.spec.fingerprint or record.spec.endpoints):
+        unpinned = old is not None and old.spec.fingerprint != "" and not ends
+        if self._sessions.ready and (record.spec.fingerprint or record.spec.endpoints or unpinned):
             peer.dialer.link.wake()
             if not ends and record.spec.fingerprint and self._parts.tombstones.get(cluster_id) is not None:
                 self._parts.tasks.spawn(
@@ -99,8 +100,9 @@ class Watches:
             self._parts.records.pins[peer.id] = pinned
             if before != pinned and peer.doubt is not None and peer.doubt.reason == "TrustPending":
                 peer.doubt = None
-        else:
-            self._parts.records.pins.pop(peer.id, None)
+        elif self._parts.records.pins.pop(peer.id, None) is not None:
+            # Which key it has now is to be seen anew: the one that was trusted may be the wrong one to show.
+            peer.seen = None
         session = peer.session
         if session is not None and session.certificate is not None and session.certificate.fingerprint != pinned:
             announced = record.spec.announced_key

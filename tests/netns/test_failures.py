@@ -218,6 +218,7 @@ class FailureTests(SynchronousTestCase):
         self.world.eventually("an event", lambda: self._events(ROME, "ClusterIDRepetition"))
         self.intact()
         self.world.ctl(ROME, "distrust", MILAN, "--yes")
+        self.world.eventually("its new key is shown", partial(self.seen_key, ROME, MILAN))
         self.world.ctl(ROME, "trust", MILAN, "--yes")
         self.assertNotEqual(self.world.record(ROME, MILAN)["spec"]["fingerprint"], pinned)
         self.world.peered(*BOTH)
