@@ -35,7 +35,7 @@ GIVERS = {
 _OF_KUBERNETES = """
     AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterIP ConfigMap ConnectingCancelledError
     ContainersReady CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure DisruptionTarget DoesNotExist ExternalIP
-    IfNeeded InternalIP JSONPatch LoadBalancer MemoryPressure NoExecute NodeAffinity NodePort NodeShutdown NotFound
+    IfNeeded IfNotPresent InternalIP JSONPatch LoadBalancer MemoryPressure NoExecute NodeAffinity NodePort NodeShutdown NotFound
     NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers PodResizeInProgress
     PodResizePending ResourceVersionTooLarge SelfSubjectAccessReview SelfSubjectReview ServiceAccount ServiceCIDR
     StatefulSet SubjectAccessReview TokenRequest TokenReview UnexpectedAdmissionError
