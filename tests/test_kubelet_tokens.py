@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.kube.client import Client
+from liqod.kube.informers import Informers
 from liqod.kubelet.forge.place import ApiServer, Place
 from liqod.kubelet.forge.pod import forge_spec
 from liqod.kubelet.forge.tokens import TokenSource, secret_name, sources_of
 from liqod.kubelet.forge.tokensecret import Mint, Minted, Remove, Rest, Step, Taken, due_at, forge, plan, pod_of
+from liqod.kubelet.homeapi import HomeApi
 from liqod.kubelet.times import rfc3339
 from liqod.kubelet.views import HomePod
 from liqod.model.ids import ClusterID
@@ -154,6 +158,18 @@ class Specs(SynchronousTestCase):
         """Names of secrets fit, and differ where pods do."""
         self.assertLessEqual(len(secret_name(one)), 253)
         self.assertEqual(one == two, secret_name(one) == secret_name(two))
+
+
+class Addresses(SynchronousTestCase):
+    def test_as_configured(self) -> None:
+        """An address that is configured is used, translated for the lender; a name is used as it is."""
+        nobody = Informers(cast("Client", None), Clock())
+        server = HomeApi(nobody, "https://192.0.2.1:6443", "https://127.0.0.1:7443").server(lambda text: f"x{text}")
+        self.assertEqual(server, ApiServer(("x192.0.2.1",), 6443))
+        server = HomeApi(nobody, "https://192.0.2.1", "").server(lambda _: "")
+        self.assertEqual(server, ApiServer(("192.0.2.1",), 443))
+        server = HomeApi(nobody, "https://api.example.com/", "").server(lambda _: "")
+        self.assertEqual(server, ApiServer((), 443, "api.example.com"))
 
 
 class Plans(SynchronousTestCase):
