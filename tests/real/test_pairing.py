@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import base64
+import ssl
+import urllib.error
+import urllib.request
 from functools import partial
 
+from tests.real.daemons import Daemon
 from tests.real.pair import PairTests
 from tests.real.path import eventually, node_ready, peer_of
 from tests.testbed.process import CommandFailed
+
+
+def status_of(url: str, token: str) -> int:
+    """Return what the API server answers to the bearer of a token; which server it is, is not what is looked at."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with urllib.request.urlopen(request, context=context, timeout=20) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def sessions_of(daemon: Daemon) -> str:
+    """Return the peers that a daemon says it has a session with."""
+    items = daemon.cluster.get("foreignclusters")["items"]
+    return " ".join(item["metadata"]["name"] for item in items if item["status"].get("phase") == "Ready")
 
 
 class PairingTests(PairTests):
@@ -27,7 +50,15 @@ class PairingTests(PairTests):
     def test_02_distrust(self) -> None:
         """Distrust ends the guest's access at once: its token is worth nothing, its namespaces are gone."""
         milan = peer_of(self.rome.cluster, "milan")["metadata"]["name"]
+        rome = peer_of(self.milan.cluster, "rome")["metadata"]["name"]
+        url, token = self.credential(rome)
+        asked = f"{url}/api/v1/namespaces/liqo-tenant-{milan}/resourcequotas"
+        self.assertEqual(status_of(asked, token), 200)
         self.assertIn("has ended", self.rome.liqodctl("distrust", "milan", "--yes"))
+        # The API server may believe a token for seconds after its account is gone: without rights, for nothing.
+        self.assertIn(status_of(asked, token), (401, 403))
+        eventually("the token is dead", lambda: status_of(asked, token) == 401, 30)
+        self.assertNotIn(milan, sessions_of(self.rome))
         with self.assertRaises(CommandFailed):
             self.rome.cluster.kubectl("get", "serviceaccount", "-n", f"liqo-tenant-{milan}", "borrower")
 
@@ -37,6 +68,49 @@ class PairingTests(PairTests):
         for daemon in (self.rome, self.milan):
             eventually("the virtual node is Ready", partial(node_ready, daemon.cluster))
 
-    def test_04_end(self) -> None:
+    def test_04_a_new_key(self) -> None:
+        """Rome gets another key: milan believes it on the word of the old one, and the virtual nodes stay the same."""
+        before = {daemon.name: node_ready(daemon.cluster) for daemon in (self.rome, self.milan)}
+        said = self.rome.liqodctl("rotate-key", "--timeout=60")
+        key = said.split("key ")[1].split()[0]
+        self.assertIn("done", said)
+        eventually(
+            "milan pins the new key",
+            lambda: peer_of(self.milan.cluster, "rome")["spec"]["fingerprint"] == key and self.connected(),
+        )
+        for daemon in (self.rome, self.milan):
+            now = eventually("the virtual node is Ready", partial(node_ready, daemon.cluster))
+            then = before[daemon.name]
+            assert then is not None
+            self.assertEqual(now["metadata"]["uid"], then["metadata"]["uid"])
+
+    def test_05_a_new_key_unheard(self) -> None:
+        """Milan is away while rome's key changes: it refuses the new one until its administrator names it."""
+        self.milan.stop()
+        said = self.rome.liqodctl("rotate-key", "--now", "--timeout=60")
+        self.assertIn("milan did not hear of it and must trust this cluster anew", said)
+        key = said.split("key ")[1].split()[0]
+        self.milan.start()
+        eventually(
+            "milan refuses the key",
+            lambda: peer_of(self.milan.cluster, "rome")["status"]["reason"] == "ClusterIDRepetition",
+        )
+        self.milan.liqodctl("trust", "rome", "--fingerprint", key)
+        eventually("they are connected again", self.connected)
+        for daemon in (self.rome, self.milan):
+            eventually("the virtual node is Ready", partial(node_ready, daemon.cluster))
+
+    def connected(self) -> bool:
+        """Tell whether both sides say that the peering is ready."""
+        sides = ((self.rome, "milan"), (self.milan, "rome"))
+        return all(peer_of(daemon.cluster, name)["status"]["phase"] == "Ready" for daemon, name in sides)
+
+    def credential(self, rome: str) -> tuple[str, str]:
+        """Return what milan holds for rome: URL and token."""
+        secret = self.milan.cluster.get("secret", "-n", f"liqo-tenant-{rome}", "liqo-credential")
+        data = {name: base64.b64decode(text).decode() for name, text in secret["data"].items()}
+        return data["api-url"], data["token"]
+
+    def test_06_end(self) -> None:
         """The peering ends from the guest's side as well."""
         self.assertIn("rome knows", self.milan.liqodctl("unpeer", "rome", "--yes", timeout=200))
