@@ -20,10 +20,12 @@ from twisted.trial.unittest import FailTest, TestCase
 
 from liqod.config.schema import Kubernetes, Settings, Webhook
 from liqod.identity.serving import from_data
+from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
-from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, PODS, SECRETS
-from liqod.model.offloading import Policy
+from liqod.kube.informers import Informers
+from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACEOFFLOADINGS, NAMESPACES, PODS, SECRETS
+from liqod.model.offloading import NamespaceOffloading, Policy
 from liqod.webhook.review import MAX_BODY
 from liqod.webhook.service import AdmissionWebhook
 from liqod.webhook.slipped import PlacedPod, Slipped
@@ -57,6 +59,7 @@ class WebhookCases(TestCase):
         self.later = timedelta(0)
         self.events = Events()
         await self.admin.delete(MUTATINGWEBHOOKS, "liqod")
+        await manifests.ensure(self.admin)
         for name, labels in ((self.system, {}), (self.space, {"liqo.io/enabled": "true"}), (self.plain, {})):
             await self.admin.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
         self.addCleanup(self.admin.delete, MUTATINGWEBHOOKS, "liqod")
@@ -68,6 +71,7 @@ class WebhookCases(TestCase):
         from twisted.internet import reactor
 
         self.client = Client(self.admin.config, reactor)
+        self.informers = Informers(self.client, reactor)
         settings = Settings(kubernetes=Kubernetes(namespace=self.system), webhook=Webhook(listen="tcp:0"))
         self.webhook = AdmissionWebhook(
             reactor,
@@ -75,9 +79,11 @@ class WebhookCases(TestCase):
             settings,
             reactor,
             self.host,
+            offloadings=self.informers.of(NAMESPACEOFFLOADINGS, NamespaceOffloading),
             recorder=self.events,
             wall=lambda: datetime.now(UTC) + self.later,
         )
+        self.informers.startService()
         self.webhook.startService()
 
         async def configured() -> bool:
@@ -90,6 +96,7 @@ class WebhookCases(TestCase):
             from twisted.internet import reactor
 
             await self.webhook.stopService()
+            await self.informers.stopService()
             await self.client.close()
             # Whoever called it sees its connections end one turn later.
             await deferLater(reactor, 0.05)
@@ -173,6 +180,56 @@ class WebhookCases(TestCase):
         body = await self.admin.get(PODS, "moving", self.space)
         self.assertIn(KEY, [toleration.get("key") for toleration in body["spec"]["tolerations"]])
         self.assertEqual(self.events.seen, [])
+
+    async def want(self, **spec: Any) -> None:
+        """Make a NamespaceOffloading, and wait until the webhook knows it."""
+        body = {"metadata": {"name": "offloading"}, "spec": spec}
+        await self.admin.create(NAMESPACEOFFLOADINGS, body, self.space)
+
+        async def known() -> bool:
+            return self.webhook.policy(self.space) != Policy()
+
+        await self.eventually(known)
+
+    async def test_placement(self) -> None:
+        """With Remote a pod may only run on virtual nodes; with Local it gets nothing."""
+        await self.tolerated()
+        await self.want(podOffloadingStrategy="Remote")
+        await self.pod("away", self.space)
+        body = await self.admin.get(PODS, "away", self.space)
+        required = body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        virtual = {"key": "liqo.io/type", "operator": "In", "values": ["virtual-node"]}
+        self.assertEqual(required, {"nodeSelectorTerms": [{"matchExpressions": [virtual]}]})
+        await self.admin.patch(
+            NAMESPACEOFFLOADINGS, "offloading", {"spec": {"podOffloadingStrategy": "Local"}}, self.space
+        )
+
+        async def plain() -> bool:
+            return not await self.pod(f"home-{secrets.token_hex(4)}", self.space)
+
+        await self.eventually(plain)
+
+    async def test_what_slipped_and_cannot_be_mended(self) -> None:
+        """A pod that would need an affinity, or runs here though it should not, is told so once."""
+        await self.tolerated()
+        await self.want(podOffloadingStrategy="Remote")
+        await self.stop()
+        await self.pod("waits", self.space, nodeSelector={"no": "where"})
+        await self.pod("runs", self.space, nodeName="somewhere")
+        await self.pod("other", self.plain, nodeName="somewhere")
+        await self.start()
+
+        async def told() -> bool:
+            return {"runs", "waits"} <= {name for name, _ in self.events.seen}
+
+        await self.eventually(told)
+        await self.webhook._slipped.look()
+        await self.webhook._slipped.look_at_home([self.space])
+        told_of = sorted(name for name, reason in self.events.seen if not name.startswith("try-"))
+        self.assertEqual(told_of, ["runs", "waits"])
+        self.assertEqual({reason for _, reason in self.events.seen}, {"OffloadingNotAdmitted"})
+        body = await self.admin.get(PODS, "waits", self.space)
+        self.assertNotIn(KEY, [toleration["key"] for toleration in body["spec"].get("tolerations", [])])
 
     async def test_a_restart_writes_nothing(self) -> None:
         """A second start on the same port finds secret and configuration as they should be."""

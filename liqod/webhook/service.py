@@ -144,15 +144,17 @@ class AdmissionWebhook(MultiService):
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         self._queue.close()
+        # What is being written meanwhile names the port: it is let go once that has ended.
         stopping = maybeDeferred(super().stopService)
-        port, self._port = self._port, None
-        if port is not None:
-            stopping.addBoth(lambda _: maybeDeferred(port.stopListening))
-            stopping.addBoth(lambda _: self._hang_up())
+        stopping.addBoth(lambda _: self._close())
         own = self._own_recorder
         if own is not None:
             stopping.addBoth(lambda _: own.stop())
         return stopping
+
+    def _close(self) -> Deferred[Any] | None:
+        port, self._port = self._port, None
+        return maybeDeferred(port.stopListening).addBoth(lambda _: self._hang_up()) if port is not None else None
 
     def _hang_up(self) -> None:
         # API servers keep their connections: one that stays open would go on being answered by a daemon that stopped.
