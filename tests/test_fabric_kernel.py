@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import shutil
+from collections.abc import Sequence
 
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.device import creation
-from liqod.fabric.kernel import KernelError, apply, observe
+from liqod.fabric.kernel import KernelError, Output, apply, observe
 from liqod.fabric.model import Desired, Link, Pair
 from liqod.fabric.plan import plan, removal
 from liqod.model.ids import ClusterID
@@ -149,3 +151,24 @@ class HostTests(SynchronousTestCase):
 
         failure = self.failureResultOf(Deferred.fromCoroutine(twice()), KernelError)
         self.assertIn("ip link add dev liqod type wireguard failed: RTNETLINK answers: File exists", str(failure.value))
+
+
+class Systemd(SynchronousTestCase):
+    """Where the kernel knows no WireGuard and the daemon is a unit."""
+
+    def made(self, *installed: str) -> tuple[str, ...]:
+        """Return the command that makes the device, with some units installed."""
+
+        class Host:
+            async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+                if argv[:2] == ("systemctl", "cat"):
+                    return Output(0 if argv[2] in installed else 1, "", "No files found")
+                return Output(2, "", "Error: Unknown device type.")
+
+        self.patch(shutil, "which", lambda name, path="": f"/usr/bin/{name}")
+        return self.successResultOf(Deferred.fromCoroutine(creation(Host(), "liqod", under_systemd=True)))
+
+    def test_the_tunnels_own_unit(self) -> None:
+        """wireguard-go is started as the installed unit, else as one for this time; never as the daemon's child."""
+        self.assertEqual(self.made("liqod-tunnel@liqod.service"), ("systemctl", "start", "liqod-tunnel@liqod.service"))
+        self.assertEqual(self.made()[0], "systemd-run")

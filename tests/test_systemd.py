@@ -10,7 +10,10 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.fabric.device import UNIT as TUNNEL_UNIT
+
 UNIT = Path(__file__).resolve().parent.parent / "systemd" / "liqod.service"
+TUNNEL = UNIT.with_name("liqod-tunnel@.service")
 
 
 class Unit(SynchronousTestCase):
@@ -40,10 +43,10 @@ class Unit(SynchronousTestCase):
         self.assertEqual(self.service["RestartPreventExitStatus"], "2")
 
     def test_rights(self) -> None:
-        """It runs as its own user, with the one capability it needs."""
+        """It runs as its own user, with the two capabilities it needs: to change the network, and to ping pods."""
         self.assertEqual(self.service["User"], "liqod")
-        self.assertEqual(self.service["AmbientCapabilities"], "CAP_NET_ADMIN")
-        self.assertEqual(self.service["CapabilityBoundingSet"], "CAP_NET_ADMIN")
+        self.assertEqual(self.service["AmbientCapabilities"], "CAP_NET_ADMIN CAP_NET_RAW")
+        self.assertEqual(self.service["CapabilityBoundingSet"], "CAP_NET_ADMIN CAP_NET_RAW")
         self.assertEqual(self.service["NoNewPrivileges"], "yes")
         self.assertEqual(self.service["ProtectSystem"], "strict")
 
@@ -60,3 +63,39 @@ class Unit(SynchronousTestCase):
         done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False)
         ours = [line for line in done.stderr.splitlines() if "liqod.service" in line]
         self.assertEqual(ours, [])
+
+
+class TunnelUnit(SynchronousTestCase):
+    """The unit of wireguard-go."""
+
+    def setUp(self) -> None:
+        self.parser = configparser.ConfigParser(interpolation=None)
+        self.parser.optionxform = str  # type: ignore[assignment,method-assign]
+        self.parser.read(TUNNEL)
+        self.service = self.parser["Service"]
+
+    def test_apart_from_the_daemon(self) -> None:
+        """It is the same user's, so that the daemon reaches its socket, and bound to no other unit."""
+        self.assertEqual(self.service["User"], "liqod")
+        self.assertEqual(self.service["RuntimeDirectory"], "wireguard")
+        self.assertEqual(self.service["Restart"], "no")
+        self.assertEqual(self.service["DeviceAllow"], "/dev/net/tun rw")
+        self.assertNotIn("liqod.service", TUNNEL.read_text())
+        self.assertEqual(self.service["CapabilityBoundingSet"], "CAP_NET_ADMIN")
+
+    def test_it_is_the_one_that_the_daemon_starts(self) -> None:
+        """The names agree, in the unit, in the rule that allows it, and in the code."""
+        self.assertTrue(TUNNEL.name.startswith(f"{TUNNEL_UNIT}@"))
+        self.assertIn(f"/^{TUNNEL_UNIT}@", TUNNEL.with_name("liqod-tunnel.rules").read_text())
+
+    def test_verify(self) -> None:
+        """systemd finds nothing wrong with the unit; its program is replaced by one that is installed here."""
+        analyze = shutil.which("systemd-analyze")
+        if analyze is None:
+            return
+        copy = Path(self.mktemp()).absolute()
+        copy.mkdir()
+        unit = copy / "liqod-tunnel@liqod.service"
+        unit.write_text(TUNNEL.read_text().replace("/usr/bin/wireguard-go", sys.executable))
+        done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual([line for line in done.stderr.splitlines() if "liqod-tunnel" in line], [])

@@ -1,7 +1,7 @@
 """How the tunnel device is made: by the kernel where it knows WireGuard, else by wireguard-go.
 
 wireguard-go is a process that has to outlive the daemon: a session of its own, and under systemd a unit of its own,
-because systemd ends what is left in the daemon's.
+because systemd ends what is left in the daemon's (systemd/liqod-tunnel@.service).
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ async def creation(kernel: Kernel, device: str, *, under_systemd: bool) -> tuple
         raise KernelError("making network devices is not permitted: the daemon needs the capability CAP_NET_ADMIN")
     if shutil.which("wireguard-go", path="/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin") is None:
         raise KernelError("the kernel has no WireGuard and wireguard-go is not installed; install one of them")
+    unit = f"{UNIT}@{device}.service"
+    if under_systemd and (await kernel.run(("systemctl", "cat", unit))).code == 0:
+        return ("systemctl", "start", unit)
     if under_systemd and shutil.which("systemd-run") is not None:
+        # The unit was not installed: one for this time only, which takes root.
         options = ("--quiet", "--collect", f"--unit={UNIT}-{device}", "--property=Type=forking")
         return ("systemd-run", *options, "wireguard-go", device)
     # The parent ends when the device is there; the child keeps none of our pipes.

@@ -49,6 +49,12 @@ class HostDaemon(Daemon):
             self.cluster.spawn = spawn  # type: ignore[method-assign]
 
 
+def fetch(cluster: Cluster, pod: str, namespace: str, address: str) -> str:
+    """Have a pod fetch a page from an address."""
+    script = f"printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {PORT}"
+    return cluster.kubectl("exec", "-n", namespace, pod, "--", "sh", "-c", script)
+
+
 def start_on_node(daemon: Daemon) -> None:
     """Start a daemon on the second host of a cluster, that leads its pods to the first."""
     worker = daemon.cluster.workers[0]
@@ -94,8 +100,7 @@ class NetworkTests(PairTests):
 
     def ask(self, cluster: Cluster, pod: str, namespace: str, address: str) -> str:
         """Have a pod fetch a page from an address."""
-        script = f"printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {PORT}"
-        return cluster.kubectl("exec", "-n", namespace, pod, "--", "sh", "-c", script)
+        return fetch(cluster, pod, namespace, address)
 
     def test_01_tunnel(self) -> None:
         """Acceptance alone brings the tunnel up: packets cross, and each virtual node is Ready."""

@@ -28,6 +28,7 @@ def start(cluster: Cluster) -> Process:
     corefile.write_text(_COREFILE.format(address=cluster.address, kubeconfig=cluster.kubeconfig))
     ports = [{"name": name, "port": 53, "protocol": name.upper()} for name in ("udp", "tcp")]
     meta: dict[str, object] = {"name": "kube-dns", "namespace": "kube-system"}
+    labelled = dict(meta, labels={"kubernetes.io/service-name": "kube-dns"})
     cluster.apply(
         {
             "apiVersion": "v1",
@@ -38,7 +39,7 @@ def start(cluster: Cluster) -> Process:
         {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
-            "metadata": {**meta, "labels": {"kubernetes.io/service-name": "kube-dns"}},
+            "metadata": labelled,
             "addressType": "IPv4",
             "endpoints": [{"addresses": [cluster.address]}],
             "ports": ports,
