@@ -35,13 +35,21 @@ from liqod.kube.resources import (
     NODES,
     SEARCHDOMAINS,
     SHADOWPODS,
+    STORAGECLASSES,
     VALIDATINGPOLICIES,
     VALIDATINGPOLICYBINDINGS,
     VIRTUALNODES,
     Resource,
 )
 from liqod.model.meta import Object
-from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
+from liqod.model.names import (
+    FIELD_MANAGER,
+    MANAGED_BY_LABEL,
+    REMOTE_CLUSTER_LABEL,
+    TENANT_NAMESPACE_LABEL,
+    TYPE_LABEL,
+    VIRTUAL_NODE_TYPE,
+)
 from liqod.model.records import VirtualNode
 
 RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUSTERS, SEARCHDOMAINS)
@@ -191,13 +199,11 @@ async def remove_all(session: Session) -> list[str]:
     for label in (REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL):
         for tenant in (await session.client.list(NAMESPACES, view=Object, labels=label)).items:
             receipt += await _remove(session, NAMESPACES, tenant.metadata.name)
-    home = session.settings.kubernetes.namespace
-    for resource, bodies in (
-        (VALIDATINGPOLICYBINDINGS, [*policies.bindings(), *bounds.bindings(home)]),
-        (VALIDATINGPOLICIES, [*policies.policies(), *bounds.policies(home)]),
-    ):
-        for body in bodies:
-            receipt += await _remove(session, resource, body["metadata"]["name"])
+    # Volumes that were made for it stay: they lead to the data.
+    ours_alone = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
+    for ours in (await session.client.list(STORAGECLASSES, view=Object, labels=ours_alone)).items:
+        receipt += await _remove(session, STORAGECLASSES, ours.metadata.name)
+    receipt += await _remove_policies(session)
     receipt += await _remove(session, CLUSTERROLES, BORROWER_ROLE)
     receipt += await _remove_account(session)
     for definition in reversed(manifests.definitions()):
@@ -213,6 +219,18 @@ async def _remove_account(session: Session) -> list[str]:
         receipt += await _remove(session, resource, ACCOUNT, where)
     for namespace in filter(None, (await storage_namespace(session), session.settings.kubernetes.namespace)):
         receipt += await _remove(session, NAMESPACES, namespace)
+    return receipt
+
+
+async def _remove_policies(session: Session) -> list[str]:
+    home = session.settings.kubernetes.namespace
+    receipt: list[str] = []
+    for resource, bodies in (
+        (VALIDATINGPOLICYBINDINGS, [*policies.bindings(), *bounds.bindings(home)]),
+        (VALIDATINGPOLICIES, [*policies.policies(), *bounds.policies(home)]),
+    ):
+        for body in bodies:
+            receipt += await _remove(session, resource, body["metadata"]["name"])
     return receipt
 
 
