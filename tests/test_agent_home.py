@@ -13,16 +13,17 @@ from twisted.trial.unittest import TestCase
 from liqod.agent import home as homes
 from liqod.agent.errors import Trouble
 from liqod.agent.home import Home
-from liqod.model.rotation import IDENTITY_SECRET
 from liqod.config.load import parse
 from liqod.config.schema import Settings
 from liqod.identity.certs import generate
+from liqod.identity.store import to_secret
 from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.config import from_grant
 from liqod.kube.resources import CRDS, NAMESPACES, SECRETS
 from liqod.model.ids import ClusterID
 from liqod.model.meta import Object
+from liqod.model.rotation import IDENTITY_SECRET
 from liqod.sandbox.cluster import SandboxCluster
 from liqod.sandbox.tokens import User
 
@@ -145,3 +146,12 @@ class Preparing(TestCase):
         trouble = await self.trouble()
         self.assertEqual(trouble.reason, "IdentityUnusable")
         self.assertIn("Secret liqo-system/liqod-identity", trouble.message)
+
+    async def test_a_key_that_changed_meanwhile(self) -> None:
+        """Who stood by while another daemon changed the key leads with the one that the Secret holds now."""
+        home = await self.prepare()
+        changed = generate(home.cluster_id, datetime.now(UTC))
+        await self.client.patch(SECRETS, IDENTITY_SECRET, {"data": to_secret(changed)}, "liqo-system")
+        now = await homes.refreshed(self.client, Settings(), home, datetime.now(UTC))
+        self.assertEqual(now.keypair.fingerprint, changed.fingerprint)
+        self.assertEqual((now.cluster_id, now.cluster_name), (home.cluster_id, home.cluster_name))

@@ -250,6 +250,7 @@ class Agent(Service):
         try:
             await lease.when_leading()
             standby.cancel()
+            home = self.home = await homes.refreshed(client, self.settings, home, self._wall())
             await self._lead(client, home, lost)
         finally:
             standby.cancel()
