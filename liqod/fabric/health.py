@@ -116,6 +116,10 @@ class Health:
         """Tell whether packets cross now."""
         return self.heard is not None and now - self.heard < SILENCE
 
+    def fresh(self, now: float) -> bool:
+        """Tell whether probing has only just begun: what was known before holds until there was time for an answer."""
+        return self.heard is None and now - self.since < SILENCE
+
     def undecided(self, now: float) -> bool:
         """Tell whether it is too early to say that nothing crosses."""
         return self.heard is None and now - self.since < 2 * SILENCE

@@ -144,6 +144,11 @@ class Records:
         record = self._tunnels.get(Key("", peer))
         return record.status.path_mtu if record is not None else 0
 
+    def was_connected(self, peer: ClusterID) -> bool:
+        """Tell whether the record of a tunnel says that packets cross."""
+        record = self._tunnels.get(Key("", peer))
+        return record is not None and record.status.phase == "Connected"
+
     def endpoint(self, peer: ClusterID, remote: Remote, observed: Observed, key: str) -> str:
         """Return where a peer is called now: one endpoint after the other until one answers."""
         if not remote.endpoints:

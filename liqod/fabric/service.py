@@ -118,6 +118,8 @@ class Fabric(MultiService):
             return True, "packets cross in both directions"
         if config is not None and config.status.phase == "Refused":
             return False, config.status.message
+        if (health is None or health.fresh(now)) and self._records.was_connected(peer):
+            return True, "packets crossed before this daemon started"
         if health is None or health.undecided(now):
             return None, "no packet has crossed to the peer's network yet"
         return False, "packets do not cross to the peer's network"

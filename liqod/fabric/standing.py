@@ -56,7 +56,7 @@ def tunnel_status(
 ) -> TunnelEndpointStatus:
     """Return the whole status; ``now`` is in seconds since 1970, ``stamp`` the same in RFC 3339."""
     age = _handshake_age(agreed.link, observed, now)
-    phase, reason, message, cut = _phase(agreed.link, observed, health, path, age, now)
+    phase, reason, message, cut = _phase(agreed.link, observed, health, path, age, now, before.phase)
     conditions = set_condition(
         before.conditions, Condition(type="Connected", status=PHASES[phase], reason=reason, message=message), stamp
     )
@@ -86,7 +86,13 @@ def _handshake_age(link: Link, observed: Observed, now: float) -> float | None:
 
 
 def _phase(
-    link: Link, observed: Observed, health: Health | None, path: PodPath | None, age: float | None, now: float
+    link: Link,
+    observed: Observed,
+    health: Health | None,
+    path: PodPath | None,
+    age: float | None,
+    now: float,
+    before: str,
 ) -> tuple[str, str, str, str]:
     missing = [network for network in link.remote if network not in observed.routes]
     if missing or observed.device is None:
@@ -96,6 +102,9 @@ def _phase(
         message = f"the peer's gateway answers, but its pod {path.pod} does not any more"
         return "Error", "PodPathCut", message, "remote pods"
     if health is not None and health.crosses(now):
+        return "Connected", "PacketsCross", "packets cross in both directions", ""
+    if before == "Connected" and health is not None and health.fresh(now):
+        # A daemon that has just started has no answer yet; the tunnel outlived the one before it.
         return "Connected", "PacketsCross", "packets cross in both directions", ""
     if health is None or health.undecided(now):
         return "Connecting", "Probing", "the first packets are under way", ""
