@@ -184,6 +184,28 @@ class TermsTests(PairCase):
         self.assertEqual(offer.resources["cpu"], "3")
 
 
+class PaceTests(PairCase):
+    """How often offers are sent."""
+
+    async def test_a_restless_cluster_sends_one_offer_a_second_and_the_last_one_counts(self) -> None:
+        """Capacity that changes all the time is told once a second at most; what is told in the end is how it ended."""
+        alpha, beta = await self.pair(lending(), lending())
+        alpha.sees(beta)
+        await self.peered(alpha, beta)
+        before, begun = (await alpha.offer_record(beta)).spec.seq, alpha.reactor.seconds()
+        for number in range(25):
+            await beta.set_cpu("one", str(20 + 10 * (number % 2)))
+            await self.pause(0.1)
+        await beta.set_cpu("one", "60")
+
+        async def told() -> bool:
+            return (await alpha.offer_record(beta)).spec.offer.resources["cpu"] == "18"
+
+        await self.becomes(told, "the last capacity is offered")
+        sent, took = (await alpha.offer_record(beta)).spec.seq - before, alpha.reactor.seconds() - begun
+        self.assertLessEqual(sent, took + 1)
+
+
 class AddressTests(PairCase):
     """Several addresses, and addresses that change."""
 
