@@ -1,0 +1,369 @@
+"""Which pods of a namespace go where, on two real clusters: label, NamespaceOffloading, webhook, and the way back."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from liqod.model.names import remote_namespace
+from tests.real.pair import PairTests
+from tests.real.path import (
+    condition,
+    deployment,
+    enabled_namespace,
+    eventually,
+    is_running,
+    live_pods,
+    node_ready,
+    offloaded,
+    peer_of,
+    trust_each_other,
+)
+from tests.testbed.cluster import Cluster
+from tests.testbed.process import CommandFailed
+from tests.testbed.versions import program
+
+TAINT = "virtual-node.liqo.io/not-allowed"
+EU = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]}]}
+NODE = "liqo-milan"
+
+
+def anywhere(name: str, replicas: int, namespace: str) -> dict[str, Any]:
+    """Return a Deployment whose pods run wherever the scheduler puts them."""
+    body = deployment(name, replicas, namespace=namespace)
+    del body["spec"]["template"]["spec"]["nodeSelector"]
+    return body
+
+
+def wish(namespace: str, name: str = "offloading", **spec: Any) -> dict[str, Any]:
+    """Return a NamespaceOffloading."""
+    return {
+        "apiVersion": "offloading.liqo.io/v1beta1",
+        "kind": "NamespaceOffloading",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def tolerates(pod: dict[str, Any]) -> bool:
+    """Tell whether a pod tolerates virtual nodes."""
+    return any(one.get("key") == TAINT for one in pod["spec"].get("tolerations", []))
+
+
+def exists(cluster: Cluster, namespace: str) -> bool:
+    """Tell whether a namespace is there."""
+    try:
+        cluster.kubectl("get", "namespace", namespace)
+    except CommandFailed as error:
+        if "NotFound" not in error.output:
+            raise
+        return False
+    return True
+
+
+class NamespaceTests(PairTests):
+    """One pair of clusters, and one namespace for each way to offload; the tests are steps."""
+
+    configuration = '\n[hosting]\nnamespace-names = ["market"]\n'
+
+    def remote(self, namespace: str) -> str:
+        """Return the default name of a namespace of rome's at milan."""
+        return remote_namespace(namespace, peer_of(self.milan.cluster, "rome")["metadata"]["name"])
+
+    def offloading(self, namespace: str) -> dict[str, Any]:
+        return dict(self.rome.cluster.get("nsof", "offloading", "-n", namespace))
+
+    def phase_is(self, namespace: str, phase: str, words: str = "") -> None:
+        """Wait for a NamespaceOffloading to be looked at, and found so."""
+
+        def told() -> bool:
+            found = self.offloading(namespace)
+            status = found.get("status", {})
+            return bool(
+                status.get("observedGeneration") == found["metadata"]["generation"]
+                and status.get("offloadingPhase") == phase
+                and words in status.get("message", "")
+            )
+
+        eventually(f"{namespace} is {phase}", told, 60)
+
+    def run_here(self, app: str, count: int) -> dict[str, dict[str, Any]]:
+        """Wait until so many pods run on rome's own node, and return them."""
+
+        def here() -> dict[str, dict[str, Any]] | None:
+            pods = live_pods(self.rome.cluster, app)
+            own = self.rome.cluster.node_name
+            right = len(pods) == count and all(
+                is_running(pod) and pod["spec"].get("nodeName") == own for pod in pods.values()
+            )
+            return pods if right else None
+
+        found: dict[str, dict[str, Any]] = eventually(f"{count} of {app} run at home", here, 90)
+        return found
+
+    def run_there(self, app: str, count: int) -> dict[str, dict[str, Any]]:
+        """Wait until so many pods run at milan, and return the home ones."""
+        found: dict[str, dict[str, Any]] = eventually(
+            f"{count} of {app} run at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, app, count), 90
+        )
+        return found
+
+    def refused(self, body: dict[str, Any]) -> str:
+        """Return the API server's words against an object."""
+        try:
+            self.rome.cluster.apply(body)
+        except CommandFailed as error:
+            return error.output
+        return ""
+
+    def test_01_peering(self) -> None:
+        """Two daemons with accounts of their own peer, and the virtual node is Ready."""
+        trust_each_other(self.rome, self.milan)
+        eventually("the virtual node is Ready", partial(node_ready, self.rome.cluster), 90)
+
+    def test_02_label_alone(self) -> None:
+        """A namespace with the label alone: the toleration, no affinity, the default name; a pod runs at milan."""
+        self.rome.cluster.apply(enabled_namespace("plain"), deployment("plain", 1, namespace="plain"))
+        (pod,) = self.run_there("plain", 1).values()
+        self.assertTrue(tolerates(pod))
+        self.assertNotIn("affinity", pod["spec"])
+        self.assertTrue(exists(self.milan.cluster, self.remote("plain")))
+        said = json.loads(self.rome.liqodctl("explain", pod["metadata"]["name"], "-n", "plain", "-o", "json"))
+        self.assertEqual(said["answer"]["state"], "offloaded")
+        self.assertIn(self.remote("plain"), said["answer"]["why"])
+
+    def test_03_remote(self) -> None:
+        """With Remote pods go to virtual nodes although the node here has room; what users ask of nodes stays."""
+        self.rome.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "away"}})
+        self.rome.liqodctl("offload", "namespace", "away", "--placement=Remote", "--wait", timeout=90)
+        body = anywhere("away", 2, "away")
+        mine = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
+        required = {"nodeSelectorTerms": [{"matchExpressions": [mine]}]}
+        node_affinity = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+        body["spec"]["template"]["spec"]["affinity"] = {"nodeAffinity": node_affinity}
+        self.rome.cluster.apply(body)
+        for pod in self.run_there("away", 2).values():
+            self.assertTrue(tolerates(pod))
+            affinity = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            virtual = {"key": "liqo.io/type", "operator": "In", "values": ["virtual-node"]}
+            self.assertEqual(affinity, {"nodeSelectorTerms": [{"matchExpressions": [mine, virtual]}]})
+        self.phase_is("away", "Ready", "offloaded to 1")
+        self.assertEqual(self.offloading("away")["status"]["remoteNamespaceName"], self.remote("away"))
+
+    def test_04_local(self) -> None:
+        """With Local pods get no toleration and run here; nothing is made at milan."""
+        self.rome.cluster.apply(enabled_namespace("home"), wish("home", podOffloadingStrategy="Local"))
+        self.phase_is("home", "NoClusterSelected", "Local")
+        self.rome.cluster.apply(anywhere("home", 1, "home"))
+        (pod,) = self.run_here("home", 1).values()
+        self.assertFalse(tolerates(pod))
+        self.assertFalse(exists(self.milan.cluster, self.remote("home")))
+
+    def test_05_selector(self) -> None:
+        """A selector goes by the labels of the virtual node: pods come with the label, and leave when it goes."""
+        self.rome.cluster.apply(enabled_namespace("picky"), wish("picky", clusterSelector=EU))
+        self.phase_is("picky", "NoClusterSelected")
+        self.rome.cluster.apply(deployment("picky", 1, namespace="picky"))
+
+        def waits() -> bool:
+            pods = list(live_pods(self.rome.cluster, "picky").values())
+            return len(pods) == 1 and condition(pods[0], "PodScheduled") == "False" and tolerates(pods[0])
+
+        eventually("no node will do", waits, 60)
+        self.rome.cluster.kubectl("label", "node", NODE, "region=eu")
+        before = self.run_there("picky", 1)
+        self.phase_is("picky", "Ready", "offloaded to 1")
+        self.rome.cluster.kubectl("label", "node", NODE, "region-")
+        eventually("the namespace is given back", lambda: not exists(self.milan.cluster, self.remote("picky")), 90)
+        eventually("its owner made another", lambda: live_pods(self.rome.cluster, "picky").keys() - before.keys(), 60)
+        eventually("no node will do", waits, 60)
+        self.rome.cluster.kubectl("delete", "namespace", "picky", "--timeout=60s", timeout=70)
+
+    def test_06_what_is_refused(self) -> None:
+        """The API server itself refuses what makes no sense, also while no daemon runs, and says what to do."""
+        self.rome.cluster.apply(enabled_namespace("odd"))
+        empty: dict[str, Any] = {"nodeSelectorTerms": [{"matchExpressions": []}]}
+        for body, words in (
+            (wish("odd", name="other"), 'its name is "offloading"'),
+            (wish("odd", namespaceMappingStrategy="SelectedName"), "remoteNamespaceName says the name"),
+            (wish("odd", remoteNamespaceName="x"), "SelectedName only"),
+            (wish("odd", podOffloadingStrategy="Elsewhere"), "LocalAndRemote"),
+            (wish("odd", clusterSelector=empty), "selects nothing"),
+        ):
+            self.assertIn(words, self.refused(body))
+        self.assertEqual(self.refused(wish("odd", namespaceMappingStrategy="EnforceSameName")), "")
+        self.assertIn("cannot be changed", self.refused(wish("odd", namespaceMappingStrategy="DefaultName")))
+        other = wish("odd", namespaceMappingStrategy="SelectedName", remoteNamespaceName="market")
+        self.assertIn("cannot be changed", self.refused(other))
+        changed = wish("odd", namespaceMappingStrategy="EnforceSameName", podOffloadingStrategy="Remote")
+        self.assertEqual(self.refused(changed), "")
+
+    def test_07_names(self) -> None:
+        """A name of one's own choice is given where the lender allows it, and refused with its words elsewhere."""
+        self.rome.cluster.apply(deployment("odd", 1, namespace="odd"))
+        self.phase_is("odd", "AllFailed", "NameNotYours")
+        self.assertFalse(exists(self.milan.cluster, "odd"))
+        self.rome.cluster.apply(
+            enabled_namespace("bazaar"),
+            wish("bazaar", namespaceMappingStrategy="SelectedName", remoteNamespaceName="market"),
+            deployment("bazaar", 1, namespace="bazaar"),
+        )
+        self.run_there("bazaar", 1)
+        (pod,) = live_pods(self.milan.cluster, "bazaar").values()
+        self.assertEqual(pod["metadata"]["namespace"], "market")
+        self.rome.cluster.kubectl("delete", "namespace", "bazaar", "odd", "--timeout=90s", timeout=100)
+        eventually("market is given back", lambda: not exists(self.milan.cluster, "market"), 90)
+
+    def test_08_foreign_namespace(self) -> None:
+        """A namespace of the lender's own with the wanted name is never used, changed or removed."""
+        remote = self.remote("trap")
+        own = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": remote, "labels": {"mine": "yes"}}}
+        self.milan.cluster.apply(own)
+        before = self.milan.cluster.get("namespace", remote)["metadata"]["resourceVersion"]
+        self.rome.cluster.apply(enabled_namespace("trap"), wish("trap"), deployment("trap", 1, namespace="trap"))
+        self.phase_is("trap", "AllFailed", "NamespaceTaken")
+        (pod,) = live_pods(self.rome.cluster, "trap").values()
+        eventually(
+            "the pod says so",
+            lambda: (
+                "NamespaceTaken" in self.rome.liqodctl("explain", pod["metadata"]["name"], "-n", "trap", "-o", "json")
+            ),
+        )
+        self.rome.cluster.kubectl("delete", "namespace", "trap", "--timeout=90s", timeout=100)
+
+        def forgotten() -> bool:
+            (table,) = self.rome.cluster.get("nnt")["items"]
+            return "trap" not in table["spec"].get("nattingTable", {})
+
+        eventually("the translation is forgotten", forgotten, 60)
+        self.assertEqual(self.milan.cluster.get("namespace", remote)["metadata"]["resourceVersion"], before)
+
+    def test_09_the_way_home(self) -> None:
+        """unoffload evicts the pods, honouring a disruption budget; new ones run here, and what was there goes."""
+        budget = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "all", "namespace": "away"},
+            "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "away"}}},
+        }
+        before = self.run_there("away", 2)
+        self.rome.cluster.apply(budget)
+        eventually(
+            "the budget counts two",
+            lambda: self.rome.cluster.get("pdb", "all", "-n", "away").get("status", {}).get("currentHealthy") == 2,
+            60,
+        )
+        self.rome.cluster.kubectl("label", "namespace", "away", "liqo.io/enabled-")
+        self.phase_is("away", "NotEnabled")
+        conditions = str(self.offloading("away")["status"]["remoteNamespacesConditions"])
+        self.assertIn("Draining", conditions)
+        self.assertEqual(live_pods(self.rome.cluster, "away").keys(), before.keys())
+        self.rome.cluster.kubectl("delete", "pdb", "all", "-n", "away")
+        self.rome.liqodctl("unoffload", "namespace", "away", "--wait", timeout=150)
+        self.assertFalse(self.run_here("away", 2).keys() & before.keys())
+        eventually("nothing is left there", lambda: not exists(self.milan.cluster, self.remote("away")), 60)
+        self.assertTrue(exists(self.milan.cluster, self.remote("plain")))
+        self.run_there("plain", 1)
+
+    def test_10_enabled_later(self) -> None:
+        """Pods that were made before their namespace was enabled are offloaded once it is."""
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "late"}}
+        self.rome.cluster.apply(space, deployment("late", 1, namespace="late"))
+
+        def waits() -> bool:
+            pods = list(live_pods(self.rome.cluster, "late").values())
+            return len(pods) == 1 and condition(pods[0], "PodScheduled") == "False"
+
+        eventually("no node will do", waits, 60)
+        before = live_pods(self.rome.cluster, "late").keys()
+        self.rome.liqodctl("offload", "namespace", "late")
+        self.assertEqual(self.run_there("late", 1).keys(), before)
+
+    def test_11_webhook_down(self) -> None:
+        """While no daemon runs pods are made all the same; afterwards they are mended, or told what is wrong."""
+        self.rome.cluster.apply(enabled_namespace("strict"), wish("strict", podOffloadingStrategy="Remote"))
+        self.phase_is("strict", "Ready")
+        self.rome.stop()
+        try:
+            self.rome.cluster.kubectl("scale", "-n", "plain", "deployment/plain", "--replicas=2")
+            self.rome.cluster.apply(anywhere("strict", 1, "strict"))
+            (strict,) = self.run_here("strict", 1).values()
+            eventually(
+                "a pod was made without being asked about",
+                lambda: any(not tolerates(pod) for pod in live_pods(self.rome.cluster, "plain").values()),
+                60,
+            )
+        finally:
+            self.rome.start()
+        self.run_there("plain", 2)
+        name = strict["metadata"]["name"]
+        eventually(
+            "the pod that runs here is told so",
+            lambda: (
+                "OffloadingNotAdmitted"
+                in self.rome.cluster.kubectl(
+                    "get", "events", "-n", "strict", f"--field-selector=involvedObject.name={name}"
+                )
+            ),
+            90,
+        )
+        said = json.loads(self.rome.liqodctl("explain", name, "-n", "strict", "-o", "json"))
+        self.assertIn("does not tolerate", said["answer"]["why"])
+        self.rome.cluster.kubectl("delete", "pod", name, "-n", "strict")
+        self.run_there("strict", 1)
+
+    def test_12_a_stolen_account(self) -> None:
+        """Whoever has the daemon's account writes to the namespaces of tenants and of liqod, and nowhere else."""
+        container = {"name": "main", "image": "localhost/busybox:1"}
+        token = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": "loot",
+                "namespace": "liqo-system",
+                "annotations": {"kubernetes.io/service-account.name": "default"},
+            },
+            "type": "kubernetes.io/service-account-token",
+        }
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "loot", "namespace": "kube-system"}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "loot", "namespace": "kube-system"},
+            "spec": {"containers": [container]},
+        }
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "loot"}}
+        hook = {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "loot"},
+            "webhooks": [],
+        }
+        for body, words in (
+            (token, "no tokens made for service accounts"),
+            (secret, "in its own namespace and in those of its tenants only"),
+            (pod, "pods in namespaces of its tenants only"),
+            (space, "namespaces for its tenants only"),
+            (hook, "one webhook configuration"),
+        ):
+            self.assertIn(words, self._as_daemon("create", "-f", "-", body=body))
+        labels = '{"metadata": {"labels": {"liqo.io/remote-cluster-id": "me"}}}'
+        self.assertIn("changes and removes", self._as_daemon("patch", "namespace", "kube-system", "-p", labels))
+        self.assertIn("changes and removes", self._as_daemon("delete", "namespace", "plain"))
+        (name, *_) = live_pods(self.rome.cluster, "plain")
+        image = '{"spec": {"containers": [{"name": "main", "image": "localhost/evil:1"}]}}'
+        self.assertIn("changes no images", self._as_daemon("patch", "pod", name, "-n", "plain", "-p", image))
+        minted = self._as_daemon("create", "token", "default", "-n", "kube-system")
+        self.assertIn("for tokens bound to pods", minted)
+        # What it may do is what all the steps before were done with.
+        self.run_there("plain", 2)
+
+    def _as_daemon(self, *args: str, body: dict[str, Any] | None = None) -> str:
+        """Return what the API server says against a request with the daemon's account; fails when it says nothing."""
+        command = [str(program("kubectl")), f"--kubeconfig={self.rome.kubeconfig}", *args]
+        try:
+            done = self.rome.cluster.run(command, input=None if body is None else json.dumps(body))
+        except CommandFailed as error:
+            return error.output
+        raise AssertionError(f"{' '.join(args)} was not refused: {done}")
