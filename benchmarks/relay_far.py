@@ -24,7 +24,8 @@ from liqod.kube.client import Client
 from liqod.kube.config import ClientConfig
 from liqod.model.asks import Ask
 from liqod.model.ids import ClusterID
-from liqod.peering.listener import Admission, Listener
+from liqod.peering.admission import Admission
+from liqod.peering.listener import Listener
 from liqod.peering.protocol import PeerConnection
 from liqod.peering.relay.service import Relay
 from liqod.sandbox.pki import Authority

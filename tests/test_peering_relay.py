@@ -25,7 +25,8 @@ from liqod.kube.resources import CONFIGMAPS, NAMESPACES, ROLEBINDINGS, SECRETS, 
 from liqod.model.asks import Ask
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.names import tenant_namespace
-from liqod.peering.listener import Admission, Listener
+from liqod.peering.admission import Admission
+from liqod.peering.listener import Listener
 from liqod.peering.protocol import PeerConnection
 from liqod.peering.relay.dial import RelayEndpoint
 from liqod.peering.relay.service import Relay
