@@ -339,27 +339,6 @@ class HostingCases(TestCase):
         self.assertEqual(self.requests.requests[("patch", "pods")], 2)
         self.assertEqual([what for what, _ in self.events.seen], [f"Warning {namespace}/web UpdateRefused"])
 
-    async def test_debugged(self) -> None:
-        """A container for debugging comes to the running pod, once; a pod that is made anew does not get it again."""
-        borrower, namespace = await self.tenant()
-        await self.shadow(borrower, namespace)
-        first = await self.runs(namespace)
-        look = {"name": "look", "image": "localhost/busybox:1", "terminationMessagePolicy": "File"}
-        await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": {"ephemeralContainers": [look]}}}, namespace)
-
-        async def added() -> bool:
-            found = (await self.pod(namespace))["spec"].get("ephemeralContainers") or []
-            return [one["name"] for one in found] == ["look"]
-
-        await self.becomes(added, "the container is there")
-        await self.settle()
-        self.assertEqual(self.requests.requests[("patch", "pods/ephemeralcontainers")], 1)
-        await self.end_pod(namespace, "web", "Failed", "Evicted")
-        await self.runs(namespace, beside=first["metadata"]["uid"])
-        await self.settle()
-        self.assertFalse(await added())
-        self.assertEqual(self.requests.requests[("patch", "pods/ephemeralcontainers")], 1)
-
     # Limits
 
     async def test_no_more_than_was_lent(self) -> None:

@@ -102,3 +102,24 @@ class HostingOnTheSandbox(hosting_cases.HostingCases):
         self.assertTrue(await followed())
         self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(3, 2))
         self.assertEqual(self.requests.requests[("patch", "pods/resize")], 1)
+
+    async def test_debugged(self) -> None:
+        """A container for debugging comes to the running pod, once; a pod that is made anew does not get it again."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        first = await self.runs(namespace)
+        look = {"name": "look", "image": "localhost/busybox:1", "terminationMessagePolicy": "File"}
+        await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": {"ephemeralContainers": [look]}}}, namespace)
+
+        async def added() -> bool:
+            found = (await self.pod(namespace))["spec"].get("ephemeralContainers") or []
+            return [one["name"] for one in found] == ["look"]
+
+        await self.becomes(added, "the container is there")
+        await self.settle()
+        self.assertEqual(self.requests.requests[("patch", "pods/ephemeralcontainers")], 1)
+        await self.end_pod(namespace, "web", "Failed", "Evicted")
+        await self.runs(namespace, beside=first["metadata"]["uid"])
+        await self.settle()
+        self.assertFalse(await added())
+        self.assertEqual(self.requests.requests[("patch", "pods/ephemeralcontainers")], 1)
