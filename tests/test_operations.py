@@ -33,14 +33,14 @@ GIVERS = {
 """What is called with a reason as its first argument."""
 
 _OF_KUBERNETES = """
-    AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterIP ConfigMap ConnectingCancelledError
-    ContainersReady CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure DisruptionTarget DoesNotExist ExternalIP
-    IfNeeded IfNotPresent InternalIP JSONPatch LoadBalancer MemoryPressure NoExecute NodeAffinity NodePort NodeShutdown NotFound
-    NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers PodResizeInProgress
-    PodResizePending ResourceVersionTooLarge SelfSubjectAccessReview SelfSubjectReview ServiceAccount ServiceCIDR
-    StatefulSet SubjectAccessReview TokenRequest TokenReview UnexpectedAdmissionError
-    InternalError MethodNotAllowed RequestEntityTooLarge ServiceUnavailable
-    ReadOnlyMany ReadWriteMany ReadWriteOnce ReadWriteOncePod WaitForFirstConsumer
+    AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterIP ConfigMap
+    ConnectingCancelledError ContainersReady CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure
+    DisruptionTarget DoesNotExist ExternalIP IfNeeded IfNotPresent InternalError InternalIP JSONPatch LoadBalancer
+    MemoryPressure MethodNotAllowed NoExecute NodeAffinity NodePort NodeShutdown NotFound NotIn OnFailure
+    PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers PodResizeInProgress
+    PodResizePending PodScheduled ReadOnlyMany ReadWriteMany ReadWriteOnce ReadWriteOncePod RequestEntityTooLarge
+    ResourceVersionTooLarge SelfSubjectAccessReview SelfSubjectReview ServiceAccount ServiceCIDR ServiceUnavailable
+    StatefulSet SubjectAccessReview TokenRequest TokenReview UnexpectedAdmissionError WaitForFirstConsumer
 """
 """Words of the Kubernetes API that the code reads or writes without meaning a reason of its own."""
 
