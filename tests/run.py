@@ -1,7 +1,8 @@
 """Run all checks and tests of the project and count them: ``python -m tests.run [--only MODULE...]``.
 
 Every test module runs in a trial process of its own, with a working directory of its own. Modules that need nothing
-but this machine run several at a time; those on real clusters one after the other, since each has clusters to itself.
+but this machine run several at a time; those on real clusters afterwards, two at a time: each has clusters to itself, and
+waits for them half of its time.
 A few modules that failed run once more, alone: what then passes is listed as unsteady, in the open, and counts as
 passed; what is broken fails twice. The last line is the count, and nothing else: ``N passed, N failed, N skipped``.
 """
@@ -29,6 +30,7 @@ CHECKOUT: Final = Path(__file__).resolve().parents[1]
 REAL: Final = "tests.real."
 UNIT_LIMIT: Final = 600.0
 REAL_LIMIT: Final = 1500.0
+REAL_AT_A_TIME: Final = 2
 _SAY_EVERY: Final = 30.0
 AGAIN: Final = 4
 """Modules that are run once more when they failed: if more of them did, it is not chance."""
@@ -210,9 +212,12 @@ def main(argv: Sequence[str]) -> int:
         print("preparing real clusters: system packages and programs", flush=True)
         if reason := prepare_clusters():
             print(f"no real clusters on this machine: {reason}", flush=True)
-    print(f"{len(steps)} checks, {len(unit)} test modules {parallel} at a time, {len(real)} modules on real clusters")
+    print(
+        f"{len(steps)} checks, {len(unit)} test modules {parallel} at a time, "
+        f"{len(real)} modules on real clusters {REAL_AT_A_TIME} at a time"
+    )
     _run(progress, [*steps, *map(trial, unit)], parallel)
-    _run(progress, map(trial, real), 1)
+    _run(progress, map(trial, real), REAL_AT_A_TIME)
     progress.repeat()
     return _report(progress, time.monotonic() - begin)
 
