@@ -123,3 +123,22 @@ class HostingOnTheSandbox(hosting_cases.HostingCases):
         await self.settle()
         self.assertFalse(await added())
         self.assertEqual(self.requests.requests[("patch", "pods/ephemeralcontainers")], 1)
+
+    async def test_a_privileged_debugger(self) -> None:
+        """A container for debugging that the Pod Security level forbids is told, and the pod goes on without it."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        first = await self.runs(namespace)
+        container = {"name": "root", "image": "localhost/busybox:1", "securityContext": {"privileged": True}}
+        await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": {"ephemeralContainers": [container]}}}, namespace)
+
+        async def told() -> bool:
+            return [what for what, _ in self.events.seen] == [f"Warning {namespace}/web UpdateRefused"]
+
+        await self.becomes(told, "the refusal is told")
+        self.assertIn("privileged", self.events.seen[0][1])
+        await self.settle()
+        seen = await self.pod(namespace)
+        self.assertNotIn("ephemeralContainers", seen["spec"])
+        self.assertEqual(seen["metadata"]["uid"], first["metadata"]["uid"])
+        self.assertEqual(self.requests.requests[("patch", "pods/ephemeralcontainers")], 1)
