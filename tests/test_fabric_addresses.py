@@ -6,7 +6,7 @@ import ipaddress
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -42,6 +42,7 @@ def nets(*texts: str) -> tuple[Network, ...]:
     return tuple(map(net, texts))
 
 
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POOLS = nets("10.64.0.0/10", "172.16.0.0/12", "fd4c:6971:6f00::/40")
 
 
@@ -109,6 +110,7 @@ class Allocation(SynchronousTestCase):
         self.assertEqual(caught.reason, "PoolExhausted")
         self.assertIn("network.pools", caught.message)
 
+    @relaxed
     @given(st.lists(networks(), max_size=8), st.lists(networks(), max_size=8), st.lists(networks(), max_size=4))
     def test_never_an_overlap_and_stable(
         self, wanted: list[Network], taken: list[Network], other: list[Network]
@@ -123,6 +125,55 @@ class Allocation(SynchronousTestCase):
             self.assertIsNone(overlaps(one, [*taken, *other, *found[:index]]))
         self.assertEqual(allocate(wanted, [], taken, other, POOLS), found)
         self.assertEqual(allocate(wanted, found, taken, [], POOLS), found)
+
+
+SIXES = tuple(ipaddress.ip_network((int(ipaddress.ip_address("fd00::")) + (n << 80), 48)) for n in range(4))
+
+
+class Lives(SynchronousTestCase):
+    """Peers that come, change and go, with networks that overlap everything; the records are the only memory."""
+
+    @relaxed
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from("bcdef"),
+                st.one_of(st.none(), st.lists(networks(), min_size=1, max_size=2)),
+                st.sampled_from(SIXES),
+            ),
+            max_size=12,
+        )
+    )
+    def test_no_overlap_ever_and_the_records_suffice(
+        self, changes: list[tuple[str, list[Network] | None, Network]]
+    ) -> None:
+        """After every change nothing overlaps, a daemon that starts anew gives the same, and what went is free again."""
+        records: dict[str, NetworkConfig] = {}
+        ours = own("10.64.0.0/12")
+        for name, wanted, six in changes:
+            if wanted is None:
+                records.pop(name, None)
+            else:
+                before = records[name].spec.remap if name in records else NOTHING
+                told = side(pod_cidrs=[str(one) for one in (*wanted, six)])
+                others = [one.spec.remap for peer, one in records.items() if peer != name]
+                remap = allocation(ours, config(name, told, before), others, [])
+                records[name] = config(name, told, remap)
+            held = [one for record in records.values() for one in given_to(record.spec.remap)]
+            taken = [*ours.pods, ours.external, *ours.reserved]
+            for index, one in enumerate(held):
+                self.assertIsNone(overlaps(one, [*taken, *held[:index]]))
+            for peer, record in records.items():
+                if not record.spec.remap.reason:
+                    others = [one.spec.remap for other, one in records.items() if other != peer]
+                    self.assertEqual(allocation(ours, record, others, []), record.spec.remap)
+        if records:
+            # The last one gone, its place is there for the next who asks for the same.
+            name, record = records.popitem()
+            if not record.spec.remap.reason:
+                others = [one.spec.remap for one in records.values()]
+                again = allocation(ours, config("g", record.status.remote, record.spec.remap), others, [])
+                self.assertEqual(again, record.spec.remap)
 
 
 class Clusters(SynchronousTestCase):
@@ -245,6 +296,7 @@ class Translation(SynchronousTestCase):
         """Half an agreement is none."""
         self.assertEqual(remote_addresses(config("b", side())), AddressMap())
 
+    @relaxed
     @given(st.integers(0, 2**16 - 1))
     def test_there_and_back(self, host: int) -> None:
         """Translation is a bijection."""

@@ -134,6 +134,7 @@ class Fabric(MultiService):
 
     async def preview(self) -> tuple[Step, ...]:
         """Return what a turn would do on this host now; nothing is written, neither there nor in the records."""
+        await gatherResults([part.when_synced() for part in (self._records, self._place, self._ring)])
         configs = self._records.configs()
         device = self._settings.network.device
         if not configs:
