@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from liqod.config.schema import Settings
-from liqod.kube.errors import NotFound
+from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.unpeering import ORDER, Order
 from liqod.sandbox.kinds import NAMESPACES, NODES, GroupResource
-from tests.scenario.case import FOREIGN, OFFERS, SHADOWPODS, ScenarioCase, has_seen, unchanged
+from tests.scenario.case import FOREIGN, OFFERS, SHADOWPODS, ScenarioCase, Scene, unchanged
 from tests.scenario.profile import profile
-from tests.scenario.side import Side
+from tests.scenario.side import PEER_PORT, Side
 from tests.scenario.test_failures import SIDE, VIRTUALNODES, Pair, Trouble
 
 TABLES = GroupResource("virtualkubelet.liqo.io", "namespacenattingtables")
@@ -57,10 +56,8 @@ class Endings(ScenarioCase):
             lambda: not any(map(remains, scene.sides)),
             900,
         )
-        # Only rome knows where the other is: milan sees it when rome trusts, and therefore dials.
         for side, other in ((pair.rome, pair.milan), (pair.milan, pair.rome)):
-            scene.becomes(f"{side.name} sees {other.name}", partial(has_seen, side, other), 300)
-            scene.trust(side, other)
+            trust_by_hand(side, other, scene)
         pair.well()
 
     def test_either_side_ends_it_in_peace(self) -> None:
@@ -81,9 +78,22 @@ class Endings(ScenarioCase):
         """Ended by either side, patient or not, amid failures: only what was asked for goes, and all of that."""
         made: Any = lambda: EndingTrouble(self)  # noqa: E731
         EndingTrouble.ended = 0
-        run_state_machine_as_test(made, settings=profile(8, 12))
+        run_state_machine_as_test(made, settings=profile(6, 12))
         print(f"\n{EndingTrouble.ended} peerings ended")
-        self.assertGreater(EndingTrouble.ended, 5, "every case ends the peering")
+        self.assertGreater(EndingTrouble.ended, 4, "every case ends the peering")
+
+
+def trust_by_hand(side: Side, other: Side, scene: Scene) -> None:
+    """Let an administrator, who knows the other's address and key, trust it: whether it is in sight or not."""
+    home = other.daemon.home
+    assert home is not None
+    endpoints = [{"address": f"{other.address}:{PEER_PORT}"}]
+    spec = {"clusterID": other.id, "fingerprint": home.keypair.fingerprint, "endpoints": endpoints}
+    body = {"metadata": {"name": other.id}, "spec": spec}
+    try:
+        scene.do(side.client.create(FOREIGNCLUSTERS, body, view=None))
+    except AlreadyExists:
+        scene.do(side.client.patch(FOREIGNCLUSTERS, other.id, {"spec": spec}, view=None))
 
 
 def end(pair: Pair, which: int, order: Order) -> None:
