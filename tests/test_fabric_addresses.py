@@ -147,7 +147,7 @@ class Lives(SynchronousTestCase):
     def test_no_overlap_ever_and_the_records_suffice(
         self, changes: list[tuple[str, list[Network] | None, Network]]
     ) -> None:
-        """After every change nothing overlaps, a daemon that starts anew gives the same, and what went is free again."""
+        """After every change nothing overlaps, a daemon started anew gives the same, and what went is free again."""
         records: dict[str, NetworkConfig] = {}
         ours = own("10.64.0.0/12")
         for name, wanted, six in changes:
