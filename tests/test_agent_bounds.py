@@ -35,6 +35,18 @@ class Bounds(SynchronousTestCase):
             known = (right.resource.group, right.what) in bound or right.what in HARMLESS
             self.assertTrue(known, f"{right}: bind it in agent/bounds.py, or say why that is not needed")
 
+    def test_whatever_changes_running_pods_is_bound(self) -> None:
+        """Parts of pods that the account may change in every namespace are bound by a policy, but for the status."""
+        policies = bounds.policies("liqo")
+        bound = {w for p in policies for r in p["spec"]["matchConstraints"]["resourceRules"] for w in r["resources"]}
+        changed = {
+            right.what
+            for right in required(parse("", {}))
+            if right.verb == "patch" and right.resource.plural == "pods" and not right.namespace
+        }
+        self.assertEqual(changed - {"pods/status"} - bound, set())
+        self.assertIn("pods/ephemeralcontainers", changed)
+
     def test_names(self) -> None:
         """Policies and bindings go by the same names, and are about the account of the namespace in question."""
         policies, bindings = bounds.policies("liqo"), bounds.bindings("liqo")

@@ -77,6 +77,12 @@ def policies(namespace: str) -> list[dict[str, Any]]:
             ],
         ),
         _policy(
+            "parts-of-pods",
+            namespace,
+            [_rule("", ["pods/ephemeralcontainers", "pods/resize"], "UPDATE")],
+            [(_TENANTS, "liqod adds containers to running pods, and resizes them, for its tenants only")],
+        ),
+        _policy(
             "namespaces",
             namespace,
             [_rule("", ["namespaces"])],
