@@ -170,6 +170,14 @@ class NodeTests(PairTests):
         eventually("it has looked", looked)
         self.assertIn(f"seen {TOOL}", rome.kubectl("logs", TOOL, "-n", NAMESPACE, "-c", "look"))
         self.assertEqual([c["name"] for c in self.there(TOOL)["spec"]["ephemeralContainers"]], ["look"])
+        # The daemon's account adds containers to pods of its tenants, and to no others.
+        mine = {"spec": {"ephemeralContainers": [{"name": "loot", "image": "localhost/busybox:1"}]}}
+        with self.assertRaises(CommandFailed) as refused:
+            rome.kubectl(
+                "patch", "pod", TOOL, "-n", NAMESPACE, "--subresource=ephemeralcontainers", "-p", json.dumps(mine),
+                "--as=system:serviceaccount:liqo-system:liqod",
+            )  # fmt: skip
+        self.assertIn("for its tenants only", refused.exception.output)
 
     def test_05_cordon(self) -> None:
         """A cordoned node stays so, whatever the daemon writes to it, and takes no pods until it is uncordoned."""
