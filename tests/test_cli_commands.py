@@ -76,6 +76,7 @@ class Usage(SynchronousTestCase):
             "cordon",
             "uncordon",
             "drain",
+            "explain",
             "status",
             "version",
             "completion",

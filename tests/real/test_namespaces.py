@@ -196,6 +196,12 @@ class NamespaceTests(PairTests):
         self.assertIn("cannot be changed", self.refused(wish("odd", namespaceMappingStrategy="DefaultName")))
         other = wish("odd", namespaceMappingStrategy="SelectedName", remoteNamespaceName="market")
         self.assertIn("cannot be changed", self.refused(other))
+        (table,) = self.rome.cluster.get("nnt")["items"]
+        table["spec"]["clusterID"] = "somebody-else"
+        self.assertIn("the name of its peer", self.refused(table))
+        (node,) = self.rome.cluster.get("vn", "-A")["items"]
+        node["spec"]["clusterID"] = "somebody-else"
+        self.assertIn("stands for one peer", self.refused(node))
         changed = wish("odd", namespaceMappingStrategy="EnforceSameName", podOffloadingStrategy="Remote")
         self.assertEqual(self.refused(changed), "")
 
