@@ -338,6 +338,43 @@ class Namespaces(SynchronousTestCase):
         self.assertEqual(self.plan(enabled=False), mapping.Drain(remote))
         self.assertEqual(self.plan(enabled=False, pods=False), mapping.Release(remote))
 
+    @given(
+        st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from(["", "market"])), min_size=1, max_size=6),
+        st.dictionaries(st.sampled_from(["shop-home", "market"]), st.sampled_from(["Ready", "Refused"])),
+    )
+    def test_any_change_of_mind(self, wishes: list[tuple[bool, bool, str]], answers: dict[str, str]) -> None:
+        """Whatever users change: what was granted keeps its name, nothing goes under pods, and it comes to rest."""
+        entry: str | None = None
+        status: MappingStatus | None = None
+        for included, pods, wanted in wishes:
+            for _ in range(6):
+                step = self.plan(
+                    enabled=included,
+                    pods=pods,
+                    table={"shop": entry} if entry else {},
+                    reverse={entry: "shop"} if entry else {},
+                    status=status,
+                    wanted=wanted,
+                )
+                match step:
+                    case mapping.WriteEntry(remote):
+                        self.assertFalse(status is not None and status.phase == "Ready", "a granted name was replaced")
+                        entry, status = remote, None
+                    case mapping.Ask(remote):
+                        self.assertEqual(remote, entry)
+                        status = MappingStatus(phase=answers.get(remote, "Refused"), reason="NameNotYours")
+                    case mapping.Drain():
+                        self.assertTrue(pods and not included)
+                        pods = False
+                    case mapping.Release():
+                        self.assertFalse(pods or included)
+                        entry = status = None
+            settled = isinstance(step, mapping.Serve | mapping.Rest) or (
+                isinstance(step, mapping.Ask) and status is not None and status.phase == "Refused"
+            )
+            self.assertTrue(settled, step)
+            self.assertTrue(included or entry is None)
+
     def test_names_that_users_choose(self) -> None:
         """A chosen name is asked for; it replaces another one only if the lender will not give that one."""
         free: dict[str, Any] = {"table": {}, "reverse": {}, "wanted": "market"}
