@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from twisted.internet.error import MessageLengthError
 from twisted.internet.interfaces import IListeningPort, IReactorTime
 from twisted.internet.protocol import DatagramProtocol
 from twisted.internet.task import LoopingCall
@@ -141,6 +142,6 @@ class Prober(DatagramProtocol):
             return
         try:
             transport.write(data, where)
-        except OSError as error:
+        except (OSError, MessageLengthError) as error:
             # Too large for the device, or no route now: it counts as lost.
             self._log.debug("a probe to {where} was not sent: {error}", where=where[0], error=error)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
+from twisted.internet.error import MessageLengthError
 from twisted.internet.protocol import DatagramProtocol
 from twisted.internet.task import deferLater
 
@@ -64,7 +65,7 @@ class Volley(DatagramProtocol):
         transport: Any = self.transport
         try:
             transport.write(question(token, padding), (self._target, self._port))
-        except OSError:
+        except (OSError, MessageLengthError):
             # Too large for the device: that is an answer too.
             self._waiting.pop(token, None)
 
