@@ -22,6 +22,7 @@ from liqod.kubelet.decide import (
     decide,
     decide_outside,
     decide_refused,
+    decide_unreachable,
 )
 from liqod.kubelet.forge.patches import merge_diff, merged
 from liqod.kubelet.forge.place import Place
@@ -118,6 +119,25 @@ class Pods(SynchronousTestCase):
         ]
         for what, pod, there, runs, expected in table:
             self.assertIsInstance(ask(pod, there, runs), expected, what)
+
+    def test_unreachable(self) -> None:
+        """While the lender does not answer no pod becomes ready; after long none is, and no status is written twice."""
+        ready, pending = home(RUNNING), home(PENDING)
+        stale = ask(home(PENDING), shadow(), remote())
+        self.assertIsInstance(stale, WriteStatus)
+        self.assertIsInstance(decide_unreachable(pending, stale, NOW, silent=False), Keep)
+        self.assertIsInstance(decide_unreachable(ready, Keep(), NOW, silent=False), Keep)
+        written = decide_unreachable(ready, Keep(), NOW, silent=True)
+        assert isinstance(written, WriteStatus)
+        (said,) = written.status["conditions"]
+        self.assertEqual((said["type"], said["status"], said["reason"]), ("Ready", "False", "LenderUnreachable"))
+        for silent in (False, True):
+            again = decide_unreachable(home(written.status), stale, NOW, silent=silent)
+            self.assertIsInstance(again, Keep)
+        for decision in (DeleteHome("u1"), Create({}), WriteStatus({"phase": "Succeeded"})):
+            self.assertEqual(decide_unreachable(ready, decision, NOW, silent=True), decision)
+        leaving = home(RUNNING, deletionTimestamp=NOW)
+        self.assertEqual(decide_unreachable(leaving, Keep("x"), NOW, silent=True), Keep("x"))
 
     def test_lost_peer(self) -> None:
         """A deleted pod that waited long enough for an unreachable lender goes, whatever is still seen there."""

@@ -23,6 +23,7 @@ from liqod.kubelet.forge.status import (
     clean_reason,
     ended_status,
     forge_status,
+    is_ready,
     outside_status,
     refused_status,
 )
@@ -132,6 +133,25 @@ def decide(
     if remote is None and ended is not None and tally is not None and _has_ended(home, shadow, ended):
         return _write(status, forge_status(status, decoded(ended.status), tally, place, now, decoded(home.spec)), None)
     return _follow(home, status, shadow, remote, place, tally, now)
+
+
+def decide_unreachable(home: HomePod, decision: Decision, now: str, *, silent: bool) -> Decision:
+    """Return what to do instead of a decision while the lender does not answer, for long if ``silent``.
+
+    As on a node that has gone silent, pods that run are not ready then: services leave them out. Before, no pod becomes
+    ready that Kubernetes took for not ready because of its node: what is known of it at the lender is old.
+    """
+    status = decoded(home.status)
+    if home.metadata.deleting or not isinstance(decision, WriteStatus | Keep) or status.get("phase") in FINISHED:
+        return decision
+    new = decision.status if isinstance(decision, WriteStatus) else status
+    if new.get("phase") in FINISHED:
+        return decision
+    if not is_ready(status):
+        return Keep("the lender does not answer") if silent or is_ready(new) else decision
+    if not silent:
+        return decision
+    return _write(status, absent_status(status, "LenderUnreachable", "the lender has not answered for long", now), None)
 
 
 def decide_outside(home: HomePod | None, message: str, now: str) -> Decision:

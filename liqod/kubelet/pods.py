@@ -11,6 +11,7 @@ from typing import Any, Final
 from attrs import define
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from liqod.flow.tasks import Tasks
@@ -29,6 +30,7 @@ from liqod.kubelet.decide import (
     decide,
     decide_outside,
     decide_refused,
+    decide_unreachable,
 )
 from liqod.kubelet.forge.meta import home_uid
 from liqod.kubelet.forge.place import Place
@@ -45,6 +47,10 @@ from liqod.model.ids import Key
 
 PATIENCE: Final = 30.0
 """Seconds after a deleted pod's grace that the lender has to answer before the pod goes at home all the same."""
+
+SILENCE: Final = 40.0
+"""Seconds without an answer after which a lender's pods are not ready any more. Source: Kubernetes gives nodes as long
+(kube-controller-manager, --node-monitor-grace-period)."""
 
 
 @define
@@ -89,13 +95,17 @@ class Pods(MultiService):
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
         self._pods.subscribe(self._changed)
-        self._reach.state.subscribe(lambda _: self._unpark())
+        self._silent_since: float | None = None
+        self._silence: IDelayedCall | None = None
+        self._reach.state.subscribe(lambda _: self._answered())
 
     def startService(self) -> None:
         super().startService()
+        self._answered()
         self._tasks.spawn(self._begin(), f"offloading pods to {self._place.lender}")
 
     def stopService(self) -> Deferred[Any]:
+        self._end_silence()
         self._queue.close()
         return maybeDeferred(super().stopService)
 
@@ -121,16 +131,41 @@ class Pods(MultiService):
             self._written.drop(key)
         self._queue.add(key)
 
-    def _unpark(self) -> None:
-        if self._reach.ok:
-            parked, self._parked = self._parked, set()
-            for key in parked:
-                self._queue.add(key)
+    def _answered(self) -> None:
+        """The lender answers, or does not: wake up what waits for it, or wait whether it stays so."""
+        if not self.running:
+            return
+        if not self._reach.ok:
+            if self._silent_since is None:
+                self._silent_since = self._reactor.seconds()
+                self._silence = self._reactor.callLater(SILENCE + 0.1, self._look_at_all)
+            return
+        self._end_silence()
+        parked, self._parked = self._parked, set()
+        for key in parked:
+            self._queue.add(key)
+
+    def _end_silence(self) -> None:
+        self._silent_since = None
+        if self._silence is not None and self._silence.active():
+            self._silence.cancel()
+        self._silence = None
+
+    def _look_at_all(self) -> None:
+        for pod in self._pods.items():
+            self._queue.add(pod.metadata.key)
+
+    def _is_silent(self) -> bool:
+        """Tell whether the lender has not answered for so long that its pods are not ready."""
+        return self._silent_since is not None and self._reactor.seconds() >= self._silent_since + SILENCE
 
     async def _process(self, key: Key) -> float | None:
         home = self._written.newest(key, self._pods.get(key))
         now = self._reactor.seconds()
         decision, remote = self._decide(key, home, now)
+        if home is not None and remote is not None and not self._reach.ok:
+            decision = decide_unreachable(home, decision, rfc3339(now), silent=self._is_silent())
+            self._parked.add(key)
         self._forget_if_gone(key, home, remote)
         if isinstance(decision, WriteStatus) and home is not None:
             return await self._write_status(key, home, decision, now)

@@ -10,6 +10,7 @@ import msgspec
 from liqod.config.schema import Settings
 from liqod.kube.resources import PODS as POD
 from liqod.kube.resources import Resource
+from liqod.kubelet.forge.status import is_ready
 from liqod.model.ids import Key
 from liqod.sandbox.kinds import NODES, PODS
 from tests.scenario.case import SHOP, ScenarioCase, Scene, all_of, live, node_ready, offloaded, unchanged
@@ -81,6 +82,29 @@ class Away(ScenarioCase):
         scene.becomes("it runs again", lambda: node_ready(rome, milan) and offloaded(rome, milan, "web", 3), 300)
         scene.world.run(600)
         self.assertEqual((rome.door.writes() - writes)["patch", "pods"], 0)
+
+    def ready(self, side: Side) -> set[bool]:
+        """Return whether pods are ready at home, each value once."""
+        return {is_ready(pod["status"]) for pod in live(side, "web").values()}
+
+    def test_no_endpoints_meanwhile(self) -> None:
+        """Before long the pods of a silent lender are not ready at home, for a write each at most, and later are again.
+
+        A daemon that is started meanwhile comes to the same.
+        """
+        scene, rome, milan = self.begin()
+        writes = rome.door.writes()
+        self.part(scene, rome, milan)
+        scene.becomes("they are not ready", lambda: self.ready(rome) == {False}, 120)
+        scene.world.run(600)
+        self.assertEqual(self.ready(rome), {False})
+        self.assertLessEqual((rome.door.writes() - writes)["patch", "pods/status"], 3)
+        rome.kill()
+        rome.start()
+        scene.world.run(120)
+        self.assertEqual(self.ready(rome), {False})
+        scene.network.heal()
+        scene.becomes("they are ready", lambda: self.ready(rome) == {True} and offloaded(rome, milan, "web", 3), 300)
 
     def test_the_daemon_comes_late(self) -> None:
         """A daemon that is started while the lender is away holds the pods, counting from when Kubernetes began."""
