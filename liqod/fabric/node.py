@@ -130,10 +130,11 @@ class NodeFabric(MultiService):
             await apply(self._kernel, self._plan)
         name = own_node(self._nodes.items(), self._settings.node, self._address)
         if not name:
-            raise Foreseen(
+            self.standing = (
                 f"no Node of this cluster has this host's address {self._address}: the gateway cannot send here what "
                 "is for its pods; name the Node in network.node"
             )
+            raise Foreseen(self.standing)
         # Said once this end stands: from then on the gateway sends here what is for this host's pods.
         await self._say(name, self._nodes.items(), self._address)
         self._describe(desired)
