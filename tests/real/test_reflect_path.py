@@ -20,6 +20,7 @@ from tests.real.path import (
     peer_of,
     trust_each_other,
 )
+from tests.testbed.cluster import Cluster
 from tests.testbed.process import CommandFailed
 
 APP = "web"
@@ -28,6 +29,10 @@ APP = "web"
 def namespaced(kind: str, name: str, version: str = "v1", **fields: Any) -> dict[str, Any]:
     """Return an object of the offloaded namespace."""
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, **fields}
+
+
+def _none_of(cluster: Cluster, kind: str, namespace: str) -> bool:
+    return not cluster.get(kind, "-n", namespace)["items"]
 
 
 class ReflectionPathTests(PairTests):
@@ -158,3 +163,136 @@ class ReflectionPathTests(PairTests):
         eventually("the event has the lender's words", told)
         self.milan.cluster.kubectl("delete", "resourcequota", "-n", self.remote, "few")
         eventually("it goes when there is room", lambda: self.at_milan("configmap", "too-much"), 90)
+
+    def test_5_tokens(self) -> None:
+        """An offloaded pod speaks to its own cluster's API server, with its account's rights, until it is gone."""
+        rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
+        group = "rbac.authorization.k8s.io"
+        body = deployment("caller", 1)
+        body["spec"]["template"]["spec"]["serviceAccountName"] = "caller"
+        self.rome.cluster.apply(
+            namespaced("ServiceAccount", "caller"),
+            namespaced("Role", "caller", f"{group}/v1", rules=rules),
+            namespaced(
+                "RoleBinding",
+                "caller",
+                f"{group}/v1",
+                roleRef={"apiGroup": group, "kind": "Role", "name": "caller"},
+                subjects=[{"kind": "ServiceAccount", "name": "caller", "namespace": NAMESPACE}],
+            ),
+            body,
+        )
+        pods = eventually("it runs", lambda: offloaded(self.rome.cluster, self.milan.cluster, "caller", 1), 120)
+        (pod,) = pods
+
+        def inside(script: str) -> str:
+            return self.milan.cluster.kubectl("exec", "-n", self.remote, pod, "--", "sh", "-c", script).strip()
+
+        place = "/var/run/secrets/kubernetes.io/serviceaccount"
+        token, port = inside(f"cat {place}/token"), inside("echo $KUBERNETES_SERVICE_PORT")
+        self.assertEqual(inside(f"cat {place}/namespace"), NAMESPACE)
+        self.assertEqual(inside("echo $KUBERNETES_SERVICE_HOST"), "kubernetes.default")
+        address = inside("grep kubernetes.default /etc/hosts").split()[0]
+        self.assertEqual(inside(f"nc -w 5 {address} {port} </dev/null && echo reached"), "reached")
+        authority = self.milan.cluster.directory / "home-ca.crt"
+        authority.write_text(inside(f"cat {place}/ca.crt"))
+
+        def ask(path: str) -> str:
+            """Ask rome's API server as the pod does, from milan's network."""
+            url = f"https://kubernetes.default:{port}/api/v1/namespaces/{NAMESPACE}/{path}"
+            way = ["--cacert", str(authority), "--resolve", f"kubernetes.default:{port}:{address}"]
+            head = f"Authorization: Bearer {token}"
+            return self.milan.cluster.run(["curl", "-s", "-w", "%{http_code}", *way, "-H", head, url])
+
+        answer = ask("configmaps/conf")
+        self.assertIn('"another"', answer)
+        self.assertTrue(answer.endswith("200"))
+        self.assertTrue(ask("secrets").endswith("403"))
+        for daemon in (self.rome, self.milan):
+            self.assertNotIn(token, daemon.log.read_text())
+        self.rome.cluster.kubectl("delete", "deployment", "-n", NAMESPACE, "caller")
+
+        def no_secret() -> bool:
+            held = self.milan.cluster.get("secrets", "-n", self.remote)["items"]
+            return all("caller" not in each["metadata"]["name"] for each in held)
+
+        eventually("its tokens are gone at milan", no_secret)
+        eventually("its token is worth nothing", lambda: ask("configmaps/conf").endswith("401"))
+
+    def test_6_storage(self) -> None:
+        """Data is made where the first pod runs; a later pod with the claim finds it there; it goes with the claim."""
+        for daemon in (self.rome, self.milan):
+            note = {"storageclass.kubernetes.io/is-default-class": "true"}
+            directory = daemon.cluster.directory / "volume"
+            daemon.cluster.apply(
+                {
+                    "apiVersion": "storage.k8s.io/v1",
+                    "kind": "StorageClass",
+                    "metadata": {"name": f"disks-{daemon.name}", "annotations": note},
+                    "provisioner": "kubernetes.io/no-provisioner",
+                },
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolume",
+                    "metadata": {"name": "disk"},
+                    "spec": {
+                        "storageClassName": f"disks-{daemon.name}",
+                        "capacity": {"storage": "1Gi"},
+                        "accessModes": ["ReadWriteOnce"],
+                        "persistentVolumeReclaimPolicy": "Retain",
+                        "hostPath": {"path": str(directory), "type": "DirectoryOrCreate"},
+                    },
+                },
+            )
+        peer = peer_of(self.rome.cluster, "milan")["metadata"]["name"]
+
+        def offered() -> bool:
+            known = self.rome.cluster.get("adv", f"advertisement-{peer}")
+            return bool(known["spec"]["offer"].get("storageClasses") == ["disks-milan"])
+
+        eventually("milan offers its class, and not the virtual one", offered)
+        for name, selector in (("keeper", {"liqo.io/type": "virtual-node"}), ("stayer", {"kubernetes.io/os": "linux"})):
+            body = deployment(name, 1)
+            spec = body["spec"]["template"]["spec"]
+            spec["nodeSelector"] = selector
+            if name == "stayer":
+                off = {"key": "liqo.io/type", "operator": "DoesNotExist"}
+                term = {"nodeSelectorTerms": [{"matchExpressions": [off]}]}
+                spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
+            (container,) = spec["containers"]
+            script = f"echo found $(cat /data/x); echo {name} > /data/x; while :; do sleep 1; done"
+            container["command"] = ["sh", "-c", script]
+            container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+            spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+            claim = {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": "liqo",
+                "resources": {"requests": {"storage": "1Gi"}},
+            }
+            self.rome.cluster.apply(namespaced("PersistentVolumeClaim", name, spec=claim), body)
+        eventually("the one runs at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, "keeper", 1), 120)
+        at_home = partial(live_pods, self.rome.cluster, "stayer")
+        eventually("the other runs at rome", lambda: [p for p in at_home().values() if is_running(p)], 120)
+        self.assertEqual(live_pods(self.milan.cluster, "stayer"), {})
+        there = self.at_milan("pvc", "keeper")
+        self.assertEqual((there["spec"]["storageClassName"], there["spec"]["volumeName"]), ("disks-milan", "disk"))
+        self.assertEqual((self.milan.cluster.directory / "volume" / "x").read_text(), "keeper\n")
+        self.assertEqual((self.rome.cluster.directory / "volume" / "x").read_text(), "stayer\n")
+        (first,) = live_pods(self.rome.cluster, "keeper")
+        self.rome.cluster.kubectl("delete", "pod", "-n", NAMESPACE, first)
+
+        def again() -> bool:
+            pods = offloaded(self.rome.cluster, self.milan.cluster, "keeper", 1)
+            if not pods or first in pods:
+                return False
+            said = self.milan.cluster.kubectl("logs", "-n", self.remote, *pods)
+            return "found keeper" in said
+
+        eventually("the next pod finds the data", again, 120)
+        for name in ("keeper", "stayer"):
+            self.rome.cluster.kubectl("delete", "deployment,pvc", "-n", NAMESPACE, name, "--wait=false")
+        for cluster, where in ((self.milan.cluster, self.remote), (self.rome.cluster, "liqo-storage")):
+            no_claims = partial(_none_of, cluster, "pvc", where)
+            eventually(f"the claim is gone in {where}", no_claims, 90)
+        volumes = partial(self.rome.cluster.get, "pv")
+        eventually("the volumes are gone", lambda: [v["metadata"]["name"] for v in volumes()["items"]] == ["disk"])
