@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import UTC, datetime
 from functools import partial
@@ -30,6 +31,7 @@ from tests.real.steps import LOOP, VIRTUAL, Steps
 from tests.testbed import versions
 from tests.testbed.cluster import Cluster
 
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 # What the specification has removed or changed on the way, and what no two clusters have in common.
 CHANGED = {
     "affinity", "nodeName", "nodeSelector", "preemptionPolicy", "priority", "priorityClassName", "schedulerName",
@@ -341,7 +343,6 @@ class NodeAndPods(Steps):
 
     def test_13_many_nodes_make_one(self) -> None:
         """The node sums up what all nodes of the lender offer, and the scheduler prefers it where it has the most."""
-        own = {"matchLabels": {"app": "spread"}}
 
         def cpus() -> int:
             return int(_milli(virtual_node(self.home)["status"]["allocatable"]["cpu"]))
@@ -355,28 +356,43 @@ class NodeAndPods(Steps):
         ready["lastHeartbeatTime"] = ready["lastTransitionTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         status = {"status": {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}}
         self.lender.kubectl("patch", "node", "second", "--subresource=status", "-p", json.dumps(status))
-        eventually(
-            f"{before} has grown by the second node", lambda: self.assertEqual(cpus(), before + 64000) or True, 60
-        )
-        body = deployment("spread", 2)
-        del body["spec"]["template"]["spec"]["nodeSelector"]
-        self.assertEqual(body["spec"]["selector"], own)
-        self.home.apply(body)
-        eventually("the bigger node has both pods", lambda: offloaded(self.home, self.lender, "spread", 2), 90)
+
+        def grown() -> bool:
+            self.assertEqual(cpus(), before + 64000)
+            return True
+
+        eventually("the virtual node has grown by the second node", grown, 60)
+        # Pods with an owner would be spread over the nodes, whatever these have.
+        bodies = [pod(f"any-{number}", LOOP, namespace=NAMESPACE) for number in (1, 2)]
+        for body in bodies:
+            body["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "400m", "memory": "128Mi"}}
+        self.home.apply(*bodies)
+        for number in (1, 2):
+            self.assertEqual(self.runs(f"any-{number}")["spec"]["nodeName"], "liqo-milan")
+        self.drop("pod/any-1", "pod/any-2")
         self.lender.kubectl("delete", "node", "second")
         eventually("the virtual node has shrunk again", lambda: cpus() < 64000, 60)
 
     def test_14_one_application_in_both(self) -> None:
         """Controllers at home steer pods on both clusters alike: one Deployment has pods in both, and scales."""
+        body = deployment("spread", 2)
+        del body["spec"]["template"]["spec"]["nodeSelector"]
+        scale = partial(self.home.kubectl, "scale", "-n", NAMESPACE, "deployment/spread")
+        self.home.kubectl("cordon", self.home.node_name)
+        try:
+            self.home.apply(body)
+            eventually("two pods run at the lender", lambda: offloaded(self.home, self.lender, "spread", 2), 90)
+        finally:
+            self.home.kubectl("uncordon", self.home.node_name)
         self.home.kubectl("cordon", "liqo-milan")
         try:
-            scale = partial(self.home.kubectl, "scale", "-n", NAMESPACE, "deployment/spread")
             scale("--replicas=4")
             nodes = [self.home.node_name] * 2 + ["liqo-milan"] * 2
 
             def spread() -> bool:
-                pods = live_pods(self.home, "spread").values()
-                return sorted(p["spec"]["nodeName"] for p in pods if is_running(p)) == sorted(nodes)
+                pods = [one for one in live_pods(self.home, "spread").values() if is_running(one)]
+                self.assertEqual(sorted(one["spec"]["nodeName"] for one in pods), sorted(nodes))
+                return True
 
             eventually("two pods run in each cluster", spread, 90)
             self.assertEqual(len(live_pods(self.lender, "spread")), 2)
@@ -385,6 +401,71 @@ class NodeAndPods(Steps):
         scale("--replicas=0")
         eventually("nothing is left at the lender", lambda: not live_pods(self.lender, "spread"), 60)
         self.drop("deployment/spread")
+
+    def test_15_home_api_server(self) -> None:
+        """An offloaded pod speaks to the API server of its home, as its own service account, by a token in a secret."""
+        self.home.apply(
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader", "namespace": NAMESPACE}},
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "book", "namespace": NAMESPACE}},
+        )
+        account = f"--serviceaccount={NAMESPACE}:reader"
+        self.home.kubectl("create", "role", "-n", NAMESPACE, "read", "--verb=get", "--resource=configmaps")
+        self.home.kubectl("create", "rolebinding", "-n", NAMESPACE, "read", "--role=read", account)
+        self.make("speaker", serviceAccountName="reader")
+        self.runs("speaker")
+        place = self.within("speaker", "echo $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT").split()
+        self.assertEqual(place, ["kubernetes.default", "6443"])
+        hosts = [line.split() for line in self.within("speaker", "cat /etc/hosts").splitlines()]
+        self.assertIn([self.home.address, "kubernetes.default", "kubernetes.default.svc"], hosts)
+        self.assertEqual(self.within("speaker", f"cat {ACCOUNT}/namespace"), NAMESPACE)
+        authority = (self.home.directory / "ca.crt").read_text()
+        self.assertEqual(self.within("speaker", f"cat {ACCOUNT}/ca.crt").strip(), authority.strip())
+        token = self.within("speaker", f"cat {ACCOUNT}/token")
+        secrets = self.lender.get("secrets", "-n", self.remote())["items"]
+        held = [one["metadata"]["name"] for one in secrets if _b64(token) in (one.get("data") or {}).values()]
+        self.assertEqual(len(held), 1)
+        self.assertEqual(self.ask(token, "configmaps/book"), "200")
+        self.assertEqual(self.ask(token, "secrets"), "403")
+        who = f"system:serviceaccount:{NAMESPACE}:reader"
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        said = [self._review(cluster, review) for cluster in (self.home, self.lender)]
+        self.assertEqual([one.get("user", {}).get("username") for one in said], [who, None])
+        self.drop("pod/speaker")
+        eventually(
+            "the secret goes with the pod", lambda: self.is_absent(self.lender, "secret", held[0], self.remote())
+        )
+
+    def within(self, name: str, script: str) -> str:
+        """Run a script of the shell in an offloaded pod."""
+        return self.home.kubectl("exec", "-n", NAMESPACE, name, "--", "sh", "-c", script)
+
+    def ask(self, token: str, what: str) -> str:
+        """Ask the home's API server from the lender's side, and return the status of the answer."""
+        url = f"https://{self.home.address}:6443/api/v1/namespaces/{NAMESPACE}/{what}"
+        argv = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", str(self.home.directory / "ca.crt")]
+        return self.lender.run([*argv, "-H", f"Authorization: Bearer {token}", url])
+
+    def _review(self, cluster: Cluster, review: dict[str, Any]) -> dict[str, Any]:
+        said = cluster.kubectl("create", "-f", "-", "-o", "json", input=json.dumps(review))
+        return dict(json.loads(said)["status"])
+
+    def test_16_no_api_server(self) -> None:
+        """Where the settings say so, pods get no tokens, and no secret holds any."""
+        self.rome.stop()
+        self.rome.config.write_text(f"{self.rome.config.read_text()}\n[kubelet]\nenable-apiserver-support = false\n")
+        self.rome.start()
+        self.make("mute", serviceAccountName="reader")
+        self.runs("mute")
+        self.assertEqual(self.within("mute", f"ls {ACCOUNT} 2>/dev/null || echo nothing"), "nothing\n")
+        self.assertNotEqual(self.within("mute", "echo $KUBERNETES_SERVICE_HOST"), "kubernetes.default\n")
+        self.assertNotIn(self.home.address, self.within("mute", "cat /etc/hosts"))
+        names = [one["metadata"]["name"] for one in self.lender.get("secrets", "-n", self.remote())["items"]]
+        self.assertEqual([name for name in names if name.startswith("mute")], [])
+        self.drop("pod/mute")
+
+
+def _b64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def live_pods_of(cluster: Cluster, selector: str) -> dict[str, dict[str, Any]]:

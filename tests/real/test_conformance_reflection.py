@@ -14,8 +14,9 @@ from typing import Any
 
 from liqod.model.names import tenant_namespace
 from tests.real.counts import writes
-from tests.real.path import NAMESPACE, deployment, enabled_namespace, eventually, offloaded, peer_of
-from tests.real.steps import SETTINGS, Steps
+from tests.real.manifests import pod
+from tests.real.path import NAMESPACE, deployment, enabled_namespace, eventually, offloaded, peer_of, virtual_node
+from tests.real.steps import SETTINGS, VIRTUAL, Steps
 
 REFLECTED = "endpointslice.reflection.liqo.io"
 KINDS = ("configmap", "secret", "service", "ingress")
@@ -329,36 +330,42 @@ class Reflection(Steps):
         eventually("and back", lambda: keys() == (usual, usual))
 
     def test_12_allow_list(self) -> None:
-        """Set to AllowList, a kind is reflected only where annotated; with no workers not at all; others as before.
+        """Set to AllowList, a kind is reflected only where annotated, slices as their services, other kinds as before.
 
         Other labels to be kept back are applied to the objects that are there.
         """
         allowed = {"liqo.io/allow-reflection": "true"}
         other_labels = SETTINGS.replace("only-here", "goes")
-        lists = "".join(f'[reflection.{kind}]\ntype = "AllowList"\n\n' for kind in ("secret", "service"))
-        self.restart_with(
-            f"{other_labels}\n{lists}[reflection.ingress]\nworkers = 0\n\n[reflection.configmap]\nworkers = 1\n"
-        )
+        listed = ("secret", "service", "ingress")
+        lists = "".join(f'[reflection.{kind}]\ntype = "AllowList"\n\n' for kind in listed)
+        self.restart_with(f"{other_labels}\n{lists}")
         self.home.apply(*self._one_of_each("allowed", allowed), *self._one_of_each("new", {}))
-        follows, stays = (
+        self.home.apply(
             slice_of("of-allowed", "service-allowed", "192.0.2.5"),
             slice_of("of-new", "service-new", "192.0.2.6"),
         )
-        self.home.apply(follows, stays)
-        for kind in ("configmap", "secret", "service"):
+        for kind in KINDS:
             eventually(f"the {kind}", lambda kind=kind: self.there(kind, f"{kind}-allowed"))  # type: ignore[misc]
         eventually("any config map", lambda: self.there("configmap", "configmap-new"))
         eventually("the slice of the allowed service", lambda: self.there("endpointslice", "of-allowed"))
         eventually("what is not allowed any more goes", lambda: self.is_there_not("secret", "secret-plain"))
-        for kind, name in (("secret", "secret-new"), ("service", "service-new"), ("ingress", "ingress-new"),
-                           ("ingress", "ingress-allowed"), ("endpointslice", "of-new")):  # fmt: skip
+        for kind, name in (*((kind, f"{kind}-new") for kind in listed), ("endpointslice", "of-new")):
             self.assertTrue(self.is_there_not(kind, name), name)
         labels = partial(self.there, "configmap", "labelled")
         eventually("the label of before goes", lambda: "example.com/only-here" in labels()["metadata"]["labels"])
         self.assertNotIn("example.com/goes", labels()["metadata"]["labels"])
+
+    def test_13_workers(self) -> None:
+        """A kind with no workers is not reflected, others with one are; with the usual settings everything goes."""
+        self.restart_with(f"{SETTINGS}\n[reflection.secret]\nworkers = 0\n\n[reflection.configmap]\nworkers = 1\n")
+        self.home.apply(*self._one_of_each("late", {}))
+        for kind in ("configmap", "service", "ingress"):
+            eventually(f"the {kind}", lambda kind=kind: self.there(kind, f"{kind}-late"))  # type: ignore[misc]
+        self.stays("no secret goes", lambda: self.is_there_not("secret", "secret-late"), 2.0)
         self.restart_with(SETTINGS)
         for kind in ("secret", "service", "ingress"):
             eventually(f"the {kind}", lambda kind=kind: self.there(kind, f"{kind}-new"))  # type: ignore[misc]
+        eventually("the late secret", lambda: self.there("secret", "secret-late"))
 
     def restart_with(self, extra: str) -> None:
         """Start rome's daemon anew with other settings."""
@@ -368,7 +375,7 @@ class Reflection(Steps):
         self.rome.config.write_text(head + extra.lstrip())
         self.rome.start()
 
-    def test_13_pods_have_no_policy(self) -> None:
+    def test_14_pods_have_no_policy(self) -> None:
         """Pods follow rules of their own: a setting of a policy for them is refused."""
         wrong = Path(self.rome.directory / "wrong.toml")
         wrong.write_text(f'{self.rome.config.read_text()}\n[reflection.pod]\ntype = "AllowList"\n')
@@ -387,7 +394,7 @@ class Reflection(Steps):
         self.assertIn("pod", said)
         self.assertIn("reflection", said)
 
-    def test_14_namespace_ends(self) -> None:
+    def test_15_namespace_ends(self) -> None:
         """A namespace that is not enabled any more loses its remote namespace and its translation; others stay."""
         self.drop("pod/web", namespace="other")
         self.home.kubectl("label", "namespace", "other", "liqo.io/enabled-")
@@ -399,3 +406,87 @@ class Reflection(Steps):
         )
         self.assertEqual(self.here("configmap", "conf", "other")["data"], {"n": "other"})
         self.assertEqual(self.there("configmap", "conf")["data"], {"n": NAMESPACE})
+
+    def test_16_storage(self) -> None:
+        """A claim goes to the lender with its first pod and gets storage there; its volume keeps later pods there."""
+        self._disk(self.lender)
+        claim = made("PersistentVolumeClaim", "data", spec=_claim_spec("liqo"), labels={"app": "x"})
+        self.home.apply(claim)
+        mount = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+        body = self._using("writer", mount, "echo kept > /data/file; exec sleep 1000")
+        body["spec"]["nodeSelector"] = VIRTUAL
+        eventually("the class at home", lambda: self.home.get("storageclass", "liqo"))
+        eventually("storage is offered", self._offered, 60)
+        self.home.apply(body)
+        self.runs("writer")
+        here, there = self.here("pvc", "data"), self.there("pvc", "data")
+        self.assertEqual((here["spec"]["storageClassName"], there["spec"]["storageClassName"]), ("liqo", "disk"))
+        for field in ("accessModes", "resources", "volumeMode"):
+            self.assertEqual(there["spec"][field], here["spec"][field], field)
+        self.assertEqual(there["metadata"]["labels"]["app"], "x")
+        self.assertEqual((here["status"]["phase"], there["status"]["phase"]), ("Bound", "Bound"))
+        self.assertEqual(there["spec"]["volumeName"], "disk-1")
+        volume = self.home.get("pv", here["spec"]["volumeName"])
+        (term,) = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+        (wanted,) = term["matchExpressions"]
+        self.assertIn(virtual_node(self.home)["metadata"]["labels"][wanted["key"]], wanted["values"])
+
+    def _disk(self, cluster: Any) -> None:
+        """Give a cluster a class of storage and one volume of it, a directory of its node."""
+        default = {"storageclass.kubernetes.io/is-default-class": "true"}
+        on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": [cluster.node_name]}
+        cluster.apply(
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "StorageClass",
+                "metadata": {"name": "disk", "annotations": default},
+                "provisioner": "kubernetes.io/no-provisioner",
+                "volumeBindingMode": "WaitForFirstConsumer",
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": "disk-1"},
+                "spec": {
+                    "capacity": {"storage": "1Gi"},
+                    "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": "disk",
+                    "persistentVolumeReclaimPolicy": "Retain",
+                    "hostPath": {"path": str(cluster.directory / "disk-1"), "type": "DirectoryOrCreate"},
+                    "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
+                },
+            },
+        )
+
+    def _offered(self) -> bool:
+        peer = peer_of(self.home, "milan")["metadata"]["name"]
+        return "disk" in json.dumps(self.home.get("adv", f"advertisement-{peer}")["spec"]["offer"])
+
+    def _using(self, name: str, volume: dict[str, Any], script: str) -> dict[str, Any]:
+        body = pod(name, ["sh", "-c", script], namespace=NAMESPACE, volumes=[volume])
+        body["spec"]["containers"][0]["volumeMounts"] = [{"name": volume["name"], "mountPath": "/data"}]
+        return body
+
+    def test_17_later_pods(self) -> None:
+        """A later pod with the claim is scheduled on the virtual node, without asking for it, and finds the data."""
+        self.drop("pod/writer")
+        mount = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+        self.home.apply(self._using("reader", mount, "exec sleep 1000"))
+        self.assertEqual(self.runs("reader")["spec"]["nodeName"], "liqo-milan")
+        said = self.home.kubectl("exec", "-n", NAMESPACE, "reader", "--", "cat", "/data/file")
+        self.assertEqual(said, "kept\n")
+        about = {"kind": "PersistentVolumeClaim", "name": "data", "namespace": self.remote()}
+        event: dict[str, Any] = {"reason": "AboutClaim", "message": "x", "type": "Warning", "involvedObject": about}
+        self.lender.apply(made("Event", "about-claim", namespace=self.remote(), **event))
+        field = "--field-selector=involvedObject.kind=PersistentVolumeClaim,reason=AboutClaim"
+        eventually("what happens to it is told", lambda: self.home.get("events", "-n", NAMESPACE, field)["items"])
+        self.drop("pod/reader", "pvc/data")
+        eventually("the claim goes", lambda: self.is_absent(self.lender, "pvc", "data", self.remote()))
+
+
+def _claim_spec(storage_class: str) -> dict[str, Any]:
+    return {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage_class,
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
