@@ -19,9 +19,12 @@ ALPHA = Side(
     endpoints=["192.0.2.1:5871"],
     public_key="xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=",
     mtu=1420,
+    next_key="HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw=",
 )
-BETA = msgspec.structs.replace(ALPHA, endpoints=[], public_key="TrMvSoP4jYQlY6RIzBgbssQqY3vxI2Pi+y71lOWWXX0=")
-SEEN = Subnets(pod_cidrs=["10.64.0.0/16", "fd00:1::/48"], external_cidr="10.65.0.0/20")
+BETA = msgspec.structs.replace(
+    ALPHA, endpoints=[], public_key="TrMvSoP4jYQlY6RIzBgbssQqY3vxI2Pi+y71lOWWXX0=", next_key=""
+)
+SEEN = Subnets(pod_cidrs=["10.64.0.0/16", "fd00:1::/48"], external_cidr="10.65.0.0/20", known_key=ALPHA.next_key)
 
 
 def networked(mode: Any = "wireguard") -> Settings:
