@@ -6,13 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hypothesis import given
+import msgspec
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kubelet.forge.patience import EVICT_AFTER, HELD, LEAD, TAINTS, Evict, Plan, Rest, Rewrite, original, plan
 from liqod.kubelet.forge.place import Place
 from liqod.kubelet.forge.pod import digest_of, forge_spec
+from liqod.kubelet.stay import tainted_since
+from liqod.kubelet.views import Node
 from liqod.model.ids import ClusterID
 from liqod.model.meta import ObjectMeta
 from liqod.sandbox.catalog import Catalog
@@ -121,6 +124,7 @@ class Patience(SynchronousTestCase):
             },
         )
 
+        @settings(deadline=None)
         @given(st.lists(one, max_size=5), st.sampled_from([0.0, 30.0]))
         def check(tolerations: list[dict[str, Any]], evict_after: float) -> None:
             step = ask(tolerations, {"a": "b"}, away=500, evict_after=evict_after)
@@ -138,3 +142,26 @@ class Patience(SynchronousTestCase):
         """A note that nobody can read is as none."""
         for note in ("", "[]", '{"0": 1}', "nonsense"):
             self.assertEqual(original(usual(None), {HELD: note}), usual(None))
+
+    def test_since_when(self) -> None:
+        """The time counts from the first taint that evicts; one that does not say when counts from when it was seen."""
+        not_ready, unreachable = TAINTS
+        rows: list[tuple[list[dict[str, str]], float | None]] = [
+            ([], None),
+            ([{"key": not_ready, "effect": "NoSchedule", "timeAdded": "1970-01-01T00:01:00Z"}], None),
+            ([{"key": "other", "effect": "NoExecute", "timeAdded": "1970-01-01T00:01:00Z"}], None),
+            ([{"key": not_ready, "effect": "NoExecute", "timeAdded": "1970-01-01T00:01:00Z"}], 60.0),
+            ([{"key": not_ready, "effect": "NoExecute"}], 100.0),
+            ([{"key": not_ready, "effect": "NoExecute", "timeAdded": "soon"}], 100.0),
+            (
+                [
+                    {"key": unreachable, "effect": "NoExecute", "timeAdded": "1970-01-01T00:01:10Z"},
+                    {"key": not_ready, "effect": "NoExecute", "timeAdded": "1970-01-01T00:01:00Z"},
+                ],
+                60.0,
+            ),
+        ]
+        for taints, since in rows:
+            node = msgspec.convert({"metadata": {"name": "n"}, "spec": {"taints": taints}}, Node)
+            self.assertEqual(tainted_since(node, 100.0), since, taints)
+        self.assertIsNone(tainted_since(None, 100.0))

@@ -83,7 +83,8 @@ class Stay(MultiService):
         self._seen = seen
 
     def _node_changed(self, node: Node | None) -> None:
-        self._tainted = tainted_since(node)
+        seen = self._tainted if self._tainted is not None else self._reactor.seconds()
+        self._tainted = tainted_since(node, seen)
         self.look()
 
     def _pod_changed(self, key: Key, old: HomePod | None, new: HomePod | None) -> None:
@@ -135,15 +136,17 @@ class Stay(MultiService):
         return 0.0
 
 
-def tainted_since(node: Node | None) -> float | None:
-    """Return since when Kubernetes has counted the time of the pods on a node; None while it does not."""
+def tainted_since(node: Node | None, seen: float) -> float | None:
+    """Return since when Kubernetes has counted the time of the pods on a node; None while it does not.
+
+    A taint that does not say so counts from when it was ``seen``.
+    """
     times = [
         epoch(taint.time_added)
         for taint in (node.spec.taints if node is not None else ())
         if taint.key in TAINTS and taint.effect == "NoExecute"
     ]
-    known = [time for time in times if time is not None]
-    return min(known) if known else (0.0 if times else None)
+    return min((seen if time is None else time for time in times), default=None)
 
 
 def may_stay(pod: HomePod) -> bool:
