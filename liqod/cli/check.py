@@ -86,15 +86,13 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
         yield bad("API server", f"{shown.code}: {shown.message}", shown.hint)
         return
     yield good("API server", f"{server} answers")
-    if not session.settings.kubernetes.api_server_url and urlsplit(server).hostname in (
-        "127.0.0.1",
-        "localhost",
-        "::1",
-    ):
+    told = session.settings.kubernetes.api_server_url or server
+    # Over the relay borrowers need no address.
+    if session.settings.peering.api == "direct" and urlsplit(told).hostname in ("127.0.0.1", "localhost", "::1"):
         yield warning(
             "API server",
-            f"borrowers would be told {server}, which they cannot reach",
-            "set kubernetes.api-server-url to an address that other clusters reach",
+            f"borrowers would be told {told}, which they cannot reach",
+            "set kubernetes.api-server-url to an address that other clusters reach, or peering.api to auto",
         )
     for finding in await host_findings(session):
         yield finding

@@ -352,7 +352,9 @@ class Peering(MultiService):
             self._ends.append(self._networks.begin())
         if (relay := self.relay) is not None:
             # After the watches: the pins are those of the record by then.
-            self._ends.append(self._clusters.subscribe(lambda key, old, new: relay.review(ClusterID(key.name))))
+            self._ends.append(
+                self._clusters.subscribe(lambda key, old, new: relay.review(ClusterID(key.name), gone=new is None))
+            )
         self._capacity.start()
         self._facilities.start()
         self._sessions.begin()

@@ -101,6 +101,27 @@ class Relay(ScenarioCase):
         last = {name: pod["metadata"]["uid"] for name, pod in live(milan, "web").items()}
         self.assertGreaterEqual(len(first.items() & last.items()), 2, "pods were made anew")
 
+    def test_the_lenders_daemon_dies(self) -> None:
+        """A relay is gone with its machine: the node says so, no pod is touched, and all goes on when it is back.
+
+        Watches that were open then hear nothing more, not even their end: they are made anew when they are overdue.
+        """
+        scene = self.scene()
+        rome, milan = self.pair(scene, "relay", "relay", walled=True)
+        scene.becomes("the node is ready", lambda: node_ready(rome, milan), 5.0)
+        scene.enable(rome)
+        scene.deploy(rome, "web", 3)
+        scene.becomes("three run", lambda: offloaded(rome, milan, "web", 3), 5.0)
+        uids = {pod["metadata"]["uid"] for side in (rome, milan) for pod in live(side, "web").values()}
+        milan.kill(power=True)
+        scene.becomes("the node is not ready", lambda: not node_ready(rome, milan), 90.0)
+        milan.start()
+        scene.becomes("the node is ready again", lambda: node_ready(rome, milan), 90.0)
+        scene.scale(rome, "web", 4)
+        scene.becomes("four run", lambda: offloaded(rome, milan, "web", 4), 180.0)
+        now = {pod["metadata"]["uid"] for side in (rome, milan) for pod in live(side, "web").values()}
+        self.assertLessEqual(uids, now, "pods were made anew")
+
     def test_no_common_way(self) -> None:
         """A borrower that wants only the relay says so of a lender that has none, and what to change."""
         scene = self.scene()

@@ -111,11 +111,16 @@ class Relay:
         self._note(bad.reason, source, bad.message)
         return TurnedAway(bad, self.clock, self._turned_away)
 
-    def review(self, peer: ClusterID) -> None:
-        """Cut the connections of a peer whose key is not trusted, or that is not admitted, any more."""
+    def review(self, peer: ClusterID, *, gone: bool = False) -> None:
+        """Cut the connections of a peer whose key is not trusted, or that is not admitted, any more.
+
+        ``gone``: there is no record of it any more, so nothing of it is remembered.
+        """
         for channel in tuple(self._channels.get(peer, ())):
             if self._caller_of(Fingerprint(channel.fingerprint)) != peer:
                 channel.abort()
+        if gone:
+            self.requests.pop(peer, None)
 
     def close(self) -> None:
         """Cut everything."""
