@@ -206,6 +206,33 @@ class PaceTests(PairCase):
         self.assertLessEqual(sent, took + 1)
 
 
+class HubTests(PairCase):
+    """What many peers must not cost."""
+
+    async def test_nodes_that_are_not_lent_make_nobody_look_at_offers(self) -> None:
+        """A virtual node that comes, changes and goes is no change of what may be lent; a real one is."""
+        alpha, beta = await self.pair(lending(), lending())
+        alpha.sees(beta)
+        await self.peered(alpha, beta)
+        await self.pause(2.0)
+        looks: list[None] = []
+        capacity = alpha.peering._capacity
+        self.patch(capacity, "_changed", lambda: looks.append(None))
+        virtual = {"metadata": {"name": "liqo-x", "labels": {"liqo.io/type": "virtual-node"}}}
+        await alpha.admin.create(NODES, virtual)
+        await alpha.set_cpu("liqo-x", "7")
+        await alpha.set_cpu("liqo-x", "8")
+        await alpha.admin.delete(NODES, "liqo-x")
+        await self.pause(2.0)
+        self.assertEqual(looks, [])
+        await alpha.set_cpu("one", "11")
+
+        async def looked() -> bool:
+            return looks != []
+
+        await self.becomes(looked, "a real node's change is looked at")
+
+
 class AddressTests(PairCase):
     """Several addresses, and addresses that change."""
 

@@ -6,7 +6,7 @@ pods and of ten thousand. Pods that are finished, not bound, or on nodes that ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Final
 
@@ -84,10 +84,8 @@ class Capacity:
         return advert.free(parts)
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
-        if old is not None and new is not None:
-            same = (old.lendable, old.status.allocatable) == (new.lendable, new.status.allocatable)
-            if same:
-                return
+        if _lent_by(old) == _lent_by(new):
+            return  # what is not lent, virtual nodes above all, may change as it likes
         self._strange.discard(key)
         self._poke()
 
@@ -145,3 +143,8 @@ class Capacity:
         self._timer = None
         self._told = self._clock.seconds()
         self._changed()
+
+
+def _lent_by(node: Node | None) -> Mapping[str, str] | None:
+    """Return what a node adds to what may be lent, None where it adds nothing."""
+    return node.status.allocatable if node is not None and node.lendable else None
