@@ -113,7 +113,7 @@ class NodeTests(PairTests):
         eventually("the image is there", lambda: image() == "localhost/busybox:2")
         self.patch(TOOL, {"spec": {"containers": [{"name": "main", "image": "localhost/busybox:1"}]}})
         eventually("the former image is there again", lambda: image() == "localhost/busybox:1")
-        eventually("it runs, as that", lambda: is_running(self.there(TOOL)) and is_running(self.here(TOOL)))
+        eventually("it runs, as that", lambda: is_running(self.there(TOOL)) and is_running(self.here(TOOL)), 120)
         self.assertEqual(self.there(TOOL)["metadata"]["uid"], before)
 
     def test_03_resize(self) -> None:
@@ -145,21 +145,32 @@ class NodeTests(PairTests):
         much = {"requests": {"cpu": quantity.render(lent - Fraction(4, 1000))}}
         self.patch(WORK, {"spec": {"containers": [{"name": "main", "resources": much}]}}, "--subresource", "resize")
 
-        def refused() -> bool:
-            events = self.rome.cluster.kubectl(
-                "get", "events", "-n", NAMESPACE, f"--field-selector=involvedObject.name={WORK},reason=UpdateRefused"
-            )
-            return "is not resized" in events
-
-        eventually("more than what is lent is refused, with the reason", refused)
+        eventually(
+            "more than what is lent is refused, with the reason", lambda: "is not resized" in self.refusals(WORK)
+        )
         self.assertEqual(self.there(WORK)["spec"]["containers"][0]["resources"]["requests"]["cpu"], "10m")
+        self.patch(
+            WORK, {"spec": {"containers": [{"name": "main", "resources": resources}]}}, "--subresource", "resize"
+        )
+
+    def refusals(self, name: str) -> str:
+        """Return what a pod's events say about changes that were not made."""
+        selected = f"--field-selector=involvedObject.name={name},reason=UpdateRefused"
+        return self.rome.cluster.kubectl("get", "events", "-n", NAMESPACE, selected)
 
     def test_04_debug(self) -> None:
-        """``kubectl debug`` on an offloaded pod runs its container beside the others, and shows what it says."""
+        """``kubectl debug`` on an offloaded pod runs its container beside the others, and shows what it says; one with
+        more power than the lender allows is refused, with the reason.
+        """
         rome = self.rome.cluster
+        rome.kubectl(
+            "debug", f"pod/{TOOL}", "-n", NAMESPACE, "--image=localhost/busybox:1", "-c", "trace", "--profile=general",
+            "--", "true",
+        )  # fmt: skip
+        eventually("tracing is refused", lambda: "SYS_PTRACE" in self.refusals(TOOL))
         script = "echo seen $HOSTNAME; ps | grep -c sleep"
         rome.kubectl(
-            "debug", f"pod/{TOOL}", "-n", NAMESPACE, "--image=localhost/busybox:1", "-c", "look", "--target=main",
+            "debug", f"pod/{TOOL}", "-n", NAMESPACE, "--image=localhost/busybox:1", "-c", "look", "--profile=baseline",
             "--", "sh", "-c", script,
         )  # fmt: skip
 
