@@ -6,7 +6,7 @@ import base64
 from typing import Any, cast
 
 import attrs
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
@@ -23,6 +23,9 @@ from liqod.kubelet.views import Secret
 from liqod.kubelet.ways import LOOK_BACK, PATIENCE, STEADY, Course, Way, plan, possible
 from liqod.model.ids import Key
 from liqod.model.meta import ObjectMeta
+
+STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""How long anything takes is the machine's matter."""
 
 FAILS = not_ready("PeerUnreachable", "no answer")
 
@@ -66,6 +69,7 @@ class Plan(SynchronousTestCase):
         ):
             self.assertEqual(plan(course, now), step, course)
 
+    @STEADILY
     @given(
         st.sampled_from(["direct", "relay"]),
         st.booleans(),

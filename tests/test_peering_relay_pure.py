@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -14,6 +14,9 @@ from liqod.model.asks import Ask
 from liqod.peering.relay.framing import Chunked, Sized
 from liqod.peering.relay.heads import BadHead, parse_answer, parse_request, request, split
 from liqod.peering.relay.targets import ask_of
+
+STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""How long anything takes is the machine's matter."""
 
 PATH = b"/api/v1/namespaces/shop-rome/configmaps"
 GET = b"GET " + PATH + b" HTTP/1.1\r\nHost: x\r\n"
@@ -109,6 +112,7 @@ class Heads(SynchronousTestCase):
         for lines in (b"Content-Length: 1\r\nContent-Length: 2", b"Content-Length: 1\r\nTransfer-Encoding: chunked"):
             self.assertRaises(BadHead, parse_answer, b"HTTP/1.1 200 OK\r\n" + lines + b"\r\n\r\n")
 
+    @STEADILY
     @given(st.binary(max_size=300), st.sampled_from([b"", GET, GET + b"X-A: "]))
     def test_any_bytes(self, data: bytes, before: bytes) -> None:
         """Whatever comes is a request without line breaks in it, or one kind of error."""
@@ -128,6 +132,7 @@ def chunks(*parts: bytes) -> bytes:
 class Bodies(SynchronousTestCase):
     """Where a body ends."""
 
+    @STEADILY
     @given(st.lists(st.binary(min_size=1, max_size=40), max_size=5), st.binary(max_size=20), st.data())
     def test_chunks_however_they_are_cut(self, parts: list[bytes], after: bytes, data: st.DataObject) -> None:
         """The end is found at the same byte wherever the network cuts, and what follows is not taken."""
@@ -220,6 +225,7 @@ class Targets(SynchronousTestCase):
         for target in (b"/api/v3", b"/apis/a", b"/x", b"/api/v1/namespaces/a/b/c/d/e"):
             self.assertNotEqual(self.assertRaises(BadHead, ask_of, b"GET", target).code, 404)
 
+    @STEADILY
     @given(st.text(alphabet="/.%ab2eA;?=&-", max_size=60))
     def test_any_path(self, text: str) -> None:
         """What is let through holds no dots between slashes, and nothing encoded."""
