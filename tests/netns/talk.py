@@ -17,6 +17,11 @@ import time
 from collections.abc import Callable
 
 
+PATIENCE = 60
+"""Seconds after which a connection counts as lost. wireguard-go sends from an address that is gone until it has heard
+nothing for 15 seconds, and TCP waits longer with every attempt."""
+
+
 class _Echo(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         self.wfile.write(json.dumps({"client": self.client_address[0]}).encode() + b"\n")
@@ -61,7 +66,7 @@ def ask(host: str, port: str, count: str) -> None:
 def keep(host: str, port: str, seconds: str) -> None:
     """Hold one connection and measure the longest silence."""
     longest, count = 0.0, 0
-    with socket.create_connection((host, int(port)), timeout=10) as sock:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as sock:
         stream = sock.makefile("rb")
         stream.readline()
         print("ready", flush=True)
@@ -84,7 +89,7 @@ def stream(host: str, port: str, seconds: str) -> None:
     while time.monotonic() < end:
         at = time.monotonic()
         try:
-            with socket.create_connection((host, int(port)), timeout=15) as sock:
+            with socket.create_connection((host, int(port)), timeout=PATIENCE) as sock:
                 stream = sock.makefile("rb")
                 stream.readline()
                 sock.sendall(b"once\n")

@@ -51,7 +51,7 @@ class SteadyTests(FabricTests):
         longest = max(self.silence(one) for one in kept)
         made = 0
         for one in streams:
-            said = json.loads(one.communicate(timeout=60)[0])
+            said = json.loads(one.communicate(timeout=150)[0])
             self.assertEqual(said["failed"], 0, f"{what}: {said}")
             made += said["made"]
         print(f"\n{what}: {made} connections made, none failed; longest silence {longest * 1000:.0f} ms")
@@ -81,7 +81,7 @@ class SteadyTests(FabricTests):
             eventually(
                 "the learned endpoint",
                 lambda: "10.98.0.77:" in self.hosts.output(self.hosts.inside("a", "wg", "show", "liqod", "endpoints")),
-                20,
+                40,
             )
             time.sleep(11)  # a look of the daemon's at the kernel lies in between
             endpoints = self.hosts.output(self.hosts.inside("a", "wg", "show", "liqod", "endpoints"))
