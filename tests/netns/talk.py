@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable
 
-
 PATIENCE = 60
 """Seconds after which a connection counts as lost. wireguard-go sends from an address that is gone until it has heard
 nothing for 15 seconds, and TCP waits longer with every attempt."""
