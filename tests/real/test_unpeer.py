@@ -25,22 +25,24 @@ from tests.testbed.cluster import Cluster
 
 APP = "web"
 TOMBSTONE = "ConfigMap liqo-system/liqod-unpeered"
-# What comes and goes by itself, or is only about something else.
-FLEETING = ("events", "leases", "endpoints", "endpointslices", "componentstatuses", "nodes.metrics", "pods.metrics")
+# What comes and goes by itself, or is computed anew at each look.
+FLEETING = ("events", "leases", "componentstatuses", "nodes.metrics", "pods.metrics")
+CHANGING = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
+"""What every object gets anew when it is made again, or when it is written."""
 
 
 def dump(cluster: Cluster) -> dict[str, Any]:
-    """Return everything that a cluster keeps, by kind and name, without what every write changes."""
+    """Return everything that a cluster keeps, of every kind that it lists, without what every write changes."""
     kinds = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
     wanted = ",".join(kind for kind in kinds if not kind.startswith(FLEETING))
     found = {}
     for body in json.loads(cluster.kubectl("get", wanted, "-A", "-o", "json"))["items"]:
         meta = body["metadata"]
-        if body["kind"] in ("Pod", "CertificateSigningRequest"):
+        if body["kind"] == "CertificateSigningRequest":
             continue
-        kept = {key: meta[key] for key in ("labels", "annotations", "finalizers") if meta.get(key)}
-        name = f"{body['kind']} {meta.get('namespace', '')}/{meta['name']}"
-        found[name] = {"metadata": kept, "spec": body.get("spec"), "data": body.get("data"), "rules": body.get("rules")}
+        kept = {key: value for key, value in body.items() if key not in ("metadata", "status")}
+        kept["metadata"] = {key: value for key, value in meta.items() if key not in CHANGING}
+        found[f"{body['kind']} {meta.get('namespace', '')}/{meta['name']}"] = kept
     return found
 
 
