@@ -8,6 +8,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+import yaml
+
 from liqod.model import quantity
 from liqod.model.names import remote_namespace
 from tests.real.pair import PairTests
@@ -182,13 +184,16 @@ class NodeTests(PairTests):
         self.assertIn(f"seen {TOOL}", rome.kubectl("logs", TOOL, "-n", NAMESPACE, "-c", "look"))
         self.assertEqual([c["name"] for c in self.there(TOOL)["spec"]["ephemeralContainers"]], ["look"])
         # The daemon's account adds containers to pods of its tenants, and to no others.
-        mine = {"spec": {"ephemeralContainers": [{"name": "loot", "image": "localhost/busybox:1"}]}}
-        with self.assertRaises(CommandFailed) as refused:
-            rome.kubectl(
-                "patch", "pod", TOOL, "-n", NAMESPACE, "--subresource=ephemeralcontainers", "-p", json.dumps(mine),
-                "--as=system:serviceaccount:liqo-system:liqod",
-            )  # fmt: skip
-        self.assertIn("for its tenants only", refused.exception.output)
+        loot = [{"op": "add", "path": "/spec/ephemeralContainers/-", "value": {"name": "loot", "image": "evil:1"}}]
+        token = yaml.safe_load(self.rome.kubeconfig.read_text())["users"][0]["user"]["token"]
+        said = rome.run(
+            [
+                "curl", "-sk", "-X", "PATCH", "-H", f"Authorization: Bearer {token}",
+                "-H", "Content-Type: application/json-patch+json", "-d", json.dumps(loot),
+                f"{rome.server}/api/v1/namespaces/{NAMESPACE}/pods/{TOOL}/ephemeralcontainers",
+            ]
+        )  # fmt: skip
+        self.assertIn("for its tenants only", said)
 
     def test_05_cordon(self) -> None:
         """A cordoned node stays so, whatever the daemon writes to it, and takes no pods until it is uncordoned."""
