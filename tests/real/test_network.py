@@ -259,6 +259,26 @@ class NetworkTests(PairTests):
         self.assertEqual(record["status"]["phase"], "Connected")
         self.assertTrue(record["spec"]["allowedIPs"])
 
+    def on_host(self, daemon: Daemon, *words: str) -> str:
+        """Run liqodctl as root on a gateway's host and return what it prints."""
+        program = str(Path(sys.executable).with_name("liqodctl"))
+        options = [f"--kubeconfig={daemon.cluster.kubeconfig}", f"--config={daemon.config}"]
+        return daemon.cluster.host.run([program, *words, *options], timeout=240)
+
+    def test_071_commands(self) -> None:
+        """Nothing is planned, every hop is good, pods call each other, and there are figures for what they get."""
+        eventually("nothing to do", lambda: self.on_host(self.rome, "plan") == "nothing to do\n", 60)
+        said = self.on_host(self.rome, "netcheck", "milan")
+        for hop in ("Agreement", "Local route", "Tunnel", "Peer's gateway", "Sizes", "Peer's pods"):
+            self.assertIn(hop, said)
+        self.assertNotIn("✗", said)
+        image = "--image=localhost/busybox:1"
+        rows = json.loads(self.on_host(self.rome, "test", "milan", image, "-o", "json"))
+        self.assertEqual([row["result"] for row in rows], ["good"] * 3)
+        (row,) = json.loads(self.on_host(self.rome, "bench", "milan", "latency", image, "--count=5", "-o", "json"))
+        print(f"\n{row}")
+        self.assertGreater(row["avgMs"], 0)
+
     def test_08_cut(self) -> None:
         """What cuts the lender's pods off, with its gateway healthy, turns red within ten seconds and is named."""
         rule = 'table inet cut { chain on { type filter hook forward priority 0; iifname "liqod" drop; }; }'
@@ -280,6 +300,14 @@ class NetworkTests(PairTests):
         eventually("a clean host", lambda: ": liqod:" not in self.rome.cluster.run(["ip", "-o", "link"]), 90)
         self.assertNotIn("18952", self.rome.cluster.run(["ip", "rule"]))
         self.assertNotIn("inet liqod", self.rome.cluster.run(["nft", "list", "tables"]))
+
+    def test_10_uninstall(self) -> None:
+        """On the side that was not told, uninstalling leaves nothing in the host's network either."""
+        self.milan.stop()
+        self.on_host(self.milan, "uninstall", "--this-host")
+        self.assertNotIn(": liqod", self.milan.cluster.run(["ip", "-o", "link"]))
+        self.assertNotIn("18952", self.milan.cluster.run(["ip", "rule"]))
+        self.assertNotIn("inet liqod", self.milan.cluster.run(["nft", "list", "tables"]))
 
 
 def _runs(pod: dict[str, Any]) -> bool:
