@@ -119,7 +119,8 @@ def main() -> None:
     parser.add_argument("--pings", type=int, default=300, help="pings of each round")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
-    if why := missing() or ("" if shutil.which("iperf3") else "the program iperf3 is not installed"):
+    lacking = [f"the program {name} is not installed" for name in ("iperf3", "ping") if shutil.which(name) is None]
+    if why := missing() or "; ".join(lacking):
         sys.exit(why)
     with Hosts("a", "b") as hosts:
         hosts.start()
