@@ -23,7 +23,7 @@ nothing for 15 seconds, and TCP waits longer with every attempt."""
 
 class _Echo(socketserver.StreamRequestHandler):
     def handle(self) -> None:
-        self.wfile.write(json.dumps({"client": self.client_address[0]}).encode() + b"\n")
+        self.wfile.write(json.dumps({"client": self.client_address[0].removeprefix("::ffff:")}).encode() + b"\n")
         while data := self.request.recv(65536):
             self.request.sendall(data)
 
@@ -31,7 +31,7 @@ class _Echo(socketserver.StreamRequestHandler):
 class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
-    address_family = socket.AF_INET
+    address_family = socket.AF_INET6  # which takes IPv4 as well
 
 
 def serve(port: str) -> None:
