@@ -33,9 +33,9 @@ async def furnish(client: Client, own: str, nodes: list[str], everyone: list[str
     await manifests.ensure(client)
     await client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
     for number, text in enumerate(nodes, 1):
-        address, cidr = text.split("+")
+        address, *cidrs = text.split("+")
         name = "node" if number == 1 else f"node{number}"
-        await client.create(NODES, {"metadata": {"name": name}, "spec": {"podCIDRs": [cidr], "podCIDR": cidr}})
+        await client.create(NODES, {"metadata": {"name": name}, "spec": {"podCIDRs": cidrs, "podCIDR": cidrs[0]}})
         status = {"addresses": [{"type": "InternalIP", "address": address}]}
         await client.patch(NODES, name, {"status": status}, subresource="status")
     for peer in everyone:

@@ -68,11 +68,19 @@ def missing() -> str:
 class Hosts:
     """Hosts named a, b, c...: each the only node of a cluster of that name, all with the same pod network.
 
-    ``nodes`` are further hosts by name, each with the name of the cluster whose second node it is.
+    ``nodes`` are further hosts by name, each with the name of the cluster whose second node it is. With ``dual`` all
+    pods have IPv6 addresses as well, the same in every cluster too.
     """
 
-    def __init__(self, *names: str, options: dict[str, Any] | None = None, nodes: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *names: str,
+        options: dict[str, Any] | None = None,
+        nodes: dict[str, str] | None = None,
+        dual: bool = False,
+    ) -> None:
         self.names = names
+        self.dual = dual
         self.nodes = nodes or {}
         self.lan = Lan(*names, *self.nodes)
         self.options = options or {"policy": "open"}
@@ -133,6 +141,11 @@ class Hosts:
             ("-n", pod, "route", "add", "default", "via", bridge),
         ):
             run("ip", *words)
+        if self.dual:
+            six = f"fd00:201:0:{third}::"
+            run("ip", "-n", host, "address", "add", f"{six}1/64", "dev", "cni0", "nodad")
+            run("ip", "-n", pod, "address", "add", f"{six}2/64", "dev", "eth0", "nodad")
+            run("ip", "-n", pod, "-6", "route", "add", "default", "via", f"{six}1")
         rules = MASQUERADE.replace(POD_CIDR, f"10.201.{third}.0/24")
         done = subprocess.run(self.inside(name, "nft", "-f", "-"), input=rules.encode(), check=False)
         assert done.returncode == 0
@@ -161,7 +174,9 @@ class Hosts:
         clusters = []
         for name in self.names:
             own = [name, *(node for node, cluster in self.nodes.items() if cluster == name)]
-            hosts = [f"{self.lan.addresses[host]}+10.201.{self._third(host)}.0/24" for host in own]
+            thirds = {host: self._third(host) for host in own}
+            six = {host: f"+fd00:201:0:{third}::/64" if self.dual else "" for host, third in thirds.items()}
+            hosts = [f"{self.lan.addresses[host]}+10.201.{thirds[host]}.0/24{six[host]}" for host in own]
             clusters.append("=".join([name, *hosts]))
         command = [sys.executable, "-m", "tests.netns.fabric_clusters", API, str(self.directory), *clusters]
         process = subprocess.Popen(self.lan.inside("lan", *command), cwd=ROOT, stdout=subprocess.PIPE, stderr=self._log)
@@ -299,6 +314,14 @@ class Hosts:
         if not networks:
             raise LookupError(f"{at} gave {peer} nothing yet")
         return str(networks[0].rpartition(".")[0]) + ".2"
+
+    def seen_six(self, at: str, peer: str, third: int = 0) -> str:
+        """Return the IPv6 address at which a host reaches the pod on a host of a peer."""
+        config = self.kubectl_get(at, f"/apis/net.liqo.io/v1alpha1/networkconfigs/{peer}")
+        after = ipaddress.IPv6Network(config["spec"]["remap"]["podCIDRs"][1])
+        before = ipaddress.IPv6Network(config["status"]["remote"]["podCIDRs"][1])
+        inside = int(ipaddress.IPv6Address(f"fd00:201:0:{third}::2")) - int(before.network_address)
+        return str(after[inside])
 
     def gateway(self, at: str, peer: str) -> str:
         """Return the address at which a host reaches the host of a peer through the tunnel."""

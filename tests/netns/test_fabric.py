@@ -25,6 +25,7 @@ class FabricTests(SynchronousTestCase):
 
     names: ClassVar[tuple[str, ...]] = ("a", "b")
     nodes: ClassVar[dict[str, str]] = {}
+    dual: ClassVar[bool] = False
 
     def setUp(self) -> None:
         why = missing()
@@ -34,7 +35,7 @@ class FabricTests(SynchronousTestCase):
             raise SkipTest(why)
         self._stack = contextlib.ExitStack()
         self.addCleanup(self._stack.close)
-        self.hosts = self._stack.enter_context(Hosts(*self.names, nodes=self.nodes))
+        self.hosts = self._stack.enter_context(Hosts(*self.names, nodes=self.nodes, dual=self.dual))
         everywhere = (*self.names, *self.nodes)
         self.before = {name: self.hosts.dump(name) for name in everywhere}
         for name in everywhere:
@@ -68,7 +69,7 @@ class FabricTests(SynchronousTestCase):
 
     def silence(self, process: subprocess.Popen[str]) -> float:
         """Return the longest silence of a watched connection, which must not have broken."""
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=150)
         self.assertEqual(process.returncode, 0, "the connection broke")
         return float(json.loads(said)["longest"])
 
@@ -108,7 +109,7 @@ class TwoAlike(FabricTests):
     def test_packets_that_may_not_be_fragmented_are_refused_by_size_not_lost(self) -> None:
         """The pod learns the path's MTU: what fits the tunnel can be sent, what does not is refused to the sender."""
         address = self.hosts.seen("a", "b")
-        sizes = [str(size) for size in (576, 1280, 1400, 1420, 1421, 1480, 1500)]
+        sizes = [str(size) for size in (576, 1280, 1400, 1420, 1421, 1480, 1500, 1501, 4000, 9000)]
         words = (sys.executable, TALK, "datagrams", address, PORT, *sizes)
         passed = json.loads(self.hosts.output(self.hosts.in_pod("a", *words)))
         self.assertEqual(passed, [576, 1280, 1400, 1420])

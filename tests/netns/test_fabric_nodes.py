@@ -17,6 +17,7 @@ class TwoHostsTests(FabricTests):
     """Cluster a has the hosts a (the gateway) and a2; cluster b has one. All pods have addresses of one network."""
 
     nodes: ClassVar[dict[str, str]] = {SECOND: "a"}
+    dual: ClassVar[bool] = True
 
     def seen_second(self) -> str:
         """Return the address at which b reaches the pod on a2."""
@@ -47,8 +48,18 @@ class TwoHostsTests(FabricTests):
         self.assertEqual((back["whole"], back["seen"]), (True, self.hosts.seen("a", "b")))
         self.assertTrue(self.ask("a", "b")["whole"])
 
+        # The same by IPv6, the next hops of which are no host's own addresses.
+        self.assertNotEqual(self.hosts.seen_six("a", "b"), "fd00:201::2")
+        for host, where in (
+            ("a", self.hosts.seen_six("a", "b")),
+            (SECOND, self.hosts.seen_six("a", "b")),
+            ("b", self.hosts.seen_six("b", "a")),
+            ("b", self.hosts.seen_six("b", "a", 1)),
+        ):
+            self.assertTrue(self.talk(host, where)["whole"])
+
         address = self.hosts.seen("a", "b")
-        sizes = [str(size) for size in (576, 1280, 1400, 1420, 1421, 1450, 1500)]
+        sizes = [str(size) for size in (576, 1280, 1400, 1420, 1421, 1450, 1500, 4000, 9000)]
         words = (sys.executable, TALK, "datagrams", address, PORT, *sizes)
         passed = json.loads(self.hosts.output(self.hosts.in_pod(SECOND, *words)))
         self.assertEqual(passed, [576, 1280, 1400, 1420])
