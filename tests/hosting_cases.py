@@ -489,7 +489,8 @@ class HostingCases(TestCase):
         existing = f"mine-{self.peer}"
         await self.admin.create(NAMESPACES, {"metadata": {"name": existing}})
         cases = [
-            (self.peer, "default", "default", "NameNotYours"),
+            (self.peer, "default", "default", "NameReserved"),
+            (self.peer, "shop", "somebody-elses", "NameNotYours"),
             (self.peer, "kube-system", "kube-system", "NameReserved"),
             (ClusterID("system"), "kube", "kube-system", "NameReserved"),
             (self.peer, "liqo-tenant", tenant_namespace(self.peer), "NameReserved"),

@@ -1,8 +1,8 @@
 """Run all checks and tests of the project and count them: ``python -m tests.run [--only MODULE...]``.
 
 Every test module runs in a trial process of its own, with a working directory of its own. Modules that need nothing
-but this machine run several at a time; those on real clusters afterwards, two at a time: each has clusters to itself, and
-waits for them half of its time.
+but this machine run several at a time; those on real clusters afterwards, two at a time: each has clusters to itself,
+and waits for them half of its time.
 A few modules that failed run once more, alone: what then passes is listed as unsteady, in the open, and counts as
 passed; what is broken fails twice. The last line is the count, and nothing else: ``N passed, N failed, N skipped``.
 """

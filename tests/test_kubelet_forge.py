@@ -457,5 +457,6 @@ class Names(SynchronousTestCase):
         self.assertEqual(choose_remote("shop", home, {}), "shop-c1")
         self.assertEqual(choose_remote("shop", home, {"shop-c1": "shop"}), "shop-c1")
         other = choose_remote("shop", home, {"shop-c1": "other"})
+        assert other is not None
         self.assertNotEqual(other, "shop-c1")
         self.assertLessEqual(len(other), 63)

@@ -97,7 +97,7 @@ class NodeKeeper(MultiService):
         self._queue.add(NODE)
 
     @property
-    def name(self) -> str:
+    def node_name(self) -> str:
         """The node's name."""
         return self._name
 

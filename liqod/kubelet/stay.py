@@ -58,8 +58,8 @@ class Stay(MultiService):
         self._seen: tuple[object, ...] = ()
         self._next = 0.0
         self._turns: dict[Key, float] = {}
-        self._queue: WorkQueue[Key] = WorkQueue(reactor, f"pods that stay on {node.name}")
-        self._workers: Workers[Key] = Workers(self._queue, 4, self._process, f"keeping on {node.name} the pod")
+        self._queue: WorkQueue[Key] = WorkQueue(reactor, f"pods that stay on {node.node_name}")
+        self._workers: Workers[Key] = Workers(self._queue, 4, self._process, f"keeping on {node.node_name} the pod")
         self._workers.setServiceParent(self)
         self._unsubscribe: list[Callable[[], None]] = []
 

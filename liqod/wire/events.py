@@ -123,7 +123,8 @@ class Credential(Event, frozen=True):
     relay: bool = False
 
     def __repr__(self) -> str:
-        return f"Credential(api_url={self.api_url!r}, namespace={self.namespace!r}, lifetime={self.lifetime}, relay={self.relay})"
+        shown = f"api_url={self.api_url!r}, namespace={self.namespace!r}"
+        return f"Credential({shown}, lifetime={self.lifetime}, relay={self.relay})"
 
 
 class MapNamespace(Event, frozen=True):
