@@ -8,9 +8,9 @@ from typing import Final, cast
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
+from liqod.flow.quiet import quiet
 from liqod.identity.tls import PeerTLS
 from liqod.model.offer import PeerUnreachable
 from liqod.peering.protocol import PeerConnection
@@ -43,7 +43,7 @@ def connect(
     host, port = split_address(address)
     endpoint = wrapClientTLS(tls.client_creator(), HostnameEndpoint(reactor, host.encode(), port, CONNECT_TIMEOUT))
     # The endpoint gives back what the factory made, which zope.interface cannot say.
-    return cast("Deferred[PeerConnection]", endpoint.connect(Factory.forProtocol(make)))
+    return cast("Deferred[PeerConnection]", endpoint.connect(quiet(make)))
 
 
 class Race:

@@ -15,10 +15,11 @@ from twisted.internet.interfaces import (
     IReactorTime,
     IStreamClientEndpoint,
 )
-from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from liqod.flow.quiet import quiet
 from liqod.identity.tls import HTTP, PeerTLS
 from liqod.model.offer import PeerUnreachable, Refusal
 from liqod.peering.dial import CONNECT_TIMEOUT, Race, split_address
@@ -61,7 +62,7 @@ class RelayEndpoint:
         creator = self._tls.client_creator(HTTP)
         endpoint = wrapClientTLS(creator, HostnameEndpoint(self._reactor, host.encode(), port, CONNECT_TIMEOUT))
         made = Judged(self._tls, self._keys(), address)
-        connecting = endpoint.connect(Factory.forProtocol(lambda: made))
+        connecting = endpoint.connect(quiet(lambda: made))
 
         def give_up(_: Deferred[Judged]) -> None:
             connecting.cancel()

@@ -6,11 +6,12 @@ from typing import Any, Final, Protocol, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
-from twisted.internet.protocol import Factory, connectionDone
 from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from liqod.flow.quiet import quiet
 from liqod.kube.client import Client
 from liqod.kube.transport import CACHED_FOR
 
@@ -126,7 +127,7 @@ class Pool:
 
     def open(self) -> Deferred[Upstream]:
         """Open a connection, TLS included."""
-        return cast("Deferred[Upstream]", self._client.endpoint().connect(Factory.forProtocol(self._make)))
+        return cast("Deferred[Upstream]", self._client.endpoint().connect(quiet(self._make)))
 
     def _make(self) -> Upstream:
         return Upstream(self._clock)
