@@ -110,8 +110,13 @@ class Usage(SynchronousTestCase):
         self.assertEqual(objects[: len(definitions)], definitions)
         rest = [(body["kind"], body["metadata"]["name"]) for body in objects[len(definitions) :]]
         self.assertEqual(rest[0], ("Namespace", "liqo-system"))
-        for wanted in (("ServiceAccount", "liqod"), ("ClusterRole", "liqod"), ("ClusterRoleBinding", "liqod")):
-            self.assertIn(wanted, rest)
+        for kind, name in (
+            ("Namespace", "liqo-storage"),
+            ("ServiceAccount", "liqod"),
+            ("ClusterRole", "liqod"),
+            ("ClusterRoleBinding", "liqod"),
+        ):
+            self.assertIn((kind, name), rest)
 
 
 class Against(TestCase):
@@ -202,6 +207,9 @@ class Against(TestCase):
             await self.spec("c2"),
             {"clusterID": "c2", "fingerprint": "", "outgoingPeering": "No", "incomingPeering": "No"},
         )
+        # What was seen of a distrusted peer is forgotten: the key that counts is the one that it shows from now on.
+        self.assertIn("LQ2003", await self.liqodctl("trust", "c2", "--yes", status=1))
+        await self.client.patch(FOREIGNCLUSTERS, "c2", {"status": {"seenFingerprint": KEY}}, subresource="status")
         await self.liqodctl("trust", "c2", "--yes")
         self.assertEqual((await self.spec("c2"))["outgoingPeering"], "Auto")
 

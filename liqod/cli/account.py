@@ -18,6 +18,7 @@ from liqod.cli import errors
 from liqod.cli.errors import CliError
 from liqod.cli.render import as_documents
 from liqod.cli.session import Session
+from liqod.config.schema import Settings
 from liqod.hosting.ensure import ensure
 from liqod.kube.config import ClientConfig
 from liqod.kube.errors import NotFound
@@ -49,8 +50,9 @@ async def ensure_account(session: Session) -> AsyncIterator[str]:
             if where != session.settings.storage.namespace:
                 continue
             # Claims of users stand behind those of the virtual storage class there: it is the cluster's from now on.
-            await ensure(session.client, NAMESPACES, {"metadata": {"name": where, "labels": account.LABELS}})
-            yield f"namespace {where}: created"
+            for space in storage_objects(session.settings):
+                await ensure(session.client, NAMESPACES, space)
+                yield f"namespace {where}: created"
         if await ensure(session.client, resource, body, ["roleRef"]):
             yield f"{resource.kind} {f'{where}/' if where else ''}{body['metadata']['name']}: installed"
     needed = {body["metadata"].get("namespace", "") for _, body in wanted}
@@ -58,6 +60,14 @@ async def ensure_account(session: Session) -> AsyncIterator[str]:
         if where not in needed:
             await session.client.delete(resource, ACCOUNT, where)
             yield f"{resource.kind} {where}/{ACCOUNT}: removed, no longer needed"
+
+
+def storage_objects(settings: Settings) -> list[dict[str, Any]]:
+    """Return the namespace for the claims that stand behind those of the virtual storage class, if there are to be."""
+    name = settings.storage.namespace
+    if not settings.storage.enabled:
+        return []
+    return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": account.LABELS}}]
 
 
 async def storage_namespace(session: Session) -> str:

@@ -11,7 +11,15 @@ from liqod.agent import bounds
 from liqod.agent.account import account, roles
 from liqod.agent.names import ACCOUNT
 from liqod.cli import errors
-from liqod.cli.account import ensure_account, installed, kubeconfig, storage_namespace, token_of, write_private
+from liqod.cli.account import (
+    ensure_account,
+    installed,
+    kubeconfig,
+    storage_namespace,
+    storage_objects,
+    token_of,
+    write_private,
+)
 from liqod.cli.errors import CliError
 from liqod.cli.network import leave_host
 from liqod.cli.own import leader
@@ -80,7 +88,8 @@ def install(options: Options, only_print: bool, daemon_kubeconfig: str) -> None:
         home = settings.kubernetes.namespace
         bounded = [*bounds.policies(home), *bounds.bindings(home)]
         borrowers = [*policies.policies(), *policies.bindings(), borrower_role(services=True)]
-        click.echo(as_documents([*manifests.definitions(), namespace, *own, *bounded, *borrowers]), nl=False)
+        spaces = [namespace, *storage_objects(settings)]
+        click.echo(as_documents([*manifests.definitions(), *spaces, *own, *bounded, *borrowers]), nl=False)
         return
 
     async def work(session: Session) -> None:
