@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from liqod.hosting.permits import user_of
+from liqod.hosting.rights import BORROWER_ROLE
 from liqod.model.names import remote_namespace, tenant_namespace
 from tests.real.daemons import Daemon
 from tests.real.manifests import pod
 from tests.real.pair import PairTests
 from tests.real.path import NAMESPACE, enabled_namespace, eventually, is_running, node_ready, peer_of, trust_each_other
+from tests.real.trespass import requests
 from tests.testbed import versions
 from tests.testbed.cluster import Cluster
 
@@ -22,6 +26,9 @@ ROOT = Path(__file__).resolve().parents[2]
 RELAY = '\n[peering]\napi = "relay"\n'
 WALL = "add table inet wall; add chain inet wall in { type filter hook input priority 0; }; "
 WALL += 'add rule inet wall in iifname "eth0" tcp dport 6443 counter drop'
+METRICS = "http://127.0.0.1:5874/metrics"
+USED = ["/apis/metrics.k8s.io/v1beta1", "pods", True, ["list"]]
+"""A kind that a borrower may ask for although no API server here has it."""
 VIRTUAL = {"nodeSelector": {"liqo.io/type": "virtual-node"}}
 # What every user may ask about itself, a borrower's account among them (ClusterRole system:basic-user).
 OWN = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")
@@ -31,6 +38,7 @@ class RelayTests(PairTests):
     """Steps in the order of their numbers."""
 
     configuration = RELAY
+    shape: ClassVar[dict[str, Any]] = {"audit": True}
 
     def kubectl(self, *args: str, input: str | None = None, timeout: float = 30.0) -> str:
         """Use rome as a user would."""
@@ -117,9 +125,49 @@ class RelayTests(PairTests):
         finally:
             forwarding.stop(5.0)
 
-    def test_04_denied(self) -> None:
-        """Over the relay, each verb on each kind of milan's API server is denied to rome outside of its namespaces."""
-        print("relay:", self.trespass({}, self.relay_identity()))
+    def test_040_denied(self) -> None:
+        """Over the relay, each verb on each kind of milan's API server is denied to rome outside of its namespaces.
+
+        The relay refuses all of it by itself: it is counted, logged without filling the log, and comes no further.
+        """
+        before = self.refused("RelayDenied", "RelayBadRequest")
+        done = self.trespass({}, self.relay_identity())
+        print("relay:", done)
+        self.assertGreaterEqual(self.refused("RelayDenied", "RelayBadRequest") - before, done["tried"])
+        told = self.milan.log.read_text().count(f"refused {self.rome_id}: Relay")
+        self.assertGreater(told, 0)
+        self.assertLess(told, done["tried"] / 100)
+        reached = {event["objectRef"].get("namespace", "") for event in self.impersonated() if "objectRef" in event}
+        own = {remote_namespace(NAMESPACE, self.rome_id), tenant_namespace(self.rome_id)}
+        self.assertTrue(reached)
+        self.assertLessEqual(reached, own)
+
+    def test_041_denied_behind_the_relay(self) -> None:
+        """What the relay lets pass and RBAC does not is in milan's audit log with rome's account, and counted."""
+        milan, own = self.milan.cluster, remote_namespace(NAMESPACE, self.rome_id)
+        role = milan.get("clusterrole", BORROWER_ROLE)
+        fewer = [rule for rule in role["rules"] if rule["apiGroups"] != ["metrics.k8s.io"]]
+        self.assertLess(len(fewer), len(role["rules"]))
+        task = {**self.task({}, self.relay_identity()), "kinds": [USED], "namespaces": [own]}
+        # The second request is the one across all namespaces, at which the relay stops.
+        self.assertEqual(self.try_all(task)["codes"], {"404": 1, "403": 1})
+        before = self.refused("RelayForbidden")
+        milan.apply({**bare(role), "rules": fewer})
+        try:
+            eventually("RBAC denies it", lambda: self.try_all(task)["codes"] == {"403": 2})
+        finally:
+            milan.apply(bare(role))
+        self.assertGreater(self.refused("RelayForbidden"), before)
+
+        def noted() -> list[dict[str, Any]]:
+            wanted = {"resource": "pods", "namespace": own, "apiGroup": "metrics.k8s.io", "apiVersion": "v1beta1"}
+            return [e for e in self.impersonated() if e.get("objectRef") == wanted and code_of(e) == 403]
+
+        event = eventually("the audit log has it", noted)[0]
+        self.assertEqual(event["verb"], "list")
+        self.assertEqual(event["impersonatedUser"]["username"], user_of(self.rome_id))
+        self.assertEqual(event["annotations"]["authorization.k8s.io/decision"], "forbid")
+        self.assertIn("liqod", event["user"]["username"])
 
     def test_05_distrust_cuts_at_once(self) -> None:
         """When milan distrusts rome, the log that is followed ends and no connection to the relay stays."""
@@ -145,10 +193,30 @@ class RelayTests(PairTests):
         eventually("rome reaches milan directly", partial(self.reaches, self.rome, "milan", "direct"), 120)
 
     def test_07_denied_directly(self) -> None:
-        """With its token, too, rome is denied each verb on each kind outside of its namespaces."""
+        """With its token, too, rome is denied each verb on each kind outside of its namespaces, and all is audited."""
         secret = self.rome.cluster.get("secret", "liqo-credential", "-n", tenant_namespace(self.milan_id))
         token = base64.b64decode(secret["data"]["token"]).decode()
-        print("direct:", self.trespass({"Authorization": f"Bearer {token}"}, ""))
+        headers = {"Authorization": f"Bearer {token}", "User-Agent": "trespass"}
+        print("direct:", self.trespass(headers, ""))
+        task = self.task(headers, "")
+        sent = {
+            path
+            for base, plural, namespaced, verbs in task["kinds"]
+            for _, path in requests(base, plural, namespaced, verbs, task["namespaces"])
+        }
+
+        def denied() -> dict[str, dict[str, Any]]:
+            """Return what milan noted of it, once there is something of each request."""
+            found = {e["requestURI"]: e for e in self.milan.cluster.audited() if e["userAgent"] == "trespass"}
+            self.assertLessEqual(sent, found.keys())
+            return {path: found[path] for path in sent}
+
+        events = eventually("the audit log has all", denied)
+        self.assertEqual({code_of(event) for event in events.values()}, {403})
+        self.assertEqual({event["user"]["username"] for event in events.values()}, {user_of(self.rome_id)})
+        one = events["/api/v1/namespaces/liqo-system/secrets"]
+        self.assertEqual(one["objectRef"], {"resource": "secrets", "namespace": "liqo-system", "apiVersion": "v1"})
+        self.assertEqual(one["verb"], "list")
 
     def test_08_over_to_the_relay(self) -> None:
         """A wall that appears makes rome go over to the relay by itself."""
@@ -167,13 +235,23 @@ class RelayTests(PairTests):
         file.write_bytes(b"".join(base64.b64decode(secret[part]) for part in ("tls.key", "tls.crt")))
         return str(file)
 
-    def trespass(self, headers: dict[str, str], certificate: str) -> dict[str, Any]:
-        """Try every verb of every kind in namespaces that are not rome's, and across all; nothing may be let in."""
+    def impersonated(self) -> list[dict[str, Any]]:
+        """Return what milan's API server noted about requests that its daemon sent on for rome."""
+        events, user = self.milan.cluster.audited(), user_of(self.rome_id)
+        return [event for event in events if event.get("impersonatedUser", {}).get("username") == user]
+
+    def refused(self, *reasons: str) -> int:
+        """Return how often milan's daemon has refused something, by its own count."""
+        found = 0
+        for line in self.milan.cluster.run(["curl", "-s", METRICS]).splitlines():
+            if match := re.fullmatch(r'liqod_refusals_total\{reason="(\w+)"\} ([0-9.]+)', line):
+                found += int(float(match[2])) if match[1] in reasons else 0
+        return found
+
+    def task(self, headers: dict[str, str], certificate: str) -> dict[str, Any]:
+        """Return what ``tests.real.trespass`` is to try: every verb of every kind in namespaces not rome's."""
         milan = self.milan.cluster
-        other = {"liqo.io/remote-cluster-id": "venice"}
-        for name in ("shop-venice", tenant_namespace("venice")):
-            milan.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": other}})
-        task = {
+        return {
             "host": milan.address,
             "port": 5872 if certificate else 6443,
             "headers": headers,
@@ -186,24 +264,46 @@ class RelayTests(PairTests):
                 tenant_namespace("venice"),
             ],
         }
+
+    def try_all(self, task: dict[str, Any]) -> dict[str, Any]:
+        """Send all requests of a task from rome's host."""
         file = self.rome.directory / "trespass.json"
+        file.write_text(json.dumps(task))
         argv = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.real.trespass", str(file)]
+        done: dict[str, Any] = json.loads(self.rome.cluster.run(argv, timeout=300))
+        return done
+
+    def trespass(self, headers: dict[str, str], certificate: str) -> dict[str, Any]:
+        """Try every verb of every kind in namespaces that are not rome's, and across all; nothing may be let in."""
+        other = {"liqo.io/remote-cluster-id": "venice"}
+        for name in ("shop-venice", tenant_namespace("venice")):
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": other}}
+            self.milan.cluster.apply(body)
+        task = self.task(headers, certificate)
 
         def at_home() -> bool:
             """Tell whether the very same caller is let in where it belongs: it is not denied for being unknown."""
             pods = ["/api/v1", "pods", True, ["get", "list"]]
             own = remote_namespace(NAMESPACE, self.rome_id)
-            file.write_text(json.dumps({**task, "kinds": [pods], "namespaces": [own]}))
-            codes = json.loads(self.rome.cluster.run(argv, timeout=60))["codes"]
+            codes = self.try_all({**task, "kinds": [pods], "namespaces": [own]})["codes"]
             self.assertEqual(codes, {"404": 1, "200": 1, "403": 1})
             return True
 
         eventually("the borrower is let in where it belongs", at_home, 60)
-        file.write_text(json.dumps(task))
-        done: dict[str, Any] = json.loads(self.rome.cluster.run(argv, timeout=300))
+        done = self.try_all(task)
         self.assertEqual(done["let_in"], [])
         self.assertGreater(done["tried"], 1000)
         return done
+
+
+def code_of(event: dict[str, Any]) -> int:
+    """Return the code that a request of an audit log was answered with, 0 for none."""
+    return int(event.get("responseStatus", {}).get("code", 0))
+
+
+def bare(body: dict[str, Any]) -> dict[str, Any]:
+    """Return an object as it would be written down."""
+    return {key: body[key] for key in body if key != "metadata"} | {"metadata": {"name": body["metadata"]["name"]}}
 
 
 def kinds(cluster: Cluster) -> list[list[Any]]:

@@ -27,7 +27,7 @@ class Shape:
     ``qps``: requests per second that controller-manager and scheduler may make, 0 for their own defaults.
     ``same_pod_cidr``: all clusters use the same addresses for their pods. ``workers``: further real nodes of the first
     cluster, each on a host of its own. ``dns``: CoreDNS answers the pods. ``proxies``: the modes of kube-proxy,
-    for one cluster after the other and again.
+    for one cluster after the other and again. ``audit``: the API server notes what it is asked for (``audited``).
     """
 
     nodes: bool = True
@@ -37,6 +37,7 @@ class Shape:
     workers: int = 0
     dns: bool = False
     proxies: Sequence[str] = ("nftables",)
+    audit: bool = False
 
 
 class Cluster:
@@ -88,7 +89,7 @@ class Cluster:
             runtime = (
                 beside.submit(node.start_runtime, self.host, self.addresses, archive) if self.shape.nodes else None
             )
-            self._daemons += controlplane.start_api(self.host, self.addresses)
+            self._daemons += controlplane.start_api(self.host, self.addresses, audit=self.shape.audit)
             self._wait("the API server", lambda: self.kubectl("get", "--raw=/readyz") == "ok")
             self._daemons += controlplane.start_controllers(
                 self.host, self.addresses, qps=self.shape.qps, node_cidrs=self.shape.nodes
@@ -126,7 +127,7 @@ class Cluster:
     def restore_control_plane(self) -> None:
         """Start what was ended so, with what etcd had stored, and wait until the node is Ready again."""
         self._daemons = [daemon for daemon in self._daemons if daemon.name not in controlplane.PROGRAMS]
-        self._daemons += controlplane.start_api(self.host, self.addresses)
+        self._daemons += controlplane.start_api(self.host, self.addresses, audit=self.shape.audit)
         self._wait("the API server", lambda: self.kubectl("get", "--raw=/readyz") == "ok")
         self._daemons += controlplane.start_controllers(
             self.host, self.addresses, qps=self.shape.qps, node_cidrs=bool(self.shape.nodes)
@@ -147,6 +148,18 @@ class Cluster:
     def get(self, *args: str) -> Any:
         """Return the decoded JSON of ``kubectl get ARGS``."""
         return json.loads(self.kubectl("get", *args, "-o=json"))
+
+    def audited(self) -> list[dict[str, Any]]:
+        """Return what the API server noted about the requests that it has answered, in their order.
+
+        The form is ``Event`` of ``audit.k8s.io/v1`` at the level Metadata; LookupError where it notes nothing.
+        """
+        log = self.directory / controlplane.AUDIT_LOG
+        if not log.exists():
+            raise LookupError(f"the API server of {self.name} keeps no audit log")
+        # The last line may be in the middle of being written.
+        lines = [line for line in log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        return [json.loads(line) for line in lines]
 
     def apply(self, *manifests: object) -> str:
         """Apply objects given as plain dicts."""

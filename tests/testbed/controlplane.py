@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Final
@@ -13,6 +14,20 @@ from tests.testbed.host import Host
 from tests.testbed.process import CommandFailed, Process
 
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+AUDIT_LOG: Final = "audit.jsonl"
+"""What the API server notes about requests, one JSON object in a line, in the cluster's directory."""
+
+_AUDIT_POLICY: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    # The cluster's own parts ask all day long.
+    "rules": [
+        {"level": "None", "userGroups": ["system:nodes", "system:serviceaccounts:kube-system"]},
+        {"level": "None", "users": ["system:apiserver", "system:kube-controller-manager", "system:kube-scheduler"]},
+        {"level": "Metadata"},
+    ],
+}
 
 
 @frozen
@@ -57,8 +72,8 @@ def issue_node(authority: certs.Authority, node: str, address: str, server: str)
     authority.kubeconfig("kube-proxy", server, "system:kube-proxy")
 
 
-def start_api(host: Host, addresses: Addresses) -> list[Process]:
-    """Start etcd and the API server."""
+def start_api(host: Host, addresses: Addresses, *, audit: bool = False) -> list[Process]:
+    """Start etcd and the API server; with ``audit`` it notes every request of others than the cluster's own parts."""
     d = host.directory
     client = "http://127.0.0.1:2379"
     etcd = [
@@ -88,6 +103,9 @@ def start_api(host: Host, addresses: Addresses) -> list[Process]:
         f"--kubelet-client-key={d}/kubelet-client.key",
         "--kubelet-preferred-address-types=InternalIP,Hostname",
     ]
+    if audit:
+        (d / "audit.json").write_text(json.dumps(_AUDIT_POLICY))
+        api += [f"--audit-policy-file={d}/audit.json", f"--audit-log-path={d}/{AUDIT_LOG}"]
     return [
         host.spawn("etcd", [str(versions.program("etcd")), *etcd]),
         host.spawn("kube-apiserver", [str(versions.program("kube-apiserver")), *api]),

@@ -46,13 +46,21 @@ class Testbed:
         workers: int = 0,
         dns: bool = False,
         proxies: Sequence[str] = ("nftables",),
+        audit: bool = False,
         name: str = "",
         stays: bool = False,
     ) -> None:
         self.name = name or f"{registry.PREFIX}{os.getpid():x}{secrets.token_hex(2)}"
         self.lan = f"{self.name}-lan"
         self.shape = Shape(
-            nodes=nodes, kwok=kwok, qps=qps, same_pod_cidr=same_pod_cidr, workers=workers, dns=dns, proxies=proxies
+            nodes=nodes,
+            kwok=kwok,
+            qps=qps,
+            same_pod_cidr=same_pod_cidr,
+            workers=workers,
+            dns=dns,
+            proxies=proxies,
+            audit=audit,
         )
         self.directory = Path(tempfile.gettempdir()).resolve() / "liqod-testbed" / self.name
         self.stays = stays
@@ -153,6 +161,7 @@ class Testbed:
                     "workers": self.shape.workers,
                     "dns": self.shape.dns,
                     "proxies": list(self.shape.proxies),
+                    "audit": self.shape.audit,
                 },
             }
         )
