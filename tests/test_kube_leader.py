@@ -93,6 +93,23 @@ class LeaderTests(SynchronousTestCase):
         self.assertTrue(second.leading)
         self.assertEqual(self.lost, [])
 
+    def test_a_renewal_under_way_does_not_keep_the_lease(self) -> None:
+        """A renewal that reached the server although its leader was stopped meanwhile: the lease is let go all the
+        same, unless it is another's by then."""
+        for holder, left in (("a", ""), ("b", "b")):
+            first = self.candidate("a")[0]
+            self.lease = None
+            first.startService()
+            self.run_for(1)
+            assert self.lease is not None
+            self.version += 1
+            self.lease["metadata"]["resourceVersion"] = str(self.version)
+            self.lease["spec"]["holderIdentity"] = holder
+            stopped = first.stopService()
+            self.run_for(1)
+            self.successResultOf(stopped)
+            self.assertEqual(self.holder(), left)
+
     def test_a_leader_that_is_cut_off_stops_before_another_begins(self) -> None:
         """Cut off, the leader gives up after two thirds of the lease; only later the standby takes over."""
         first, server = self.candidate("a")

@@ -231,14 +231,7 @@ class LeaderLease(Service):
         self._gate = Gate()
         if not leading or seen is None:
             return
-        spec = msgspec.structs.replace(
-            seen.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._stamp()
-        )
-        release = Deferred.fromCoroutine(
-            self._client.replace(
-                LEASES, msgspec.structs.replace(seen, spec=spec), self._name, self._namespace, view=None
-            )
-        )
+        release = Deferred.fromCoroutine(self._give_up(seen))
         release.addTimeout(min(3.0, self._deadline), self._clock)
         try:
             await release
@@ -246,6 +239,20 @@ class LeaderLease(Service):
             self._log.info(
                 "the lease {name} was not released: {error}; it expires by itself", name=self._name, error=str(error)
             )
+
+    async def _give_up(self, seen: Lease) -> None:
+        """Write the lease without a holder, as long as it is ours."""
+        while seen.spec.holder_identity == self.identity:
+            spec = msgspec.structs.replace(
+                seen.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._stamp()
+            )
+            body = msgspec.structs.replace(seen, spec=spec)
+            try:
+                await self._client.replace(LEASES, body, self._name, self._namespace, view=None)
+                return
+            except Conflict:
+                # The renewal that was cut short by the end of this service had reached the server all the same.
+                seen = await self._client.get(LEASES, self._name, self._namespace, view=Lease)
 
     def _win(self) -> None:
         if not self.leading:
