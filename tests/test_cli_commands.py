@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import deferLater
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.trial.unittest import SynchronousTestCase, TestCase
@@ -35,9 +36,11 @@ from liqod.kube.resources import (
     LEASES,
     MUTATINGWEBHOOKS,
     NAMESPACES,
+    NETWORKCONFIGS,
     NODES,
     PODS,
     SECRETS,
+    TUNNELENDPOINTS,
     VIRTUALNODES,
     Resource,
 )
@@ -363,6 +366,22 @@ class Against(TestCase):
         await self.client.patch(FOREIGNCLUSTERS, "c2", {"metadata": {"finalizers": [FINALIZER]}})
         self.assertIn("LQ3002", await self.liqodctl("unpeer", "c2", "--yes", status=1))
         self.assertFalse((await self.client.get(FOREIGNCLUSTERS, "c2", view=ForeignCluster)).metadata.deleting)
+
+    async def test_unpeer_receipt(self) -> None:
+        """The receipt has the network's records as well, which go a moment after the peer's."""
+        await manifests.ensure(self.client)
+        await self.peer("c2", "milan")
+        for resource in (NETWORKCONFIGS, TUNNELENDPOINTS):
+            await self.client.create(resource, {"metadata": {"name": "c2"}, "spec": {"clusterID": "c2"}})
+        ending = Deferred.fromCoroutine(self.liqodctl("unpeer", "c2", "--yes"))
+        while (await self.client.list(FOREIGNCLUSTERS)).items:
+            await deferLater(REACTOR, 0.05)
+        for resource in (NETWORKCONFIGS, TUNNELENDPOINTS):
+            await self.client.delete(resource, "c2")
+        output = await ending
+        for kind in ("ForeignCluster", "NetworkConfig", "TunnelEndpoint"):
+            self.assertRegex(output, f" {kind} +c2 +removed")
+        self.assertIn("3 objects removed", output)
 
     async def test_decide(self) -> None:
         """accept and refuse write the user's decision and nothing else."""

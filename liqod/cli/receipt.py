@@ -38,10 +38,10 @@ _LABELLED: Final = (
     SECRETS,
     SERVICEACCOUNTS,
     ROLEBINDINGS,
-    NETWORKCONFIGS,
-    TUNNELENDPOINTS,
     NAMESPACES,
 )
+_NAMED: Final = (FOREIGNCLUSTERS, NATTINGTABLES, NETWORKCONFIGS, TUNNELENDPOINTS)
+"""What has the name of the peer."""
 _LEASE_NAMESPACE: Final = "kube-node-lease"
 
 
@@ -63,9 +63,9 @@ async def belongings(session: Session, peer: ClusterID) -> list[Thing]:
             meta = each.metadata
             found.setdefault(meta.uid, Thing(resource.kind, str(meta.key), meta.uid))
 
-    take(FOREIGNCLUSTERS, await _one(session, FOREIGNCLUSTERS, peer))
+    for resource in _NAMED:
+        take(resource, await _one(session, resource, peer))
     take(ADVERTISEMENTS, await _one(session, ADVERTISEMENTS, advertisement_name(peer)))
-    take(NATTINGTABLES, await _one(session, NATTINGTABLES, peer))
     by_label = {}
     for resource in _LABELLED:
         by_label[resource] = await _labelled(session, resource, peer)

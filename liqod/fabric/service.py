@@ -216,6 +216,8 @@ class Fabric(MultiService):
             self._log.info("there is no peer (any more): {steps} steps leave nothing behind", steps=len(self._plan))
             await apply(self._kernel, self._plan)
         await self._records.drop_tunnels(())
+        # The key is this cluster's own, not a peering's: it is there before the first one, and stays after the last.
+        await self._ring.keys()
 
     async def _own(self) -> Own:
         """Return this cluster's side; raises Foreseen while something is not known."""
