@@ -140,9 +140,9 @@ class Lacking(SynchronousTestCase):
         self.assertEqual(kernel.commands, [])
 
     def test_programs(self) -> None:
-        """Each missing program comes with its package; a node needs no wg."""
+        """Each missing program comes with its package; a node needs neither wg nor conntrack."""
         self.patch(shutil, "which", lambda name, path="": None)
-        for role, count in (("gateway", 5), ("node", 4)):
+        for role, count in (("gateway", 6), ("node", 4)):
             settings = schema.Network(role="node" if role == "node" else "gateway")
             work = preflight.traits(Poor(), settings, under_systemd=False, capable=True)
             found = self.successResultOf(Deferred.fromCoroutine(work))

@@ -106,6 +106,38 @@ class HostTests(SynchronousTestCase):
             self.kernel = used
             self.assertEqual(self.kernel.state(), fresh.state())
 
+    def test_connections_are_not_translated_as_they_were(self) -> None:
+        """A peer that went and came back, or sees us otherwise: the kernel forgets its connections, and no others."""
+        mine, others = {("10.201.0.5", "10.1.0.9"), ("10.1.0.9", "10.71.0.5")}, {("10.201.0.5", "10.2.0.9")}
+        first, *rest = DESIRED.links
+        turned = attrs.evolve(first, local=(Pair(net("10.201.0.0/16"), net("10.75.0.0/16")), first.local[1]))
+        self.converge(DESIRED)
+        self.kernel.flows = mine | others
+        self.converge(attrs.evolve(DESIRED, links=tuple(rest)))
+        self.converge(DESIRED)
+        self.assertEqual(self.kernel.flows, others)
+        self.kernel.flows = mine | others
+        self.converge(DESIRED)
+        self.assertEqual(self.kernel.flows, mine | others)
+        self.converge(attrs.evolve(DESIRED, links=(turned, *rest)))
+        self.assertEqual(self.kernel.flows, others)
+
+    def test_connections_are_forgotten_after_a_crash_between_rules_and_that(self) -> None:
+        """Wherever a change of translation was cut off, the next plan completes it."""
+        first, *rest = DESIRED.links
+        turned = attrs.evolve(first, local=(Pair(net("10.201.0.0/16"), net("10.75.0.0/16")), first.local[1]))
+        wanted = attrs.evolve(DESIRED, links=(turned, *rest))
+        for done in range(8):
+            self.kernel = FakeKernel()
+            self.converge(DESIRED)
+            self.kernel.flows = {("10.201.0.5", "10.1.0.9")}
+            self.kernel.fail_after = done
+            with self.assertRaises(self.failureException):
+                self.converge(wanted)
+            self.kernel.fail_after = None
+            self.converge(wanted)
+            self.assertEqual(self.kernel.flows, set(), f"after a crash at step {done}")
+
     def test_a_crash_anywhere_is_healed(self) -> None:
         """Whatever part of a plan was carried out, the next one makes the host what it should be."""
         self.converge(DESIRED)

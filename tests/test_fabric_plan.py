@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import Any
 
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.fabric import nftables, routes, wireguard
+from liqod.fabric import nftables, routes, tracked, wireguard
 from liqod.fabric.model import Desired, Device, Link, Observed, Pair, Route, Rules, Tunnel, TunnelPeer
 from liqod.fabric.plan import plan, removal, show
 from liqod.model.ids import ClusterID
@@ -104,6 +105,17 @@ table inet liqod {{
 rule add pref 18952 lookup 18952
 route replace 10.72.0.0/16 dev liqod table 18952 src 10.70.0.1
 route replace 10.73.0.0/20 dev liqod table 18952 src 10.70.0.1
+
+# conntrack -D -f ipv4 --orig-src 10.72.0.0/16
+
+# conntrack -D -f ipv4 --orig-dst 10.72.0.0/16
+
+# conntrack -D -f ipv4 --orig-src 10.73.0.0/20
+
+# conntrack -D -f ipv4 --orig-dst 10.73.0.0/20
+
+# nft -f -
+add chain inet liqod SETTLED
 """.replace("{mark}", "MARK")
 
 
@@ -128,7 +140,7 @@ def settled(desired: Desired = DESIRED, *, endpoint: str = "192.0.2.7:5871", han
         tunnel=Tunnel(desired.public_key, desired.listen_port, peers),
         policies=frozenset({4}),
         routes=routes.wanted_routes(desired),
-        rules=Rules(mark(desired), count(desired), sets),
+        rules=Rules(mark(desired), count(desired), sets, frozenset(map(tracked.settled_mark, desired.links))),
     )
 
 
@@ -138,7 +150,9 @@ class Plans(SynchronousTestCase):
     def test_from_nothing(self) -> None:
         """A bare host gets the device, the peer, the rules and last the routes; the key is not shown."""
         text = show(plan(DESIRED, Observed(), NOW))
-        self.assertEqual(text, FROM_NOTHING.replace("MARK", mark(DESIRED)))
+        self.assertEqual(
+            text, FROM_NOTHING.replace("MARK", mark(DESIRED)).replace("SETTLED", tracked.settled_mark(LINK))
+        )
         self.assertNotIn("secret", text)
 
     def test_nothing_to_do(self) -> None:
@@ -158,6 +172,39 @@ class Plans(SynchronousTestCase):
         self.assertEqual(text.count("[Peer]"), 1)
         self.assertNotIn(f"PublicKey = {KEY}", text)
         self.assertNotIn("route replace 10.72", text)
+        self.assertIn("--orig-dst 10.80.0.0/16", text)
+        self.assertNotIn("--orig-dst 10.72", text)
+        self.assertNotIn("--orig-src 10.72", text)
+
+    def test_what_is_tracked_is_forgotten_when_translation_changes_only(self) -> None:
+        """It comes after the routes, for networks that are new or read otherwise; keys, paths and pods do not count."""
+        seen = (Pair(net("10.201.0.0/16"), net("10.171.0.0/16")),)
+        for change, forgets in (
+            ({"remote": (net("10.90.0.0/16"), net("10.73.0.0/20"))}, True),
+            ({"local": seen}, True),
+            ({"gateway": Pair(net("10.70.0.1/32"), net("10.174.0.1/32"))}, True),
+            ({"public_key": OWN_KEY}, False),
+            ({"mtu": 1300}, False),
+            ({"endpoint": "198.51.100.9:5871"}, False),
+            ({"pods": frozenset({"10.201.0.5"})}, False),
+        ):
+            changed: dict[str, Any] = dict(change)
+            steps = plan(attrs.evolve(DESIRED, links=(attrs.evolve(LINK, **changed),)), settled(), NOW)
+            words = [step.argv[0] for step in steps]
+            self.assertEqual("conntrack" in words, forgets, changed)
+            if forgets:
+                self.assertEqual(words[-5:], ["conntrack"] * 4 + ["nft"])
+            else:
+                self.assertNotIn("add chain", show(steps))
+
+    def test_a_replaced_table_keeps_the_marks_of_present_links(self) -> None:
+        """A peer that came is done with once; the mark of one that went goes, so that its return is a new beginning."""
+        other = attrs.evolve(LINK, peer=ClusterID("paris"), public_key=OWN_KEY, remote=(net("10.80.0.0/16"),))
+        marks = {tracked.settled_mark(LINK), tracked.settled_mark(other)}
+        self.assertEqual(len(marks), 2)
+        script = nftables.render(DESIRED, marks)
+        self.assertIn(f"\tchain {tracked.settled_mark(LINK)} {{\n\t}}\n", script)
+        self.assertNotIn(tracked.settled_mark(other), script)
 
     def test_a_removed_peer_loses_its_route_before_its_tunnel(self) -> None:
         """The route goes first, then the rules, then the peer itself."""

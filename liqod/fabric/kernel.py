@@ -19,6 +19,7 @@ TOOLS: Final = {
     "bridge": "iproute2",
     "wg": "wireguard-tools",
     "nft": "nftables",
+    "conntrack": "conntrack",
     "sysctl": "procps",
 }
 """The programs that are needed, and the packages that bring them on Debian."""
@@ -139,13 +140,13 @@ async def _nft(kernel: Kernel) -> Rules | None:
 async def apply(kernel: Kernel, steps: Sequence[Step]) -> None:
     """Carry a plan out, in order; the first failure ends it with a KernelError."""
     for step in steps:
-        await checked(kernel, step.argv, step.stdin)
+        await checked(kernel, step.argv, step.stdin, step.harmless)
 
 
-async def checked(kernel: Kernel, argv: Sequence[str], stdin: str = "") -> Output:
-    """Run a command that has to succeed."""
+async def checked(kernel: Kernel, argv: Sequence[str], stdin: str = "", harmless: str = "") -> Output:
+    """Run a command that has to succeed, or to fail with a text that has ``harmless`` in it."""
     output = await kernel.run(argv, stdin)
-    if output.code:
+    if output.code and not (harmless and harmless in output.err):
         said = output.err.strip() or output.out.strip() or f"exit code {output.code}"
         raise KernelError(f"{' '.join(argv)} failed: {said}")
     return output

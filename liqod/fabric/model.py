@@ -161,11 +161,15 @@ class Route:
 
 @attrs.frozen
 class Rules:
-    """The nftables table: the mark of the script that made it, how many rules it has, its sets by name."""
+    """The nftables table: the mark of the script that made it, how many rules it has, its sets by name.
+
+    ``settled`` are the marks of the links whose translation holds for all connections (see ``fabric.tracked``).
+    """
 
     mark: str
     count: int
     sets: Mapping[str, frozenset[str]]
+    settled: frozenset[str] = frozenset()
 
 
 @attrs.frozen
@@ -204,11 +208,15 @@ class NodeObserved:
 
 @attrs.frozen
 class Step:
-    """One command of a plan, with its standard input; ``secret`` input is never shown."""
+    """One command of a plan, with its standard input; ``secret`` input is never shown.
+
+    A failure whose text has ``harmless`` in it tells that there was nothing to do.
+    """
 
     argv: tuple[str, ...]
     stdin: str = ""
     secret: bool = False
+    harmless: str = ""
 
     def __str__(self) -> str:
         text = f"# {' '.join(self.argv)}\n"

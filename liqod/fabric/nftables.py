@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from liqod.fabric.gatewayrules import gateway_chains, gateway_sets
 from liqod.fabric.model import Desired, NodeDesired, Rules, Step
 from liqod.fabric.noderules import node_chains, node_sets
+from liqod.fabric.tracked import SETTLED, settled_marks
 
 NAME: Final = "inet liqod"
 _MARK: Final = "plan_"
@@ -23,15 +24,17 @@ def parse_table(text: str) -> Rules | None:
     """Return what ``nft -j list table inet liqod`` describes; None where there is no such table."""
     if not text:
         return None
-    mark, count, sets = "", 0, {}
+    mark, count, sets, settled = "", 0, {}, set()
     for entry in json.loads(text).get("nftables", []):
         if "chain" in entry and entry["chain"]["name"].startswith(_MARK):
             mark = entry["chain"]["name"]
+        elif "chain" in entry and entry["chain"]["name"].startswith(SETTLED):
+            settled.add(entry["chain"]["name"])
         elif "rule" in entry:
             count += 1
         elif "set" in entry:
             sets[entry["set"]["name"]] = frozenset(str(one) for one in entry["set"].get("elem", []))
-    return Rules(mark, count, sets)
+    return Rules(mark, count, sets, frozenset(settled))
 
 
 def table_steps(desired: Desired | NodeDesired, observed: Rules | None) -> Iterator[Step]:
@@ -41,7 +44,7 @@ def table_steps(desired: Desired | NodeDesired, observed: Rules | None) -> Itera
     count = sum(len(rules) for _, rules in chains)
     sets = _sets(desired)
     if observed is None or observed.mark != mark or observed.count != count or observed.sets.keys() != sets.keys():
-        yield Step(("nft", "-f", "-"), render(desired))
+        yield Step(("nft", "-f", "-"), render(desired, observed.settled if observed is not None else ()))
         return
     lines = []
     for name, wanted in sets.items():
@@ -60,8 +63,8 @@ def removal_steps(observed: Rules | None) -> Iterator[Step]:
         yield Step(("nft", "-f", "-"), f"delete table {NAME}\n")
 
 
-def render(desired: Desired | NodeDesired) -> str:
-    """Return the script that replaces the table."""
+def render(desired: Desired | NodeDesired, settled: Collection[str] = ()) -> str:
+    """Return the script that replaces the table; of the ``settled`` marks those of present links are carried over."""
     chains = _chains(desired)
     # Deleting needs something to delete: an empty table first makes the script good for both cases.
     lines = [f"table {NAME}", f"delete table {NAME}", f"table {NAME} {{"]
@@ -74,7 +77,10 @@ def render(desired: Desired | NodeDesired) -> str:
     for head, rules in chains:
         name, _, hook = head.partition(" ")
         lines += [f"\tchain {name} {{", f"\t\t{hook}", *(f"\t\t{rule}" for rule in rules), "\t}"]
-    lines += [f"\tchain {_mark(desired, chains)} {{", "\t}", "}"]
+    links = desired.links if isinstance(desired, Desired) else ()
+    for mark in (*settled_marks(links, settled), _mark(desired, chains)):
+        lines += [f"\tchain {mark} {{", "\t}"]
+    lines.append("}")
     return "\n".join(lines) + "\n"
 
 

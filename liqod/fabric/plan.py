@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from liqod.fabric import nftables, overlay, routes, wireguard
+from liqod.fabric import nftables, overlay, routes, tracked, wireguard
 from liqod.fabric.model import INWARD, TABLE, Desired, NodeDesired, NodeObserved, Observed, Step
 
 
@@ -30,6 +30,8 @@ def plan(desired: Desired, observed: Observed, now: float) -> tuple[Step, ...]:
     else:
         steps += overlay.removal_steps(overlay.device_name(desired.device), INWARD, observed.overlay, observed.inward)
     steps += routes.arrival_steps(desired, observed)
+    settled = observed.rules.settled if observed.rules is not None else frozenset()
+    steps += tracked.settling_steps(nftables.NAME, desired.links, settled)
     steps += wireguard.removal_steps(desired, observed.tunnel)
     return tuple(steps)
 

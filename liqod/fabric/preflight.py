@@ -38,7 +38,7 @@ class Trait:
 async def traits(kernel: Kernel, settings: schema.Network, *, under_systemd: bool, capable: bool) -> list[Trait]:
     """Return what there is and what is missing; ``capable`` tells whether this process may change the network."""
     node = settings.role == "node"
-    found = [_tool(name, package) for name, package in TOOLS.items() if not (node and name == "wg")]
+    found = [_tool(name, package) for name, package in TOOLS.items() if not (node and name in ("wg", "conntrack"))]
     if any(trait.hint for trait in found):
         return found
     if not capable:

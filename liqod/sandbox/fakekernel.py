@@ -55,6 +55,7 @@ class FakeKernel:
         self.rules: set[tuple[str, str, str]] = set()
         self.routes: dict[str, dict[str, dict[str, Any]]] = {"4": {}, "6": {}}
         self.tables: dict[str, dict[str, Any]] = {}
+        self.flows: set[tuple[str, str]] = set()
         self.commands: list[tuple[str, ...]] = []
         self.fail_after: int | None = None
 
@@ -72,6 +73,7 @@ class FakeKernel:
             "nft": self._nft,
             "bridge": self._bridge,
             "sysctl": lambda words, _: self._sysctl(words),
+            "conntrack": lambda words, _: self._conntrack(words),
             "setsid": lambda words, _: self._add_link(words[-1], "tun"),
         }
         try:
@@ -201,6 +203,19 @@ class FakeKernel:
                 self._link(name.split(".")[3]).rp_filter = value
                 return _OK
         raise AssertionError(f"sysctl {' '.join(words)} is not understood")
+
+    def _conntrack(self, words: list[str]) -> Output:
+        """Forget the connections of a network; none is made here, but ``flows`` can name some as (source, target)."""
+        match words:
+            case ["-D", "-f", version, "--orig-src" | "--orig-dst" as end, text]:
+                network, index = ipaddress.ip_network(text), end == "--orig-dst"
+                if version != f"ipv{network.version}":
+                    raise Refused("conntrack v1.4.7 (conntrack-tools): mismatched address family")
+                found = {flow for flow in self.flows if ipaddress.ip_address(flow[index]) in network}
+                self.flows -= found
+                said = f"conntrack v1.4.7 (conntrack-tools): {len(found)} flow entries have been deleted."
+                return Output(0 if found else 1, "", said)
+        raise AssertionError(f"conntrack {' '.join(words)} is not understood")
 
     def _rule(self, verb: str, rule: tuple[str, str, str]) -> None:
         if (verb == "add") == (rule in self.rules):
@@ -340,6 +355,8 @@ class FakeKernel:
                     table["chains"][part] = [line for line in lines if not line.startswith("type ")]
                 else:
                     table["sets"][part] = re.findall(r"[0-9a-f.:]{2,}", " ".join(lines[1:]).removeprefix("elements"))
+        for name, part in re.findall(r"^add chain (\w+ \w+) (\S+)$", script, re.M):
+            tables[name]["chains"].setdefault(part, [])
         for verb, name, part, elements in re.findall(
             r"^(add|delete) element (\w+ \w+) (\S+) \{ (.*) \}$", script, re.M
         ):

@@ -59,7 +59,7 @@ def missing() -> str:
     """Return why these hosts cannot be made here, or an empty text."""
     if why := lan.missing():
         return why
-    for tool in ("nft", "wg", "wireguard-go", "unshare"):
+    for tool in ("nft", "wg", "wireguard-go", "conntrack", "unshare"):
         if shutil.which(tool) is None:
             return f"the program {tool} is not installed"
     return ""
@@ -296,6 +296,11 @@ class Hosts:
         run("ip", "-n", namespace, "address", "del", f"{self.lan.addresses[name]}/24", "dev", "eth0")
         run("ip", "-n", namespace, "address", "add", f"{address}/24", "dev", "eth0")
         run("ip", "-n", namespace, "route", "replace", "default", "via", API)
+
+    def remap(self, at: str, peer: str, pods: str, external: str) -> None:
+        """Have a cluster see a peer by other networks from now on."""
+        body = {"spec": {"remap": {"podCIDRs": [pods], "externalCIDR": external}}}
+        self._request(at, "PATCH", f"/apis/net.liqo.io/v1alpha1/networkconfigs/{peer}", body)
 
     def nft(self, name: str, script: str) -> None:
         """Have a host's nftables changed by somebody else."""

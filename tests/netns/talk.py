@@ -2,6 +2,7 @@
 
 ``keep HOST PORT SECONDS`` holds one connection, a line every 20 ms, and says how long the longest silence was;
 ``stream HOST PORT SECONDS`` makes one connection after the other, and says how many failed.
+``questions HOST PORT`` and ``answers PORT`` are the two ends of a flow of datagrams.
 """
 
 from __future__ import annotations
@@ -116,6 +117,31 @@ def datagrams(host: str, port: str, *sizes: str) -> None:
     print(json.dumps(passed))
 
 
+def questions(host: str, port: str) -> None:
+    """Ask by datagrams between two fixed ports, one for each line of the input; say whether it was answered."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("", int(port)))
+        sock.connect((host, int(port)))
+        sock.settimeout(1)
+        print("ready", flush=True)
+        for line in sys.stdin:
+            answer = b""
+            with contextlib.suppress(OSError):
+                sock.send(line.encode())
+                while answer != line.encode():  # an earlier one may have come late
+                    answer = sock.recv(100)
+            print("yes" if answer else "no", flush=True)
+
+
+def answers(port: str) -> None:
+    """Send every datagram back."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("", int(port)))
+        print("ready", flush=True)
+        while True:
+            sock.sendto(*sock.recvfrom(100))
+
+
 def _sendable(sock: socket.socket, size: int) -> bool:
     """Tell whether a packet of a size can be sent; errors about earlier packets come first and do not matter."""
     for _ in range(5):
@@ -131,6 +157,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "keep": keep,
     "stream": stream,
     "datagrams": datagrams,
+    "questions": questions,
+    "answers": answers,
 }
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any, ClassVar
@@ -183,6 +184,47 @@ class TwoAlike(FabricTests):
         self.hosts.output(self.hosts.inside("a", "ip", "route", "flush", "table", "18952"))
         eventually("traffic again", lambda: self.ask("a", "b")["whole"], 20)
 
+    def test_a_flow_of_datagrams_goes_on_when_the_peer_sees_us_otherwise(self) -> None:
+        """Between the same two ports packets arrive by the new address, and the tunnel's probes do as well."""
+        server = self.pipe("b", "answers", "7002")
+        self.assertEqual(self.line(server), "ready")
+        client = self.pipe("a", "questions", self.hosts.seen("a", "b"), "7002")
+        self.assertEqual(self.line(client), "ready")
+        eventually("an answer", partial(self.question, client), 20)
+        self.hosts.remap("b", "a", "10.140.0.0/16", "10.141.0.0/20")
+        eventually("the new view", lambda: self.ask("a", "b")["seen"] == "10.140.0.2", 40)
+        # Asking goes on all the time: what the kernel remembers of the flow does not end by itself.
+        eventually("an answer", partial(self.question, client), 20)
+
+        def heard() -> bool:
+            tunnels = self.hosts.tunnel("a", "b"), self.hosts.tunnel("b", "a")
+            return all(one["phase"] == "Connected" for one in tunnels)
+
+        # What was heard before holds for five seconds: longer than those, it is about the new view.
+        for _ in range(8):
+            self.assertTrue(self.question(client))
+            time.sleep(1)
+        eventually("both tunnels", heard, 40)
+
+    def pipe(self, at: str, *words: str) -> subprocess.Popen[str]:
+        """Begin something in the pod of a cluster that is spoken with by lines."""
+        command = self.hosts.in_pod(at, sys.executable, TALK, *words)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._stack.callback(end_process, process)
+        return process
+
+    def line(self, process: subprocess.Popen[str]) -> str:
+        """Return the next line that a process says."""
+        assert process.stdout is not None
+        return process.stdout.readline().strip()
+
+    def question(self, process: subprocess.Popen[str]) -> bool:
+        """Send one datagram; tell whether it came back within a second."""
+        assert process.stdin is not None
+        process.stdin.write(f"{time.monotonic()}\n")
+        process.stdin.flush()
+        return self.line(process) == "yes"
+
     def test_a_peer_reaches_nothing_but_pods(self) -> None:
         """From a peer's pod neither the host's services nor the networks behind it answer through the tunnel."""
         gateway = self.hosts.gateway("a", "b")
@@ -199,5 +241,7 @@ def end_process(process: subprocess.Popen[Any]) -> None:
     if process.poll() is None:
         process.kill()
     process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
