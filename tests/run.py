@@ -202,6 +202,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--no-real", action="store_true", help="leave the real clusters out")
     args = parser.parse_args(argv)
     begin = time.monotonic()
+    # A shell starts what runs in its background with interrupts ignored, and every child would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     names = args.only or modules()
     real = [] if args.no_real else [name for name in names if name.startswith(REAL)]
     unit = [name for name in names if not f"{name}.".startswith(REAL)]

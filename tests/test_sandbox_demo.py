@@ -127,9 +127,9 @@ class InProcess(TestCase):
 
         async def never(other: Side) -> None:
             """An administrator who compares words and then forgets to trust."""
+            demo.patience = 3.0
 
         demo.milan.trust = never  # type: ignore[method-assign]
-        demo.patience = 3.0
         try:
             await demo.run()
         except DemoFailed as error:
