@@ -21,9 +21,12 @@ from tests.real.path import (
     peer_of,
     trust_each_other,
 )
+from tests.real.test_network import CONFIGURATION as NETWORK
+from tests.real.test_network import HostDaemon
 from tests.testbed.cluster import Cluster
 
 APP = "web"
+SYSTEM = ("-n", "liqo-system")
 TOMBSTONE = "ConfigMap liqo-system/liqod-unpeered"
 # What comes and goes by itself, or is computed anew at each look.
 FLEETING = ("events", "leases", "componentstatuses", "nodes.metrics", "pods.metrics")
@@ -46,8 +49,25 @@ def dump(cluster: Cluster) -> dict[str, Any]:
     return found
 
 
+def kernel(cluster: Cluster) -> list[str]:
+    """Return what a cluster's host has in its kernel: links, addresses, routes, rules, nftables, settings.
+
+    Without what belongs to single pods, which come and go with the user's deployments.
+    """
+    commands = (
+        ["ip", "-br", "link"],
+        ["ip", "-br", "address"],
+        *(["ip", family, "route", "show", "table", "all"] for family in ("-4", "-6")),
+        *(["ip", family, "rule"] for family in ("-4", "-6")),
+        ["nft", "--stateless", "list", "ruleset"],
+        ["sysctl", "-a", "--ignore", "--pattern", "^net[.](core|ipv4|ipv6)[.]"],
+    )
+    lines = [f"{command[1]} {line}" for command in commands for line in cluster.run(command).splitlines()]
+    return sorted(line for line in lines if "veth" not in line)
+
+
 class UnpeerTests(PairTests):
-    """Peer, offload, end it, compare; three times over on the same clusters."""
+    """Peer, offload, end it, compare; several times over on the same clusters, the last ones with a network."""
 
     def peer(self) -> None:
         """Trust each other, and run two pods of rome in milan."""
@@ -71,7 +91,7 @@ class UnpeerTests(PairTests):
                 self.assertEqual(now[name], body, name)
             return True
 
-        eventually(f"{daemon.name} is as it was before", same, 60, 1.0)
+        eventually(f"{daemon.name} is as it was before", same, 180, 1.0)
 
     def tidy(self) -> None:
         """Remove what belongs to the user."""
@@ -105,10 +125,14 @@ class UnpeerTests(PairTests):
 
     def test_03_a_peer_that_is_dead(self) -> None:
         """Its API server is gone with it: rome is clean all the same, and milan too, once it lives again."""
-        self.rome.cluster.kubectl("delete", "configmap", "-n", "liqo-system", "liqod-unpeered", "--ignore-not-found")
+        self.forget()
         self.peer()
         self.milan.kill()
-        receipt = self.rome.liqodctl("unpeer", "milan", "--dead", "--yes", timeout=200)
+        self.milan.cluster.lose_control_plane()
+        try:
+            receipt = self.rome.liqodctl("unpeer", "milan", "--dead", "--yes", timeout=200)
+        finally:
+            self.milan.cluster.restore_control_plane(kubelet=True)
         self.assertNotIn(" left", receipt)
         self.tidy()
         peer = f"ForeignCluster /{peer_id(self.before[0])}"
@@ -117,7 +141,60 @@ class UnpeerTests(PairTests):
         self.milan.start()
         self.as_before(self.milan, self.before[1])
 
+    def test_04_with_a_network(self) -> None:
+        """With tunnels between the pods: both API servers, and both hosts' kernels, are as before."""
+        self.forget()
+        for daemon in (self.rome, self.milan):
+            daemon.stop()
+        type(self).kernels = [kernel(daemon.cluster) for daemon in (self.rome, self.milan)]
+        for name in ("rome", "milan"):
+            made = HostDaemon(getattr(self, name).cluster, name, extra=NETWORK)
+            made.install()
+            setattr(type(self), name, made)
+            made.start()
+        for daemon in (self.rome, self.milan):
+            eventually("the key of the tunnels", partial(daemon.cluster.get, "secret", "liqod-tunnel", *SYSTEM))
+        self.peer()
+        self.connected()
+        receipt = self.rome.liqodctl("unpeer", "milan", "--yes", timeout=200)
+        self.assertNotIn(" left", receipt)
+        for kind in ("NetworkConfig", "TunnelEndpoint"):
+            self.assertRegex(receipt, f" {kind} +{peer_id(self.before[0])} +removed")
+        self.tidy()
+        for daemon, before in zip((self.rome, self.milan), self.before, strict=True):
+            self.as_before(daemon, before)
+        self.same_kernels()
+
+    def forget(self) -> None:
+        """Remove what rome remembers of peerings that it ended."""
+        self.rome.cluster.kubectl("delete", "configmap", *SYSTEM, "liqod-unpeered", "--ignore-not-found")
+
+    def connected(self) -> None:
+        """Wait until packets cross in both directions."""
+        for daemon in (self.rome, self.milan):
+            eventually("the tunnel is Connected", partial(self.crosses, daemon))
+        for daemon, before in zip((self.rome, self.milan), self.kernels, strict=True):
+            self.assertNotEqual(kernel(daemon.cluster), before)
+
+    def crosses(self, daemon: Daemon) -> bool:
+        """Tell whether the tunnel of a cluster is Connected."""
+        tunnels = daemon.cluster.get("tunnelendpoints")["items"]
+        return [tunnel.get("status", {}).get("phase") for tunnel in tunnels] == ["Connected"]
+
+    def same_kernels(self) -> None:
+        """Have both hosts' kernels hold what they held before there was a network."""
+        for daemon, before in zip((self.rome, self.milan), self.kernels, strict=True):
+            eventually(f"{daemon.name}'s kernel is as before", partial(self.same_kernel, daemon, before))
+
+    def same_kernel(self, daemon: Daemon, before: list[str]) -> bool:
+        """Have a host's kernel hold what it held before."""
+        now = kernel(daemon.cluster)
+        self.assertEqual([line for line in now if line not in before], [])
+        self.assertEqual([line for line in before if line not in now], [])
+        return True
+
     before: list[dict[str, Any]]
+    kernels: list[list[str]]
 
 
 def peer_id(before: dict[str, Any]) -> str:

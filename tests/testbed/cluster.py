@@ -124,14 +124,26 @@ class Cluster:
             if daemon.name in controlplane.PROGRAMS:
                 daemon.stop(0.0)
 
-    def restore_control_plane(self) -> None:
-        """Start what was ended so, with what etcd had stored, and wait until the node is Ready again."""
+    def restore_control_plane(self, *, kubelet: bool = False) -> None:
+        """Start what was ended so, with what etcd had stored, and wait until the node is Ready again.
+
+        A kubelet that was without its API server for long looks for it up to a minute apart; ``kubelet``: it and
+        kube-proxy are started anew as well, which containers do not notice.
+        """
         self._daemons = [daemon for daemon in self._daemons if daemon.name not in controlplane.PROGRAMS]
         self._daemons += controlplane.start_api(self.host, self.addresses, audit=self.shape.audit)
         self._wait("the API server", lambda: self.kubectl("get", "--raw=/readyz") == "ok")
         self._daemons += controlplane.start_controllers(
             self.host, self.addresses, qps=self.shape.qps, node_cidrs=bool(self.shape.nodes)
         )
+        if self.shape.nodes and kubelet:
+            for daemon in self._daemons:
+                if daemon.name in node.PROGRAMS:
+                    daemon.stop()
+            self._daemons = [daemon for daemon in self._daemons if daemon.name not in node.PROGRAMS]
+            self._daemons += node.start_kubelet(
+                self.host, self.addresses, self.node_name, self.cgroup, **self.node_options
+            )
         if self.shape.nodes:
             self._wait("the node", lambda: self._node_ready(self.node_name))
 

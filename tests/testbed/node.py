@@ -35,6 +35,9 @@ def start_runtime(host: Host, addresses: Addresses, archive: Path, *, first: boo
     return [daemon]
 
 
+PROGRAMS: Final = ("kubelet", "kube-proxy")
+
+
 def start_kubelet(
     host: Host, addresses: Addresses, node: str, cgroup: str, *, proxy: str = "nftables", dns: bool = False
 ) -> list[Process]:
