@@ -50,8 +50,15 @@ class FabricTests(SynchronousTestCase):
         self.connect()
 
     def connect(self) -> None:
-        """Wait until every tunnel is Connected."""
-        eventually("all tunnels", lambda: self.hosts.connected(*permutations(self.names, 2)), 40)
+        """Wait until every tunnel is Connected; a failure tells what the others say."""
+
+        def all_connected() -> bool:
+            tunnels = {(at, peer): self.hosts.tunnel(at, peer) for at, peer in permutations(self.names, 2)}
+            others = {pair: one.get("message") for pair, one in tunnels.items() if one.get("phase") != "Connected"}
+            self.assertEqual(others, {})
+            return True
+
+        eventually("all tunnels", all_connected, 90)
 
     def ask(self, at: str, peer: str, count: int = 1000) -> dict[str, Any]:
         """Have the pod of one cluster talk with that of another."""
