@@ -146,6 +146,7 @@ class UnpeerTests(PairTests):
         self.forget()
         for daemon in (self.rome, self.milan):
             daemon.stop()
+        # Pods ran in milan already: the bridge of its pods, which is not ours, stands.
         type(self).kernels = [kernel(daemon.cluster) for daemon in (self.rome, self.milan)]
         for name in ("rome", "milan"):
             made = HostDaemon(getattr(self, name).cluster, name, extra=NETWORK)
@@ -164,6 +165,21 @@ class UnpeerTests(PairTests):
         for daemon, before in zip((self.rome, self.milan), self.before, strict=True):
             self.as_before(daemon, before)
         self.same_kernels()
+
+    def test_05_a_peer_without_its_api_server(self) -> None:
+        """Its daemon runs but can do nothing: it is not waited for, and cleans up when its API server is back."""
+        self.peer()
+        self.connected()
+        self.milan.cluster.lose_control_plane()
+        try:
+            receipt = self.rome.liqodctl("unpeer", "milan", "--yes", "--timeout=5", timeout=200)
+        finally:
+            self.milan.cluster.restore_control_plane(kubelet=True)
+        self.assertNotIn(" left", receipt)
+        self.assertIn("told when it comes back", receipt)
+        self.tidy()
+        self.as_before(self.rome, self.before[0], (TOMBSTONE,))
+        self.as_before(self.milan, self.before[1])
 
     def forget(self) -> None:
         """Remove what rome remembers of peerings that it ended."""
