@@ -68,6 +68,13 @@ class LeaderTests(SynchronousTestCase):
         assert self.lease is not None
         return str(self.lease["spec"].get("holderIdentity", ""))
 
+    def renewed(self, holder: str) -> None:
+        """Have the lease written by a holder, without anybody else having seen it."""
+        assert self.lease is not None
+        self.version += 1
+        self.lease["metadata"]["resourceVersion"] = str(self.version)
+        self.lease["spec"]["holderIdentity"] = holder
+
     def test_one_leads_and_the_other_stands_by(self) -> None:
         """The first candidate makes the lease and renews it; the second never leads beside it."""
         first, second = self.candidate("a")[0], self.candidate("b")[0]
@@ -97,14 +104,11 @@ class LeaderTests(SynchronousTestCase):
         """A renewal that reached the server although its leader was stopped meanwhile: the lease is let go all the
         same, unless it is another's by then."""
         for holder, left in (("a", ""), ("b", "b")):
-            first = self.candidate("a")[0]
             self.lease = None
+            first = self.candidate("a")[0]
             first.startService()
             self.run_for(1)
-            assert self.lease is not None
-            self.version += 1
-            self.lease["metadata"]["resourceVersion"] = str(self.version)
-            self.lease["spec"]["holderIdentity"] = holder
+            self.renewed(holder)
             stopped = first.stopService()
             self.run_for(1)
             self.successResultOf(stopped)
