@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from functools import partial
 
 from tests.real.daemons import Daemon
@@ -57,7 +58,7 @@ class PairingTests(PairTests):
         """Rome gets another key: milan believes it on the word of the old one, and the virtual nodes stay the same."""
         before = {daemon.name: node_ready(daemon.cluster) for daemon in (self.rome, self.milan)}
         said = self.rome.liqodctl("rotate-key", "--timeout=60")
-        key = said.split("key ")[1].split()[0]
+        key = told_key(said)
         self.assertIn("done", said)
         eventually(
             "milan pins the new key",
@@ -74,7 +75,7 @@ class PairingTests(PairTests):
         self.milan.stop()
         said = self.rome.liqodctl("rotate-key", "--now", "--timeout=60")
         self.assertIn("milan did not hear of it and must trust this cluster anew", said)
-        key = said.split("key ")[1].split()[0]
+        key = told_key(said)
         self.milan.start()
         eventually(
             "milan refuses the key",
@@ -104,3 +105,10 @@ class PairingTests(PairTests):
     def test_06_end(self) -> None:
         """The peering ends from the guest's side as well."""
         self.assertIn("rome knows", self.milan.liqodctl("unpeer", "rome", "--yes", timeout=200))
+
+
+def told_key(said: str) -> str:
+    """Return the fingerprint in what ``rotate-key`` says at its end; progress before it speaks of keys as well."""
+    found = re.search(r"^key +(sha256:[0-9a-f]{64})$", said, re.MULTILINE)
+    assert found is not None, said
+    return found[1]
