@@ -35,13 +35,15 @@ KEY = "virtual-node.liqo.io/not-allowed"
 
 
 class Events:
-    """Keeps the events that were emitted."""
+    """Keeps the events of objects in some namespaces: a real cluster still has the pods of other cases."""
 
-    def __init__(self) -> None:
+    def __init__(self, *spaces: str) -> None:
         self.seen: list[tuple[str, str]] = []
+        self._spaces = spaces
 
     def emit(self, regarding: Any, type: str, reason: str, message: str) -> None:
-        self.seen.append((str(regarding["name"]), reason))
+        if regarding["namespace"] in self._spaces:
+            self.seen.append((str(regarding["name"]), reason))
 
 
 class WebhookCases(TestCase):
@@ -57,7 +59,7 @@ class WebhookCases(TestCase):
         tag = secrets.token_hex(3)
         self.system, self.space, self.plain = f"liqo-{tag}", f"shop-{tag}", f"plain-{tag}"
         self.later = timedelta(0)
-        self.events = Events()
+        self.events = Events(self.space, self.plain)
         await self.admin.delete(MUTATINGWEBHOOKS, "liqod")
         await manifests.ensure(self.admin)
         for name, labels in ((self.system, {}), (self.space, {"liqo.io/enabled": "true"}), (self.plain, {})):
