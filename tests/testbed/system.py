@@ -28,6 +28,11 @@ PACKAGES: Final[dict[str, str | tuple[str, ...]]] = {
 }
 
 
+# A node's kubelet, containerd and CNI take a dozen inotify instances, and Linux gives each user 128.
+_INSTANCES: Final = Path("/proc/sys/fs/inotify/max_user_instances")
+_ENOUGH: Final = 1024
+
+
 class Missing(Exception):
     """The machine cannot carry test clusters; the text is the list of reasons."""
 
@@ -55,6 +60,7 @@ def require() -> None:
     install()
     if lacking := missing():
         raise Missing("; ".join(lacking))
+    _make_room()
 
 
 def install() -> None:
@@ -74,6 +80,17 @@ def install() -> None:
         if done.returncode != 0:
             raise Missing(f"{' '.join(words)} failed: {(done.stderr + done.stdout)[-2000:]}")
     print(f"installed in {time.monotonic() - begin:.0f} s", flush=True)
+
+
+def _make_room() -> None:
+    """Raise the limit of inotify instances where it is too low for several clusters, and say so."""
+    try:
+        now = int(_INSTANCES.read_text())
+        if now < _ENOUGH:
+            _INSTANCES.write_text(str(_ENOUGH))
+            print(f"fs.inotify.max_user_instances: {now} -> {_ENOUGH}, for the nodes of test clusters", flush=True)
+    except (OSError, ValueError):
+        return
 
 
 def _present(proof: str | tuple[str, ...]) -> bool:
