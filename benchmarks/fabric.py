@@ -1,36 +1,51 @@
 """What the network fabric costs: ``python -m benchmarks fabric``.
 
 Two hosts in network namespaces, a pod on each, both clusters with the same pod network. Pod to pod through the fabric
-is measured against a plain wireguard-go between the same hosts, and against the hosts without any tunnel, in turns, so
-that what else the machine does meets all of them. Then: how many rules and routes a peer takes, and how long it is from
-the acceptance of an offer to the first packet. Needs root and iperf3.
+is measured against a plain wireguard-go between the same hosts (from host to host, and from pod to pod with routes by
+hand), and against the same ways without any tunnel: in turns, each round beginning with another way, so that what else
+the machine does meets all of them. Figures are medians of the rounds, ratios are medians of the ratios in each round.
+Then: how many rules and routes a peer takes, and how long it is from the acceptance of an offer to the first packet
+that comes back. Needs root and iperf3; takes two to three minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import shutil
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 from liqod.fabric.key import generate
 from tests.netns.hosts import Hosts, eventually, missing
 
-RAW = "raw"
-RAW_PORT = 5899
-RAW_NETWORK = "10.250.0."
+TALK = str(Path(__file__).parents[1] / "tests" / "netns" / "talk.py")
+RAW, RAW_PORT, RAW_NETWORK = "raw", 5899, "10.250.0."
+PORT = "7100"
+OURS, ALONE, BARE = "pod to pod, liqod", "hosts, wireguard-go alone", "hosts, no tunnel"
+ALONE_PODS, BARE_PODS = "pod to pod, wireguard-go alone", "pod to pod, no tunnel"
 
 
-def run(command: Sequence[str], stdin: str = "") -> str:
+@dataclass(frozen=True)
+class Way:
+    """One way from a client to a server: what to put before their commands, and the server's address there."""
+
+    client: Sequence[str]
+    server: Sequence[str]
+    address: str
+
+
+def run(command: Sequence[str]) -> str:
     """Run a program to its end and return what it said; SystemExit with its words when it fails."""
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed: {done.stderr}{done.stdout}")
     return done.stdout
@@ -42,35 +57,76 @@ def make_raw(hosts: Hosts, mtu: int) -> None:
     for number, name in enumerate(hosts.names, 1):
         (other,) = [one for one in hosts.names if one != name]
         run(hosts.inside(name, "setsid", "--fork", "wireguard-go", RAW))
-        conf = (
+        file = hosts.directory / f"{name}-raw.conf"
+        file.write_text(
             f"[Interface]\nPrivateKey = {keys[name].private}\nListenPort = {RAW_PORT}\n[Peer]\n"
             f"PublicKey = {keys[other].public}\nEndpoint = {hosts.lan.addresses[other]}:{RAW_PORT}\n"
-            f"AllowedIPs = {RAW_NETWORK}0/24\n"
+            "AllowedIPs = 0.0.0.0/0\n"
         )
-        script = f"for i in $(seq 100); do wg setconf {RAW} /dev/stdin && exit 0; sleep 0.1; done; exit 1"
-        file = hosts.directory / f"{name}-raw.conf"
-        file.write_text(conf)
-        run(hosts.inside(name, "sh", "-c", script.replace("/dev/stdin", str(file))))
+        script = f"for i in $(seq 100); do wg setconf {RAW} {file} && exit 0; sleep 0.1; done; exit 1"
+        run(hosts.inside(name, "sh", "-c", script))
         run(hosts.inside(name, "ip", "address", "add", f"{RAW_NETWORK}{number}/24", "dev", RAW))
         run(hosts.inside(name, "ip", "link", "set", "dev", RAW, "mtu", str(mtu), "up"))
 
 
-def throughput(server: Sequence[str], client: Callable[..., list[str]], address: str, seconds: int) -> float:
-    """Return bits per second that one TCP connection carried."""
-    listening = subprocess.Popen([*server, "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+def lead_pods(hosts: Hosts, second: int, device: str) -> str:
+    """Give the pods further addresses that the hosts route to each other as they are; returns the one of b's pod."""
+    for number, name in enumerate(hosts.names, 1):
+        (other,) = [one for one in hosts.names if one != name]
+        theirs, gateway, pod = f"10.{second}.{3 - number}.0/24", f"10.{second}.{number}.1", f"10.{second}.{number}.2"
+        via = [] if device == RAW else ["via", hosts.lan.addresses[other]]
+        run(hosts.inside(name, "ip", "address", "add", f"{gateway}/24", "dev", "cni0"))
+        run(hosts.inside(name, "ip", "route", "add", theirs, *via, "dev", device))
+        run(hosts.in_pod(name, "ip", "address", "add", f"{pod}/24", "dev", "eth0"))
+        run(hosts.in_pod(name, "ip", "route", "add", theirs, "via", gateway, "src", pod))
+    return f"10.{second}.2.2"
+
+
+def make_ways(hosts: Hosts) -> dict[str, Way]:
+    """Return all ways, ours first."""
+    make_raw(hosts, 1420)
+    hosts_alone, pods_alone = (hosts.inside("a"), hosts.inside("b")), (hosts.in_pod("a"), hosts.in_pod("b"))
+    return {
+        OURS: Way(*pods_alone, hosts.seen("a", "b")),
+        ALONE: Way(*hosts_alone, f"{RAW_NETWORK}2"),
+        ALONE_PODS: Way(*pods_alone, lead_pods(hosts, 251, RAW)),
+        BARE: Way(*hosts_alone, hosts.lan.addresses["b"]),
+        BARE_PODS: Way(*pods_alone, lead_pods(hosts, 252, "eth0")),
+    }
+
+
+@contextmanager
+def beside(command: Sequence[str], word: str) -> Iterator[IO[str]]:
+    """Run a program meanwhile; it has begun when it said a line that starts with a word."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
     try:
-        time.sleep(0.5)
-        said = json.loads(run(client("iperf3", "-c", address, "-t", str(seconds), "-J")))
-        return float(said["end"]["sum_received"]["bits_per_second"])
+        while not (line := process.stdout.readline()).startswith(word):
+            if not line:
+                sys.exit(f"{' '.join(command)} ended")
+        yield process.stdout
     finally:
-        listening.terminate()
-        listening.wait()
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
-def latency(client: Callable[..., list[str]], address: str, count: int) -> float:
-    """Return the median round trip in milliseconds."""
-    said = run(client("ping", "-n", "-c", str(count), "-i", "0.01", address))
-    return statistics.median(float(one) for one in re.findall(r"time=([0-9.]+) ms", said))
+def throughput(way: Way, seconds: float) -> float:
+    """Return megabits per second that one TCP connection carried."""
+    with beside([*way.server, "iperf3", "-s", "-1", "--forceflush"], "Server listening"):
+        said = json.loads(run([*way.client, "iperf3", "-c", way.address, "-t", str(seconds), "-O", "0.5", "-J"]))
+    return float(said["end"]["sum_received"]["bits_per_second"]) / 1e6
+
+
+def latency(way: Way, count: int) -> float:
+    """Return the median round trip of small datagrams, in milliseconds."""
+    with beside([*way.server, sys.executable, "-S", TALK, "answers", PORT], "ready"):
+        times: list[float] = json.loads(
+            run([*way.client, sys.executable, "-S", TALK, "trips", way.address, PORT, str(count)])
+        )
+    if len(times) < count * 0.9:
+        sys.exit(f"{count - len(times)} of {count} datagrams to {way.address} were lost")
+    return statistics.median(times) / 1000
 
 
 def no_tunnel(hosts: Hosts, name: str) -> bool:
@@ -84,20 +140,15 @@ def first_packet(hosts: Hosts, address: str) -> float:
         hosts.unpeer(one, two)
     for name in hosts.names:
         eventually("no tunnel", partial(no_tunnel, hosts, name), 60)
-    command = hosts.in_pod("a", "ping", "-n", "-D", "-i", "0.01", "-W", "1", address)
-    pinging = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert pinging.stdout is not None
-    try:
+    with (
+        beside(hosts.in_pod("b", sys.executable, "-S", TALK, "answers", PORT), "ready"),
+        beside(hosts.in_pod("a", sys.executable, "-S", TALK, "first", address, PORT), "ready") as said,
+    ):
         hosts.peer("b", "a")
         hosts.peer("a", "b")
         accepted = time.time()
-        for line in pinging.stdout:
-            if stamp := re.match(r"\[([0-9.]+)\].*time=", line):
-                return float(stamp[1]) - accepted
-    finally:
-        pinging.kill()
-        pinging.wait()
-    sys.exit("the ping ended")
+        answered = float(said.readline())
+    return answered - accepted
 
 
 def costs(hosts: Hosts, name: str) -> dict[str, int]:
@@ -111,51 +162,52 @@ def costs(hosts: Hosts, name: str) -> dict[str, int]:
     }
 
 
+def ratio(measured: Mapping[str, Sequence[float]], other: str) -> float:
+    """Return the median over the rounds of what ours is to another way's."""
+    return statistics.median([ours / theirs for ours, theirs in zip(measured[OURS], measured[other], strict=True)])
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks fabric", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of all ways in turn")
-    parser.add_argument("--seconds", type=int, default=4, help="seconds of each transfer")
-    parser.add_argument("--pings", type=int, default=300, help="pings of each round")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of all ways in turn")
+    parser.add_argument("--seconds", type=float, default=2, help="seconds of each transfer")
+    parser.add_argument("--trips", type=int, default=1000, help="round trips of each way in each round")
+    parser.add_argument("--times", type=int, default=5, help="how often the first packet is measured")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
-    lacking = [f"the program {name} is not installed" for name in ("iperf3", "ping") if shutil.which(name) is None]
-    if why := missing() or "; ".join(lacking):
+    lacking = "" if shutil.which("iperf3") else "the program iperf3 is not installed"
+    if why := missing() or lacking:
         sys.exit(why)
     with Hosts("a", "b") as hosts:
         hosts.start()
         eventually("the tunnel", lambda: hosts.connected(("a", "b"), ("b", "a")), 60)
-        make_raw(hosts, 1420)
-        there = hosts.seen("a", "b")
-        ways = {
-            "pod to pod, liqod": (hosts.in_pod("b"), lambda *words: hosts.in_pod("a", *words), there),
-            "hosts, wireguard-go alone": (
-                hosts.inside("b"),
-                lambda *words: hosts.inside("a", *words),
-                f"{RAW_NETWORK}2",
-            ),
-            "hosts, no tunnel": (hosts.inside("b"), lambda *words: hosts.inside("a", *words), hosts.lan.addresses["b"]),
-        }
+        ways = make_ways(hosts)
         rates: dict[str, list[float]] = {name: [] for name in ways}
         trips: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(options.rounds):
-            for name, (server, client, address) in ways.items():
-                rates[name].append(throughput(server, client, address, options.seconds))
-                trips[name].append(latency(client, address, options.pings))
+        for turn in range(options.rounds):
+            order = list(ways)[turn % len(ways) :] + list(ways)[: turn % len(ways)]
+            for name in order:
+                rates[name].append(throughput(ways[name], options.seconds))
+            for name in order:
+                trips[name].append(latency(ways[name], options.trips))
+            shown = ", ".join(f"{rates[name][-1]:.0f} Mbit/s {trips[name][-1]:.3f} ms" for name in ways)
+            print(f"round {turn + 1}: {shown}", flush=True)
         counted = costs(hosts, "a")
-        took = [first_packet(hosts, there) for _ in range(3)]
+        took = [first_packet(hosts, ways[OURS].address) for _ in range(options.times)]
     figures = {
-        name: {"Mbit/s": statistics.median(rates[name]) / 1e6, "ms": statistics.median(trips[name])} for name in ways
+        name: {"megabits": statistics.median(rates[name]), "milliseconds": statistics.median(trips[name])}
+        for name in ways
     }
-    ours, raw = figures["pod to pod, liqod"], figures["hosts, wireguard-go alone"]
-    share, longer = ours["Mbit/s"] / raw["Mbit/s"], ours["ms"] / raw["ms"]
+    ratios = {name: {"megabits": ratio(rates, name), "milliseconds": ratio(trips, name)} for name in ways}
     for name, one in figures.items():
-        print(f"{name:28} {one['Mbit/s']:9.0f} Mbit/s {one['ms']:8.3f} ms")
-    print(f"liqod carries {share:.1%} of what wireguard-go alone does, at {longer:.2f} times its round trip")
+        print(f"{name:31} {one['megabits']:8.0f} Mbit/s {one['milliseconds']:8.3f} ms", end="")
+        both = ratios[name]
+        print("" if name == OURS else f"   liqod: {both['megabits']:7.1%} at {both['milliseconds']:.2f} times its trip")
     print("one peer takes: " + ", ".join(f"{count} {what}" for what, count in counted.items()))
     print("from acceptance to the first packet: " + ", ".join(f"{one:.2f} s" for one in took))
     if options.json:
-        everything = {"ways": figures, "share": share, "longer": longer, "costs": counted, "firstPacket": took}
+        everything = {"ways": figures, "liqodTo": ratios, "costs": counted, "firstPacket": took}
         options.json.write_text(json.dumps(everything, indent=1))
 
 

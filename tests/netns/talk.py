@@ -2,7 +2,8 @@
 
 ``keep HOST PORT SECONDS`` holds one connection, a line every 20 ms, and says how long the longest silence was;
 ``stream HOST PORT SECONDS`` makes one connection after the other, and says how many failed.
-``questions HOST PORT`` and ``answers PORT`` are the two ends of a flow of datagrams.
+``questions HOST PORT`` and ``answers PORT`` are the two ends of a flow of datagrams; ``trips HOST PORT COUNT`` says how
+long so many round trips took, ``first HOST PORT`` when the first one of many short flows came back.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import random
+import select
 import socket
 import socketserver
 import sys
@@ -139,7 +141,45 @@ def answers(port: str) -> None:
         sock.bind(("", int(port)))
         print("ready", flush=True)
         while True:
-            sock.sendto(*sock.recvfrom(100))
+            sock.sendto(*sock.recvfrom(65535))
+
+
+def trips(host: str, port: str, count: str) -> None:
+    """Measure round trips of small datagrams, one after the other; say the microseconds of each that came back."""
+    times = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect((host, int(port)))
+        sock.settimeout(1)
+        for number in range(int(count)):
+            question = number.to_bytes(56)
+            at = time.perf_counter()
+            sock.send(question)
+            with contextlib.suppress(TimeoutError):
+                while sock.recv(100) != question:  # an earlier one may have come late
+                    pass
+                times.append((time.perf_counter() - at) * 1e6)
+    print(json.dumps(times))
+
+
+def first(host: str, port: str) -> None:
+    """Ask every 10 ms from another port, until one is answered; say when that was, in seconds since 1970."""
+    asked: list[socket.socket] = []
+    print("ready", flush=True)
+    while True:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        asked.append(sock)
+        with contextlib.suppress(OSError):
+            sock.connect((host, int(port)))
+            sock.send(b"first")
+        # One that was sent before the path stood is never answered: the last two seconds are enough.
+        while len(asked) > 200:
+            asked.pop(0).close()
+        heard, _, _ = select.select(asked, [], [], 0.01)
+        for one in heard:
+            with contextlib.suppress(OSError):
+                if one.recv(100) == b"first":
+                    print(json.dumps(time.time()))
+                    return
 
 
 def _sendable(sock: socket.socket, size: int) -> bool:
@@ -159,6 +199,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "datagrams": datagrams,
     "questions": questions,
     "answers": answers,
+    "trips": trips,
+    "first": first,
 }
 
 if __name__ == "__main__":
