@@ -530,3 +530,22 @@ class ReflectionCases(KubeletSides):
         await self.pause(0.3)
         self.assertEqual(self.told("unknown"), [])
         self.assertEqual([r for r in self.told("conf") if r.startswith("About")], ["AboutConfigMap"])
+
+    async def test_a_verdict_among_noise(self) -> None:
+        """Why the lender refuses something is told at home in the midst of more warnings than there is room for."""
+        await self.served()
+        event: dict[str, Any] = {
+            "involvedObject": {"kind": "Pod", "name": "first", "namespace": self.remote},
+            "type": "Warning",
+        }
+        for number in range(40):
+            noise = {"metadata": {"name": f"noise-{number}"}, "reason": "Noise", "message": f"that is {number}"}
+            await self.lender.create(EVENTS, event | noise, self.remote)
+        verdict = {"metadata": {"name": "verdict"}, "reason": "UpdateRefused", "message": "the pod goes on as it was"}
+        await self.lender.create(EVENTS, event | verdict | {"source": {"component": "liqod"}}, self.remote)
+
+        async def said() -> bool:
+            return "UpdateRefused" in self.told("first")
+
+        await self.eventually(said)
+        self.assertLess(self.told("first").count("Noise"), 40)

@@ -22,9 +22,16 @@ class Involved(View, frozen=True):
     api_version: str = ""
 
 
+class Source(View, frozen=True):
+    """Who says it."""
+
+    component: str = ""
+
+
 class Event(Object, frozen=True):
     """An event of the lender, as far as it is told at home."""
 
+    source: Source = Source()
     involved_object: Involved = Involved()
     reason: str = ""
     message: str = ""
@@ -53,6 +60,8 @@ class Told:
     type: str
     reason: str
     message: str
+    is_verdict: bool = False
+    """Whether it is the lender's liqod that says it."""
 
 
 def forge(event: Event, place: Place) -> Told | None:
@@ -69,4 +78,5 @@ def forge(event: Event, place: Place) -> Told | None:
         type="Warning" if event.type == "Warning" else "Normal",
         reason=reason,
         message=message + FROM_LENDER.format(lender=place.lender),
+        is_verdict=event.source.component == "liqod",
     )

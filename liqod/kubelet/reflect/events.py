@@ -1,16 +1,17 @@
 """Brings events of the lender back to the objects at home that they are about: few, and only news.
 
 Events that are there when watching begins are old news: telling them again after every restart would be worse than
-missing one. What exceeds the rate is dropped, ordinary events first.
+missing one. What exceeds the rate waits if something went wrong, and is dropped otherwise (``turns``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from twisted.application.service import MultiService
-from twisted.internet.defer import maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IDelayedCall
 
 from liqod.flow.tasks import Tasks
 from liqod.kube.informer import Informer
@@ -21,15 +22,11 @@ from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reflect import policy
 from liqod.kubelet.reflect.kinds import Kind
 from liqod.kubelet.reflect.reflector import Reflector
+from liqod.kubelet.reflect.turns import Turns, Urgency
 from liqod.kubelet.remote import RemoteNamespace
 from liqod.kubelet.views import HomePod
 from liqod.model.ids import Key
 from liqod.model.meta import ObjectMeta
-
-BURST: Final = 20.0
-PER_SECOND: Final = 1.0
-RESERVE: Final = 5.0
-"""Of the burst, what is kept for warnings."""
 
 
 class EventsBack(MultiService):
@@ -45,7 +42,6 @@ class EventsBack(MultiService):
         recorder: Recorder,
     ) -> None:
         super().__init__()
-        self.dropped = 0
         self._reactor = reactor
         self._place = place
         self._listing = listing
@@ -53,8 +49,8 @@ class EventsBack(MultiService):
         self._reflectors = {kind.home.kind: (kind, reflector) for kind, reflector in reflectors.items()}
         self._recorder = recorder
         self._watches: dict[str, Informer[Event]] = {}
-        self._room = BURST
-        self._filled_at = float(reactor.seconds())
+        self._turns: Turns[tuple[str, Told]] = Turns(reactor.seconds())
+        self._turn: IDelayedCall | None = None
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
 
@@ -78,15 +74,43 @@ class EventsBack(MultiService):
         if watch is not None:
             self._tasks.spawn(_stopped(watch), f"closing the watch of events in {local}")
 
+    @property
+    def dropped(self) -> int:
+        """How many events were not told at home for want of room."""
+        return self._turns.dropped
+
+    def stopService(self) -> Deferred[None]:
+        """End all watches; what waits is not told."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        stopped: Deferred[None] = super().stopService()
+        return stopped
+
     def _told(self, local: str, event: Event) -> None:
         if policy.objection(event.metadata.annotations, self._listing):
             return
         told = forge(event, self._place)
-        found = self._home(local, told) if told is not None else None
-        if told is None or found is None:
+        if told is None or self._home(local, told) is None:
             return
-        if not self._has_room(told.type):
-            self.dropped += 1
+        if self._turns.add((local, event.metadata.name), (local, told), _urgency(told), self._reactor.seconds()):
+            self._tell(local, told)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        wait = self._turns.wait(self._reactor.seconds())
+        if wait is not None and self._turn is None and self.running:
+            self._turn = self._reactor.callLater(wait, self._next)
+
+    def _next(self) -> None:
+        self._turn = None
+        if (due := self._turns.due(self._reactor.seconds())) is not None:
+            self._tell(*due)
+        self._schedule()
+
+    def _tell(self, local: str, told: Told) -> None:
+        found = self._home(local, told)
+        if found is None:
             return
         version, meta = found
         regarding = {
@@ -112,15 +136,12 @@ class EventsBack(MultiService):
         there = space.at_lender(kind.name_there(told.name, self._place))
         return None if home is None or there is None else (kind.home.api_version, home.metadata)
 
-    def _has_room(self, type: str) -> bool:
-        now = self._reactor.seconds()
-        self._room = min(BURST, self._room + (now - self._filled_at) * PER_SECOND)
-        self._filled_at = now
-        if self._room < (1.0 if type == "Warning" else 1.0 + RESERVE):
-            return False
-        self._room -= 1.0
-        return True
-
 
 async def _stopped(watch: Informer[Event]) -> None:
     await maybeDeferred(watch.disownServiceParent)
+
+
+def _urgency(told: Told) -> Urgency:
+    if told.type != "Warning":
+        return Urgency.ORDINARY
+    return Urgency.VERDICT if told.is_verdict else Urgency.WARNING

@@ -1,0 +1,85 @@
+"""Which events are told now, which wait for their turn, and which are dropped.
+
+A burst is told at once, then one event a second. What goes wrong waits when there is no room, in the order in which it
+came, and what the lender's liqod says (why a pod is refused, or not changed) before what its other components say;
+ordinary events do not wait.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from enum import IntEnum
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+BURST: Final = 20.0
+PER_SECOND: Final = 1.0
+RESERVE: Final = 5.0
+"""Of the burst, what is kept for events that may wait."""
+WAITING: Final = 256
+"""Events of one urgency that wait; the one that came first makes room."""
+
+
+class Urgency(IntEnum):
+    """How much it matters that an event is told."""
+
+    ORDINARY = 0
+    WARNING = 1
+    VERDICT = 2
+
+
+class Turns(Generic[T]):
+    """The events that wait, by a key each; ``now`` is a steady clock's seconds, ``dropped`` counts those never told."""
+
+    def __init__(self, now: float) -> None:
+        self.dropped = 0
+        self._room = BURST
+        self._filled_at = now
+        self._waiting: dict[Urgency, OrderedDict[Hashable, T]] = {
+            Urgency.VERDICT: OrderedDict(),
+            Urgency.WARNING: OrderedDict(),
+        }
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def add(self, key: Hashable, event: T, urgency: Urgency, now: float) -> bool:
+        """Return whether an event is told now; else it waits if it may, instead of an earlier one of the same key."""
+        waiting = self._waiting.get(urgency)
+        if waiting is None:
+            told = not len(self) and self._take(1.0 + RESERVE, now)
+            self.dropped += not told
+            return told
+        if not len(self) and self._take(1.0, now):
+            return True
+        waiting[key] = event
+        if len(waiting) > WAITING:
+            waiting.popitem(last=False)
+            self.dropped += 1
+        return False
+
+    def due(self, now: float) -> T | None:
+        """Return the event whose turn it is, which waits no longer; None if none waits or there is no room."""
+        if not len(self) or not self._take(1.0, now):
+            return None
+        waiting = next(filter(None, self._waiting.values()))
+        return waiting.popitem(last=False)[1]
+
+    def wait(self, now: float) -> float | None:
+        """Return in how many seconds there is room for one that waits; None if none does."""
+        self._fill(now)
+        return max(0.0, 1.0 - self._room) / PER_SECOND if len(self) else None
+
+    def _fill(self, now: float) -> None:
+        self._room = min(BURST, self._room + max(0.0, now - self._filled_at) * PER_SECOND)
+        self._filled_at = now
+
+    def _take(self, least: float, now: float) -> bool:
+        self._fill(now)
+        # A timer that fires a little early by rounding must not find a little less than one.
+        if self._room < least - 1e-6:
+            return False
+        self._room -= 1.0
+        return True
