@@ -31,6 +31,8 @@ REAL: Final = "tests.real."
 UNIT_LIMIT: Final = 600.0
 REAL_LIMIT: Final = 1500.0
 REAL_AT_A_TIME: Final = 2
+LONG: Final = ("tests.real.test_unpeer", "tests.real.test_node", "tests.real.test_three", "tests.real.test_kill")
+"""Modules that take longest, which begin first, so that none of them is left alone at the end."""
 _SAY_EVERY: Final = 30.0
 AGAIN: Final = 4
 """Modules that are run once more when they failed: if more of them did, it is not chance."""
@@ -161,9 +163,10 @@ def judge(step: Step, code: int, output: str) -> tuple[int, int, int]:
 
 
 def modules() -> list[str]:
-    """Return the names of all test modules below ``tests``."""
+    """Return the names of all test modules below ``tests``, in the order in which they begin."""
     files = sorted((CHECKOUT / "tests").rglob("test_*.py"))
-    return [".".join(file.relative_to(CHECKOUT).with_suffix("").parts) for file in files]
+    names = [".".join(file.relative_to(CHECKOUT).with_suffix("").parts) for file in files]
+    return sorted(names, key=lambda name: LONG.index(name) if name in LONG else len(LONG))
 
 
 def trial(name: str) -> Step:

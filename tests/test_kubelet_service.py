@@ -4,55 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.internet.protocol import connectionDone
 from twisted.protocols import portforward
 from twisted.python.failure import Failure
 
-from liqod.kube import manifests
-from liqod.kube.client import Client
 from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.kubelet import pods
-from liqod.sandbox.cluster import SandboxCluster
-from liqod.sandbox.nodes import SandboxNode
-from tests import kubelet_cases
+from tests import kubelet_cases, reflect_sandboxes
 
 
-class KubeletsOnSandboxes(kubelet_cases.KubeletCases):
+class KubeletsOnSandboxes(reflect_sandboxes.Sandboxes, kubelet_cases.KubeletCases):
     """The cases of virtual kubelets, each with two clusters of its own."""
-
-    def setUp(self) -> Deferred[None]:  # type: ignore[override]
-        return Deferred.fromCoroutine(self._set_up())
-
-    async def _set_up(self) -> None:
-        for name in ("home", "lender"):
-            setattr(self, name, await self._cluster(name))
-        await self.begin()
-
-    async def _cluster(self, name: str) -> Client:
-        from twisted.internet import reactor
-
-        nodes = [SandboxNode("one", cpu="64", memory="64Gi")] if name == "lender" else []
-        cluster = SandboxCluster(reactor, name, nodes)
-        cluster.listen(reactor)
-        cluster.startService()
-        self.addCleanup(cluster.stop)
-        client = Client(cluster.client_config(), reactor)
-        self.addCleanup(client.close)
-        await manifests.ensure(client)
-        return client
-
-    async def run_remote(self, name: str) -> None:
-        """Play the lender's scheduler and kubelet, as far as the sandbox has none."""
-
-        async def look() -> bool:
-            pod = await self.lender.get(PODS, name, self.remote)
-            if pod["status"].get("phase") == "Running":
-                return True
-            await self.lender.patch(PODS, name, {"status": running()}, self.remote, subresource="status")
-            return True
-
-        await self.eventually(look)
 
     def way(self, server: str) -> str:
         """Lead the way to the lender through a relay that can be cut."""
