@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -145,6 +145,17 @@ def uplink_mtu(text: str, address: str) -> int:
         if any(one.get("local") == address for one in link.get("addr_info", [])):
             return int(link.get("mtu", 0))
     return 0
+
+
+def host_addresses(text: str, own: Collection[str]) -> frozenset[str]:
+    """Return this host's addresses of global scope, from ``ip -j addr show``, without those of ``own`` devices."""
+    return frozenset(
+        str(one.get("local"))
+        for link in json.loads(text or "[]")
+        if link.get("ifname") not in own
+        for one in link.get("addr_info", [])
+        if one.get("scope") == "global"
+    )
 
 
 def tunnel_mtu(configured: int, uplink: int) -> int:

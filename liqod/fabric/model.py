@@ -105,7 +105,10 @@ class SeenTable:
 
 @attrs.frozen
 class Desired:
-    """All that the fabric wants of this host. ``create`` is the command that makes the device where it is missing."""
+    """All that the fabric wants of this host. ``create`` is the command that makes the device where it is missing.
+
+    ``moved`` says that the host lost an address since the last look.
+    """
 
     device: str
     create: tuple[str, ...]
@@ -118,6 +121,7 @@ class Desired:
     links: tuple[Link, ...] = ()
     keepalive: int = 10
     overlay: Overlay | None = None
+    moved: bool = False
 
 
 @attrs.frozen

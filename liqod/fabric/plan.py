@@ -18,6 +18,7 @@ def plan(desired: Desired, observed: Observed, now: float) -> tuple[Step, ...]:
     if observed.device is None:
         steps.append(Step(desired.create))
     steps += wireguard.interface_steps(desired, observed.tunnel)
+    steps += wireguard.rebind_steps(desired, observed.device, observed.tunnel)
     steps += routes.device_steps(desired, observed.device)
     steps += routes.departure_steps(desired, observed)
     steps += wireguard.peer_steps(desired, observed.tunnel, now)

@@ -24,9 +24,10 @@ from twisted.logger import Logger
 
 from liqod.config.schema import Settings
 from liqod.fabric import device as devices
+from liqod.fabric.addresswatch import AddressWatch
 from liqod.fabric.agreement import Own, agree, allocation, gateway_of
 from liqod.fabric.check import Remote
-from liqod.fabric.facts import tunnel_mtu, uplink_mtu
+from liqod.fabric.facts import host_addresses, tunnel_mtu, uplink_mtu
 from liqod.fabric.kernel import HostKernel, Kernel, apply, checked, observe
 from liqod.fabric.key import TunnelKey
 from liqod.fabric.keyring import KeyRing
@@ -83,11 +84,15 @@ class Fabric(MultiService):
         self._pinger = Pinger(reactor, self._poke)
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
+        if kernel is None:
+            AddressWatch(reactor, self._poke).setServiceParent(self)
         self._on_change = on_change
         self._ring = KeyRing(client, reactor, informers, settings.kubernetes.namespace, self._poke)
         self._create: tuple[str, ...] = ()
         self._agreed: dict[ClusterID, Agreed] = {}
         self._uplink = 0
+        self._addresses: frozenset[str] = frozenset()
+        self._settled_at: frozenset[str] = frozenset()
         self._observed = Observed()
         self._plan: tuple[Step, ...] = ()
 
@@ -225,7 +230,10 @@ class Fabric(MultiService):
         keys = await self._ring.keys()
         if not self._create:
             self._create = await devices.creation(self._kernel, network.device, under_systemd=self._under_systemd)
-        self._uplink = uplink_mtu((await checked(self._kernel, ("ip", "-j", "addr", "show"))).out, self._address)
+        shown = (await checked(self._kernel, ("ip", "-j", "addr", "show"))).out
+        self._addresses = host_addresses(shown, (network.device, device_name(network.device)))
+        # While a host has its address no more, what was known of its link holds.
+        self._uplink = uplink_mtu(shown, self._address) or self._uplink
         mtu = tunnel_mtu(network.mtu, self._uplink)
         return await self._place.own(keys.current.public, keys.next.public if keys.next else "", self._address, mtu)
 
@@ -286,6 +294,7 @@ class Fabric(MultiService):
             if any(link.next_key for link in desired.links):
                 # Now it is taken: the next turn says so.
                 self._poke()
+        self._settled_at = self._addresses
         self._probe(own, desired)
 
     def _desired(self, own: Own, key: TunnelKey) -> Desired:
@@ -301,6 +310,7 @@ class Fabric(MultiService):
             addresses=(own.gateway,),
             links=tuple(agreed.link for _, agreed in sorted(self._agreed.items())),
             overlay=self._overlay(),
+            moved=not self._settled_at <= self._addresses,
         )
 
     def _overlay(self) -> Overlay | None:

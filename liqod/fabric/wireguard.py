@@ -5,9 +5,11 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
-from liqod.fabric.model import Desired, Link, Step, Tunnel, TunnelPeer
+from liqod.fabric.model import Desired, Device, Link, Step, Tunnel, TunnelPeer
 from liqod.model.network import Network
 
+USERSPACE = "tun"
+"""The kind of link that the device is where wireguard-go made it."""
 ALIVE = 180
 """Seconds after a handshake in which a session is in use: its peer is where its packets come from."""
 
@@ -48,6 +50,20 @@ def peer_steps(desired: Desired, tunnel: Tunnel | None, now: float) -> Iterator[
     text = "\n".join(section for section in changed if section)
     if text:
         yield Step(("wg", "addconf", desired.device, "/dev/stdin"), text)
+
+
+def rebind_steps(desired: Desired, device: Device | None, tunnel: Tunnel | None) -> Iterator[Step]:
+    """Yield what makes wireguard-go choose the address anew from which it sends, after the host lost one.
+
+    It goes on sending from the address at which it last heard from a peer, and the kernel refuses that, until it has
+    heard nothing for 15 seconds. Naming the endpoint that it has already makes it forget the source, and nothing else.
+    """
+    if not desired.moved or device is None or device.kind != USERSPACE or tunnel is None:
+        return
+    known = {key: peer.endpoint for key, peer in sorted(tunnel.peers.items()) if peer.endpoint}
+    words = [word for key, endpoint in known.items() for word in ("peer", key, "endpoint", endpoint)]
+    if words:
+        yield Step(("wg", "set", desired.device, *words))
 
 
 def removal_steps(desired: Desired, tunnel: Tunnel | None) -> Iterator[Step]:
