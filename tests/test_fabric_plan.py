@@ -88,9 +88,9 @@ table inet liqod {{
 	}}
 	chain forward {{
 		type filter hook forward priority filter; policy accept;
-		iifname "liqod" oifname "liqod" drop
 		oifname "liqod" tcp flags syn / syn,rst tcp option maxseg size set rt mtu
 		iifname "liqod" tcp flags syn / syn,rst tcp option maxseg size set rt mtu
+		iifname "liqod" oifname "liqod" drop
 	}}
 	chain from_pods {{
 		type nat hook postrouting priority srcnat - 10; policy accept;

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 import attrs
 
 from liqod.fabric.check import Remote, check_ack, check_side, network
+from liqod.fabric.exports import exported
 from liqod.fabric.ipam import allocate, overlaps
 from liqod.fabric.model import Link, Pair
 from liqod.fabric.wireguard import host_port
@@ -22,7 +23,7 @@ from liqod.model.offer import Refusal
 
 @attrs.frozen
 class Own:
-    """This cluster's side. ``reserved`` are its services, its nodes and what the settings keep free."""
+    """This cluster's side. ``reserved`` are its ``services``, its nodes and what the settings keep free."""
 
     pods: tuple[Network, ...]
     external: Network
@@ -32,6 +33,7 @@ class Own:
     public_key: str
     mtu: int
     next_key: str = ""
+    services: tuple[Network, ...] = ()
 
     @property
     def side(self) -> Side:
@@ -109,6 +111,8 @@ def agree(own: Own, config: NetworkConfig, remap: Subnets, other_keys: Collectio
         gateway=Pair(own.gateway, gateway_of(seen_external)) if seen_external is not None else None,
         mtu=min(own.mtu, remote.mtu),
         next_key=remote.next_key if remote.next_key != remote.public_key else "",
+        external=Pair(own.external, seen_external) if seen_external is not None else None,
+        exports=exported(config.spec.exports, own.external, seen_external),
     )
     return remote, link
 

@@ -2,6 +2,10 @@
 
 The guard drops what a peer may not send before anything else looks at it: a packet from the tunnel comes from the
 peer's own networks and goes to one of ours by the address that this peer knows.
+
+Single addresses that were exported are elements of the peer's sets: ``real_`` says where each leads, ``whole_`` holds
+those that are reached as a whole, ``ports_`` the ports of the others. Only what the guard let in has one of them as its
+original destination, so the later chains ask for no more than that.
 """
 
 from __future__ import annotations
@@ -23,7 +27,19 @@ def gateway_sets(desired: Desired) -> Mapping[str, frozenset[str]]:
         if link.pods is not None:
             for version in _versions(link):
                 found[_set_name(link, version)] = frozenset(one for one in link.pods if (":" in one) == (version == 6))
+        if _exports(link):
+            found |= _export_sets(link)
     return found
+
+
+def _export_sets(link: Link) -> Mapping[str, frozenset[str]]:
+    return {
+        _export_name("real", link): frozenset(f"{one.seen} : {one.real}" for one in link.exports),
+        _export_name("whole", link): frozenset(one.seen for one in link.exports if not one.ports),
+        _export_name("ports", link): frozenset(
+            f"{one.seen} . {protocol} . {port}" for one in link.exports for protocol, port in one.ports
+        ),
+    }
 
 
 def gateway_chains(desired: Desired) -> list[tuple[str, list[str]]]:
@@ -34,10 +50,13 @@ def gateway_chains(desired: Desired) -> list[tuple[str, list[str]]]:
         ("to_pods type nat hook prerouting priority dstnat - 10; policy accept;", _to_pods(device, links)),
         (
             "input type filter hook input priority filter; policy accept;",
-            [*overlay_guard(desired.overlay), *_input(device, desired.probe_port)],
+            [*overlay_guard(desired.overlay), *_input(device, desired.probe_port, links)],
         ),
         ("forward type filter hook forward priority filter; policy accept;", _forward(device, links)),
-        ("from_pods type nat hook postrouting priority srcnat - 10; policy accept;", _from_pods(device, links)),
+        (
+            "from_pods type nat hook postrouting priority srcnat - 10; policy accept;",
+            [*_from_pods(device, links), *_from_peers(desired.overlay, links)],
+        ),
     ]
 
 
@@ -51,6 +70,12 @@ def _guard(device: str, links: Sequence[Link]) -> list[str]:
             if ours:
                 sources = _braces(_of(version, link.remote))
                 rules.append(f'iifname "{device}" {word} saddr {sources} {word} daddr {_braces(ours)} accept')
+        for word, theirs, external in _exports(link):
+            head = f'iifname "{device}" {word} saddr {theirs}'
+            rules.append(f"{head} {word} daddr @{_export_name('whole', link)} accept")
+            rules.append(f"{head} {word} daddr . meta l4proto . th dport @{_export_name('ports', link)} accept")
+            # What a host on the way says about such a connection, the path's MTU above all.
+            rules.append(f"{head} {word} daddr {external} ct state related accept")
     return [*rules, f'iifname "{device}" drop']
 
 
@@ -68,6 +93,9 @@ def _to_pods(device: str, links: Sequence[Link]) -> list[str]:
             gateway = link.gateway
             if gateway is not None and gateway.ours.version == version and gateway.ours != gateway.seen:
                 rules.append(f"{head} {_one(gateway.seen)} dnat {word} to {_one(gateway.ours)}")
+        for word, theirs, _ in _exports(link):
+            leading = f"dnat {word} to {word} daddr map @{_export_name('real', link)}"
+            rules.append(f'iifname "{device}" {word} saddr {theirs} {leading}')
     return rules
 
 
@@ -86,23 +114,49 @@ def _from_pods(device: str, links: Sequence[Link]) -> list[str]:
     return rules
 
 
-def _input(device: str, probe_port: int) -> list[str]:
+def _from_peers(overlay: Overlay | None, links: Sequence[Link]) -> list[str]:
+    """Return what makes this host the source of what goes to an exported address, or the answers would not come back.
+
+    What went to another peer has the gateway's address already. The overlay's device has no address of its own.
+    """
+    rules = []
+    for link in links:
+        for word, theirs, external in _exports(link):
+            head = f"{word} saddr {theirs} ct original {word} daddr {external}"
+            if overlay is not None and (":" in overlay.local) == (word == "ip6"):
+                rules.append(f'oifname "{overlay.device}" {head} snat {word} to {overlay.local}')
+            rules.append(f"{head} masquerade")
+    return rules
+
+
+def _input(device: str, probe_port: int, links: Sequence[Link]) -> list[str]:
+    exported = []
+    for link in links:
+        for word, theirs, external in _exports(link):
+            head = f'iifname "{device}" {word} saddr {theirs} ct original {word} daddr {external}'
+            own = f"ct original {word} daddr != {_one(link.gateway.seen)} " if link.gateway is not None else ""
+            exported.append(f"{head} {own}accept")
     return [
         f'iifname "{device}" ct state established,related accept',
         f'iifname "{device}" udp dport {probe_port} accept',
         f'iifname "{device}" icmp type echo-request accept',
         f'iifname "{device}" icmpv6 type echo-request accept',
+        *exported,
         f'iifname "{device}" drop',
     ]
 
 
 def _forward(device: str, links: Sequence[Link]) -> list[str]:
     clamp = "tcp flags syn / syn,rst tcp option maxseg size set rt mtu"
-    rules = [
-        f'iifname "{device}" oifname "{device}" drop',
-        f'oifname "{device}" {clamp}',
-        f'iifname "{device}" {clamp}',
-    ]
+    rules = [f'oifname "{device}" {clamp}', f'iifname "{device}" {clamp}']
+    for link in links:
+        for word, theirs, external in _exports(link):
+            rules.append(f'iifname "{device}" {word} saddr {theirs} ct original {word} daddr {external} accept')
+    between = f'iifname "{device}" oifname "{device}"'
+    if any(_exports(link) for link in links):
+        # One peer's pod calls another's; what may begin was accepted above.
+        rules.append(f"{between} ct state established,related accept")
+    rules.append(f"{between} drop")
     closed = [link for link in links if link.pods is not None]
     if closed:
         rules.append(f'iifname "{device}" ct state established,related accept')
@@ -126,7 +180,24 @@ def overlay_guard(overlay: Overlay | None) -> list[str]:
 
 
 def _set_name(link: Link, version: int) -> str:
-    return f"pods_{hashlib.sha256(link.peer.encode()).hexdigest()[:12]}_{version}"
+    return f"pods_{_short(link)}_{version}"
+
+
+def _exports(link: Link) -> list[tuple[str, str, Network]]:
+    """Return what rules about exports need: the word, the peer's networks, our external one as seen; none: nothing."""
+    if link.external is None or not link.exports:
+        return []
+    seen = link.external.seen
+    theirs = _of(seen.version, link.remote)
+    return [("ip" if seen.version == 4 else "ip6", _braces(theirs), seen)] if theirs else []
+
+
+def _export_name(what: str, link: Link) -> str:
+    return f"{what}_{_short(link)}_{link.external.seen.version if link.external is not None else 4}"
+
+
+def _short(link: Link) -> str:
+    return hashlib.sha256(link.peer.encode()).hexdigest()[:12]
 
 
 def _versions(link: Link) -> list[int]:

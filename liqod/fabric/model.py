@@ -25,6 +25,18 @@ class Pair:
 
 
 @attrs.frozen
+class Exported:
+    """A single address of ours that is no pod's: ``seen`` is what the peer calls, ``real`` where that leads.
+
+    ``ports`` are the pairs (protocol, port) that may be called there, in the words of nft; none: everything.
+    """
+
+    seen: str
+    real: str
+    ports: frozenset[tuple[str, int]] = frozenset()
+
+
+@attrs.frozen
 class Link:
     """One peer with which all is agreed.
 
@@ -32,6 +44,7 @@ class Link:
     for everything here that is no pod. ``endpoint`` is "address:port", empty where the peer calls us. ``pods`` are the
     addresses of our pods that may talk with the peer, None for all. ``mtu`` is that of the path, 0 for the device's.
     ``next_key`` is taken as well, without any network: when the peer has it, handshakes succeed at once.
+    ``external`` is our network of single addresses, and ``exports`` what the peer reaches by it besides the gateway.
     """
 
     peer: ClusterID
@@ -43,6 +56,8 @@ class Link:
     mtu: int = 0
     pods: frozenset[str] | None = None
     next_key: str = ""
+    external: Pair | None = None
+    exports: tuple[Exported, ...] = ()
 
 
 @attrs.frozen

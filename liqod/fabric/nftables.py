@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from liqod.fabric.gatewayrules import gateway_chains, gateway_sets
 from liqod.fabric.model import Desired, NodeDesired, Rules, Step
@@ -18,6 +18,8 @@ from liqod.fabric.tracked import SETTLED, settled_marks
 
 NAME: Final = "inet liqod"
 _MARK: Final = "plan_"
+_KINDS: Final = {"real": ("map", " : {address}"), "ports": ("set", " . inet_proto . inet_service")}
+"""Sets, by the first word of their names, that hold other than single addresses."""
 
 
 def parse_table(text: str) -> Rules | None:
@@ -32,8 +34,9 @@ def parse_table(text: str) -> Rules | None:
             settled.add(entry["chain"]["name"])
         elif "rule" in entry:
             count += 1
-        elif "set" in entry:
-            sets[entry["set"]["name"]] = frozenset(str(one) for one in entry["set"].get("elem", []))
+        elif "set" in entry or "map" in entry:
+            found = entry.get("set") or entry["map"]
+            sets[found["name"]] = frozenset(_element(one) for one in found.get("elem", []))
     return Rules(mark, count, sets, frozenset(settled))
 
 
@@ -49,10 +52,11 @@ def table_steps(desired: Desired | NodeDesired, observed: Rules | None) -> Itera
     lines = []
     for name, wanted in sets.items():
         have = observed.sets[name]
-        if added := sorted(wanted - have):
-            lines.append(f"add element {NAME} {name} {{ {', '.join(added)} }}")
+        # One address cannot lead to two places, not even within the transaction: what goes, goes first.
         if removed := sorted(have - wanted):
             lines.append(f"delete element {NAME} {name} {{ {', '.join(removed)} }}")
+        if added := sorted(wanted - have):
+            lines.append(f"add element {NAME} {name} {{ {', '.join(added)} }}")
     if lines:
         yield Step(("nft", "-f", "-"), "\n".join(lines) + "\n")
 
@@ -69,8 +73,9 @@ def render(desired: Desired | NodeDesired, settled: Collection[str] = ()) -> str
     # Deleting needs something to delete: an empty table first makes the script good for both cases.
     lines = [f"table {NAME}", f"delete table {NAME}", f"table {NAME} {{"]
     for name, elements in _sets(desired).items():
-        kind = "ipv6_addr" if name.endswith("6") else "ipv4_addr"
-        lines += [f"\tset {name} {{", f"\t\ttype {kind}"]
+        address = "ipv6_addr" if name.endswith("6") else "ipv4_addr"
+        kind, more = _KINDS.get(name.partition("_")[0], ("set", ""))
+        lines += [f"\t{kind} {name} {{", f"\t\ttype {address}{more.format(address=address)}"]
         if elements:
             lines.append(f"\t\telements = {{ {', '.join(sorted(elements))} }}")
         lines.append("\t}")
@@ -82,6 +87,16 @@ def render(desired: Desired | NodeDesired, settled: Collection[str] = ()) -> str
         lines += [f"\tchain {mark} {{", "\t}"]
     lines.append("}")
     return "\n".join(lines) + "\n"
+
+
+def _element(element: Any) -> str:
+    """Return an element as it is written in a script: an address, several things joined, or where an address leads."""
+    match element:
+        case {"concat": [*parts]}:
+            return " . ".join(map(str, parts))
+        case [key, value]:
+            return f"{key} : {value}"
+    return str(element)
 
 
 def _mark(desired: Desired | NodeDesired, chains: Sequence[tuple[str, Sequence[str]]]) -> str:

@@ -1,7 +1,8 @@
 """The rules of a host that is no gateway: its pods keep their addresses on the way to the gateway. Pure.
 
 The gateway alone decides who may talk with whom; here the pods' addresses are pinned against the CNI's masquerade, and
-nothing that comes over the overlay reaches the host itself.
+of what comes over the overlay only that reaches the host itself which the gateway sends with its own address: what
+peers call at addresses that were exported to them. A peer's packets never have that source.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def node_chains(desired: NodeDesired) -> list[tuple[str, list[str]]]:
         f'iifname "{device}" ct state established,related accept',
         f'iifname "{device}" icmp type echo-request accept',
         f'iifname "{device}" icmpv6 type echo-request accept',
+        *_from_gateway(desired),
         f'iifname "{device}" drop',
     ]
     passing = [
@@ -43,3 +45,8 @@ def node_chains(desired: NodeDesired) -> list[tuple[str, list[str]]]:
         ("forward type filter hook forward priority filter; policy accept;", passing),
         ("from_pods type nat hook postrouting priority srcnat - 10; policy accept;", pins),
     ]
+
+
+def _from_gateway(desired: NodeDesired) -> list[str]:
+    word = "ip6" if ":" in desired.overlay.local else "ip"
+    return [f'iifname "{desired.overlay.device}" {word} saddr {end.address} accept' for end in desired.overlay.ends]

@@ -94,6 +94,7 @@ class Place:
             public_key=public_key,
             mtu=mtu,
             next_key=next_key,
+            services=tuple(services),
         )
 
     def ends(self, own: str) -> tuple[End, ...]:

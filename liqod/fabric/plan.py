@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from liqod.fabric import nftables, overlay, routes, tracked, wireguard
+from liqod.fabric.gatewayrules import gateway_sets
 from liqod.fabric.model import INWARD, TABLE, Desired, NodeDesired, NodeObserved, Observed, Step
 
 
@@ -33,6 +34,8 @@ def plan(desired: Desired, observed: Observed, now: float) -> tuple[Step, ...]:
     steps += routes.arrival_steps(desired, observed)
     settled = observed.rules.settled if observed.rules is not None else frozenset()
     steps += tracked.settling_steps(nftables.NAME, desired.links, settled)
+    known = observed.rules.sets if observed.rules is not None else {}
+    steps += tracked.forgetting_steps(gateway_sets(desired), known)
     steps += wireguard.removal_steps(desired, observed.tunnel)
     return tuple(steps)
 

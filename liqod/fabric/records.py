@@ -6,7 +6,7 @@ NetworkConfig) is never touched: all writes are merge patches of our own fields.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +28,7 @@ from liqod.kube.informers import Informers
 from liqod.kube.resources import FOREIGNCLUSTERS, NETWORKCONFIGS, TUNNELENDPOINTS
 from liqod.model.ids import ClusterID, Key
 from liqod.model.meta import find_condition, to_dict
-from liqod.model.network import NetworkConfig, NetworkConfigSpec, Side, Subnets, TunnelEndpoint
+from liqod.model.network import Export, NetworkConfig, NetworkConfigSpec, Side, Subnets, TunnelEndpoint
 from liqod.model.records import ForeignCluster
 
 NUMBERS: Final = 30.0
@@ -113,13 +113,14 @@ class Records:
             return
         self._configs.put(made.key, made)
 
-    async def tell(self, config: NetworkConfig, side: Side, remap: Subnets) -> NetworkConfig:
+    async def tell(self, config: NetworkConfig, side: Side, remap: Subnets, exports: Sequence[Export]) -> NetworkConfig:
         """Have the record say what the peer is to be told and what it was given; returns the record as it is then."""
-        spec = NetworkConfigSpec(cluster_id=config.metadata.name, local=side, remap=remap)
+        spec = NetworkConfigSpec(cluster_id=config.metadata.name, local=side, remap=remap, exports=list(exports))
         if config.spec == spec:
             return config
         # Whole parts are replaced: in a merge patch a field that is absent would stay.
-        patch = {"spec": {"clusterID": spec.cluster_id, "local": _whole(side), "remap": _whole(remap)}}
+        whole = {"clusterID": spec.cluster_id, "local": _whole(side), "remap": _whole(remap)}
+        patch = {"spec": {**whole, "exports": to_dict(spec.exports) or None}}
         made = await self._client.patch(NETWORKCONFIGS, config.metadata.name, patch, view=NetworkConfig)
         self._configs.put(config.key, made)
         return made

@@ -27,6 +27,7 @@ from liqod.fabric import device as devices
 from liqod.fabric.addresswatch import AddressWatch
 from liqod.fabric.agreement import Own, agree, allocation, gateway_of
 from liqod.fabric.check import Remote
+from liqod.fabric.exporting import Exporting
 from liqod.fabric.facts import host_addresses, tunnel_mtu, uplink_mtu
 from liqod.fabric.kernel import HostKernel, Kernel, apply, checked, observe
 from liqod.fabric.key import TunnelKey
@@ -45,7 +46,7 @@ from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.client import Client
 from liqod.kube.informers import Informers
 from liqod.model.ids import ClusterID
-from liqod.model.network import AddressMap, Gateway, Network, NetworkConfig, own_addresses, remote_addresses
+from liqod.model.network import AddressMap, Claims, Gateway, Network, NetworkConfig, own_addresses, remote_addresses
 from liqod.model.offer import Refusal
 
 PERIOD: Final = 10.0
@@ -53,8 +54,15 @@ PERIOD: Final = 10.0
 TURN: Final = "network"
 
 
+def _no_claims(_: ClusterID) -> Claims:
+    return Claims()
+
+
 class Fabric(MultiService):
-    """Pod traffic with all peers, on the host that is the cluster's gateway."""
+    """Pod traffic with all peers, on the host that is the cluster's gateway.
+
+    ``claims`` tells which single addresses a peer has to reach; ``look`` is to be called when that changed.
+    """
 
     _log = Logger()
 
@@ -69,6 +77,7 @@ class Fabric(MultiService):
         kernel: Kernel | None = None,
         environ: Mapping[str, str] = os.environ,
         on_change: Callable[[], None] = lambda: None,
+        claims: Callable[[ClusterID], Claims] = _no_claims,
     ) -> None:
         super().__init__()
         self._reactor = reactor
@@ -87,6 +96,7 @@ class Fabric(MultiService):
         if kernel is None:
             AddressWatch(reactor, self._poke).setServiceParent(self)
         self._on_change = on_change
+        self.exporting = Exporting(self._records, claims)
         self._ring = KeyRing(client, reactor, informers, settings.kubernetes.namespace, self._poke)
         self._create: tuple[str, ...] = ()
         self._agreed: dict[ClusterID, Agreed] = {}
@@ -108,7 +118,10 @@ class Fabric(MultiService):
         return self.addresses(peer).seen(address)
 
     def export_address(self, peer: ClusterID, address: str) -> str:
-        """Return how a peer's pods reach one of our pod addresses; empty while that is not known."""
+        """Return how a peer's pods reach one of our pod addresses; empty while that is not known.
+
+        Other addresses have one only where they were claimed: ``exporting`` knows those.
+        """
         config = self._records.config(peer)
         return own_addresses(config).seen(address) if config is not None else ""
 
@@ -128,6 +141,10 @@ class Fabric(MultiService):
         if health is None or health.undecided(now):
             return None, "no packet has crossed to the peer's network yet"
         return False, "packets do not cross to the peer's network"
+
+    def look(self) -> None:
+        """Have the network looked at again, because what is claimed changed."""
+        self._poke()
 
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when what was agreed earlier is known."""
@@ -201,6 +218,7 @@ class Fabric(MultiService):
         own = await self._own()
         avoided = await self._avoided()
         self._agreed = {}
+        self.exporting.keep({ClusterID(config.metadata.name) for config in configs})
         for config in sorted(configs, key=_seniority):
             await self._negotiate(own, config, avoided)
         await self._converge(own, (await self._ring.keys()).current)
@@ -252,7 +270,7 @@ class Fabric(MultiService):
         if self._observed.tunnel is not None and config.status.remote.next_key in self._observed.tunnel.peers:
             remap = msgspec.structs.replace(remap, known_key=config.status.remote.next_key)
         # Given is what the record says: it is written before anything relies on it.
-        config = await self._records.tell(config, own.side, remap)
+        config = await self._records.tell(config, own.side, remap, self.exporting.given(own, config))
         try:
             found = agree(own, config, remap, self._other_keys())
         except Refusal as refusal:

@@ -10,7 +10,7 @@ Flows that kube-proxy turned from a service to the peer are not found by its net
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from liqod.fabric.model import Link, Step
 
@@ -29,6 +29,18 @@ def settled_mark(link: Link) -> str:
 def settled_marks(links: Iterable[Link], known: Collection[str]) -> list[str]:
     """Return the chains of those links that are done with."""
     return sorted({settled_mark(link) for link in links} & set(known))
+
+
+def forgetting_steps(sets: Mapping[str, frozenset[str]], known: Mapping[str, frozenset[str]]) -> Iterator[Step]:
+    """Yield what makes the kernel forget connections to exported addresses that lead elsewhere now, or nowhere.
+
+    ``sets`` are those that the table has now and ``known`` those that it had. This comes after the rules.
+    """
+    for name in sorted(name for name in known if name.startswith("real_")):
+        for element in sorted(known[name] - sets.get(name, frozenset())):
+            family = "ipv6" if name.endswith("6") else "ipv4"
+            argv = ("conntrack", "-D", "-f", family, "--orig-dst", element.partition(" : ")[0])
+            yield Step(argv, harmless=NOTHING)
 
 
 def settling_steps(table: str, links: Iterable[Link], known: Collection[str]) -> Iterator[Step]:

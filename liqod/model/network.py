@@ -50,12 +50,24 @@ class Side(View, frozen=True):
     next_key: str = ""
 
 
+class Export(View, frozen=True):
+    """An address that is none of our pods', and the one of our external network by which a peer reaches it.
+
+    ``ports`` are what the peer may reach there, such as "TCP/80"; none: everything.
+    """
+
+    address: str = ""
+    external: str = ""
+    ports: list[str] = []
+
+
 class NetworkConfigSpec(View, frozen=True):
-    """Written by the fabric: what the peer is told about us, and about how we see it."""
+    """Written by the fabric: what the peer is told about us, and about how we see it; what was exported to it."""
 
     cluster_id: str = msgspec.field(name="clusterID", default="")
     local: Side = Side()
     remap: Subnets = Subnets()
+    exports: list[Export] = []
 
 
 class NetworkConfigStatus(View, frozen=True):
@@ -121,6 +133,17 @@ class TunnelEndpoint(Object, frozen=True):
 
 
 @attrs.frozen
+class Claims:
+    """The addresses of other than our pods that a peer has to reach, each with what is called there ("TCP/80").
+
+    A pair without that text asks for everything at the address. While they are not ``complete`` there may be more.
+    """
+
+    wanted: frozenset[tuple[str, str]] = frozenset()
+    complete: bool = False
+
+
+@attrs.frozen
 class AddressMap:
     """How the addresses of a cluster (first of each pair) read in another one (second); host bits are kept.
 
@@ -146,6 +169,12 @@ def remote_addresses(config: NetworkConfig) -> AddressMap:
 def own_addresses(config: NetworkConfig) -> AddressMap:
     """Return how our pod addresses read at the peer; without an agreement yet, a map that translates nothing."""
     return AddressMap(paired(config.spec.local.pod_cidrs, config.status.ack.pod_cidrs))
+
+
+def exported_addresses(config: NetworkConfig) -> dict[str, str]:
+    """Return the addresses that were exported to the peer, each with the one that it is reached by there."""
+    outward = AddressMap(paired([config.spec.local.external_cidr], [config.status.ack.external_cidr]))
+    return {one.address: seen for one in config.spec.exports if (seen := outward.seen(one.external))}
 
 
 def paired(before: Sequence[str], after: Sequence[str]) -> tuple[tuple[Network, Network], ...]:

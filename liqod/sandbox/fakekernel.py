@@ -349,12 +349,13 @@ class FakeKernel:
                 del tables[name]
                 continue
             table = tables.setdefault(name, {"chains": {}, "sets": {}})
-            for kind, part, inner in re.findall(r"^\t(chain|set) (\S+) \{\n(.*?)^\t\}$", body or "", re.M | re.S):
+            for kind, part, inner in re.findall(r"^\t(chain|set|map) (\S+) \{\n(.*?)^\t\}$", body or "", re.M | re.S):
                 lines = [line.strip() for line in inner.splitlines()]
                 if kind == "chain":
                     table["chains"][part] = [line for line in lines if not line.startswith("type ")]
                 else:
-                    table["sets"][part] = re.findall(r"[0-9a-f.:]{2,}", " ".join(lines[1:]).removeprefix("elements"))
+                    elements = " ".join(lines[1:]).removeprefix("elements = { ").removesuffix(" }")
+                    table["sets"][part] = elements.split(", ") if elements else []
         for name, part in re.findall(r"^add chain (\w+ \w+) (\S+)$", script, re.M):
             tables[name]["chains"].setdefault(part, [])
         for verb, name, part, elements in re.findall(
@@ -362,12 +363,28 @@ class FakeKernel:
         ):
             members = tables[name]["sets"][part]
             for element in elements.split(", "):
+                if verb == "add" and element.partition(" : ")[0] in [one.partition(" : ")[0] for one in members]:
+                    raise Refused("Error: Could not process rule: File exists")
                 (members.append if verb == "add" else members.remove)(element)
 
     def _listed(self, table: dict[str, Any]) -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = [{"metainfo": {}}]
-        listed += [{"set": {"name": name, "elem": members}} for name, members in table["sets"].items()]
+        for name, members in table["sets"].items():
+            listed.append({"map" if any(" : " in one for one in members) else "set": _set_as_shown(name, members)})
         for name, rules in table["chains"].items():
             listed.append({"chain": {"name": name}})
             listed += [{"rule": {"chain": name, "expr": rule}} for rule in rules]
         return listed
+
+
+def _set_as_shown(name: str, members: list[str]) -> dict[str, Any]:
+    """Return a set or a map as nft shows it in JSON."""
+    elements: list[Any] = []
+    for member in members:
+        if " : " in member:
+            elements.append(member.split(" : "))
+        elif " . " in member:
+            elements.append({"concat": [int(part) if part.isdecimal() else part for part in member.split(" . ")]})
+        else:
+            elements.append(member)
+    return {"name": name, "elem": elements}
