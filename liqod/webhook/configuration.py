@@ -11,6 +11,9 @@ from liqod.model.names import ENABLED_LABEL
 
 NAME: Final = "liqod"
 WEBHOOK_NAME: Final = "pods.webhook.liqo.io"
+TIMEOUT: Final = 5
+"""Seconds that the API server waits for an answer. A controller creates hundreds of pods at once, and on a busy machine
+the last of them are answered after two seconds; a daemon that is down refuses at once and is not waited for."""
 
 
 class Configuration(Object, frozen=True):
@@ -40,7 +43,7 @@ def forge(url: str, ca_pem: bytes) -> dict[str, Any]:
         "failurePolicy": "Ignore",
         "matchPolicy": "Equivalent",
         "sideEffects": "None",
-        "timeoutSeconds": 2,
+        "timeoutSeconds": TIMEOUT,
         "reinvocationPolicy": "IfNeeded",
         "admissionReviewVersions": ["v1"],
     }

@@ -99,8 +99,14 @@ class Bounded(Request):
             super().handleContentChunk(data)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        if not self._refused:
-            super().requestReceived(command, path, version)
+        # Twisted would look for cookies, and for a form in the body, at a cost of as much as the whole answer.
+        if self._refused or self.content is None:
+            return
+        self.content.seek(0, 0)
+        self.method, self.uri, self.clientproto = command, path, version
+        self.path = path.partition(b"?")[0]
+        self.args = {}
+        self.process()
 
     def _refuse(self) -> None:
         self._refused = True
