@@ -100,14 +100,19 @@ class RelayTests(PairTests):
         body["spec"]["volumes"] = [{"name": "greeting", "configMap": {"name": "greeting"}}]
         body["spec"]["containers"][0]["volumeMounts"] = [{"name": "greeting", "mountPath": "/etc/greeting"}]
         web = pod("web", ["sh", "-c", "exec httpd -f -p 8080 -h /www"], namespace=NAMESPACE, **VIRTUAL)
-        self.rome.cluster.apply(body, web)
-        for name in ("speaker", "web"):
+        listener = pod("echo", ["cat"], namespace=NAMESPACE, **VIRTUAL)
+        listener["spec"]["containers"][0].update(stdin=True, stdinOnce=True)
+        listener["spec"]["restartPolicy"] = "Never"
+        self.rome.cluster.apply(body, web, listener)
+        for name in ("speaker", "web", "echo"):
             eventually(f"{name} runs", partial(self.runs, name), 90)
         self.assertEqual(self.streams(6443), 0)
         self.assertGreater(self.streams(5872), 0)
 
     def test_03_logs_and_shells(self) -> None:
-        """``kubectl logs -f``, ``exec`` with input, and ``port-forward`` go through two daemons and the relay."""
+        """``kubectl logs -f``, ``port-forward``, ``exec`` and ``attach`` with input pass two daemons and the relay,
+        by websockets and by SPDY.
+        """
         self.assertIn("good day", eventually("a log", lambda: self.kubectl("logs", "speaker")))
         following = self.follow("speaker")
         try:
@@ -115,8 +120,12 @@ class RelayTests(PairTests):
         finally:
             following.stop(5.0)
         text = "one line\n" * 20000
-        self.assertEqual(self.kubectl("exec", "-i", "speaker", "--", "cat", input=text, timeout=60), text)
         argv = [str(versions.program("kubectl")), f"--kubeconfig={self.rome.cluster.kubeconfig}", "-n", NAMESPACE]
+        for websockets in ("true", "false"):
+            by = ["env", f"KUBECTL_REMOTE_COMMAND_WEBSOCKETS={websockets}", *argv]
+            said = self.rome.cluster.run([*by, "exec", "-i", "speaker", "--", "cat"], input=text, timeout=60)
+            self.assertEqual(said, text)
+        self.assertIn("to and fro\n", self.kubectl("attach", "-i", "echo", input="to and fro\n"))
         forwarding = self.rome.cluster.spawn("port-forward", [*argv, "port-forward", "pod/web", "18080:8080"])
         try:
             fetch = ["busybox", "wget", "-q", "-O", "-", "http://127.0.0.1:18080/"]
