@@ -25,6 +25,7 @@ from liqod.config.schema import Peering as PeeringSettings  # noqa: E402
 from liqod.model.ids import ClusterID  # noqa: E402
 from liqod.model.names import tenant_namespace  # noqa: E402
 from liqod.model.offer import AccessGrant  # noqa: E402
+from liqod.sandbox.nodes import SandboxNode  # noqa: E402
 from tests.peering_sides import Room, Seen, Side  # noqa: E402
 
 REACTOR: Any = reactor
@@ -82,6 +83,7 @@ async def prepare(count: int, hub: Seen) -> None:
         room.side = side
         await side.make()
         await side.start()
+        side.cluster.nodes.add(SandboxNode("one", cpu="10", memory="10Gi"))  # it lives: what is offered stays as it is
         side.cluster.listen(REACTOR)  # by TLS as well: nothing else is believed to be an API server
         sides.append(side)
     gc.freeze()
