@@ -11,10 +11,12 @@ import msgspec
 from liqod.acceptance.stages import Rules
 from liqod.config.schema import Discovery, Sharing
 from liqod.config.schema import Peer as PeerSettings
+from liqod.kube.errors import ApiError
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
 from liqod.model.meta import find_condition
 from liqod.model.names import advertisement_name
 from liqod.model.offer import PeerUnreachable, Refusal
+from liqod.peering import records
 from tests.peering_sides import PairCase, Seen, Side, accepting, keypair, settings
 from tests.tlspair import DAY, Authority
 
@@ -118,8 +120,41 @@ class TrustTests(PairCase):
         self.assertEqual(len(records.items), 1)
         self.assertEqual(alpha.peering.refusals["TooManyUntrusted"], 1)
 
+    async def test_a_stranger_in_sight_is_shown_once_there_is_room(self) -> None:
+        """Who is in sight and finds no room is shown, without being met again, when another one is trusted."""
+        self.patch(records, "NO_ROOM", 0.1)
+        alpha = await self.side("alpha", settings(max_untrusted=1))
+        one, two = await self.side("one"), await self.side("two")
+        alpha.sees(one, two)
+
+        async def shown(count: int) -> set[str] | None:
+            found = {body["metadata"]["name"] for body in (await alpha.admin.list(FOREIGNCLUSTERS)).items}
+            return found if len(found) == count else None
+
+        (first,) = await self.becomes(lambda: shown(1), "one of them is shown")
+        await self.pause(0.5)
+        self.assertEqual(await shown(1), {first})
+        await alpha.trust(one if first == "one" else two)
+        await self.becomes(lambda: shown(2), "the other is shown as well")
+        await self.phase(alpha, two if first == "one" else one, "TrustPending")
+
+    async def test_a_stranger_is_shown_although_the_first_attempts_fail(self) -> None:
+        """Its record is made as soon as the API server takes it."""
+        alpha, beta = await self.pair()
+        create, failures = alpha.daemon.create, iter(range(3))
+
+        async def failing(resource: Any, *args: Any, **more: Any) -> Any:
+            if resource is FOREIGNCLUSTERS and next(failures, None) is not None:
+                raise ApiError(503, "ServiceUnavailable", "busy")
+            return await create(resource, *args, **more)
+
+        self.patch(alpha.daemon, "create", failing)
+        alpha.sees(beta)
+        await self.phase(alpha, beta, "TrustPending")
+        self.assertIsNone(next(failures, None), "it did fail")
+
     async def test_taking_trust_back_ends_the_session(self) -> None:
-        """Clearing the pin closes the session; what was accepted is refused, and nothing is dialled."""
+        """Clearing the pin closes the session; what was accepted is refused, and the key is looked at anew."""
         alpha, beta = await self.pair()
         await alpha.trust(beta)
         await beta.trust(alpha)
@@ -131,6 +166,7 @@ class TrustTests(PairCase):
             return not alpha.peering.sessions() and (await alpha.offer_record(beta)).status.reason == "NotTrusted"
 
         await self.becomes(gone, "beta is not trusted any more")
+        self.assertEqual((await self.phase(alpha, beta, "TrustPending")).status.seen_fingerprint, beta.key.fingerprint)
 
     async def test_a_common_ca_is_trust_enough(self) -> None:
         """With autojoin, whom the configured CA names is pinned without asking; under another's name it is not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from liqod.kube.errors import NotFound
+from liqod.kube.errors import ApiError, NotFound
 from liqod.kube.resources import (
     ADVERTISEMENTS,
     CONFIGMAPS,
@@ -182,6 +182,22 @@ class UnpeerTests(UnpeerCase):
         await self.forgotten(alpha, beta)
         await self.forgotten(beta, alpha)
         self.assertEqual(alpha.room.dismissed, [beta.id])
+
+    async def test_what_the_peer_ended_ends_here_although_the_first_attempts_fail(self) -> None:
+        """The order to end it is given until the API server takes it."""
+        alpha, beta = await self.peers()
+        alpha.peering.update_candidates([])
+        delete, failures = beta.daemon.delete, iter(range(3))
+
+        async def failing(resource: Any, *args: Any, **more: Any) -> Any:
+            if resource is FOREIGNCLUSTERS and next(failures, None) is not None:
+                raise ApiError(503, "ServiceUnavailable", "busy")
+            return await delete(resource, *args, **more)
+
+        self.patch(beta.daemon, "delete", failing)
+        await self.unpeer(alpha, beta)
+        await self.forgotten(beta, alpha)
+        self.assertIsNone(next(failures, None), "it did fail")
 
     async def test_distrust_ends_access_at_once(self) -> None:
         """The borrower is not asked: its rights go although its node is still there."""

@@ -85,16 +85,18 @@ class Dialer:
         if connection is not None and not connection.established:
             connection.abort(Bye("NotNeeded", "the peer reached us first"))
 
-    def ended(self, connection: PeerConnection) -> None:
-        """A connection to the target ended, with or without a session before; decide when to try again."""
+    def ended(self, connection: PeerConnection, ending: Bye) -> None:
+        """A connection to the target ended, with or without a session before; decide when to try again.
+
+        ``ending``: what that means to us, which need not be the word that was said.
+        """
         if self.connection is connection:
             self.connection = None
         self._up = False
-        ending = connection.ending
-        if ending is None:
-            self._retry(NETWORK)
-        elif connection.ended_by_peer:
+        if connection.ended_by_peer:
             self._told(ending, was_up=connection.established_at is not None)
+        elif ending.reason == "TrustPending" and connection.established_at is not None:
+            self._retry(BREAK)  # trust was taken back: which key it has now is to be seen anew
         elif ending.reason in _RESTING:
             self._rest()
         elif ending.reason in ("ClusterIDRepetition", "UnexpectedIdentity", "UnexpectedKey"):

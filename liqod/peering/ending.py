@@ -63,17 +63,17 @@ class Endings:
         """The record is gone."""
         self._begun.pop(peer, None)
 
-    async def order(self, peer_id: ClusterID, kind: Kind) -> None:
-        """End a peering because the peer does; one that is ending already goes on as it was ordered."""
-        record = self._records.get(peer_id)
-        if record is None or record.metadata.deleting or not record.spec.fingerprint:
+    async def _follow(self, peer: Peer, record: ForeignCluster, kind: Kind) -> None:
+        """End a peering because the peer does."""
+        if not record.spec.fingerprint:
+            peer.ordered = None
             return
         patch = {"metadata": {"annotations": {ORDER: Order(kind).render()}}}
         try:
-            await self._client.patch(FOREIGNCLUSTERS, peer_id, patch, view=None)
+            await self._client.patch(FOREIGNCLUSTERS, peer.id, patch, view=None)
         except NotFound:
             return
-        await self._client.delete(FOREIGNCLUSTERS, peer_id, uid=record.metadata.uid)
+        await self._client.delete(FOREIGNCLUSTERS, peer.id, uid=record.metadata.uid)
 
     def acknowledge(self, peer: Peer) -> None:
         """Tell a lender that took back what it lent us that nothing of it is in use any more, once that is so."""
@@ -87,7 +87,11 @@ class Endings:
     async def process(self, peer_id: ClusterID) -> float | None:
         """Take the next step; returns when to look again, None when something will tell or it is over."""
         peer, record = self._peers.get(peer_id), self._records.get(peer_id)
-        if peer is None or record is None or not record.metadata.deleting:
+        if peer is None or record is None:
+            return None
+        if not record.metadata.deleting:
+            if peer.ordered:
+                await self._follow(peer, record, peer.ordered)
             return None
         if FINALIZER not in record.metadata.finalizers:
             return None

@@ -115,6 +115,12 @@ class Hearing:
             self._parts.grants.queue.add(peer.id)
             self._parts.records.poke(peer.id)
 
+    def shares(self, peer: Peer) -> bool:
+        record, offer = self._parts.records.get(peer.id), self._parts.records.offer_of(peer.id)
+        if record is None or record.metadata.deleting:
+            return True
+        return peer.met or peer.lent is not None or offer is not None or bool(self._parts.traces.of(peer.id))
+
     def unpeered(self, peer: Peer) -> None:
         peer.left = True
         self._parts.grants.queue.add(peer.id)
@@ -125,10 +131,11 @@ class Hearing:
         """The peer ends the peering: so do we."""
         peer.leaving = True
         record = self._parts.records.get(peer.id)
-        if record is None or record.metadata.deleting:
+        if record is None or record.metadata.deleting or peer.ordered:
             return
         self._emit(record, "Normal", "UnpeeredByPeer", f"{peer.name or peer.id} ended the peering; it is removed here")
-        self._parts.tasks.spawn(self._parts.endings.order(peer.id, kind), f"ending the peering with {peer.id}")
+        peer.ordered = kind
+        self._parts.endings.queue.add(peer.id)
 
     def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
         record = self._parts.records.get(peer)

@@ -208,10 +208,12 @@ class Judge:
         )
         record = self._records.get(claimed)
         if record is None:
-            if self._records.strangers() >= self._settings.max_untrusted:
+            if not self._records.has_room_for(claimed):
                 self._refusals.note("TooManyUntrusted", connection.address, f"no room to show {claimed} to the user")
-                return bye
-            self._tasks.spawn(self._introduce(claimed), f"recording {claimed}")
+                if not self._records.in_sight(claimed):
+                    return bye
+            self._peer(claimed).stranger = True
+            self._records.poke(claimed)
         peer = self._peer(claimed)
         now = peer.called_at = self._clock.seconds()
         if peer.seen is None or peer.seen == certificate.fingerprint or now - peer.seen_at > STRANGER:
@@ -227,7 +229,3 @@ class Judge:
             return None
         self._tasks.spawn(self._tombstones.told(claimed), f"noting that {claimed} was told")
         return Bye("Unpeered", f"this cluster ended the peering at {tombstone.at}")
-
-    async def _introduce(self, claimed: ClusterID) -> None:
-        await self._records.ensure(claimed, None)
-        self._records.poke(claimed)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 import attrs
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
@@ -141,6 +141,8 @@ class Answers:
             else:
                 remote = request.remote
                 await self._lender.release_namespace(peer.id, remote)
+        except CancelledError:
+            raise  # this daemon stops: nobody is told anything
         except Refusal as refusal:
             return NamespaceMapped(request.request, request.remote, refusal.reason, told(refusal.message))
         except Exception as error:

@@ -10,6 +10,7 @@ from twisted.internet.defer import DeferredLock
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.offer import Offer
 from liqod.model.records import Endpoint, ForeignCluster, Lent, Switch
+from liqod.model.unpeering import Kind
 from liqod.peering.dialer import Dialer
 from liqod.peering.protocol import PeerConnection
 
@@ -50,7 +51,9 @@ class Peer:
 
     ``credential``: whether one of the peer's is kept, None when nobody has looked yet. ``withdrawing_since``: since
     when the peer has time to hand back what it uses. ``owes``: the epoch of a withdrawal of the peer's that we have not
-    acknowledged yet. ``leaving``: the peer said that it ends the peering; ``left``: it is through with that.
+    acknowledged yet. ``leaving``: the peer said that it ends the peering; ``left``: it is through with that;
+    ``ordered``: how we are to end it therefore. ``stranger``: it showed a key that nobody trusts, and is to have a
+    record.
     ``called_at``: when it last showed a key that nobody trusts; ``sighted_at``: when a source last ceased to show it.
     ``knows_key``: the newest key of ours that it said to have on record. ``ending``: what our
     own end of the peering waits for.
@@ -65,6 +68,7 @@ class Peer:
     met: bool = False
     suspect: bool = False
     seen: Fingerprint | None = None
+    stranger: bool = False
     seen_at: float = 0.0
     called_at: float = 0.0
     sighted_at: float = 0.0
@@ -79,6 +83,7 @@ class Peer:
     owes: int | None = None
     leaving: bool = False
     left: bool = False
+    ordered: Kind | None = None
     ending: str = ""
     writing: DeferredLock = attrs.field(factory=DeferredLock)
 

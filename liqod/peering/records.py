@@ -37,6 +37,8 @@ COALESCE: Final = 0.05
 """Seconds that changes of one peer are collected before its status is written."""
 STRANGER: Final = 10.0
 """Seconds between two writes about a peer nobody trusts: it must not be able to make us write as fast as it dials."""
+NO_ROOM: Final = 60.0
+"""Seconds after which a stranger in sight for which there was no room is looked at again."""
 
 
 def rfc3339(seconds: float) -> str:
@@ -68,6 +70,7 @@ class Records:
         wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
         peers: Mapping[ClusterID, Peer],
         recorder: Recorder,
+        max_strangers: int,
     ) -> None:
         self.clusters = Overlay(clusters)
         self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "foreignclusters")
@@ -80,6 +83,8 @@ class Records:
         self._wants = wants
         self._peers = peers
         self._recorder = recorder
+        self._max_strangers = max_strangers
+        self._introducing: set[ClusterID] = set()
 
     def get(self, peer: ClusterID) -> ForeignCluster | None:
         """Return the newest known record of a peer."""
@@ -93,9 +98,16 @@ class Records:
         """Have the status of a peer looked at soon."""
         self.queue.add_after(peer, COALESCE)
 
-    def strangers(self) -> int:
-        """Return the number of records whose key nobody pinned."""
-        return sum(not record.spec.fingerprint for record in self.clusters.items())
+    def has_room_for(self, peer: ClusterID) -> bool:
+        """Tell whether one more cluster that nobody trusts may have a record, besides those that are to have one."""
+        strangers = {record.metadata.name for record in self.clusters.items() if not record.spec.fingerprint}
+        awaited = {other.id for other in self._peers.values() if other.stranger}
+        return len((strangers | awaited) - {peer}) < self._max_strangers
+
+    def in_sight(self, peer: ClusterID) -> bool:
+        """Tell whether a source shows a cluster."""
+        known = self._peers.get(peer)
+        return known is not None and bool(known.sightings)
 
     async def ensure(self, peer: ClusterID, pin: Fingerprint | None, *, joined: bool = False) -> ForeignCluster:
         """Return the record of a peer, made if there is none, with its key pinned if one is given and none was.
@@ -185,9 +197,26 @@ class Records:
         peer = self._peers.get(peer_id)
         if peer is None:
             return None
+        if peer.stranger and (wait := await self._introduce(peer)) is not None:
+            return wait
         again = await self.sync(peer)
         left = await self._let_go(peer)
         return min((wait for wait in (again, left) if wait is not None), default=None)
+
+    async def _introduce(self, peer: Peer) -> float | None:
+        """Make the record of a stranger; returns when to try again while there is no room for one that is in sight."""
+        if self.get(peer.id) is None:
+            recorded = {record.metadata.name for record in self.clusters.items() if not record.spec.fingerprint}
+            if len((recorded | self._introducing) - {peer.id}) >= self._max_strangers:
+                peer.stranger = bool(peer.sightings)
+                return NO_ROOM
+            self._introducing.add(peer.id)
+            try:
+                await self.ensure(peer.id, None)
+            finally:
+                self._introducing.discard(peer.id)
+        peer.stranger = False
+        return None
 
     async def _let_go(self, peer: Peer) -> float | None:
         """Delete the record of a stranger that was not seen for long; returns the seconds until then."""

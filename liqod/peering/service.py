@@ -146,6 +146,7 @@ class Peering(MultiService):
             self._wants,
             self._peers,
             recorder,
+            settings.peering.max_untrusted,
         )
         # Only pods that hold something: what waits for a node or has finished would be one event more for each.
         holding = informers.of(PODS, Pod, fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")

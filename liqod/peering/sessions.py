@@ -51,6 +51,9 @@ class Followers(Protocol):
     def heard(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
         """A peer said something in its session."""
 
+    def shares(self, peer: Peer) -> bool:
+        """Tell whether there is a peering that a peer can end: a trusted key alone is none."""
+
     def unpeered(self, peer: Peer) -> None:
         """A peer that was trusted says that it ended the peering."""
 
@@ -148,6 +151,8 @@ class Sessions:
 
     def _unreachable(self, cluster_id: ClusterID, why: str) -> None:
         peer = self.peers.get(cluster_id)
+        if self.records.get(cluster_id) is None:
+            self._refusals.note("Unreachable", cluster_id, why)  # there is no record yet to show it in
         if peer is not None and peer.session is None and not (peer.doubt is not None and peer.doubt.about_key):
             self._doubt(peer, Doubt("Unreachable", why))
 
@@ -182,6 +187,15 @@ class Sessions:
             None,
             lambda: self.records.successor(fingerprint),
         )
+
+    def unrecorded(self, peer: Peer) -> None:
+        """A peer has no record (any more): one that is in sight is dialled, to be shown as what it is now."""
+        if peer.session is not None:
+            peer.session.end(Bye("TrustPending", "the key is not trusted any more"))
+        elif not peer.sightings:
+            self.forget(peer)
+        elif self.ready:
+            peer.dialer.link.wake()
 
     def forget(self, peer: Peer) -> None:
         """Follow a peer no longer that is neither on record, nor seen, nor connected."""
@@ -296,7 +310,7 @@ class Sessions:
     def closed(self, connection: PeerConnection) -> None:
         self.admission.closed(connection)
         self._connections.discard(connection)
-        ending = connection.ending or Bye("ConnectionLost")
+        ending = self._understood(connection, connection.ending or Bye("ConnectionLost"))
         if connection.established_at is None and ending.reason != "NotNeeded":
             self._not_established(connection, ending)
         peer = self.peers.get(connection.peer_id) if connection.peer_id is not None else None
@@ -306,6 +320,13 @@ class Sessions:
             self._dialer_of(connection, ending)
         if self._stopped is not None and not self._connections and not self._stopped.called:
             self._stopped.callback(None)
+
+    def _understood(self, connection: PeerConnection, ending: Bye) -> Bye:
+        """Return what an ending means here: to whom trusts a peer anew, the end of an earlier peering is no news."""
+        peer = self.peers.get(connection.peer_id) if connection.peer_id is not None else None
+        if ending.reason != "Unpeered" or not connection.ended_by_peer or peer is None or self._followers.shares(peer):
+            return ending
+        return Bye("TrustPending", ending.message, ending.retry_after)
 
     def _not_established(self, connection: PeerConnection, ending: Bye) -> None:
         peer = self.peers.get(connection.expected) if connection.expected is not None else None
@@ -332,7 +353,8 @@ class Sessions:
         elif ending.reason == "TrustPending":
             own = words(self._tls.keypair.fingerprint)
             order = f"compare the words {own} and say 'liqodctl trust {self.me}'"
-            sentence = f"the peer does not trust our key yet: its admin is to {order}"
+            why = "ended an earlier peering, and " if (connection.ending or ending).reason == "Unpeered" else ""
+            sentence = f"the peer {why}does not trust our key yet: its admin is to {order}"
             self._doubt(peer, Doubt("WaitingForPeerTrust", sentence, about_key=True))
         elif ending.reason not in ("Duplicate", "Starting", "Stopping"):
             about_key = ending.reason in ("ClusterIDRepetition", REFUSED)
@@ -349,7 +371,9 @@ class Sessions:
             peer.doubt = Doubt(ending.reason, ending.message or "the session ended")
         self._followers.down(peer, connection)
         self.records.poke(peer.id)
-        peer.dialer.ended(connection)
+        peer.dialer.ended(connection, ending)
+        if self.records.get(peer.id) is None:
+            self.unrecorded(peer)  # the record went before the connection did
 
     def _dialer_of(self, connection: PeerConnection, ending: Bye) -> None:
         """Tell whoever dialled how it ended."""
@@ -360,9 +384,9 @@ class Sessions:
         peer = self.peers.get(connection.expected or connection.peer_id or ClusterID(""))
         if peer is not None and (connection.expected is not None or (stray is not None and stray.leads_to == peer.id)):
             if peer.session is None:
-                peer.dialer.ended(connection)
+                peer.dialer.ended(connection, ending)
         elif stray is not None:
-            stray.dialer.ended(connection)
+            stray.dialer.ended(connection, ending)
 
     # The end.
 

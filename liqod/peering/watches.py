@@ -68,6 +68,9 @@ class Watches:
         if record is None:
             self._cluster_gone(cluster_id)
             return
+        if old is not None and old.metadata.uid != record.metadata.uid:
+            self._cluster_gone(cluster_id)  # and made again, while nothing was heard of either
+            old = None
         peer = self._sessions.peer(cluster_id)
         if old is None:
             peer.lent = peer.lent if peer.lent is not None else record.status.lent
@@ -88,10 +91,10 @@ class Watches:
         unpinned = old is not None and old.spec.fingerprint != "" and not ends
         if self._sessions.ready and (record.spec.fingerprint or record.spec.endpoints or unpinned):
             peer.dialer.link.wake()
-            if not ends and record.spec.fingerprint and self._parts.tombstones.get(cluster_id) is not None:
-                self._parts.tasks.spawn(
-                    self._parts.tombstones.drop(cluster_id), f"remembering that {cluster_id} is trusted again"
-                )
+        if not ends and record.spec.fingerprint and self._parts.tombstones.get(cluster_id) is not None:
+            self._parts.tasks.spawn(
+                self._parts.tombstones.drop(cluster_id), f"remembering that {cluster_id} is trusted again"
+            )
 
     def _pin_changed(self, peer: Peer, record: ForeignCluster) -> None:
         pinned = Fingerprint(record.spec.fingerprint)
@@ -101,8 +104,9 @@ class Watches:
             if before != pinned and peer.doubt is not None and peer.doubt.reason == "TrustPending":
                 peer.doubt = None
         elif self._parts.records.pins.pop(peer.id, None) is not None:
-            # Which key it has now is to be seen anew: the one that was trusted may be the wrong one to show.
-            peer.seen = None
+            # Which key it has now is to be seen anew: the one that was trusted may be the wrong one to show. Whoever
+            # trusts again begins anew.
+            peer.seen, peer.met = None, False
         session = peer.session
         if session is not None and session.certificate is not None and session.certificate.fingerprint != pinned:
             announced = record.spec.announced_key
@@ -116,9 +120,10 @@ class Watches:
         peer = self._peers.get(cluster_id)
         if peer is None:
             return
-        peer.lent, peer.doubt, peer.met = None, None, False
+        peer.lent, peer.doubt, peer.met, peer.seen = None, None, False, None
         peer.received, peer.credential, peer.trouble, peer.ending = None, None, "", ""
         peer.withdrawal, peer.withdrawing_since, peer.owes, peer.leaving, peer.left = None, None, None, False, False
+        peer.ordered, peer.stranger = None, False
         if self._parts.networks is not None:
             self._parts.networks.forget(cluster_id)
         self._parts.broadcaster.forget(cluster_id)
@@ -126,12 +131,7 @@ class Watches:
         self._parts.intake.forget(cluster_id)
         self._parts.endings.forget(cluster_id)
         self._parts.new_keys.forget(cluster_id)
-        if peer.session is not None:
-            peer.session.end(Bye("TrustPending", "the key is not trusted any more"))
-        elif not peer.sightings:
-            self._sessions.forget(peer)
-        elif self._sessions.ready:
-            peer.dialer.link.wake()  # it is shown again as what it is now: a stranger in sight
+        self._sessions.unrecorded(peer)
 
     def _advertisement_changed(self, _: Key, old: Advertisement | None, new: Advertisement | None) -> None:
         record = new or old

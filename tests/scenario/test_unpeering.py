@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from liqod.config.schema import Settings
-from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.errors import NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.unpeering import ORDER, Order
 from liqod.sandbox.kinds import NAMESPACES, NODES, GroupResource
-from tests.scenario.case import FOREIGN, OFFERS, SHADOWPODS, ScenarioCase, Scene, unchanged
+from tests.scenario.case import FOREIGN, OFFERS, SHADOWPODS, ScenarioCase, has_seen, unchanged
 from tests.scenario.profile import profile
-from tests.scenario.side import PEER_PORT, Side
+from tests.scenario.side import Fault, Side
 from tests.scenario.test_failures import SIDE, VIRTUALNODES, Pair, Trouble
 
 TABLES = GroupResource("virtualkubelet.liqo.io", "namespacenattingtables")
@@ -48,7 +49,7 @@ class Endings(ScenarioCase):
         self.assertEqual(pair.lost(), {})
         self.assertEqual(pair.restarted(), [])
 
-    def ends_and_begins_anew(self, pair: Pair) -> None:
+    def ends_and_begins_anew(self, pair: Pair, wait: float = 0.0) -> None:
         """Wait until nothing is left on either side, then trust again and have everything run as before."""
         scene = pair.scene
         scene.becomes(
@@ -56,8 +57,13 @@ class Endings(ScenarioCase):
             lambda: not any(map(remains, scene.sides)),
             900,
         )
+        # Only rome knows where the other is: milan sees it when rome trusts, and therefore dials.
         for side, other in ((pair.rome, pair.milan), (pair.milan, pair.rome)):
-            trust_by_hand(side, other, scene)
+            scene.becomes(f"{side.name} sees {other.name}", partial(has_seen, side, other), 300)
+            scene.trust(side, other)
+            scene.world.run(wait)
+            spec = (side.object(FOREIGN, other.id) or {}).get("spec", {})
+            self.assertTrue(spec.get("fingerprint"), "what a person trusts anew is not taken back")
         pair.well()
 
     def test_either_side_ends_it_in_peace(self) -> None:
@@ -74,6 +80,59 @@ class Endings(ScenarioCase):
         end(pair, 1, Order())
         self.ends_and_begins_anew(pair)
 
+    def test_trusted_anew_on_one_side_only(self) -> None:
+        """Who was told of the end and trusts anew keeps that trust, sees whose turn it is, and shares once it is done.
+
+        Also when the daemon starts meanwhile.
+        """
+        pair = self.pair()
+        scene, rome, milan = pair.scene, pair.rome, pair.milan
+        scene.network.part(rome.address, milan.address)
+        end(pair, 1, Order("dead"))
+        scene.becomes("milan is through", lambda: not remains(milan), 120)
+        scene.network.heal()
+        scene.becomes("rome was told", lambda: not remains(rome) and has_seen(rome, milan), 120)
+        scene.trust(rome, milan)
+        for restarted in (False, True):
+            if restarted:
+                rome.kill()
+                rome.start()
+            scene.world.run(100)
+            record = rome.object(FOREIGN, milan.id) or {}
+            self.assertEqual(record["status"]["reason"], "WaitingForPeerTrust")
+            self.assertIn(f"liqodctl trust {rome.id}", record["status"]["message"])
+            self.assertTrue(record["spec"]["fingerprint"])
+        scene.trust(milan, rome)
+        pair.well()
+
+    def test_the_record_goes_before_the_connection(self) -> None:
+        """A peer that hangs, and does not let the connection close, is shown again once it goes on."""
+        pair = self.pair()
+        scene, rome, milan = pair.scene, pair.rome, pair.milan
+        process = milan.process
+        assert process is not None
+        process.suspend()
+        end(pair, 0, Order("dead"))
+        scene.becomes("rome is through", lambda: not remains(rome), 120)
+        scene.world.run(30)
+        process.resume()
+        self.ends_and_begins_anew(pair)
+
+    def test_a_record_that_was_replaced_unseen(self) -> None:
+        """A record that an administrator removes by force and makes again, while nothing is heard, is kept true."""
+        pair = self.pair()
+        scene, rome, milan = pair.scene, pair.rome, pair.milan
+        before = rome.object(FOREIGN, milan.id) or {}
+        rome.door.fault = Fault(503, "ServiceUnavailable", only_watches=True)
+        for stream in list(rome.cluster.server.streams):
+            stream.stop()
+        scene.do(rome.client.delete(FOREIGNCLUSTERS, milan.id))
+        scene.do(rome.client.patch(FOREIGNCLUSTERS, milan.id, {"metadata": {"finalizers": None}}, view=None))
+        body = {"metadata": {"name": milan.id}, "spec": before["spec"]}
+        scene.do(rome.client.create(FOREIGNCLUSTERS, body, view=None))
+        rome.door.fault = None
+        pair.well(300)
+
     def test_in_any_order_with_failures(self) -> None:
         """Ended by either side, patient or not, amid failures: only what was asked for goes, and all of that."""
         made: Any = lambda: EndingTrouble(self)  # noqa: E731
@@ -81,19 +140,6 @@ class Endings(ScenarioCase):
         run_state_machine_as_test(made, settings=profile(6, 12))
         print(f"\n{EndingTrouble.ended} peerings ended")
         self.assertGreater(EndingTrouble.ended, 4, "every case ends the peering")
-
-
-def trust_by_hand(side: Side, other: Side, scene: Scene) -> None:
-    """Let an administrator, who knows the other's address and key, trust it: whether it is in sight or not."""
-    home = other.daemon.home
-    assert home is not None
-    endpoints = [{"address": f"{other.address}:{PEER_PORT}"}]
-    spec = {"clusterID": other.id, "fingerprint": home.keypair.fingerprint, "endpoints": endpoints}
-    body = {"metadata": {"name": other.id}, "spec": spec}
-    try:
-        scene.do(side.client.create(FOREIGNCLUSTERS, body, view=None))
-    except AlreadyExists:
-        scene.do(side.client.patch(FOREIGNCLUSTERS, other.id, {"spec": spec}, view=None))
 
 
 def end(pair: Pair, which: int, order: Order) -> None:
@@ -136,8 +182,8 @@ class EndingTrouble(Trouble):
             self.case.intact(self.pair)
 
     def teardown(self) -> None:
-        if not hasattr(self, "last"):
-            return
+        if not hasattr(self, "last") or not hasattr(self, "pair"):
+            return  # there was no more chance to be drawn from
         which, order, wait = self.last
         if not self.asked:
             self.open_api(which)
@@ -150,4 +196,4 @@ class EndingTrouble(Trouble):
             self.wake(side)
             self.set_clock(side, 0.0)
             self.side(side).door.fault = None
-        self.case.ends_and_begins_anew(self.pair)
+        self.case.ends_and_begins_anew(self.pair, wait)
