@@ -6,7 +6,9 @@ import base64
 import contextlib
 import ipaddress
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -69,7 +71,8 @@ class Hosts:
     """Hosts named a, b, c...: each the only node of a cluster of that name, all with the same pod network.
 
     ``nodes`` are further hosts by name, each with the name of the cluster whose second node it is. With ``dual`` all
-    pods have IPv6 addresses as well, the same in every cluster too.
+    pods have IPv6 addresses as well, the same in every cluster too. ``mtu`` is that of the network between the hosts;
+    pods have at least 1500.
     """
 
     def __init__(
@@ -78,14 +81,16 @@ class Hosts:
         options: dict[str, Any] | None = None,
         nodes: dict[str, str] | None = None,
         dual: bool = False,
+        mtu: int = 1500,
     ) -> None:
         self.names = names
         self.dual = dual
         self.nodes = nodes or {}
-        self.lan = Lan(*names, *self.nodes)
+        self.lan = Lan(*names, *self.nodes, mtu=mtu)
         self.options = options or {"policy": "open"}
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         self._stack = contextlib.ExitStack()
+        self._known: set[str] = set()
         self.directory = Path()
         self._log: Any = None
 
@@ -97,6 +102,7 @@ class Hosts:
             run("ip", "-n", self.lan.namespace("lan"), "address", "add", f"{API}/24", "dev", "br0")
             run("ip", "-n", self.lan.namespace("lan"), "link", "set", "lo", "up")
             for name in (*self.names, *self.nodes):
+                self._stack.callback(subprocess.run, ("ip", "netns", "delete", self.pod(name)), check=False)
                 self._furnish(name)
             for name, cluster in self.nodes.items():
                 self._join(name, cluster)
@@ -120,24 +126,22 @@ class Hosts:
         self._stack.close()
 
     def _furnish(self, name: str) -> None:
-        host = self.lan.namespace(name)
-        pod, third = f"{host}-pod", self._third(name)
+        host, pod, third = self.lan.namespace(name), self.pod(name), self._third(name)
         bridge, address = f"10.201.{third}.1", f"10.201.{third}.2"
         run("ip", "netns", "add", pod)
-        self._stack.callback(subprocess.run, ("ip", "netns", "delete", pod), check=False)
         # A host has its own sockets directory: wireguard-go keeps one there for each device.
         (self.directory / f"{name}-run").mkdir()
         run(*self.inside(name, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"))
         for words in (
             ("-n", host, "link", "add", "cni0", "type", "bridge"),
             ("-n", host, "link", "add", "veth0", "type", "veth", "peer", "name", "eth0", "netns", pod),
-            ("-n", host, "link", "set", "veth0", "master", "cni0", "up"),
+            ("-n", host, "link", "set", "veth0", "master", "cni0", "mtu", str(max(1500, self.lan.mtu)), "up"),
             ("-n", host, "address", "add", f"{bridge}/24", "dev", "cni0"),
             ("-n", host, "link", "set", "cni0", "up"),
             ("-n", host, "route", "add", "default", "via", API),
             ("-n", pod, "link", "set", "lo", "up"),
             ("-n", pod, "address", "add", f"{address}/24", "dev", "eth0"),
-            ("-n", pod, "link", "set", "eth0", "up"),
+            ("-n", pod, "link", "set", "eth0", "mtu", str(max(1500, self.lan.mtu)), "up"),
             ("-n", pod, "route", "add", "default", "via", bridge),
         ):
             run("ip", *words)
@@ -193,7 +197,11 @@ class Hosts:
 
     def in_pod(self, name: str, *command: str) -> list[str]:
         """Return a command line that runs in the pod of a host."""
-        return ["nsenter", f"--net=/var/run/netns/{self.lan.namespace(name)}-pod", *command]
+        return ["nsenter", f"--net=/var/run/netns/{self.pod(name)}", *command]
+
+    def pod(self, name: str) -> str:
+        """Return the kernel's name of the namespace of the pod on a host."""
+        return f"{self.lan.namespace(name)}-pod"
 
     def output(self, command: Sequence[str], timeout: float = 60.0) -> str:
         """Return what a command says; raises when it fails."""
@@ -258,6 +266,22 @@ class Hosts:
         process.kill()
         process.wait()
 
+    def reboot(self, name: str) -> None:
+        """Have a host, and the pod on it, end at once and begin anew; the fabric is not started.
+
+        Processes, links, addresses, routes, rules, nftables and /run are gone: files and the cluster's API are not.
+        """
+        if name in self.daemons:
+            self.kill(name)
+        for namespace in (self.lan.namespace(name), self.pod(name)):
+            for process in self.output(("ip", "netns", "pids", namespace)).split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(process), signal.SIGKILL)
+        run("ip", "netns", "delete", self.pod(name))
+        shutil.rmtree(self.directory / f"{name}-run")
+        self.lan.renew(name)
+        self._furnish(name)
+
     def remove_all(self, name: str) -> None:
         """Have the fabric leave nothing on a host."""
         self.output(["sh", "-c", 'cd "$0" && exec "$@"', str(ROOT), *self._daemon(name, "remove")])
@@ -301,6 +325,42 @@ class Hosts:
         """Have a cluster see a peer by other networks from now on."""
         body = {"spec": {"remap": {"podCIDRs": [pods], "externalCIDR": external}}}
         self._request(at, "PATCH", f"/apis/net.liqo.io/v1alpha1/networkconfigs/{peer}", body)
+
+    def offload(self, at: str, peer: str) -> None:
+        """Have a cluster's pods of the namespace default, its one pod among them, be among those that a peer knows."""
+        body = {
+            "apiVersion": "virtualkubelet.liqo.io/v1alpha1",
+            "kind": "NamespaceNattingTable",
+            "metadata": {"name": peer},
+            "spec": {
+                "clusterID": peer,
+                "nattingTable": {"default": "default"},
+                "deNattingTable": {"default": "default"},
+            },
+        }
+        self._request(at, "POST", "/apis/virtualkubelet.liqo.io/v1alpha1/namespacenattingtables", body)
+        if at not in self._known:
+            self._known.add(at)
+            self.add_pod(at, "own", POD)
+
+    def claim(self, at: str, claims: dict[str, list[tuple[str, str]]] | None) -> None:
+        """Have reflection of a cluster ask for addresses, by peer; None: nothing is known any more."""
+        path = self.directory / f"{at}.claims"
+        if claims is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.with_suffix(".new").write_text(json.dumps(claims))
+            path.with_suffix(".new").rename(path)
+
+    def exported(self, at: str, peer: str, address: str) -> str:
+        """Return the address at which a cluster's peer reaches one that was exported; LookupError while it is not."""
+        config = self.kubectl_get(at, f"/apis/net.liqo.io/v1alpha1/networkconfigs/{peer}")
+        for one in config["spec"].get("exports", []):
+            if one["address"] == address:
+                ours, seen = config["spec"]["local"]["externalCIDR"], config["status"]["ack"]["externalCIDR"]
+                inside = int(ipaddress.ip_address(one["external"])) - int(network(ours).network_address)
+                return str(network(seen)[inside])
+        raise LookupError(f"{at} exports {address} to {peer} not (yet)")
 
     def nft(self, name: str, script: str) -> None:
         """Have a host's nftables changed by somebody else."""

@@ -19,9 +19,13 @@ def missing() -> str:
 
 
 class Lan:
-    """Namespaces by short name; addresses 10.98.0.1, .2, ... in the order given. Use it in a ``with`` statement."""
+    """Namespaces by short name; addresses 10.98.0.1, .2, ... in the order given. Use it in a ``with`` statement.
 
-    def __init__(self, *names: str) -> None:
+    ``mtu`` is the largest packet that the LAN carries.
+    """
+
+    def __init__(self, *names: str, mtu: int = 1500) -> None:
+        self.mtu = mtu
         self._prefix = f"liqod{os.getpid()}"
         self._made: list[str] = []
         self.addresses = {name: f"10.98.0.{number}" for number, name in enumerate(names, 1)}
@@ -30,15 +34,11 @@ class Lan:
         try:
             bridge = self._add("lan")
             run("ip", "-n", bridge, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+            run("ip", "-n", bridge, "link", "set", "br0", "mtu", str(self.mtu))
             run("ip", "-n", bridge, "link", "set", "br0", "up")
-            for name, address in self.addresses.items():
-                there = self._add(name)
-                port = f"port-{name}"
-                run("ip", "-n", bridge, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", there)
-                run("ip", "-n", bridge, "link", "set", port, "master", "br0", "up")
-                run("ip", "-n", there, "link", "set", "lo", "up")
-                run("ip", "-n", there, "address", "add", f"{address}/24", "dev", "eth0")
-                run("ip", "-n", there, "link", "set", "eth0", "up")
+            for name in self.addresses:
+                self._add(name)
+                self._plug(name)
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -50,6 +50,23 @@ class Lan:
         for namespace in reversed(self._made):
             subprocess.run(("ip", "netns", "delete", namespace), check=False)
         self._made.clear()
+
+    def renew(self, name: str) -> None:
+        """Have a fresh namespace in the place of one, with the same address; nothing of what was there is left."""
+        run("ip", "netns", "delete", self.namespace(name))
+        # Its end of the cable goes with it, a moment later.
+        subprocess.run(("ip", "-n", self.namespace("lan"), "link", "delete", f"port-{name}"), check=False)
+        run("ip", "netns", "add", self.namespace(name))
+        self._plug(name)
+
+    def _plug(self, name: str) -> None:
+        """Lay a cable from the bridge to a namespace and give it its address."""
+        bridge, there, port = self.namespace("lan"), self.namespace(name), f"port-{name}"
+        run("ip", "-n", bridge, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", there)
+        run("ip", "-n", bridge, "link", "set", port, "master", "br0", "mtu", str(self.mtu), "up")
+        run("ip", "-n", there, "link", "set", "lo", "up")
+        run("ip", "-n", there, "address", "add", f"{self.addresses[name]}/24", "dev", "eth0")
+        run("ip", "-n", there, "link", "set", "eth0", "mtu", str(self.mtu), "up")
 
     def namespace(self, name: str) -> str:
         """Return the kernel's name of a namespace."""

@@ -27,6 +27,8 @@ class FabricTests(SynchronousTestCase):
     names: ClassVar[tuple[str, ...]] = ("a", "b")
     nodes: ClassVar[dict[str, str]] = {}
     dual: ClassVar[bool] = False
+    mtu: ClassVar[int] = 1500
+    options: ClassVar[dict[str, Any] | None] = None
 
     def setUp(self) -> None:
         why = missing()
@@ -36,7 +38,8 @@ class FabricTests(SynchronousTestCase):
             raise SkipTest(why)
         self._stack = contextlib.ExitStack()
         self.addCleanup(self._stack.close)
-        self.hosts = self._stack.enter_context(Hosts(*self.names, nodes=self.nodes, dual=self.dual))
+        made = Hosts(*self.names, options=self.options, nodes=self.nodes, dual=self.dual, mtu=self.mtu)
+        self.hosts = self._stack.enter_context(made)
         everywhere = (*self.names, *self.nodes)
         self.before = {name: self.hosts.dump(name) for name in everywhere}
         for name in everywhere:
