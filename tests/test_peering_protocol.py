@@ -142,6 +142,39 @@ class ConnectionTests(SynchronousTestCase):
             self.says(Pong(0))
         self.assertFalse(self.transport.aborted)
 
+    def test_who_dialled_is_asked_and_asks_only_in_silence(self) -> None:
+        """The listener's ping each interval is a sign of life for both; without it the dialer asks, and gives up."""
+        dialer = PeerConnection("dialer", self.owner, cast(Any, ReadsCertificates()), self.clock, TIMES)
+        transport = Transport()
+        dialer.makeConnection(transport)
+        dialer.handshakeCompleted()
+        listener = Session("listener")
+
+        def told() -> list[Event]:
+            listener.receive_data(transport.value())
+            transport.clear()
+            events: list[Event] = []
+            while (event := listener.next_event()) is not NEED_DATA:
+                events.append(cast(Event, event))
+            return events
+
+        self.assertEqual([type(event) for event in told()], [Hello])
+        dialer.dataReceived(listener.send(Hello("peer", "peer", 1, 0, 0, [])))
+        dialer.dataReceived(listener.send(listener.welcome()))
+        self.assertEqual([type(event) for event in told()], [Welcome])
+        for _ in range(5):
+            self.clock.advance(TIMES.ping_interval)
+            dialer.dataReceived(listener.send(Ping(0)))
+            self.assertEqual(told(), [Pong(0)])
+        self.clock.advance(TIMES.ping_interval)
+        for missed in (1, 2):
+            self.clock.advance(TIMES.ping_interval)
+            self.assertEqual(told(), [Ping(missed)])
+        self.clock.advance(TIMES.ping_interval)
+        self.assertTrue(transport.aborted)
+        dialer.connectionLost()
+        self.assertEqual(self.owner.trace[-1], "closed Unresponsive")
+
     def test_a_probe_wants_an_answer_soon(self) -> None:
         """Unanswered it ends the session, answered it leaves no trace."""
         self.establish()

@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from liqod.flow.instep import in_step
 from liqod.identity.tls import EXPORTER, PeerCertificate, PeerTLS
 from liqod.model.ids import ClusterID
 from liqod.model.offer import Refusal
@@ -313,7 +314,7 @@ class PeerConnection(TwistedProtocol):
     def _establish(self) -> None:
         self._clear_deadline()
         self.established_at = self._clock.seconds()
-        self._beat = self._clock.callLater(self._times.ping_interval, self._pass_beat)
+        self._arm_beat()
         self._owner.established(self)
 
     def _pass_beat(self) -> None:
@@ -321,9 +322,17 @@ class PeerConnection(TwistedProtocol):
         if self.pulse.dead:
             self._cut(Bye("Unresponsive", "the peer answered none of three pings"))
             return
-        if self.writable:
+        # One of the two asks, and its question is a sign of life as good as the answer; who hears nothing asks as well.
+        if self.writable and (self.role == "listener" or self.pulse.missed):
             self.send(Ping(self.pulse.missed))
-        self._beat = self._clock.callLater(self._times.ping_interval, self._pass_beat)
+        self._arm_beat()
+
+    def _arm_beat(self) -> None:
+        every = self._times.ping_interval
+        # Between the moments at which a listener asks: its question is there well before the next beat.
+        shift = every / 8 if self.role == "dialer" else 0.0
+        wait = in_step(self._clock.seconds(), every, shift)
+        self._beat = self._clock.callLater(wait, self._pass_beat)
 
     def _heard(self) -> None:
         self.pulse = self.pulse.hear()
