@@ -146,6 +146,7 @@ class Features:
             self._settings,
             address,
             on_change=lambda: self.kubelets.network_changed(),
+            claims=lambda peer: self.kubelets.claims(peer),
         )
 
         def network(peer: ClusterID) -> Readiness:
@@ -153,7 +154,13 @@ class Features:
             reason = "NetworkReady" if crosses else "NetworkDown" if crosses is False else "Unknown"
             return Readiness(ready=bool(crosses), reason=reason, message=message, known=crosses is not None)
 
-        return {"network": network, "map_address": fabric.map_address, "export_address": fabric.export_address}
+        return {
+            "network": network,
+            "map_address": fabric.map_address,
+            "export_address": fabric.export_address,
+            "exports": fabric.exporting,
+            "claimed": fabric.look,
+        }
 
     async def start(self) -> None:
         """Start every feature; discovery last, because it announces the port that peering listens on."""

@@ -15,7 +15,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from liqod.flow.observe import Gate
+from liqod.flow.observe import Gate, Latest
 from liqod.kube.client import Client
 from liqod.kube.errors import Gone, KubeError, Undecodable
 from liqod.kube.listwatch import Command, List, ListWatch, Wait, Watch, is_warming
@@ -35,7 +35,8 @@ class Informer(Service, Generic[V]):
     """The objects of a kind (of a namespace, by selectors), decoded to ``view``.
 
     Subscribers are called with ``(key, old, new)``; reading is free. ``error`` is the sentence of the last failure,
-    empty when live; ``stale_since`` the clock's time since which the cache may be behind, None when live.
+    empty when live; ``stale_since`` the clock's time since which the cache may be behind, None when live. ``live``
+    tells whether it follows the server. When the client's path to the server is new, watching begins anew at once.
     """
 
     _log = Logger()
@@ -65,6 +66,9 @@ class Informer(Service, Generic[V]):
         self._untold: deque[Delta[V]] = deque()
         self._telling: IDelayedCall | None = None
         self._run: Deferred[None] | None = None
+        self._turn: Deferred[Command] | None = None
+        self._forget_path: Callable[[], None] = lambda: None
+        self.live: Latest[bool] = Latest(False)
         self._in_trouble = False
         self._known_bad: set[Key | None] = set()
 
@@ -134,11 +138,13 @@ class Informer(Service, Generic[V]):
 
     def startService(self) -> None:
         super().startService()
+        self._forget_path = self._client.path_since.subscribe(self._path_is_new)
         self._run = Deferred.fromCoroutine(self._follow())
         self._run.addErrback(self._crashed)
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
+        self._forget_path()
         run, self._run = self._run, None
         if run is None:
             return succeed(None)
@@ -149,14 +155,25 @@ class Informer(Service, Generic[V]):
         if not failure.check(CancelledError):
             self._log.failure("watching {what} ended", failure, what=str(self.resource))
 
+    def _path_is_new(self, since: float) -> None:
+        """Give up what began before, unless the server was heard in it since."""
+        turn = self._turn
+        if turn is not None and not (self._machine.connected_at is not None and self._machine.heard_at >= since):
+            self._turn = None
+            turn.cancel()
+
     async def _follow(self) -> None:
         command = self._machine.start(self._clock.seconds())
         # A subscriber may stop this service from inside a turn of this very loop, where cancelling has no effect.
         while self.running:
+            turn = self._turn = Deferred.fromCoroutine(self._step(command))
             try:
-                command = await self._step(command)
+                command = await turn
             except CancelledError:
-                raise
+                if self._turn is turn or not self.running:
+                    raise
+                command = self._machine.renewed(self._clock.seconds())
+                self._tell_live()
             except Exception:
                 # A defect here must not leave a cache that looks alive but no longer follows.
                 self._log.failure("watching {what} failed", what=str(self.resource))
@@ -246,7 +263,7 @@ class Informer(Service, Generic[V]):
         if isinstance(event, Unreadable):
             self._bad(event)
         deltas = self._machine.received(event, self._clock.seconds())
-        if self._in_trouble:
+        if self._in_trouble or not self.live.value:
             self._recovered()
         self._publish(deltas)
         return not self._machine.closing
@@ -259,12 +276,17 @@ class Informer(Service, Generic[V]):
         self._in_trouble = bool(after) and (self._in_trouble or is_news)
         if is_news:
             self._log.warn("watching {what} failed: {error}; it is tried again", what=str(self.resource), error=after)
+        self._tell_live()
         return command
+
+    def _tell_live(self) -> None:
+        self.live.set(self._machine.stale_since is None)
 
     def _recovered(self) -> None:
         if self._in_trouble and not self._machine.error:
             self._in_trouble = False
             self._log.info("watching {what} works again", what=str(self.resource))
+        self._tell_live()
 
     def _bad(self, event: Unreadable) -> None:
         if event.key in self._known_bad or len(self._known_bad) >= REMEMBERED:

@@ -32,6 +32,8 @@ WARMING: Final = Backoff(initial=0.15, factor=2.0, cap=1.0, jitter=1 / 3)
 second that the server asks to be left alone would be most of a daemon's start."""
 
 _SOON: Final = 5
+SPREAD: Final = 0.5
+"""Seconds over which the watches of a server that was cut off begin anew."""
 
 
 @attrs.frozen
@@ -84,6 +86,16 @@ class ListWatch(Generic[V]):
         self._listed_at: float | None = None
         self._heard_at = 0.0
         self._failure: KubeError | None = None
+
+    @property
+    def connected_at(self) -> float | None:
+        """Since when a watch is under way; None while there is none."""
+        return self._connected_at
+
+    @property
+    def heard_at(self) -> float:
+        """When the server was heard in a watch last."""
+        return self._heard_at
 
     @property
     def deadline(self) -> float:
@@ -159,6 +171,13 @@ class ListWatch(Generic[V]):
         if is_warming(error) and self._attempts < _SOON:
             return self._wait(backoff=WARMING)
         return self._wait(error.retry_after if isinstance(error, Throttled | ServerError) else 0.0)
+
+    def renewed(self, now: float) -> Command:
+        """What was under way is given up, because the path to the server was interrupted and is whole again."""
+        self._reset_stream()
+        self._attempts = 0
+        self.stale_since = now if self.stale_since is None else self.stale_since
+        return Wait(SPREAD * self._random())
 
     def _list(self) -> Command:
         if not self._stream:

@@ -18,8 +18,10 @@ from twisted.web.http import PotentialDataLoss
 from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer
 from zope.interface import implementer
 
+from liqod.kube.answers import MAX_BODY
 from liqod.kube.config import ClientConfig, ConfigError
 from liqod.kube.errors import Unreachable
+from liqod.kube.wires import PromptTLS, Wires
 
 CONNECT_TIMEOUT: Final = 10.0
 IN_FLIGHT: Final = 32
@@ -28,8 +30,6 @@ break connections."""
 CACHED_FOR: Final = 60
 """Seconds an idle connection is kept: less than the 90 s after which the API server closes it, so that a request is not
 sent into a connection that is being closed."""
-MAX_BODY: Final = 64 << 20
-"""Bytes of one answer; a page of 500 objects at 128 KiB each."""
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\s*", re.DOTALL)
 
@@ -108,7 +108,7 @@ class _Fixed:
 
 
 class Connections:
-    """The ways to one server: a pool for requests, and a connection of its own for each stream."""
+    """The ways to one server: ``wires`` for requests, and a connection of its own for each stream."""
 
     def __init__(self, config: ClientConfig, reactor: Any) -> None:
         self.uri = URI.fromBytes(config.server.encode("ascii"))
@@ -119,23 +119,25 @@ class Connections:
         self._creator: IOpenSSLClientConnectionCreator | None = None
         if self.uri.scheme == b"https" and config.dial is None:
             self._creator = tls_creator(config, self.uri.host.decode("ascii"))
-        self._pool = HTTPConnectionPool(reactor, persistent=True)
-        self._pool.maxPersistentPerHost = IN_FLIGHT
-        self._pool.cachedConnectionTimeout = CACHED_FOR
-        # Whether a request may be sent again is the client's decision: it knows the meaning of the verb.
-        self._pool.retryAutomatically = False
-        self.agent: IAgent = Agent.usingEndpointFactory(reactor, _Fixed(self.endpoint()), self._pool)
+        self.wires = Wires(reactor, self._prompt(), CACHED_FOR)
 
     def endpoint(self) -> Endpoint:
-        """Return an endpoint for connections outside the pool (TLS included)."""
+        """Return an endpoint for connections of their own (TLS included)."""
         if self._config.dial is not None:
             return Endpoint(self._config.dial)
-        wrapped: IStreamClientEndpoint = HostnameEndpoint(
-            self._reactor, self.uri.host.decode("ascii"), self.uri.port, timeout=CONNECT_TIMEOUT
-        )
-        if self._creator is not None:
-            wrapped = wrapClientTLS(self._creator, wrapped)
-        return Endpoint(wrapped)
+        below = self._socket()
+        return Endpoint(wrapClientTLS(self._creator, below) if self._creator is not None else below)
+
+    def _prompt(self) -> Endpoint:
+        """Return an endpoint whose connections send each write at once."""
+        if self._config.dial is not None:
+            return Endpoint(self._config.dial)
+        below = self._socket()
+        return Endpoint(PromptTLS(self._creator, below) if self._creator is not None else below)
+
+    def _socket(self) -> IStreamClientEndpoint:
+        host = self.uri.host.decode("ascii")
+        return HostnameEndpoint(self._reactor, host, self.uri.port, timeout=CONNECT_TIMEOUT)
 
     def stream_agent(self) -> tuple[IAgent, Callable[[], None]]:
         """Return an agent for one long answer, and what aborts its connection without waiting for the other side."""
@@ -147,12 +149,6 @@ class Connections:
 
         pool = HTTPConnectionPool(self._reactor, persistent=False)
         return Agent.usingEndpointFactory(self._reactor, _Fixed(endpoint), pool), abort
-
-    def close(self) -> Deferred[None]:
-        """Close the pooled connections, and those in use as soon as they return to the pool."""
-        self._pool.cachedConnectionTimeout = 0
-        closed: Deferred[None] = self._pool.closeCachedConnections()
-        return closed
 
 
 @implementer(IBodyProducer)

@@ -24,6 +24,7 @@ from liqod.kubelet.forge.status import (
     ended_status,
     forge_status,
     is_ready,
+    keep_times,
     outside_status,
     refused_status,
 )
@@ -152,6 +153,22 @@ def decide_unreachable(home: HomePod, decision: Decision, now: str, *, silent: b
     if not silent:
         return decision
     return _write(status, absent_status(status, "LenderUnreachable", "the lender has not answered for long", now), None)
+
+
+def decide_cut_off(home: HomePod, decision: Decision, now: str) -> Decision:
+    """Return what to do instead of a decision while no packet crosses to the lender's pods, though its API answers.
+
+    Services would send clients into nothing: no pod is ready then, whatever it says at the lender. All else that is
+    seen of it there goes on being told, and nothing is deleted or evicted for it.
+    """
+    status = decoded(home.status)
+    if home.metadata.deleting or not isinstance(decision, WriteStatus | Keep) or status.get("phase") in FINISHED:
+        return decision
+    new = decision.status if isinstance(decision, WriteStatus) else status
+    if new.get("phase") in FINISHED or not is_ready(new):
+        return decision
+    message = "no packet crosses between the clusters: the TunnelEndpoint says where it is cut"
+    return _write(status, keep_times(status, absent_status(new, "NetworkDown", message, now)), None)
 
 
 def decide_outside(home: HomePod | None, message: str, now: str) -> Decision:

@@ -80,7 +80,9 @@ ServedWatcher = Callable[[str, RemoteNamespace | None], None]
 
 
 class Namespaces(MultiService):
-    """Maps namespaces for one virtual node; ``changed(key)`` asks for a pod to be looked at again."""
+    """Maps namespaces for one virtual node; ``changed(key)`` asks for a pod to be looked at again, ``caught_up()`` for
+    all that wait for the lender to be seen again.
+    """
 
     _log = Logger()
 
@@ -96,6 +98,7 @@ class Namespaces(MultiService):
         pods: Informer[HomePod],
         grants: NamespaceGrants,
         changed: Callable[[Key], None],
+        caught_up: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._reactor = reactor
@@ -108,6 +111,7 @@ class Namespaces(MultiService):
         self._pods = pods
         self._grants = grants
         self._changed = changed
+        self._caught_up = caught_up
         self._table = Table(reactor, client, tables, place.lender)
         self._lender: Client | None = None
         self._remotes: dict[str, RemoteNamespace] = {}
@@ -195,6 +199,11 @@ class Namespaces(MultiService):
         if local not in self._again:
             self._again.add(local)
             self._queue.add_after(local, 1.0)
+
+    @property
+    def known(self) -> bool:
+        """Whether the translations were read."""
+        return self._tables.synced
 
     def mapped(self) -> dict[str, str]:
         """Return all translations, local to remote."""
@@ -373,7 +382,7 @@ class Namespaces(MultiService):
             else:
                 self._tell_pods(local)
 
-        remote = RemoteNamespace(self._reactor, self._lender, name, self._place, changed)
+        remote = RemoteNamespace(self._reactor, self._lender, name, self._place, changed, self._caught_up)
         self._remotes[local] = remote
         remote.setServiceParent(self)
         self._tell_watchers(local, remote)

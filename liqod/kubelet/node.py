@@ -12,6 +12,7 @@ from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 
+from liqod.flow.instep import in_step
 from liqod.flow.observe import Latest
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.client import Client
@@ -62,6 +63,7 @@ class NodeKeeper(MultiService):
         answers: Callable[[], bool],
         home_version: Callable[[], str],
         port: Callable[[], int],
+        network: Callable[[], Readiness | None] = lambda: None,
     ) -> None:
         super().__init__()
         self.state: Latest[Readiness] = Latest(not_known("the node was not looked at yet"))
@@ -77,6 +79,7 @@ class NodeKeeper(MultiService):
         self._answers = answers
         self._home_version = home_version
         self._port = port
+        self._network = network
         self._retired = False
         self._key = Key("", name)
         self._written: Overlay[Key, Node] = Overlay(reactor)
@@ -151,6 +154,7 @@ class NodeKeeper(MultiService):
             home_version=self._home_version(),
             port=self._port(),
             labels=self._labels,
+            network=self._network(),
         )
 
     async def _keep(self) -> float | None:
@@ -198,17 +202,17 @@ class NodeKeeper(MultiService):
         return node
 
     async def _renew(self) -> float | None:
-        every = self._duration / 4
+        wait = in_step(self._reactor.seconds(), self._duration / 4)
         node = self._mine()
         if node is None:
             return None
         if not self._answers():
             # The next change of what is known about the lender brings us back.
-            return every
+            return wait
         now = rfc3339_micro(self._reactor.seconds())
         try:
             await self._client.patch(LEASES, self._name, {"spec": {"renewTime": now}}, LEASE_NAMESPACE, view=None)
         except NotFound:
             lease = forge_lease(self._name, self._duration, now, node.metadata.uid)
             await self._client.create(LEASES, lease, LEASE_NAMESPACE, view=None)
-        return every
+        return wait

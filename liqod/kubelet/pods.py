@@ -6,6 +6,7 @@ decision out in ``steps``. On the way of an ordinary pod that is one POST at the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from attrs import define
@@ -28,6 +29,7 @@ from liqod.kubelet.decide import (
     Skip,
     WriteStatus,
     decide,
+    decide_cut_off,
     decide_outside,
     decide_refused,
     decide_unreachable,
@@ -53,6 +55,10 @@ SILENCE: Final = 40.0
 (kube-controller-manager, --node-monitor-grace-period)."""
 
 
+AGAIN: Final = 3.0
+"""Seconds after a request that got no answer until it is made again, if the lender answers others."""
+
+
 @define
 class Track:
     """What is remembered about one pod between turns; rebuilt from what is seen after a restart."""
@@ -63,7 +69,9 @@ class Track:
 
 
 class Pods(MultiService):
-    """The pods of one virtual node; ``status_delay`` seconds of changes become one write."""
+    """The pods of one virtual node; ``status_delay`` seconds of changes become one write. ``crosses`` tells whether
+    packets get to them.
+    """
 
     _log = Logger()
 
@@ -78,6 +86,7 @@ class Pods(MultiService):
         recorder: Recorder,
         workers: int,
         status_delay: float,
+        crosses: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__()
         self._reactor = reactor
@@ -85,6 +94,10 @@ class Pods(MultiService):
         self._place = place
         self._reach = reach
         self._delay = status_delay
+        self._crosses = crosses
+        self._answers_since = 0.0
+        self._behind: set[Key] = set()
+        self._behind_at_first = 0
         self._namespaces = namespaces
         self._tracks: dict[Key, Track] = {}
         self._written: Overlay[Key, HomePod] = Overlay(reactor)
@@ -138,9 +151,17 @@ class Pods(MultiService):
         if not self._reach.ok:
             if self._silent_since is None:
                 self._silent_since = self._reactor.seconds()
-                self._silence = self._reactor.callLater(SILENCE + 0.1, self._look_at_all)
+                self._silence = self._reactor.callLater(SILENCE + 0.1, self.look_at_all)
             return
+        if self._silent_since is not None:
+            self._answers_since = self._reactor.seconds()
+            self._behind = set(self._parked)
+            self._behind_at_first = len(self._behind)
         self._end_silence()
+        self.wake()
+
+    def wake(self) -> None:
+        """Look at the pods that wait until the lender answers and what it has is seen again."""
         parked, self._parked = self._parked, set()
         for key in parked:
             self._queue.add(key)
@@ -151,7 +172,8 @@ class Pods(MultiService):
             self._silence.cancel()
         self._silence = None
 
-    def _look_at_all(self) -> None:
+    def look_at_all(self) -> None:
+        """What holds for all pods changed."""
         for pod in self._pods.items():
             self._queue.add(pod.metadata.key)
 
@@ -163,12 +185,18 @@ class Pods(MultiService):
         home = self._written.newest(key, self._pods.get(key))
         now = self._reactor.seconds()
         decision, remote = self._decide(key, home, now)
-        if home is not None and remote is not None and not self._reach.ok:
-            decision = decide_unreachable(home, decision, rfc3339(now), silent=self._is_silent())
-            self._parked.add(key)
+        if home is not None and remote is not None:
+            if not (self._reach.ok and remote.live):
+                decision = decide_unreachable(home, decision, rfc3339(now), silent=self._is_silent())
+                self._parked.add(key)
+            elif not self._crosses():
+                decision = decide_cut_off(home, decision, rfc3339(now))
         self._forget_if_gone(key, home, remote)
         if isinstance(decision, WriteStatus) and home is not None:
-            return await self._write_status(key, home, decision, now)
+            again = await self._write_status(key, home, decision, now)
+            self._catch_up(key)
+            return again
+        self._catch_up(key)
         if isinstance(decision, Create | Patch | DeleteShadow) and not self._reach.ok:
             self._parked.add(key)
             return self._time_left(home, now)
@@ -176,9 +204,24 @@ class Pods(MultiService):
             again = await self._carry_out(key, home, remote, decision)
         except Parked:
             self._parked.add(key)
-            again = None
+            # Should the lender answer all the same, nothing else leads back here.
+            again = AGAIN
         left = self._time_left(home, now)
         return again if left is None else min(left, again if again is not None else left)
+
+    def _catch_up(self, key: Key) -> None:
+        """Note that a pod is told as the lender has it; say so when that is true of all that waited."""
+        track = self._tracks.get(key)
+        if key not in self._behind or key in self._parked or (track is not None and track.status_due is not None):
+            return
+        self._behind.discard(key)
+        if not self._behind:
+            self._log.info(
+                "{count} pods at {lender} are shown as they are there, {seconds:.1f} s after it answered again",
+                count=self._behind_at_first,
+                lender=str(self._place.lender),
+                seconds=self._reactor.seconds() - self._answers_since,
+            )
 
     def _decide(self, key: Key, home: HomePod | None, now: float) -> tuple[Decision, RemoteNamespace | None]:
         written_at = rfc3339(now)
@@ -232,6 +275,7 @@ class Pods(MultiService):
         if home is None:
             self._tracks.pop(key, None)
             self._parked.discard(key)
+            self._behind.discard(key)
             self._steps.forget(key, shadow_too=remote is None or remote.shadow(key.name) is None)
 
     async def _write_status(self, key: Key, home: HomePod, decision: WriteStatus, now: float) -> float | None:

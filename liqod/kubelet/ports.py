@@ -20,6 +20,35 @@ class NamespaceGrants(Protocol):
         ...
 
 
+class Exports(Protocol):
+    """By which addresses the pods of a lender reach endpoints of this cluster (``fabric.exporting``)."""
+
+    def seen(self, peer: ClusterID, address: str) -> str:
+        """Return how the lender's pods reach an address; empty while (or because) they do not."""
+        ...
+
+    def is_single(self, peer: ClusterID, address: str) -> bool:
+        """Tell whether an address is reached only where reflection claims it (``Kubelets.claims``)."""
+        ...
+
+    def objection(self, peer: ClusterID, address: str) -> str:
+        """Return why an address that has to be claimed will not be reached, as the rest of a sentence; or nothing."""
+        ...
+
+
+class Unmapped:
+    """Endpoints while nothing translates addresses: each is reached by its own."""
+
+    def seen(self, peer: ClusterID, address: str) -> str:
+        return address
+
+    def is_single(self, peer: ClusterID, address: str) -> bool:
+        return False
+
+    def objection(self, peer: ClusterID, address: str) -> str:
+        return ""
+
+
 class Recorder(Protocol):
     """Where events go (``kube.events.EventRecorder``)."""
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, Final
 
+from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
+from liqod.flow.instep import in_step
 from liqod.flow.observe import Latest
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, ServerError, Throttled, Unauthorized
@@ -37,8 +40,23 @@ async def answers(reactor: Any, client: Client) -> bool:
     return True
 
 
+@frozen
+class _Silence:
+    """No answer to ``client``: found out at ``since``, true still when the last probe began that failed (``until``).
+
+    A connection that was made later came about over a path that is whole.
+    """
+
+    client: Client
+    since: float
+    until: float
+
+
 class Reach(Service):
-    """Keeps ``state``; ``every`` is the number of seconds of silence after which the lender is asked (GET /readyz)."""
+    """Keeps ``state``; ``every`` is the number of seconds of silence after which the lender is asked (GET /readyz).
+
+    After an interruption the client is told that the path is new before ``state`` says that the lender answers.
+    """
 
     _log = Logger()
 
@@ -48,6 +66,7 @@ class Reach(Service):
         self._client = client
         self._every = every
         self._heard = float("-inf")
+        self._silent: _Silence | None = None
         self._timer: IDelayedCall | None = None
         self._probe: Deferred[None] | None = None
         self._unsubscribe = lambda: None
@@ -76,8 +95,30 @@ class Reach(Service):
 
     def heard(self) -> None:
         """The lender answered a request: that is as good as a probe."""
-        self._heard = self._reactor.seconds()
+        now = self._heard = self._reactor.seconds()
+        silent, self._silent = self._silent, None
+        client = self._client.value
+        if silent is not None and client is not None:
+            self._log.info(
+                "{server} answers, {seconds:.1f} s after the lender was found silent",
+                server=client.config.server,
+                seconds=now - silent.since,
+            )
+            # A client that was made since has no connection of before.
+            if client is silent.client:
+                client.path_is_new(silent.until)
         self.state.set(ANSWERS)
+
+    def returned(self) -> None:
+        """The lender was heard of by another way after an interruption: ask at once whether its API is back, too."""
+        if self.ok or not self.running:
+            return
+        probe = self._probe
+        if probe is not None:
+            # It may hang on what was sent while nothing passed.
+            probe.cancel()
+        self._heard = float("-inf")
+        self._arm(0)
 
     def suspect(self) -> None:
         """A request got no answer, or one that casts doubt: find out now."""
@@ -96,10 +137,12 @@ class Reach(Service):
 
     def _due(self) -> None:
         self._timer = None
-        silence = self._reactor.seconds() - self._heard
-        if silence < self._every and self.ok:
-            self._arm(self._every - silence)
-            return
+        heard = self._heard
+        if self.ok and isfinite(heard):
+            wait = heard + in_step(heard, self._every) - self._reactor.seconds()
+            if wait > 0:
+                self._arm(wait)
+                return
         probe = self._probe = Deferred.fromCoroutine(self._ask())
         probe.addErrback(self._failed)
         probe.addCallback(self._asked)
@@ -111,13 +154,14 @@ class Reach(Service):
     def _asked(self, _: object) -> None:
         self._probe = None
         if self.running:
-            self._arm(self._every if self.ok else IMPATIENT)
+            self._arm(in_step(self._reactor.seconds(), self._every) if self.ok else IMPATIENT)
 
     async def _ask(self) -> None:
         client = self._client.value
         if client is None:
             # That there is no credential (yet) is told by whoever looks for it; about the lender it says nothing.
             return
+        asked = self._reactor.seconds()
         asking = Deferred.fromCoroutine(client.raw("GET", "/readyz")).addTimeout(PROBE_TIMEOUT, self._reactor)
         try:
             await asking
@@ -135,10 +179,14 @@ class Reach(Service):
             # Whatever it says, it is there and knows us.
             self.heard()
         except DeferredTimeout:
-            self.state.set(
-                not_ready("PeerUnreachable", f"the lender's API server did not answer within {PROBE_TIMEOUT:g} s")
-            )
+            self._is_silent(client, asked, f"the lender's API server did not answer within {PROBE_TIMEOUT:g} s")
         except KubeError as error:
-            self.state.set(not_ready("PeerUnreachable", f"the lender's API server does not answer: {error}"))
+            self._is_silent(client, asked, f"the lender's API server does not answer: {error}")
         else:
             self.heard()
+
+    def _is_silent(self, client: Client, asked: float, message: str) -> None:
+        since = self._reactor.seconds() if self._silent is None else self._silent.since
+        self._silent = _Silence(client, since, asked)
+        client.path_is_doubtful()
+        self.state.set(not_ready("PeerUnreachable", message))

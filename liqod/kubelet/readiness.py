@@ -44,3 +44,8 @@ def judge(credential: Readiness, api: Readiness, network: Readiness, offer: Read
     What is not known yet makes the whole unknown: a daemon that has just started must not call a running node NotReady.
     """
     return next((part for part in (credential, offer, api, network) if not part.ready), READY)
+
+
+def is_back(before: str, now: str) -> bool:
+    """Tell from two phases of a peering, one after the other, whether its session is back after an interruption."""
+    return before in ("Suspect", "Lost") and now in ("Authenticated", "Offered", "Accepted", "Ready")

@@ -24,10 +24,19 @@ class RemoteNamespace(MultiService):
     """The lender's side of one home namespace.
 
     ``changed(name)`` is called for each pod of which anything changed there, and for all of them when both caches are
-    complete. ``answers`` holds ShadowPods that were just written.
+    complete; ``caught_up`` when the pods' cache follows the lender again after it did not. ``answers`` holds ShadowPods
+    that were just written.
     """
 
-    def __init__(self, reactor: Any, client: Client, name: str, place: Place, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        reactor: Any,
+        client: Client,
+        name: str,
+        place: Place,
+        changed: Callable[[str], None],
+        caught_up: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__()
         self.namespace = name
         self.client = client
@@ -40,6 +49,7 @@ class RemoteNamespace(MultiService):
         self._pods: Informer[RemotePod] = Informer(client, PODS, RemotePod, reactor, namespace=name, labels=labels)
         self._shadows.subscribe(self._shadow_changed)
         self._pods.subscribe(self._pod_changed)
+        self._pods.live.subscribe(lambda live: caught_up() if live else None)
         for informer in (self._shadows, self._pods):
             informer.setServiceParent(self)
         DeferredList([self._shadows.when_synced(), self._pods.when_synced()]).addCallback(self._complete)
@@ -48,6 +58,11 @@ class RemoteNamespace(MultiService):
     def synced(self) -> bool:
         """Whether both caches are complete, so that absence means absence."""
         return self._shadows.synced and self._pods.synced
+
+    @property
+    def live(self) -> bool:
+        """Whether what is seen of the pods is what the lender has now, not what it had before an interruption."""
+        return self._pods.live.value
 
     @property
     def error(self) -> str:

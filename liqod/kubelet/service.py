@@ -18,14 +18,22 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.informer import Informer
 from liqod.kube.informers import Informers
-from liqod.kube.resources import ADVERTISEMENTS, NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES, NODES, VIRTUALNODES
+from liqod.kube.resources import (
+    ADVERTISEMENTS,
+    FOREIGNCLUSTERS,
+    NAMESPACEOFFLOADINGS,
+    NAMESPACES,
+    NATTINGTABLES,
+    NODES,
+    VIRTUALNODES,
+)
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.homeapi import HomeApi
 from liqod.kubelet.offloadings import OffloadingKeeper
-from liqod.kubelet.ports import NamespaceGrants, Recorder
-from liqod.kubelet.readiness import READY
+from liqod.kubelet.ports import Exports, NamespaceGrants, Recorder, Unmapped
+from liqod.kubelet.readiness import is_back
 from liqod.kubelet.reflect.homes import Homes
 from liqod.kubelet.reflect.service import Holdings
 from liqod.kubelet.storage import Lender as Lending
@@ -43,8 +51,9 @@ from liqod.model.names import (
     VIRTUAL_NODE_TYPE,
     advertisement_name,
 )
+from liqod.model.network import Claims
 from liqod.model.offloading import NamespaceOffloading
-from liqod.model.records import Advertisement, NamespaceNattingTable, VirtualNode, VirtualNodeSpec
+from liqod.model.records import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode, VirtualNodeSpec
 
 RETIRING: Final = 8
 """Virtual nodes that are started or removed at the same time."""
@@ -52,11 +61,6 @@ RETIRING: Final = 8
 
 class _Version(msgspec.Struct, rename="camel"):
     git_version: str = ""
-
-
-def _network_is_up(_: ClusterID) -> Readiness:
-    """The network while no fabric is configured: pods are reached as the clusters' own networks allow."""
-    return READY
 
 
 def _same_address(_: ClusterID, address: str) -> str:
@@ -67,9 +71,11 @@ class Kubelets(MultiService):
     """The virtual kubelets of this daemon, by the key of their record.
 
     ``node_address`` is what offloaded pods have as host address and virtual nodes as InternalIP. ``network`` tells
-    whether a lender's pods can be reached, ``map_address`` by which address; ``export_address`` the other way round, by
-    which address a lender's pods reach one of this cluster (empty: not known yet). ``relay`` returns what connects to a
-    lender's API relay (``IStreamClientEndpoint``); without it there is none.
+    whether a lender's pods can be reached (None: as the clusters' own networks allow), ``map_address`` by which
+    address; ``export_address`` the other way round, by which address a lender's pods reach one of this cluster (empty:
+    not known yet). ``exports`` knows that of every endpoint, and ``claimed`` is called when ``claims`` tells of others
+    than before. ``relay`` returns what connects to a lender's API relay (``IStreamClientEndpoint``); without it there
+    is none.
     """
 
     _log = Logger()
@@ -86,10 +92,12 @@ class Kubelets(MultiService):
         recorder: Recorder,
         *,
         node_address: str = "",
-        network: Callable[[ClusterID], Readiness] = _network_is_up,
+        network: Callable[[ClusterID], Readiness] | None = None,
         map_address: Callable[[ClusterID, str], str] = _same_address,
         export_address: Callable[[ClusterID, str], str] = _same_address,
         relay: Callable[[ClusterID], Any] | None = None,
+        exports: Exports | None = None,
+        claimed: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self.cluster_name = cluster_name
@@ -120,6 +128,8 @@ class Kubelets(MultiService):
             api=settings.peering.api,
             relay=relay,
             home_api=HomeApi(informers, settings.kubernetes.api_server_url, client.config.server),
+            exports=exports if exports is not None else Unmapped(),
+            claimed=claimed,
         )
         OffloadingKeeper(
             reactor,
@@ -140,7 +150,8 @@ class Kubelets(MultiService):
             self.api.setServiceParent(self)
         self._kubelets: dict[Key, VirtualKubelet] = {}
         self._orphans: dict[Key, VirtualNode] = {}
-        self._unsubscribe = lambda: None
+        self._peers: Informer[ForeignCluster] = informers.of(FOREIGNCLUSTERS, ForeignCluster)
+        self._unsubscribe: list[Callable[[], None]] = []
         self._queue: WorkQueue[Key] = WorkQueue(reactor, "virtual nodes")
         self._workers: Workers[Key] = Workers(self._queue, RETIRING, self._process, "running the virtual kubelet of")
         self._tasks = Tasks()
@@ -190,6 +201,14 @@ class Kubelets(MultiService):
         """Return the virtual kubelet for a lender."""
         return next((k for k in self._kubelets.values() if k.place.lender == cluster_id), None)
 
+    def claims(self, peer: ClusterID) -> Claims:
+        """Return the single addresses that a lender's pods have to reach, as far as known."""
+        kubelet = self.of(peer)
+        if kubelet is not None:
+            return kubelet.reflection.claims()
+        is_lender = any(each.spec.cluster_id == peer for each in self._records.items())
+        return Claims(complete=self._records.synced and not is_lender)
+
     def route(self, pod: Key) -> Route | None:
         """Return the way to a pod; None when it is on none of our nodes."""
         return next((route for k in self._kubelets.values() if (route := k.route(pod)) is not None), None)
@@ -205,16 +224,29 @@ class Kubelets(MultiService):
     def network_changed(self) -> None:
         """Have every node looked at again, because what ``network`` or the API's port tells changed."""
         for kubelet in self._kubelets.values():
+            kubelet.crossing.look()
             kubelet.node.look()
             kubelet.reflection.addresses_changed()
 
     def startService(self) -> None:
         super().startService()
-        self._unsubscribe = self._records.subscribe(lambda key, old, new: self._queue.add(key))
+        self._unsubscribe = [
+            self._records.subscribe(lambda key, old, new: self._queue.add(key)),
+            self._peers.subscribe(self._peer_changed),
+        ]
         self._tasks.spawn(self._begin(), "starting the virtual kubelets")
 
+    def _peer_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> None:
+        """A session that is back tells of the path to the API server, too, sooner than its next turn to be asked."""
+        if old is None or new is None or not is_back(old.status.phase, new.status.phase):
+            return
+        kubelet = self.of(ClusterID(key.name))
+        if kubelet is not None:
+            kubelet.reach.returned()
+
     def stopService(self) -> Deferred[Any]:
-        self._unsubscribe()
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
         self._queue.close()
         return maybeDeferred(super().stopService)
 

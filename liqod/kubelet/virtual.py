@@ -25,15 +25,16 @@ from liqod.kube.resources import NATTINGTABLES, PODS
 from liqod.kubelet.access import Access
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.approach import Approach
+from liqod.kubelet.crossing import Crossing
 from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.forge.place import ApiServer, Place
 from liqod.kubelet.homeapi import HomeApi
 from liqod.kubelet.namespaces import Namespaces
 from liqod.kubelet.node import NodeKeeper
 from liqod.kubelet.pods import Pods
-from liqod.kubelet.ports import NamespaceGrants, Recorder
+from liqod.kubelet.ports import Exports, NamespaceGrants, Recorder
 from liqod.kubelet.reach import Reach
-from liqod.kubelet.readiness import judge, judge_offer
+from liqod.kubelet.readiness import READY, judge, judge_offer
 from liqod.kubelet.reflect.homes import Homes
 from liqod.kubelet.reflect.service import Holdings, Reflection
 from liqod.kubelet.reflect.tokens import Tokens
@@ -73,7 +74,7 @@ class Surroundings:
     grants: NamespaceGrants
     recorder: Recorder
     home_version: Callable[[], str]
-    network: Callable[[ClusterID], Readiness]
+    network: Callable[[ClusterID], Readiness] | None
     map_address: Callable[[ClusterID, str], str]
     export_address: Callable[[ClusterID, str], str]
     reflection: ReflectionSettings
@@ -83,6 +84,8 @@ class Surroundings:
     api: Setting
     relay: Callable[[ClusterID], Any] | None
     home_api: HomeApi
+    exports: Exports
+    claimed: Callable[[], None]
     holdings: Holdings | None = None
 
 
@@ -109,7 +112,9 @@ class VirtualKubelet(MultiService):
                 (*patch.annotations_not_reflected, *around.reflection.skip_annotations)
             ),
             map_address=lambda address: around.map_address(lender, address),
-            export_address=lambda address: around.export_address(lender, address),
+            export_address=lambda address: around.exports.seen(lender, address),
+            is_single=lambda address: around.exports.is_single(lender, address),
+            objection=lambda address: around.exports.objection(lender, address),
             api_server=self._home_api,
         )
         self._unsubscribe: list[Callable[[], None]] = []
@@ -119,6 +124,8 @@ class VirtualKubelet(MultiService):
         self.access = Access(reactor, client, tenant_namespace(lender), around.api, dial, lender)
         self.reach = Reach(reactor, self.access.client, settings.lease_duration / 4)
         self.approach = Approach(reactor, self.access, self.reach)
+        network = around.network
+        self.crossing = Crossing(reactor, lambda: READY if network is None else network(lender), str(lender))
         self.node = NodeKeeper(
             reactor,
             client,
@@ -132,6 +139,7 @@ class VirtualKubelet(MultiService):
             lambda: self.reach.ok,
             around.home_version,
             around.api_port,
+            lambda: None if network is None else self.crossing.state.value,
         )
         self.stay = Stay(reactor, client, self.node, self._pods, self.readiness, settings.evict_after)
         self.namespaces = Namespaces(
@@ -145,6 +153,7 @@ class VirtualKubelet(MultiService):
             self._pods,
             around.grants,
             lambda key: self.pods.look(key),
+            lambda: self.pods.wake(),
         )
         self.pods = Pods(
             reactor,
@@ -156,6 +165,7 @@ class VirtualKubelet(MultiService):
             around.recorder,
             settings.workers,
             settings.status_delay,
+            self._crosses,
         )
         self.reflection = Reflection(
             reactor,
@@ -168,6 +178,7 @@ class VirtualKubelet(MultiService):
             self.reach,
             around.recorder,
             around.holdings,
+            around.claimed,
         )
         self.tokens = Tokens(
             reactor,
@@ -190,6 +201,7 @@ class VirtualKubelet(MultiService):
             self.namespaces,
             self.readiness,
         )
+        self._crossed = self._crosses()
         self._tasks = Tasks()
         for service in (
             self._tasks,
@@ -197,6 +209,7 @@ class VirtualKubelet(MultiService):
             self.access,
             self.reach,
             self.approach,
+            self.crossing,
             self.node,
             self.stay,
             self.namespaces,
@@ -221,9 +234,20 @@ class VirtualKubelet(MultiService):
 
     def readiness(self) -> Readiness:
         """Return whether pods can run behind the node, and if not, why."""
-        around = self._around
         offer = judge_offer(self._advertisement())
-        return judge(self.access.readiness.value, self.reach.state.value, around.network(self._lender), offer)
+        return judge(self.access.readiness.value, self.reach.state.value, self.crossing.state.value, offer)
+
+    def _crosses(self) -> bool:
+        """Return whether packets get to the pods, as far as known."""
+        state = self.crossing.state.value
+        return state.ready or not state.known
+
+    def _network_turned(self, _: Readiness) -> None:
+        self._look()
+        crosses = self._crosses()
+        if crosses is not self._crossed:
+            self._crossed = crosses
+            self.pods.look_at_all()
 
     def route(self, pod: Key) -> Route | None:
         """Return the way to a pod for those who want its log or a shell; None when it is not on this node."""
@@ -256,6 +280,7 @@ class VirtualKubelet(MultiService):
             self.access.way.subscribe(lambda _: self.standing.look()),
             self.access.renewed.subscribe(lambda _: self.reach.suspect()),
             self.reach.state.subscribe(lambda _: self._look()),
+            self.crossing.state.subscribe(self._network_turned),
             self.node.state.subscribe(lambda _: self.standing.look()),
         ]
         super().startService()

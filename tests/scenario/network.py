@@ -66,12 +66,17 @@ class Network:
         self.block(one, two)
         self.block(two, one)
 
-    def heal(self) -> None:
-        """Let everything pass again, beginning with what waits."""
+    def heal(self, late: float = 0.0) -> None:
+        """Let everything pass again, beginning with what waits; that comes so many seconds later, because TCP tries
+        ever less often.
+        """
         self.blocked.clear()
         waiting, self._waiting = self._waiting, {}
         for end in waiting:
-            end.send_waiting()
+            if late:
+                self.world.call(late, None, end.send_waiting)
+            else:
+                end.send_waiting()
 
     def passes(self, source: str, target: str) -> bool:
         """Tell whether anything gets from one address to another now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from liqod.kube.resources import Resource
 from liqod.kubelet.forge.status import is_ready
 from liqod.model.ids import Key
 from liqod.sandbox.kinds import NODES, PODS
+from liqod.sandbox.state import Change
 from tests.scenario.case import SHOP, ScenarioCase, Scene, all_of, live, node_ready, offloaded, unchanged
 from tests.scenario.side import Side
 
@@ -26,6 +28,11 @@ def evicting(seconds: float) -> Callable[[Settings], Settings]:
         return msgspec.structs.replace(settings, kubelet=msgspec.structs.replace(settings.kubelet, evict_after=seconds))
 
     return change
+
+
+def directly(settings: Settings) -> Settings:
+    """Return settings by which lenders are not reached over their relay."""
+    return msgspec.structs.replace(settings, peering=msgspec.structs.replace(settings.peering, api="direct"))
 
 
 class Away(ScenarioCase):
@@ -105,6 +112,57 @@ class Away(ScenarioCase):
         self.assertEqual(self.ready(rome), {False})
         scene.network.heal()
         scene.becomes("they are ready", lambda: self.ready(rome) == {True} and offloaded(rome, milan, "web", 3), 300)
+
+    def cut(self, scene: Scene, rome: Side, milan: Side) -> None:
+        """Drop everything between the sides for over a minute; what TCP keeps arrives as late again."""
+        scene.world.run(40)
+        self.part(scene, rome, milan)
+        scene.becomes("they are not ready", lambda: self.ready(rome) == {False}, 120)
+        scene.world.run(35)
+        scene.network.heal(late=60)
+
+    def test_back_from_a_cut(self) -> None:
+        """Pods are ready at home within seconds of the lender's return, though TCP sends what it kept a minute later;
+        each watch at the lender begins once more for it.
+        """
+        scene, rome, milan = self.begin(directly)
+        before = self.uids(rome), self.uids(milan)
+        watches = self.watches(milan)
+        self.cut(scene, rome, milan)
+        self.assertLess(scene.becomes("they are ready", lambda: self.ready(rome) == {True}, 120), 10)
+        scene.world.run(60)
+        self.assertEqual((self.uids(rome), self.uids(milan)), before)
+        begun = self.watches(milan) - watches
+        self.assertEqual((begun["pods"], begun["shadowpods"]), (1, 1))
+        # Secrets are watched twice: those that are reflected, and those with tokens.
+        self.assertLessEqual(max(begun.values()), 2)
+
+    def watches(self, side: Side) -> Counter[str]:
+        """Return how often watching each kind began."""
+        found: Counter[str] = Counter()
+        for (who, verb, what), count in side.door.requests.items():
+            if verb == "watch" and who == "liqod":
+                found[what] += count
+        return found
+
+    def test_never_ready_by_hearsay(self) -> None:
+        """Pods that became unready while nobody saw it are not shown as ready for a moment when the lender is back."""
+        scene, rome, milan = self.begin()
+        shown: list[bool] = []
+
+        def note(change: Change) -> None:
+            shown.append(is_ready(change.new.object.get("status") or {}))
+
+        milan.cluster.nodes.silence("node")
+        self.cut(scene, rome, milan)
+        self.assertEqual(self.ready(milan), {False})
+        self.addCleanup(rome.cluster.store.subscribe(PODS, note))
+        scene.becomes("the node is ready", lambda: node_ready(rome, milan), 60)
+        scene.world.run(120)
+        self.assertNotIn(True, shown)
+        milan.cluster.nodes.resume("node")
+        scene.becomes("they are ready", lambda: self.ready(rome) == {True}, 120)
+        self.assertIn(True, shown)
 
     def test_the_daemon_comes_late(self) -> None:
         """A daemon that is started while the lender is away holds the pods, counting from when Kubernetes began."""

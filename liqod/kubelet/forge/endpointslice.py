@@ -1,6 +1,7 @@
 """Endpoint slices -> ShadowEndpointSlices: the endpoints that the lender does not know of by itself.
 
-Pods that run at the lender are in slices of its own; all others go, by addresses that can be reached from there.
+Pods that run at the lender are in slices of its own; all others go, by addresses that can be reached from there. Those
+that are no pods of this cluster are claimed for that, with the ports that the slice names.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ def _wanted(home: EndpointSlice, context: Context) -> Wanted:
     content = home.content()
     elsewhere = [e for e in content.get("endpoints") or () if not context.is_there(e.get("nodeName") or "")]
     is_name = home.address_type == "FQDN"
+    singles = set() if is_name else _singles(elsewhere, context.place)
+    never = {address: why for address in sorted(singles) if (why := context.place.objection(address))}
     endpoints = [e for e in (_endpoint(one, context.place, is_name) for one in elsewhere) if e is not None]
+    left_out = [one for one in elsewhere if not never.keys().isdisjoint(one.get("addresses") or ())]
     template: dict[str, Any] = {"addressType": home.address_type}
     if endpoints:
         template["endpoints"] = endpoints
@@ -53,8 +57,23 @@ def _wanted(home: EndpointSlice, context: Context) -> Wanted:
         labels={SLICE_MANAGED_BY_LABEL: REFLECTED_SLICE},
         left_out=_LEFT_OUT,
         idle=not endpoints,
-        incomplete=len(endpoints) < len(elsewhere),
+        incomplete=len(endpoints) + len(left_out) < len(elsewhere),
+        claims=frozenset((address, port) for address in singles - never.keys() for port in _called(content)),
+        objections=tuple(f"the endpoint {address} {why}" for address, why in never.items()),
     )
+
+
+def _singles(endpoints: Iterable[Mapping[str, Any]], place: Place) -> set[str]:
+    """Return the addresses that have to be claimed for the lender's pods to reach them."""
+    return {address for one in endpoints for address in one.get("addresses") or () if place.is_single(address)}
+
+
+def _called(content: Mapping[str, Any]) -> set[str]:
+    """Return what is called at the endpoints of a slice; an empty text where that may be any port."""
+    ports = content.get("ports") or ()
+    if not ports or not all(port.get("port") for port in ports):
+        return {""}
+    return {f"{port.get('protocol') or 'TCP'}/{port['port']}" for port in ports}
 
 
 def _endpoint(endpoint: Mapping[str, Any], place: Place, is_name: bool) -> dict[str, Any] | None:

@@ -44,7 +44,8 @@ class Readiness:
 class NodeFacts:
     """All that a node's status is made of. ``offer`` None: unknown, so what the node has is left as it is.
 
-    ``port`` is where the node's API is served, at its address; 0 while it is not.
+    ``port`` is where the node's API is served, at its address; 0 while it is not. ``network`` None: there is no network
+    between the clusters to speak of.
     """
 
     name: str
@@ -55,6 +56,7 @@ class NodeFacts:
     home_version: str = ""
     port: int = 0
     labels: Mapping[str, str] = {}
+    network: Readiness | None = None
 
 
 def is_foreign(node: Node, cluster_id: str) -> bool:
@@ -145,13 +147,15 @@ def status_patch(status: Mapping[str, Any], facts: NodeFacts, now: str) -> dict[
     wanted["addresses"] = addresses
     if facts.port:
         wanted["daemonEndpoints"] = {"kubeletEndpoint": {"Port": facts.port}}
-    wanted["conditions"] = conditions(status.get("conditions") or [], facts.readiness, now)
+    wanted["conditions"] = conditions(status.get("conditions") or [], facts.readiness, now, facts.network)
     patch = merge_diff(status, wanted)
     return {"status": patch} if patch else {}
 
 
-def conditions(old: list[dict[str, Any]], readiness: Readiness, now: str) -> list[dict[str, Any]]:
-    """Return the node's conditions.
+def conditions(
+    old: list[dict[str, Any]], readiness: Readiness, now: str, network: Readiness | None = None
+) -> list[dict[str, Any]]:
+    """Return the node's conditions; NetworkUnavailable once it is known, where there is a network at all.
 
     While the node cannot be ready, an Unknown that the cluster's node controller wrote (the lease is not renewed then)
     is left standing: both would otherwise overwrite each other for ever.
@@ -160,6 +164,8 @@ def conditions(old: list[dict[str, Any]], readiness: Readiness, now: str) -> lis
     for kind in _PRESSURES:
         reason = "RemoteClusterHasNo" + kind
         wanted.append(_condition(kind, False, reason, "the lender's offer is what can be used here"))
+    if network is not None and network.known:
+        wanted.append(_condition("NetworkUnavailable", not network.ready, network.reason, network.message))
     kept = {condition.get("type"): condition for condition in old}
     result = []
     for condition in wanted:

@@ -14,6 +14,16 @@ def identity(address: str) -> str:
     return address
 
 
+def never(address: str) -> bool:
+    """Return that no address has to be claimed: while no network fabric translates addresses."""
+    return False
+
+
+def nothing(address: str) -> str:
+    """Return that nothing is said against an address."""
+    return ""
+
+
 @frozen
 class ApiServer:
     """Where the lender's pods reach the API server of the home cluster: addresses, or a DNS name; and the port."""
@@ -34,8 +44,9 @@ class Place:
 
     ``node_address`` becomes the host IP of offloaded pods. ``map_address`` turns a pod's address at the lender into the
     one it is reached by from home, ``export_address`` an address at home into the one that it is reached by from the
-    lender's pods; an empty answer means that it is not known yet. ``api_server`` tells where offloaded pods reach the
-    home cluster's API server; None where they are not to.
+    lender's pods; an empty answer means that it is not known yet. ``is_single`` tells of an address at home that it has
+    to be claimed for that, ``objection`` why it will have none all the same. ``api_server`` tells where offloaded pods
+    reach the home cluster's API server; None where they are not to.
     """
 
     home: ClusterID
@@ -46,4 +57,6 @@ class Place:
     annotations_not_reflected: frozenset[str] = frozenset()
     map_address: Callable[[str], str] = field(default=identity, eq=False)
     export_address: Callable[[str], str] = field(default=identity, eq=False)
+    is_single: Callable[[str], bool] = field(default=never, eq=False)
+    objection: Callable[[str], str] = field(default=nothing, eq=False)
     api_server: Callable[[], ApiServer | None] = field(default=no_api_server, eq=False)

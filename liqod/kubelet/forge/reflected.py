@@ -30,7 +30,9 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
 class Wanted:
     """What the lender should have. ``incomplete``: something is not known yet, look again.
 
-    ``idle`` content is kept up to date where it exists and not worth being made.
+    ``idle`` content is kept up to date where it exists and not worth being made. ``claims`` are the single addresses
+    that the lender's pods have to reach for it, with what they call there (``model.network.Claims``), and
+    ``objections`` say what of the object is left out for good.
     """
 
     labels: dict[str, str]
@@ -38,6 +40,8 @@ class Wanted:
     content: dict[str, Any]
     idle: bool = False
     incomplete: bool = False
+    claims: frozenset[tuple[str, str]] = frozenset()
+    objections: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Wanted({sorted(self.content)})"
@@ -77,6 +81,8 @@ def wanted(
     left_out: frozenset[str] = frozenset(),
     idle: bool = False,
     incomplete: bool = False,
+    claims: frozenset[tuple[str, str]] = frozenset(),
+    objections: tuple[str, ...] = (),
 ) -> Wanted:
     """Return what the lender should have of an object: ``labels`` besides the user's, annotations not ``left_out``."""
     users = reflected_labels(home.labels, place)
@@ -91,6 +97,8 @@ def wanted(
         content=content,
         idle=idle,
         incomplete=incomplete,
+        claims=claims,
+        objections=objections,
     )
 
 

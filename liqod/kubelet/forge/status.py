@@ -119,6 +119,16 @@ def absent_status(home: Mapping[str, Any], reason: str, message: str, now: str) 
     return status
 
 
+def keep_times(home: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a status in which conditions that say what they said before are as old as they were."""
+    before = {condition.get("type"): condition for condition in home.get("conditions") or []}
+    conditions = [
+        old if (old := before.get(new.get("type"))) is not None and _same(old, new) else new
+        for new in status.get("conditions") or []
+    ]
+    return {**status, "conditions": conditions} if conditions else dict(status)
+
+
 def refused_status(home: Mapping[str, Any], reason: str, message: str, now: str) -> dict[str, Any]:
     """Return the status of a home pod that cannot be offloaded: not ready, with the reason as a condition."""
     status = absent_status(home, reason, message, now)

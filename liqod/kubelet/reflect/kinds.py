@@ -46,7 +46,8 @@ class Kind:
     ``is_fixed`` tells whether the difference takes a new object. ``pause`` is the least number of seconds between two
     writes of one object. ``setting`` is the name in the configuration. Objects at the lender with the label ``unless``
     are of ours and not of this kind's making. ``objection`` tells why an object of ours may not become the wanted one.
-    What is ``lasting`` at the lender does not go when it is not wanted any more: it holds data.
+    What is ``lasting`` at the lender does not go when it is not wanted any more: it holds data. Objects that are
+    ``claiming`` name addresses that the lender's pods have to reach.
     """
 
     setting: str
@@ -63,6 +64,7 @@ class Kind:
     unless: str = ""
     objection: Callable[[Thing, Wanted], str] = _no_objection
     lasting: bool = False
+    claiming: bool = False
 
 
 CONFIGMAP: Final = Kind(
@@ -101,6 +103,7 @@ ENDPOINTSLICE: Final = Kind(
     endpointslice.forge,
     endpointslice.observe,
     pause=SLICE_PAUSE,
+    claiming=True,
 )
 CLAIM: Final = Kind(
     "persistentvolumeclaim",

@@ -39,6 +39,7 @@ from liqod.kubelet.reflect.views import Thing
 from liqod.kubelet.remote import RemoteNamespace
 from liqod.model.ids import Key
 from liqod.model.names import REFLECTION_MANAGER
+from liqod.model.network import Claims
 
 FRESH: Final = 10.0
 """Seconds after a namespace was granted in which a refusal may only mean that the grant has not taken effect yet."""
@@ -46,6 +47,7 @@ EARLY: Final = 0.3
 LATE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
 IN_THE_WAY: Final = 60.0
 INCOMPLETE: Final = 5.0
+MOST_SAID: Final = 500
 SOON: Final = 0.2
 """Seconds until it is asked again whether everything that is decided from is known."""
 
@@ -53,7 +55,8 @@ SOON: Final = 0.2
 class Reflector(MultiService):
     """One kind; ``begin`` and ``end`` say which namespaces. ``context`` gives what forging looks at, by namespace.
 
-    ``lost(namespace)`` is called when the lender says that a namespace it had granted is not there.
+    ``lost(namespace)`` is called when the lender says that a namespace it had granted is not there, ``claimed()`` when
+    other addresses are claimed than before.
     """
 
     _log = Logger()
@@ -69,6 +72,7 @@ class Reflector(MultiService):
         workers: int,
         context: Callable[[str], Context],
         lost: Callable[[str], None],
+        claimed: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self.kind = kind
@@ -79,6 +83,7 @@ class Reflector(MultiService):
         self._recorder = recorder
         self._context = context
         self._lost = lost
+        self._claimed = claimed
         self._spaces: dict[str, Space] = {}
         self._pace = Pace(kind.pause)
         self._attempts: dict[Key, int] = {}
@@ -119,10 +124,19 @@ class Reflector(MultiService):
         space = self._spaces.pop(local, None)
         if space is not None:
             self._tasks.spawn(_stopped(space), f"closing the watches of {self.kind.home.plural} in {local}")
+            if any(space.claims.values()):
+                self._claimed()
 
     def space(self, local: str) -> Space | None:
         """Return both sides of a namespace, if it is reflected."""
         return self._spaces.get(local)
+
+    def claims(self, namespaces: Iterable[str]) -> Claims:
+        """Return what is claimed; complete when all objects of these namespaces, which are to be served, had a turn."""
+        spaces = [self._spaces.get(local) for local in namespaces]
+        wanted = [claims for space in self._spaces.values() for claims in space.claims.values()]
+        complete = all(space is not None and space.complete for space in spaces)
+        return Claims(frozenset().union(*wanted), complete)
 
     def look(self, key: Key) -> None:
         """Have an object looked at again."""
@@ -154,6 +168,8 @@ class Reflector(MultiService):
             goal = None if home is None or home.metadata.deleting else self.kind.forge(home, context)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return self._unreadable(key, home, error)
+        if self.kind.claiming:
+            self._note(space, key.name, home, goal)
         decision = decide(
             self.kind, goal, space.at_lender(name), name=name, namespace=space.namespace, place=self._place
         )
@@ -182,6 +198,24 @@ class Reflector(MultiService):
         self._pace.written(key, _telling(decision, goal), self._reactor.seconds())
         self._reach.heard()
         return again if soon is None else soon
+
+    def _note(self, space: Space, name: str, home: Thing | None, goal: Wanted | Withheld | None) -> None:
+        """Remember what an object claims, and tell once what of it is left out for good."""
+        claims = goal.claims if isinstance(goal, Wanted) else frozenset()
+        before = space.claims.get(name, frozenset())
+        objections = goal.objections if isinstance(goal, Wanted) else ()
+        if home is None:
+            space.claims.pop(name, None)
+        else:
+            space.claims[name] = claims
+        if claims != before:
+            self._claimed()
+        if home is not None and objections and objections != space.objections.get(name):
+            self._tell(home, "EndpointNotExported", "; ".join(objections)[:MOST_SAID])
+        if objections:
+            space.objections[name] = objections
+        else:
+            space.objections.pop(name, None)
 
     async def _carry_out(self, space: Space, name: str, home: Thing | None, decision: Decision) -> float | None:
         kind, client = self.kind, space.client

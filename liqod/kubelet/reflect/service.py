@@ -28,6 +28,7 @@ from liqod.kubelet.views import HomePod
 from liqod.model.ids import ClusterID, Key
 from liqod.model.meta import Object
 from liqod.model.names import REMOTE_CLUSTER_LABEL, SERVICE_NAME_LABEL
+from liqod.model.network import Claims
 
 
 @frozen
@@ -65,6 +66,7 @@ class Reflection(MultiService):
         reach: Reach,
         recorder: Recorder,
         holdings: Holdings | None = None,
+        claimed: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._holdings = holdings
@@ -84,7 +86,16 @@ class Reflection(MultiService):
             workers = getattr(settings, kind.setting).workers
             if workers and (kind is not CLAIM or holdings is not None):
                 reflector = Reflector(
-                    reactor, kind, place, homes, reach, recorder, workers, self._context(kind), namespaces.look_again
+                    reactor,
+                    kind,
+                    place,
+                    homes,
+                    reach,
+                    recorder,
+                    workers,
+                    self._context(kind),
+                    namespaces.look_again,
+                    claimed,
                 )
                 self.reflectors[kind] = reflector
                 reflector.setServiceParent(self)
@@ -115,6 +126,14 @@ class Reflection(MultiService):
     def troubles(self) -> dict[Key, str]:
         """The objects whose last turn failed, with the reason."""
         return {key: why for reflector in self.reflectors.values() for key, why in reflector.troubles.items()}
+
+    def claims(self) -> Claims:
+        """Return the single addresses that the lender's pods have to reach."""
+        if not self._namespaces.known:
+            return Claims()
+        if ENDPOINTSLICE not in self.reflectors:
+            return Claims(complete=True)
+        return self.reflectors[ENDPOINTSLICE].claims(self._namespaces.mapped())
 
     def addresses_changed(self) -> None:
         """Have the slices looked at again, because addresses may be reached by others from the lender now."""

@@ -23,7 +23,8 @@ from liqod.model.meta import label_selector
 class Space(MultiService):
     """Both sides of a namespace; ``changed(name)`` is called with the name at home of what changed on either.
 
-    Until both caches are complete nothing is told, then every object is.
+    Until both caches are complete nothing is told, then every object is. ``claims`` are those of each object that had
+    its turn, ``objections`` what was said of some.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class Space(MultiService):
         self._homes = homes
         self._changed = changed
         self._answers: Overlay[str, Thing] = Overlay(reactor)
+        self.claims: dict[str, frozenset[tuple[str, str]]] = {}
+        self.objections: dict[str, tuple[str, ...]] = {}
         self._unsubscribe = [self.home.subscribe(self._home_changed), self.there.subscribe(self._there_changed)]
         DeferredList([self.home.when_synced(), self.there.when_synced()]).addCallback(self._complete)
 
@@ -67,6 +70,11 @@ class Space(MultiService):
     def synced(self) -> bool:
         """Whether both caches are complete."""
         return self.home.synced and self.there.synced
+
+    @property
+    def complete(self) -> bool:
+        """Whether every object of the home cluster was asked for its claims."""
+        return self.synced and all(thing.metadata.name in self.claims for thing in self.home.items())
 
     def at_home(self, name: str) -> Thing | None:
         """Return an object of the home cluster."""
