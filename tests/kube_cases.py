@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, cast
 
+import attrs
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
@@ -15,8 +16,6 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import ILogObserver, LogLevel, globalLogPublisher
 from twisted.test import iosim
 from twisted.trial.unittest import SynchronousTestCase
-from twisted.web.client import URI, Agent, HTTPConnectionPool
-from twisted.web.iweb import IAgentEndpointFactory
 from twisted.web.resource import Resource as WebResource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 from zope.interface import implementer
@@ -116,25 +115,14 @@ class MemoryServer:
         self._pumps.clear()
 
 
-@implementer(IAgentEndpointFactory)
-class _Fixed:
-    def __init__(self, endpoint: MemoryServer) -> None:
-        self._endpoint = endpoint
-
-    def endpointForURI(self, uri: URI) -> Any:
-        return self._endpoint
-
-
 def memory_client(
     answer: Callable[[Request], Answer], clock: Clock | None = None, config: ClientConfig | None = None, **options: Any
 ) -> tuple[Client, MemoryServer]:
     """Return a client and the server in memory that it talks to."""
     clock = clock or MemoryReactorClock()
     server = MemoryServer(answer, clock)
-    pool = HTTPConnectionPool(clock, persistent=True)
-    pool.retryAutomatically = False
-    agent = Agent.usingEndpointFactory(clock, _Fixed(server), pool)
-    client = Client(config or ClientConfig("http://api.test:6443"), clock, agent=agent, random=lambda: 0.5, **options)
+    config = attrs.evolve(config or ClientConfig("http://api.test:6443"), dial=server)
+    client = Client(config, clock, random=lambda: 0.5, **options)
     return client, server
 
 
