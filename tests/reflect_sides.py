@@ -108,11 +108,11 @@ class Silent:
 class Sides:
     """Two servers, and what a daemon runs between them; ``crash`` ends that at once, ``begin`` starts it anew."""
 
-    def __init__(self, kind: Kind, lender: type[Server] = Server) -> None:
+    def __init__(self, kind: Kind, lender: type[Server] = Server, recorder: Recorder | None = None) -> None:
         self.kind = kind
         self.clock = MemoryReactorClock()
         self.home, self.lender = Server(self.clock), lender(self.clock)
-        self.recorder: Recorder = Silent()
+        self.recorder: Recorder = recorder if recorder is not None else Silent()
         self.context = Context(PLACE, objection=lambda annotations: "")
         self.begin()
 
@@ -123,6 +123,7 @@ class Sides:
         reach = Reach(self.clock, Latest(None), 3600.0)
         reach.heard()
         self.lost: list[str] = []
+        self.claimed: list[float] = []
         self.reflector = Reflector(
             self.clock,
             self.kind,
@@ -133,6 +134,7 @@ class Sides:
             4,
             lambda local: self.context,
             self.lost.append,
+            lambda: self.claimed.append(self.clock.seconds()),
         )
         self.informers.startService()
         self.reflector.startService()

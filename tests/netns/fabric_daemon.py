@@ -1,5 +1,8 @@
 """The network fabric alone, as a process: arguments kubeconfig, this host's address, further settings as JSON.
 
+What reflection would claim stands in a file beside the kubeconfig, which is read again and again: lists of pairs
+(address, port) by peer. While there is none, nothing is known.
+
 SIGTERM stops it as the daemon would; with the further argument ``remove`` it removes all there is of it and ends.
 """
 
@@ -7,6 +10,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 from twisted.internet import asyncioreactor
 
@@ -14,6 +19,7 @@ asyncioreactor.install()
 
 from twisted.internet import reactor  # noqa: E402
 from twisted.internet.defer import Deferred  # noqa: E402
+from twisted.internet.task import LoopingCall  # noqa: E402
 from twisted.python import log  # noqa: E402
 
 from liqod.config.schema import Network, Settings  # noqa: E402
@@ -22,6 +28,29 @@ from liqod.fabric.service import Fabric  # noqa: E402
 from liqod.kube.client import Client  # noqa: E402
 from liqod.kube.config import load  # noqa: E402
 from liqod.kube.informers import Informers  # noqa: E402
+from liqod.model.ids import ClusterID  # noqa: E402
+from liqod.model.network import Claims  # noqa: E402
+
+
+class FileClaims:
+    """Claims as a file says them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._said: str | None = None
+
+    def of(self, peer: ClusterID) -> Claims:
+        """Return the claims for a peer."""
+        if self._said is None:
+            return Claims()
+        return Claims(frozenset((one, two) for one, two in json.loads(self._said).get(peer, [])), complete=True)
+
+    def read(self, changed: Callable[[], None]) -> None:
+        """Read the file, and tell when it says something else."""
+        said = self._path.read_text() if self._path.exists() else None
+        if said != self._said:
+            self._said = said
+            changed()
 
 
 def main(kubeconfig: str, address: str, options: str, *words: str) -> None:
@@ -30,8 +59,13 @@ def main(kubeconfig: str, address: str, options: str, *words: str) -> None:
     client = Client(load(kubeconfig), reactor)
     informers = Informers(client, reactor)
     settings = Settings(network=Network(mode="wireguard", **json.loads(options)))
-    made = NodeFabric if settings.network.role == "node" else Fabric
-    fabric = made(reactor, client, informers, settings, address)
+    fabric: NodeFabric | Fabric
+    if settings.network.role == "node":
+        fabric = NodeFabric(reactor, client, informers, settings, address)
+    else:
+        claims = FileClaims(Path(kubeconfig).with_suffix(".claims"))
+        fabric = Fabric(reactor, client, informers, settings, address, claims=claims.of)
+        LoopingCall(claims.read, fabric.look).start(0.2)
     if words == ("remove",):
         ending = Deferred.fromCoroutine(fabric.remove_all())
         ending.addErrback(lambda failure: log.err(failure, "not removed"))
