@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,7 +30,16 @@ from tests.testbed.process import CommandFailed
 
 SERVER, CLIENT, FAR = "server", "client", "far"
 PORT = "8080"
+SIZES, SIZES_PORT = str(Path(__file__).parents[1] / "netns" / "sizes.py"), "7010"
 WEB = "echo hello from the pod > /tmp/index.html; exec busybox httpd -f -v -p 8080 -h /tmp"
+HELD = (
+    ("ip", "rule"),
+    ("ip", "route", "show", "table", "18952"),
+    ("wg", "show", "liqod", "public-key"),
+    ("wg", "show", "liqod", "allowed-ips"),
+    ("ip", "-brief", "address", "show", "dev", "liqod"),
+)
+"""What shows what the network has on a gateway's host."""
 CONFIGURATION = """
 [network]
 mode = "wireguard"
@@ -53,6 +63,35 @@ def fetch(cluster: Cluster, pod: str, namespace: str, address: str) -> str:
     """Have a pod fetch a page from an address."""
     script = f"printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {PORT}"
     return cluster.kubectl("exec", "-n", namespace, pod, "--", "sh", "-c", script)
+
+
+LARGE = 100
+"""Megabytes of the large transfers."""
+FETCH_LARGE = (
+    "printf 'GET /large HTTP/1.0\\r\\n\\r\\n' | nc -w 60 {address} {port} |"
+    " {{ while read -r line; do [ ${{#line}} -le 1 ] && break; done; sha256sum; }}"
+)
+"""A line of shell that fetches the large file and says the checksum of what came after the header."""
+
+
+def make_large(cluster: Cluster, pod: str, namespace: str) -> str:
+    """Have a pod make a large file of chance bytes and serve it; returns its checksum."""
+    script = f"dd if=/dev/urandom of=/tmp/large bs=1048576 count={LARGE} 2>/dev/null; sha256sum /tmp/large"
+    return cluster.kubectl("exec", "-n", namespace, pod, "--", "sh", "-c", script, timeout=120).split()[0]
+
+
+def fetch_large(cluster: Cluster, pod: str, namespace: str, address: str) -> str:
+    """Have a pod fetch the large file from an address; returns the checksum of what arrived."""
+    script = FETCH_LARGE.format(address=address, port=PORT)
+    return cluster.kubectl("exec", "-n", namespace, pod, "--", "sh", "-c", script, timeout=300).split()[0]
+
+
+def inside_pod(cluster: Cluster, pod: dict[str, Any]) -> list[str]:
+    """Return what to put before a command line so that it runs in the network namespace of a pod's container."""
+    container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
+    tasks = cluster.host.run(["ctr", "--namespace", "k8s.io", "tasks", "list"])
+    (process,) = [line.split()[1] for line in tasks.splitlines() if line.startswith(container)]
+    return ["nsenter", f"--net=/proc/{process}/ns/net"]
 
 
 def start_on_node(daemon: Daemon) -> None:
@@ -162,6 +201,53 @@ class NetworkTests(PairTests):
         meta = remote["metadata"]
         self.assertIn("hello", self.ask(self.milan.cluster, meta["name"], meta["namespace"], address))
 
+    def test_0401_large(self) -> None:
+        """A hundred megabytes pass through the service unharmed, from either cluster to the other."""
+        (name,) = self.clients()
+        (remote,) = live_pods(self.milan.cluster, SERVER).values()
+        there: tuple[str, str] = (remote["metadata"]["name"], remote["metadata"]["namespace"])
+        here = (name, NAMESPACE)
+        for fetching, fetcher, serving, server, service in (
+            (self.rome, here, self.milan, there, SERVER),
+            (self.milan, there, self.rome, here, CLIENT),
+        ):
+            made = make_large(serving.cluster, *server)
+            address = fetching.cluster.get("service", service, "-n", fetcher[1])["spec"]["clusterIP"]
+            eventually("the service", partial(self.answered, fetching.cluster, *fetcher, address), 60)
+            started = time.monotonic()
+            self.assertEqual(fetch_large(fetching.cluster, *fetcher, address), made)
+            print(f"\n{LARGE} MB to {fetching.name} in {time.monotonic() - started:.1f} s")
+
+    def answered(self, cluster: Cluster, pod: str, namespace: str, address: str) -> bool:
+        """Tell whether a pod gets a page from an address."""
+        return "hello" in self.ask(cluster, pod, namespace, address)
+
+    def test_0402_sizes(self) -> None:
+        """Packets of every size from 576 to 9000 that may not be fragmented pass as they are, or are refused."""
+        (client,) = self.clients().values()
+        (remote,) = live_pods(self.milan.cluster, SERVER).values()
+        ends = (self.rome, client), (self.milan, remote)
+        for (daemon, pod), (other, target) in permutations(ends):
+            to = self.seen(daemon, other, target["status"]["podIP"])
+            begin = [*inside_pod(other.cluster, target), sys.executable, "-S", SIZES]
+            server = other.cluster.host.spawn("sizes", [*begin, "echo", SIZES_PORT])
+            try:
+                eventually("the echo", partial(self.every_size, daemon, pod, to), 120)
+            finally:
+                server.stop()
+
+    def every_size(self, daemon: Daemon, pod: dict[str, Any], address: str) -> bool:
+        """Send packets of all sizes from a pod's network: all that fit the tunnel come back, others are refused."""
+        inside = inside_pod(daemon.cluster, pod)
+        # Of earlier tries it shall remember nothing.
+        daemon.cluster.host.run([*inside, "ip", "route", "flush", "cache"])
+        words = [sys.executable, "-S", SIZES, "sweep", address, SIZES_PORT, "do", "576", "9000"]
+        swept = json.loads(daemon.cluster.host.run([*inside, *words], timeout=240))
+        print(f"\n{swept}")
+        wanted = {"passed": [[576, 1420]], "refused": [[1421, 9000]], "vanished": [], "harmed": []}
+        self.assertEqual(swept, wanted)
+        return True
+
     def name_called(self, cluster: Cluster, pod: str, namespace: str, name: str) -> str:
         """Have a pod look a service up by its short name, and fetch a page from what it found."""
         said = cluster.kubectl(
@@ -251,6 +337,38 @@ class NetworkTests(PairTests):
             self.assertIn("hello", self.ask(self.rome.cluster, name, NAMESPACE, address))
         eventually("the tunnel", lambda: self.tunnel(self.rome, self.milan).get("phase") == "Connected")
 
+    def test_061_boot(self) -> None:
+        """After a boot, when nothing of the network is left on the gateway's host, the daemon alone brings it back."""
+        (name,) = self.clients()
+        (pod,) = live_pods(self.rome.cluster, SERVER).values()
+        address = pod["status"]["podIP"]
+        run = self.rome.cluster.host.run
+        before = {words: run(list(words)) for words in HELD}
+        self.rome.kill()
+        self.lose_network(self.rome)
+        self.rome.start()
+        eventually("traffic", partial(self.answered, self.rome.cluster, name, NAMESPACE, address), 90)
+        eventually("the tunnel", partial(self.connected, self.rome, self.milan))
+        eventually("the tunnel back", partial(self.connected, self.milan, self.rome))
+        self.assertEqual({words: run(list(words)) for words in HELD}, before)
+        (same,) = live_pods(self.rome.cluster, SERVER).values()
+        self.assertEqual(same["status"]["podIP"], address)
+
+    def lose_network(self, daemon: Daemon) -> None:
+        """End what carries the tunnel, and take all from the host's kernel that a boot would take of the network."""
+        run = daemon.cluster.host.run
+        for process in run(["pgrep", "-x", "wireguard-go"]).split():
+            run(["kill", "-KILL", process])
+        script = (
+            "ip rule del pref 18952; ip route flush table 18952; ip rule del pref 18951; ip route flush table 18951;"
+            " nft delete table inet liqod; ip link del liqodx; conntrack -F; for i in 1 2 3 4 5 6 7 8 9 10; do"
+            " ip link show liqod || break; ip link del liqod; sleep 0.1; done; rm -rf /run/wireguard"
+        )
+        run(["sh", "-c", f"{{ {script}; }} >/dev/null 2>&1; true"])
+        self.assertNotIn(": liqod", run(["ip", "-o", "link"]))
+        self.assertNotIn("1895", run(["ip", "rule"]))
+        self.assertNotIn("inet liqod", run(["nft", "list", "tables"]))
+
     def test_07_records(self) -> None:
         """The tunnel's record says what it is made of; nothing in it changes while nothing happens."""
         peer = peer_of(self.rome.cluster, "milan")["metadata"]["name"]
@@ -278,6 +396,11 @@ class NetworkTests(PairTests):
         (row,) = json.loads(self.on_host(self.rome, "bench", "milan", "latency", image, "--count=5", "-o", "json"))
         print(f"\n{row}")
         self.assertGreater(row["avgMs"], 0)
+        some = "--megabytes=20"
+        (row,) = json.loads(self.on_host(self.rome, "bench", "milan", "throughput", image, some, "-o", "json"))
+        print(f"\n{row}")
+        self.assertGreater(row["megabitsPerSecond"], 0)
+        self.assertEqual(row["megabytes"], 20)
 
     def test_08_cut(self) -> None:
         """What cuts the lender's pods off, with its gateway healthy, turns red within ten seconds and is named."""
