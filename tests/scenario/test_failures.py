@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
@@ -14,7 +13,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from liqod.config import schema
@@ -34,7 +32,7 @@ from tests.scenario.case import (
     phase,
     unchanged,
 )
-from tests.scenario.profile import profile
+from tests.scenario.profile import profile, run_cases
 from tests.scenario.side import Fault, Side
 
 VIRTUALNODES = GroupResource("offloading.liqo.io", "virtualnodes")
@@ -130,6 +128,11 @@ class Pair:
 def is_suspect(side: Side, other: Side) -> bool:
     """Tell whether a side suspects another."""
     return phase(side, other) == "Suspect"
+
+
+def has_key(side: Side) -> bool:
+    """Tell whether a side's daemon knows its own key already."""
+    return side.daemon.home is not None
 
 
 class Failures(ScenarioCase):
@@ -241,8 +244,7 @@ class Failures(ScenarioCase):
 
     def test_any_order(self) -> None:
         """Failures in any order, several at a time: nothing is lost, and all is well some time after the last."""
-        made: Any = lambda: Trouble(self)  # noqa: E731
-        run_state_machine_as_test(made, settings=profile(6, 12))
+        run_cases(lambda: Trouble(self), profile(6, 12))
 
 
 SIDE = st.integers(0, 1)
@@ -260,7 +262,7 @@ class Trouble(RuleBasedStateMachine):
         self.pair = self.case.pair(short_offers)
         self.asleep: set[int] = set()
         self.closed: set[int] = set()
-        self.renewed = False
+        self.renewed: set[int] = set()
 
     def side(self, which: int) -> Side:
         return self.pair.scene.sides[which]
@@ -304,6 +306,15 @@ class Trouble(RuleBasedStateMachine):
         self.pair.scene.world.run(away)
         self.side(which).start()
 
+    @rule(power=st.booleans(), away=st.sampled_from([0.0, 5.0, 150.0]))
+    def boot_together(self, power: bool, away: float) -> None:
+        self.asleep.clear()
+        for side in self.pair.scene.sides:
+            side.kill(power=power)
+        self.pair.scene.world.run(away)
+        for side in self.pair.scene.sides:
+            side.start()
+
     @rule(which=SIDE)
     def sleep(self, which: int) -> None:
         process = self.side(which).process
@@ -324,11 +335,12 @@ class Trouble(RuleBasedStateMachine):
         if process is not None:
             process.skew = ahead
 
-    @precondition(lambda self: not self.closed and 1 not in self.asleep)
-    @rule()
-    def new_key(self) -> None:
-        self.pair.reinstall(self.pair.milan)
-        self.renewed = True
+    @precondition(lambda self: not self.closed)
+    @rule(which=SIDE)
+    def new_key(self, which: int) -> None:
+        self.asleep.discard(which)
+        self.pair.reinstall(self.side(which))
+        self.renewed.add(which)
 
     @rule(seconds=st.sampled_from([0.01, 1.0, 12.0, 45.0, 200.0]))
     def wait(self, seconds: float) -> None:
@@ -353,8 +365,9 @@ class Trouble(RuleBasedStateMachine):
             self.open_api(which)
             self.wake(which)
             self.side(which).door.fault = None
-        if self.renewed:
-            self.pair.scene.becomes("the key is known", lambda: self.pair.milan.daemon.home is not None, 120)
-            self.pair.trust_again(self.pair.rome, self.pair.milan)
+        for which in sorted(self.renewed):
+            side = self.side(which)
+            self.pair.scene.becomes("the key is known", partial(has_key, side), 120)
+            self.pair.trust_again(self.side(1 - which), side)
         self.pair.well()
         self.case.intact(self.pair)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from liqod.config.schema import Settings
 from liqod.kube.errors import NotFound
@@ -15,12 +15,13 @@ from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.unpeering import ORDER, Order
 from liqod.sandbox.kinds import NAMESPACES, NODES, GroupResource
 from tests.scenario.case import FOREIGN, OFFERS, SHADOWPODS, ScenarioCase, has_seen, unchanged
-from tests.scenario.profile import profile
+from tests.scenario.profile import profile, run_cases
 from tests.scenario.side import Fault, Side
 from tests.scenario.test_failures import SIDE, VIRTUALNODES, Pair, Trouble
 
 TABLES = GroupResource("virtualkubelet.liqo.io", "namespacenattingtables")
 ORDERS = st.sampled_from([Order(), Order("asked", 0.0), Order("asked", 5.0), Order("dead")])
+WAITS = st.sampled_from([0.0, 2.0, 30.0, 150.0])
 OWN = ("default", "kube-system", "kube-public", "kube-node-lease", "liqo-system", "shop")
 """The namespaces of a cluster, and of its user."""
 
@@ -99,7 +100,7 @@ class Endings(ScenarioCase):
                 rome.start()
             scene.world.run(100)
             record = rome.object(FOREIGN, milan.id) or {}
-            self.assertEqual(record["status"]["reason"], "WaitingForPeerTrust")
+            self.assertTrue(waits(rome, milan))
             self.assertIn(f"liqodctl trust {rome.id}", record["status"]["message"])
             self.assertTrue(record["spec"]["fingerprint"])
         scene.trust(milan, rome)
@@ -116,6 +117,23 @@ class Endings(ScenarioCase):
         scene.becomes("rome is through", lambda: not remains(rome), 120)
         scene.world.run(30)
         process.resume()
+        self.ends_and_begins_anew(pair)
+
+    def test_with_a_peer_that_has_a_new_key(self) -> None:
+        """Who was reinstalled cannot be told, because it cannot prove who it was: it keeps all, and sees what to do."""
+        pair = self.pair()
+        scene, rome, milan = pair.scene, pair.rome, pair.milan
+        pair.reinstall(milan)
+        scene.world.run(60)
+        # What rome runs there is rome's to take away.
+        kept = {what for what in pair.kept if what.startswith("milan") and "pods" not in what}
+        end(pair, 0, Order())
+        scene.becomes("rome is through", lambda: not remains(rome), 120)
+        scene.becomes("rome sees milan's new key", partial(has_seen, rome, milan), 120)
+        scene.becomes("milan waits", lambda: waits(milan, rome), 120)
+        scene.world.run(600)
+        self.assertEqual({what for what in pair.lost() if what in kept}, set())
+        end(pair, 1, Order())
         self.ends_and_begins_anew(pair)
 
     def test_a_record_that_was_replaced_unseen(self) -> None:
@@ -135,11 +153,16 @@ class Endings(ScenarioCase):
 
     def test_in_any_order_with_failures(self) -> None:
         """Ended by either side, patient or not, amid failures: only what was asked for goes, and all of that."""
-        made: Any = lambda: EndingTrouble(self)  # noqa: E731
         EndingTrouble.ended = 0
-        run_state_machine_as_test(made, settings=profile(6, 12))
+        run_cases(lambda: EndingTrouble(self), profile(6, 12))
         print(f"\n{EndingTrouble.ended} peerings ended")
         self.assertGreater(EndingTrouble.ended, 4, "every case ends the peering")
+
+
+def waits(side: Side, other: Side) -> bool:
+    """Tell whether a side shows that the other does not trust it yet."""
+    status = (side.object(FOREIGN, other.id) or {}).get("status", {})
+    return bool(status.get("reason") == "WaitingForPeerTrust")
 
 
 def end(pair: Pair, which: int, order: Order) -> None:
@@ -165,7 +188,7 @@ class EndingTrouble(Trouble):
     def __init__(self, case: Endings) -> None:
         super().__init__(case)  # type: ignore[arg-type]
 
-    @initialize(which=SIDE, order=ORDERS, wait=st.sampled_from([0.0, 2.0, 30.0, 150.0]))
+    @initialize(which=SIDE, order=ORDERS, wait=WAITS)
     def intend(self, which: int, order: Order, wait: float) -> None:
         """Whoever has not ended it before the failures are healed does so then, and they last on for a while."""
         self.last = (which, order, wait)
@@ -181,6 +204,14 @@ class EndingTrouble(Trouble):
         if hasattr(self, "pair") and not self.asked:
             self.case.intact(self.pair)
 
+    @precondition(lambda self: self.asked)
+    @rule(wait=WAITS)
+    def anew(self, wait: float) -> None:
+        """All is healed, both trust again and share as before: what was remembered of the end must not harm them."""
+        self.finish(wait)
+        self.asked = False
+        self.pair.kept = self.pair.identities()
+
     def teardown(self) -> None:
         if not hasattr(self, "last") or not hasattr(self, "pair"):
             return  # there was no more chance to be drawn from
@@ -189,6 +220,10 @@ class EndingTrouble(Trouble):
             self.open_api(which)
             self.unpeer(which, order)
             self.pair.scene.world.run(wait)
+        self.finish(wait)
+
+    def finish(self, wait: float) -> None:
+        """Heal everything; then the peering is over, and one that both begin anew is as the first."""
         EndingTrouble.ended += 1
         self.heal()
         for side in (0, 1):
