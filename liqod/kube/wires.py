@@ -49,7 +49,8 @@ class Wire(Protocol):
     def ask(self, request: bytes) -> Deferred[Answer]:
         """Send a request; fires with the answer. Cancelling closes the connection at once."""
         self._reader = Reader()
-        self._waiting = waiting = Deferred(self._cancelled)
+        waiting: Deferred[Answer] = Deferred(self._cancelled)
+        self._waiting = waiting
         transport: Any = self.transport
         transport.write(request)
         push(transport)
@@ -143,7 +144,8 @@ class Wires:
         """Close the connections at rest, and those in use as soon as they are not; fires when those at rest are."""
         if self._closed is not None:
             return succeed(None)
-        self._closed = closed = Deferred()
+        closed: Deferred[None] = Deferred()
+        self._closed = closed
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -234,8 +236,9 @@ class PromptTLS:
         self._below = below
 
     def connect(self, protocolFactory: Any) -> Deferred[Any]:
-        connecting = self._below.connect(_Prompt(self._creator, True, protocolFactory))
-        return connecting.addCallback(lambda protocol: protocol.wrappedProtocol)
+        connecting: Deferred[Any] = self._below.connect(_Prompt(self._creator, True, protocolFactory))
+        inner: Deferred[Any] = connecting.addCallback(lambda protocol: protocol.wrappedProtocol)
+        return inner
 
 
 def push(transport: Any) -> None:
