@@ -281,6 +281,41 @@ class ClientTests(SynchronousTestCase):
             self.result(self.client.get(NODES, "n"))
         self.assertEqual(self.server.connections, 1)
 
+    def test_a_doubtful_path_spares_what_is_in_use(self) -> None:
+        """A connection that waits is not used again on a doubtful path; one with a request on it goes on."""
+        self.answers = [(200, {}), None]
+        self.result(self.client.get(NODES, "n"))
+        pending = self.call(self.client.get(NODES, "n"))
+        self.clock.advance(1)
+        self.client.path_is_doubtful()
+        self.server.flush()
+        self.assertNoResult(pending)
+        self.open[-1].write(b"{}")
+        self.open[-1].finish()
+        self.server.flush()
+        self.successResultOf(pending)
+        self.clock.advance(1)
+        self.client.path_is_doubtful()
+        self.server.flush()
+        self.result(self.client.get(NODES, "n"))
+        self.assertEqual(self.server.connections, 2)
+
+    def test_on_a_new_path_nothing_waits_for_the_old(self) -> None:
+        """Requests under way on connections of before are sent anew where that is harmless; later connections stay."""
+        self.answers = [None, (200, {"ok": True})]
+        pending = self.call(self.client.get(NODES, "n"))
+        self.clock.advance(10)
+        self.client.path_is_new(self.clock.seconds() - 1)
+        self.server.flush()
+        self.clock.advance(1)
+        self.server.flush()
+        self.assertEqual(self.successResultOf(pending), {"ok": True})
+        self.assertEqual(self.server.connections, 2)
+        self.client.path_is_new(self.clock.seconds() - 5)
+        self.server.flush()
+        self.result(self.client.get(NODES, "n"))
+        self.assertEqual(self.server.connections, 2)
+
     def test_requests_are_bounded_in_number(self) -> None:
         """At most 32 requests are under way when they take long; the others follow as these end."""
         self.answers = [None] * 60

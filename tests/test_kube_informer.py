@@ -147,6 +147,51 @@ class InformerTests(SynchronousTestCase):
         self.assertEqual((self.informer.error, self.informer.stale_since), ("", None))
         self.assertEqual(len(caught), 1)
 
+    def test_a_new_path_is_taken_at_once(self) -> None:
+        """When the path is new a watch that was not heard since is replaced within a moment, without a warning."""
+        caught = warnings_of(self)
+        self.live()
+        self.send(self.bookmark(20))
+        self.assertTrue(self.informer.live.value)
+        lives: list[bool] = []
+        self.informer.live.subscribe(lives.append)
+        self.clock.advance(30)
+        asked = len(self.uris)
+        self.client.path_is_new(self.clock.seconds() - 5)
+        self.assertEqual(lives, [False])
+        self.clock.advance(0.5)
+        self.server.flush()
+        self.assertEqual(len(self.uris), asked + 1)
+        self.assertIn("resourceVersion=20", self.uris[-1])
+        self.assertEqual((lives, self.informer.error, len(caught)), ([False, True], "", 0))
+        self.send(("DELETED", config_map("b", 21)))
+        self.assertEqual(self.names(), ["a"])
+        # What was heard on the new path stays.
+        self.client.path_is_new(self.clock.seconds() - 0.4)
+        self.clock.advance(0.5)
+        self.server.flush()
+        self.assertEqual(len(self.uris), asked + 1)
+
+    def test_a_new_path_ends_a_pause(self) -> None:
+        """A watch that waits before it tries again does so no longer; a stopped one stays stopped."""
+        self.live()
+        self.server.refusing = True
+        self.server.cut()
+        for _ in range(10):
+            self.clock.advance(5)
+            self.server.flush()
+        self.server.refusing = False
+        asked = len(self.uris)
+        self.client.path_is_new(self.clock.seconds())
+        self.clock.advance(0.5)
+        self.server.flush()
+        self.assertEqual(len(self.uris), asked + 1)
+        self.assertTrue(self.informer.live.value)
+        self.successResultOf(self.informers.stopService())
+        self.client.path_is_new(self.clock.seconds() + 1)
+        self.clock.advance(60)
+        self.assertEqual(len(self.uris), asked + 1)
+
     def test_deletions_that_nobody_saw_are_told(self) -> None:
         """After a gap that is too long the new list tells what was deleted in it."""
         self.live()

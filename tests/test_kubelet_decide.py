@@ -20,6 +20,7 @@ from liqod.kubelet.decide import (
     Skip,
     WriteStatus,
     decide,
+    decide_cut_off,
     decide_outside,
     decide_refused,
     decide_unreachable,
@@ -138,6 +139,27 @@ class Pods(SynchronousTestCase):
             self.assertEqual(decide_unreachable(ready, decision, NOW, silent=True), decision)
         leaving = home(RUNNING, deletionTimestamp=NOW)
         self.assertEqual(decide_unreachable(leaving, Keep("x"), NOW, silent=True), Keep("x"))
+
+    def test_cut_off(self) -> None:
+        """While no packet crosses no pod is ready, and says why; all else is told, and nothing is written again."""
+        written = decide_cut_off(home(RUNNING), Keep(), NOW)
+        assert isinstance(written, WriteStatus)
+        (said,) = written.status["conditions"]
+        self.assertEqual((said["status"], said["reason"]), ("False", "NetworkDown"))
+        self.assertFalse(written.status["containerStatuses"][0]["ready"])
+        later = "2026-01-01T00:10:00Z"
+        seen = home({**written.status, "podIPs": [{"ip": "10.9.0.1"}]})
+        wanted = ask(seen, shadow(), remote())
+        self.assertIsInstance(wanted, WriteStatus)
+        self.assertIsInstance(decide_cut_off(seen, wanted, later), Keep)
+        restarted = [{"name": "main", "ready": True, "restartCount": 3, "state": {"running": {}}}]
+        news = decide_cut_off(seen, WriteStatus({**RUNNING, "containerStatuses": restarted}), later)
+        assert isinstance(news, WriteStatus)
+        self.assertEqual(news.status["containerStatuses"][0]["restartCount"], 3)
+        self.assertEqual(news.status["conditions"], written.status["conditions"])
+        for decision in (DeleteHome("u1"), Create({}), WriteStatus({"phase": "Succeeded"}), WriteStatus(PENDING)):
+            self.assertEqual(decide_cut_off(home(RUNNING), decision, NOW), decision)
+        self.assertEqual(decide_cut_off(home(RUNNING, deletionTimestamp=NOW), Keep("x"), NOW), Keep("x"))
 
     def test_lost_peer(self) -> None:
         """A deleted pod that waited long enough for an unreachable lender goes, whatever is still seen there."""

@@ -442,6 +442,20 @@ class Nodes(SynchronousTestCase):
         back = status_patch({**status, "conditions": unknown}, self.facts(), "later")["status"]["conditions"]
         self.assertEqual([c["status"] for c in back], ["True", "False", "False", "False", "False"])
 
+    def test_the_network_is_a_condition_of_its_own(self) -> None:
+        """Whether packets cross is told once it is known, and not at all where there is no network between clusters."""
+
+        def told(**facts: Any) -> list[tuple[str, str]]:
+            found = status_patch({}, self.facts(**facts), NOW)["status"]["conditions"]
+            return [(c["status"], c["reason"]) for c in found if c["type"] == "NetworkUnavailable"]
+
+        down = Readiness(ready=False, reason="NetworkDown", message="cut")
+        self.assertEqual(told(), [])
+        self.assertEqual(told(network=Readiness(ready=False, reason="Unknown", message="", known=False)), [])
+        self.assertEqual(told(network=down), [("True", "NetworkDown")])
+        up = Readiness(ready=True, reason="NetworkReady", message="packets cross")
+        self.assertEqual(told(network=up), [("False", "NetworkReady")])
+
 
 class Names(SynchronousTestCase):
     def test_label_values_fit(self) -> None:
