@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import random as _random
-import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Generic, Literal, cast
@@ -28,7 +27,6 @@ from typing_extensions import TypeVar
 from liqod.flow.backoff import Backoff
 from liqod.flow.observe import Latest
 from liqod.kube import paths
-from liqod.kube.answers import BadAnswer
 from liqod.kube.bodies import Content, encoded, identity, typed
 from liqod.kube.config import ClientConfig
 from liqod.kube.errors import (
@@ -48,6 +46,7 @@ from liqod.kube.slots import Slots
 from liqod.kube.transport import (
     CACHED_FOR,
     IN_FLIGHT,
+    Body,
     Collect,
     Connections,
     Endpoint,
@@ -72,8 +71,6 @@ _PATCHES: Final[Mapping[str, bytes]] = {
     "strategic": b"application/strategic-merge-patch+json",
 }
 _DICT: Any = dict
-_TARGET: Final = re.compile(rb"/[\x21-\x7e]*")
-_WITH_BODY: Final = (b"POST", b"PUT", b"PATCH")
 
 TRIES: Final = 3
 LONGEST_RETRY_AFTER: Final = 5.0
@@ -130,7 +127,6 @@ class Client:
         self.path_since: Latest[float] = Latest(float("-inf"))
         self._connections = Connections(config, reactor)
         self._base = config.server.rstrip("/").encode("ascii")
-        self._root = self._connections.uri.path.rstrip(b"/")
         self._fixed = {
             b"Host": [self._connections.uri.netloc],
             b"User-Agent": [user_agent.encode()],
@@ -140,7 +136,6 @@ class Client:
             self._fixed[b"Impersonate-User"] = [impersonate.encode()]
         self._token = ""
         self._headers: dict[bytes, Headers] = {}
-        self._rendered: dict[bytes, bytes] = {}
         self._slots = Slots(reactor, IN_FLIGHT, CACHED_FOR)
         self._backoff = Backoff(initial=0.2, cap=2.0)
         self._random = random
@@ -376,7 +371,7 @@ class Client:
             except Exception as error:
                 abort()
                 raise unreachable(self.config.server, _told(counted), error) from error
-            refusal = _refusal(response.code, answer, _retry_after(response))
+            refusal = _refusal(response, answer)
             if renewed or not isinstance(refusal, Unauthorized) or not await self._renewed():
                 raise refusal
             renewed = True
@@ -397,7 +392,7 @@ class Client:
 
     def path_is_doubtful(self) -> None:
         """The server did not answer: what is sent next goes over a connection of its own, not over one that waited."""
-        self._connections.wires.drop(self.clock.seconds(), idle=True)
+        self._connections.drop(self.clock.seconds(), idle=True)
 
     def path_is_new(self, since: float) -> None:
         """The server answers again after an interruption that lasted until ``since``: connections made before are not
@@ -406,12 +401,12 @@ class Client:
         informers watch anew at once.
         """
         self.path_since.set(since)
-        self._connections.wires.drop(since, idle=False)
+        self._connections.drop(since, idle=False)
 
     async def close(self) -> None:
         """Close the pooled connections; requests made afterwards fail."""
         self._closed = True
-        await self._connections.wires.close()
+        await self._connections.close()
 
     # The way of a request
 
@@ -470,33 +465,21 @@ class Client:
     ) -> bytes:
         if self._closed:
             raise Unreachable(f"the client of {self.config.server} was closed")
-        request = self._request_bytes(method, path, content_type, content, extra)
-        try:
-            answer = await self._timed(self._connections.wires.ask(request))
-        except BadAnswer as error:
-            raise Unreachable(f"the answer of {self.config.server} cannot be read: {error}") from error
-        if answer.code < 300:
-            return answer.body
-        raise _refusal(answer.code, answer.body, answer.retry_after)
-
-    def _request_bytes(
-        self, method: bytes, path: str, content_type: bytes, content: bytes, extra: Mapping[str, str] | None
-    ) -> bytes:
-        """Return a whole request; raises ValueError for a path or method that would not stay in its line."""
-        target = self._root + path.encode("ascii")
-        if not _TARGET.fullmatch(target) or not method.isalpha():
-            raise ValueError(f"{method!r} {path!r} is no request line")
         headers = self._head(content_type)
-        lines = self._rendered.get(content_type)
-        if lines is None:
-            lines = self._rendered[content_type] = _lines(headers)
         if extra:
             headers = headers.copy()
             for name, value in extra.items():
                 headers.setRawHeaders(name, [value])
-            lines = _lines(headers)
-        length = b"Content-Length: %d\r\n" % len(content) if content or method in _WITH_BODY else b""
-        return b"%b %b HTTP/1.1\r\n%b%b\r\n%b" % (method, target, lines, length, content)
+        response, answer = await self._timed(self._exchange(method, path, headers, content))
+        if response.code < 300:
+            return answer
+        raise _refusal(response, answer)
+
+    async def _exchange(self, method: bytes, path: str, headers: Headers, content: bytes) -> tuple[IResponse, bytes]:
+        body = Body(content) if content else None
+        agent = self._connections.agent
+        response = await agent.request(method, self._base + path.encode("ascii"), headers, body)
+        return response, await _read(response)
 
     async def _timed(self, work: Coroutine[Any, Any, R] | Deferred[R]) -> R:
         """Await one exchange for at most ``timeout``; a cancellation is one, however the transport words it."""
@@ -527,7 +510,6 @@ class Client:
         token = self.config.token() if self.config.token is not None else ""
         if token != self._token:
             self._headers.clear()
-            self._rendered.clear()
             self._token = token
         headers = self._headers.get(content_type)
         if headers is None:
@@ -572,20 +554,13 @@ def _read(response: IResponse) -> Deferred[bytes]:
     return collect.whole
 
 
-def _refusal(code: int, answer: bytes, retry_after: float) -> ApiError:
-    error = from_status(code, answer)
-    if retry_after and isinstance(error, Throttled | ServerError):
-        error.retry_after = retry_after
+def _refusal(response: IResponse, answer: bytes) -> ApiError:
+    error = from_status(response.code, answer)
+    if isinstance(error, Throttled | ServerError):
+        values = response.headers.getRawHeaders(b"Retry-After", ())
+        if values and values[0].isdigit():
+            error.retry_after = float(values[0][:6])
     return error
-
-
-def _retry_after(response: IResponse) -> float:
-    values = response.headers.getRawHeaders(b"Retry-After", ())
-    return float(values[0][:6]) if values and values[0].isdigit() else 0.0
-
-
-def _lines(headers: Headers) -> bytes:
-    return b"".join(b"%b: %b\r\n" % (name, value) for name, values in headers.getAllRawHeaders() for value in values)
 
 
 def _counted(resource: Resource, subresource: str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
 
 from twisted.internet import ssl
 from twisted.internet.defer import CancelledError, Deferred, succeed
@@ -18,10 +19,8 @@ from twisted.web.http import PotentialDataLoss
 from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer
 from zope.interface import implementer
 
-from liqod.kube.answers import MAX_BODY
 from liqod.kube.config import ClientConfig, ConfigError
 from liqod.kube.errors import Unreachable
-from liqod.kube.wires import PromptTLS, Wires
 
 CONNECT_TIMEOUT: Final = 10.0
 IN_FLIGHT: Final = 32
@@ -30,6 +29,8 @@ break connections."""
 CACHED_FOR: Final = 60
 """Seconds an idle connection is kept: less than the 90 s after which the API server closes it, so that a request is not
 sent into a connection that is being closed."""
+MAX_BODY: Final = 64 << 20
+"""Bytes of one answer; a page of 500 objects at 128 KiB each."""
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\s*", re.DOTALL)
 
@@ -96,6 +97,25 @@ class Endpoint:
         return "<API server endpoint>"
 
 
+@implementer(IStreamClientEndpoint)
+class _Remembering:
+    """An endpoint that tells of each connection."""
+
+    def __init__(self, wrapped: IStreamClientEndpoint, tell: Callable[[Any], None]) -> None:
+        self._wrapped = wrapped
+        self._tell = tell
+
+    def connect(self, protocolFactory: Any) -> Deferred[Any]:
+        return self._wrapped.connect(protocolFactory).addCallback(self._connected)
+
+    def _connected(self, protocol: Any) -> Any:
+        self._tell(protocol)
+        return protocol
+
+    def __repr__(self) -> str:
+        return repr(self._wrapped)
+
+
 @implementer(IAgentEndpointFactory)
 class _Fixed:
     """Hands out one endpoint for every URI: there is one server."""
@@ -108,36 +128,45 @@ class _Fixed:
 
 
 class Connections:
-    """The ways to one server: ``wires`` for requests, and a connection of its own for each stream."""
+    """The ways to one server: a pool for requests (``agent``), and a connection of its own for each stream."""
 
     def __init__(self, config: ClientConfig, reactor: Any) -> None:
         self.uri = URI.fromBytes(config.server.encode("ascii"))
-        if self.uri.scheme not in (b"https", b"http") or not self.uri.host:
-            raise ConfigError(f"{config.server!r} is not the URL of an API server (https://host:port expected)")
+        if self.uri.scheme not in (b"http", b"https"):
+            raise ConfigError(f"the API server {config.server} is reached by http or https, nothing else")
         self._config = config
         self._reactor = reactor
         self._creator: IOpenSSLClientConnectionCreator | None = None
         if self.uri.scheme == b"https" and config.dial is None:
             self._creator = tls_creator(config, self.uri.host.decode("ascii"))
-        self.wires = Wires(reactor, self._prompt(), CACHED_FOR)
+        self._made: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+        self._pool: HTTPConnectionPool
+        self.agent: IAgent
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with a pool without connections."""
+        self._pool = HTTPConnectionPool(self._reactor, persistent=True)
+        self._pool.maxPersistentPerHost = IN_FLIGHT
+        self._pool.cachedConnectionTimeout = CACHED_FOR
+        # Whether a request may be sent again is the client's decision: it knows the meaning of the verb.
+        self._pool.retryAutomatically = False
+        endpoint = _Remembering(self.endpoint(), self._remember)
+        self.agent = Agent.usingEndpointFactory(self._reactor, _Fixed(endpoint), self._pool)
+
+    def _remember(self, connection: Any) -> None:
+        self._made[connection] = self._reactor.seconds()
 
     def endpoint(self) -> Endpoint:
-        """Return an endpoint for connections of their own (TLS included)."""
+        """Return an endpoint for connections outside the pool (TLS included)."""
         if self._config.dial is not None:
             return Endpoint(self._config.dial)
-        below = self._socket()
-        return Endpoint(wrapClientTLS(self._creator, below) if self._creator is not None else below)
-
-    def _prompt(self) -> Endpoint:
-        """Return an endpoint whose connections send each write at once."""
-        if self._config.dial is not None:
-            return Endpoint(self._config.dial)
-        below = self._socket()
-        return Endpoint(PromptTLS(self._creator, below) if self._creator is not None else below)
-
-    def _socket(self) -> IStreamClientEndpoint:
-        host = self.uri.host.decode("ascii")
-        return HostnameEndpoint(self._reactor, host, self.uri.port, timeout=CONNECT_TIMEOUT)
+        wrapped: IStreamClientEndpoint = HostnameEndpoint(
+            self._reactor, self.uri.host.decode("ascii"), self.uri.port, timeout=CONNECT_TIMEOUT
+        )
+        if self._creator is not None:
+            wrapped = wrapClientTLS(self._creator, wrapped)
+        return Endpoint(wrapped)
 
     def stream_agent(self) -> tuple[IAgent, Callable[[], None]]:
         """Return an agent for one long answer, and what aborts its connection without waiting for the other side."""
@@ -149,6 +178,32 @@ class Connections:
 
         pool = HTTPConnectionPool(self._reactor, persistent=False)
         return Agent.usingEndpointFactory(self._reactor, _Fixed(endpoint), pool), abort
+
+    def drop(self, before: float, *, idle: bool) -> None:
+        """Abort the pooled connections that were made before a time; ``idle`` spares those in use.
+
+        Nothing is waited for: the other side of an interrupted path does not answer. What is sent next goes over new
+        connections, unless there are none to abort.
+        """
+        old = [connection for connection, made in self._made.items() if made < before]
+        if idle:
+            old = [connection for connection in old if connection.state == "QUIESCENT"]
+        if not old:
+            return
+        # A connection that is aborted stays in its pool until the reactor's next turn.
+        pool = self._pool
+        self._begin()
+        pool.cachedConnectionTimeout = 0
+        pool.closeCachedConnections()
+        for connection in old:
+            self._made.pop(connection, None)
+            connection.abort()
+
+    def close(self) -> Deferred[None]:
+        """Close the pooled connections, and those in use as soon as they return to the pool."""
+        self._pool.cachedConnectionTimeout = 0
+        closed: Deferred[None] = self._pool.closeCachedConnections()
+        return closed
 
 
 @implementer(IBodyProducer)
