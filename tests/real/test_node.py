@@ -29,6 +29,7 @@ from tests.testbed.cluster import Cluster
 from tests.testbed.process import CommandFailed
 
 WEB, QUICK, TOOL, WORK = "web", "quick", "tool", "work"
+CAUGHT_UP = "are shown as they are there"
 SHORT = 20
 """Seconds for which pods tolerate an unready node here, instead of five minutes."""
 
@@ -271,16 +272,25 @@ class NodeTests(PairTests):
         self.assertEqual(self.here(WORK)["metadata"]["uid"], before)
         self.assertEqual(self.here(WORK)["status"]["containerStatuses"][0]["restartCount"], 1)
 
-    def cut(self, verb: str) -> None:
-        """Cut rome from milan (``add``), or join them again (``del``)."""
-        self.rome.cluster.run(["ip", "route", verb, "blackhole", f"{self.milan.cluster.addresses.host}/32"])
+    def cut(self) -> None:
+        """Drop every packet between rome and milan without a word, so that connections only go silent."""
+        lines, there = ["table ip cut {"], self.milan.cluster.addresses.host
+        for name, word in (("input", "saddr"), ("output", "daddr")):
+            lines += [f"chain {name} {{", f"type filter hook {name} priority 0", f"ip {word} {there} drop", "}"]
+        self.rome.cluster.run(["nft", "-f", "-"], input="\n".join([*lines, "}", ""]))
+
+    def join(self) -> None:
+        """Let all packets pass again."""
+        self.rome.cluster.run(["nft", "delete table ip cut"])
 
     def test_09_away(self) -> None:
-        """Pods stay while the peer is away for longer than Kubernetes has patience, but for one that wants to go."""
+        """Pods stay while the peer is away for longer than Kubernetes has patience, but for one that wants to go; they
+        are not Ready meanwhile, and are again when packets pass.
+        """
         rome, milan = self.rome.cluster, self.milan.cluster
         before = uids(rome, WEB), uids(milan, WEB)
         quick = uids(rome, QUICK)
-        self.cut("add")
+        self.cut()
         try:
             eventually("the node is not Ready", lambda: condition(virtual_node(rome), "Ready") != "True", 90)
 
@@ -297,10 +307,17 @@ class NodeTests(PairTests):
             while time.monotonic() - since < 2 * SHORT + 10:
                 self.assertEqual(uids(rome, WEB), before[0])
                 time.sleep(1)
+            self.assertFalse(any(map(is_running, live_pods(rome, WEB).values())))
+            said = self.rome.log.read_text().count(CAUGHT_UP)
         finally:
-            self.cut("del")
+            self.join()
+        joined = time.monotonic()
+        eventually("the pods run", partial(offloaded, rome, milan, WEB, 2), 120)
+        took = time.monotonic() - joined
+        eventually("the daemon says so", lambda: self.rome.log.read_text().count(CAUGHT_UP) > said)
+        (*_, line) = [line for line in self.rome.log.read_text().splitlines() if CAUGHT_UP in line]
+        print(f"\nReady {took:.1f} s after the packets pass again: {line}")
         eventually("the node is Ready", partial(node_ready, rome), 120)
-        eventually("the pods run", partial(offloaded, rome, milan, WEB, 2), 60)
         self.assertEqual((uids(rome, WEB), uids(milan, WEB)), before)
         eventually("the evicted one ended at milan", lambda: not set(quick) & set(uids(milan, QUICK)))
         eventually("its successor runs", partial(offloaded, rome, milan, QUICK, 1), 60)
@@ -309,14 +326,14 @@ class NodeTests(PairTests):
         """The node of a peer that is away is drained in bounded time; back again, nothing of the pods is left there."""
         rome, milan = self.rome.cluster, self.milan.cluster
         before = uids(rome, WEB)
-        self.cut("add")
+        self.cut()
         try:
             eventually("the node is not Ready", lambda: condition(virtual_node(rome), "Ready") != "True", 90)
             said = self.rome.liqodctl("drain", "milan", "--force", "--timeout", "60", timeout=120)
             self.assertIn("drained", said)
             self.assertFalse(before.items() & uids(rome, WEB).items())
         finally:
-            self.cut("del")
+            self.join()
         eventually("the node is Ready", partial(node_ready, rome), 120)
         eventually("nothing of them is left at milan", lambda: not uids(milan, WEB) and not uids(milan, TOOL), 60)
         self.rome.liqodctl("uncordon", "liqo-milan")
