@@ -54,6 +54,7 @@ from liqod.model.names import (
 from liqod.model.network import Claims
 from liqod.model.offloading import NamespaceOffloading
 from liqod.model.records import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode, VirtualNodeSpec
+from liqod.model.unpeering import order_of
 
 RETIRING: Final = 8
 """Virtual nodes that are started or removed at the same time."""
@@ -130,6 +131,7 @@ class Kubelets(MultiService):
             home_api=HomeApi(informers, settings.kubernetes.api_server_url, client.config.server),
             exports=exports if exports is not None else Unmapped(),
             claimed=claimed,
+            given_up=self._is_given_up,
         )
         OffloadingKeeper(
             reactor,
@@ -306,6 +308,10 @@ class Kubelets(MultiService):
     async def _retire(self, key: Key, kubelet: VirtualKubelet) -> None:
         await kubelet.retire()
         await self._stop(key, kubelet)
+
+    def _is_given_up(self, lender: ClusterID) -> bool:
+        record = self._peers.get(Key("", lender))
+        return record is not None and record.metadata.deleting and order_of(record.metadata.annotations).kind == "dead"
 
     def _start(self, key: Key, record: VirtualNode) -> VirtualKubelet:
         kubelet = VirtualKubelet(self._around, record)

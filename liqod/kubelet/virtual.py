@@ -86,6 +86,7 @@ class Surroundings:
     home_api: HomeApi
     exports: Exports
     claimed: Callable[[], None]
+    given_up: Callable[[ClusterID], bool]
     holdings: Holdings | None = None
 
 
@@ -306,7 +307,7 @@ class VirtualKubelet(MultiService):
         """Empty the node and remove it; what the lender does not answer to within the deadline is left to it.
 
         Pods leave gracefully as long as there is time, then they are removed. Never waits for the lender beyond the
-        deadline.
+        deadline, and not at all once a person says that it is dead: its own daemon removes the pods if it ever returns.
         """
         reactor = self._around.reactor
         self._log.info("removing the virtual node {node}", node=self.place.node_name)
@@ -316,6 +317,8 @@ class VirtualKubelet(MultiService):
         self.namespaces.retire()
         asked: set[str] = set()
         while self._left_behind() and reactor.seconds() - started < DRAIN_DEADLINE:
+            if self._is_given_up() and self.namespaces.synced:
+                break
             if reactor.seconds() - started > POLITE:
                 for pod in self._remaining():
                     if pod.metadata.uid not in asked and not pod.metadata.deleting:
@@ -325,10 +328,13 @@ class VirtualKubelet(MultiService):
         for pod in self._remaining():
             await self._try("removing a pod of", self._delete(pod, 0))
         await self._try("removing", self.node.retire())
-        await self.namespaces.release_all(reactor.seconds() + RELEASE_DEADLINE)
+        await self.namespaces.release_all(reactor.seconds() + (0.0 if self._is_given_up() else RELEASE_DEADLINE))
         table = self._around.client.delete(NATTINGTABLES, str(self._lender))
         await self._try("forgetting the namespaces of", table)
         self._log.info("removed the virtual node {node}", node=self.place.node_name)
+
+    def _is_given_up(self) -> bool:
+        return self._around.given_up(self._lender)
 
     def _remaining(self) -> list[HomePod]:
         mapped = self.namespaces.mapped()

@@ -10,6 +10,7 @@ from liqod.model.invitations import invitation_name
 from liqod.model.meta import find_condition
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.records import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
+from liqod.model.unpeering import ORDER
 from liqod.peering.joining import Secret
 from liqod.peering.parts import Parts
 from liqod.peering.peer import Peer
@@ -83,6 +84,9 @@ class Watches:
             self._parts.endings.queue.add(cluster_id)
             self._parts.accept.queue.add(cluster_id)
         elif old is not None and new is not None and old.spec == new.spec:
+            if ends and old.metadata.annotations.get(ORDER) != record.metadata.annotations.get(ORDER):
+                self._parts.grants.queue.add(cluster_id)  # whoever was patient is so no more, or the other way round
+                self._parts.endings.queue.add(cluster_id)
             return
         self._parts.records.poke(cluster_id)
         self._parts.broadcaster.queue.add(cluster_id)

@@ -14,7 +14,7 @@ from liqod.kube.errors import NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.unpeering import ORDER, Order
 from liqod.sandbox.kinds import NAMESPACES, NODES, GroupResource
-from tests.scenario.case import FOREIGN, OFFERS, SHADOWPODS, ScenarioCase, has_seen, unchanged
+from tests.scenario.case import FOREIGN, OFFERS, SHADOWPODS, ScenarioCase, has_seen, node_ready, unchanged
 from tests.scenario.profile import profile, run_cases
 from tests.scenario.side import Fault, Side
 from tests.scenario.test_failures import SIDE, VIRTUALNODES, Pair, Trouble
@@ -118,6 +118,30 @@ class Endings(ScenarioCase):
         scene.world.run(30)
         process.resume()
         self.ends_and_begins_anew(pair)
+
+    def given_up(self, seconds: float) -> None:
+        """End a peering with a lender that does not answer, which is said to be dead so many seconds later."""
+        pair = self.pair()
+        scene, rome, milan = pair.scene, pair.rome, pair.milan
+        for address in (milan.address, milan.api_address):
+            scene.network.part(rome.address, address)
+        scene.becomes("the node is not ready", lambda: not node_ready(rome, milan), 90)
+        if seconds:
+            end(pair, 0, Order())
+            scene.world.run(seconds)
+        self.assertTrue(remains(rome))
+        end(pair, 0, Order("dead"))
+        scene.becomes("rome is through", lambda: not remains(rome), 5)
+        scene.network.heal()
+        self.ends_and_begins_anew(pair)
+
+    def test_who_is_said_to_be_dead_is_not_waited_for(self) -> None:
+        """A lender that does not answer costs the end of a node half a minute, and nothing once it is said to be dead.
+
+        Also when that is said after the end has begun.
+        """
+        self.given_up(0.0)
+        self.given_up(5.0)
 
     def test_with_a_peer_that_has_a_new_key(self) -> None:
         """Who was reinstalled cannot be told, because it cannot prove who it was: it keeps all, and sees what to do."""
