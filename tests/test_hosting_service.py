@@ -103,6 +103,65 @@ class HostingOnTheSandbox(hosting_cases.HostingCases):
         self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(3, 2))
         self.assertEqual(self.requests.requests[("patch", "pods/resize")], 1)
 
+    async def test_resized_when_there_is_room(self) -> None:
+        """A size for which there is no room is told once, and given as soon as another pod leaves, also by a hosting
+        that was not there when it was asked for; other changes do not wait for it.
+        """
+        borrower, namespace = await self.tenant(cpu="2")
+        await self.shadow(borrower, namespace, spec=pod_spec("100m"))
+        await self.shadow(borrower, namespace, "other", spec=pod_spec("1500m"))
+        pod = await self.runs(namespace)
+        await self.runs(namespace, "other")
+        await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": pod_spec("1")}}, namespace)
+
+        async def told() -> bool:
+            return [what for what, _ in self.events.seen] == [f"Warning {namespace}/web UpdateRefused"]
+
+        await self.becomes(told, "the refusal is told")
+        await self.settle()
+        writes = sum(count for (verb, _), count in self.requests.requests.items() if verb == "patch")
+        await borrower.patch(SHADOWPODS, "web", {"metadata": {"labels": {"tier": "x"}}}, namespace)
+
+        async def labelled() -> bool:
+            return bool((await self.pod(namespace))["metadata"]["labels"].get("tier") == "x")
+
+        await self.becomes(labelled, "the label is there")
+        await self.settle()
+        self.assertTrue(await told())
+        after = sum(count for (verb, _), count in self.requests.requests.items() if verb == "patch")
+        self.assertEqual(after - writes, 1)
+        await self.hosting.stopService()
+        self.hosting, self.requests = await self.start_hosting()
+        await self.settle()
+        self.assertEqual(self.requests.requests[("patch", "pods/resize")], 0)
+        await borrower.delete(SHADOWPODS, "other", namespace)
+
+        async def resized() -> bool:
+            seen = await self.pod(namespace)
+            self.assertEqual(seen["metadata"]["uid"], pod["metadata"]["uid"])
+            return bool(seen["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1")
+
+        await self.becomes(resized, "it is resized")
+        await self.settle()
+        self.assertEqual(self.requests.requests[("patch", "pods/resize")], 1)
+        self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(1))
+
+    async def test_a_size_that_is_not_wanted_any_more(self) -> None:
+        """A pod whose larger size was taken back does not keep room from others that wait for it."""
+        borrower, namespace = await self.tenant(cpu="2")
+        for name in ("web", "other"):
+            await self.shadow(borrower, namespace, name, spec=pod_spec("900m"))
+            await self.runs(namespace, name)
+        for cpu in ("1500m", "900m"):
+            await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": pod_spec(cpu)}}, namespace)
+            await self.settle()
+        self.assertEqual(len(self.events.seen), 1)
+        await self.shadow(borrower, namespace, "late", spec=pod_spec("1"))
+        await self.settle()
+        await borrower.delete(SHADOWPODS, "other", namespace)
+        await self.runs(namespace, "late")
+        self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(19, 10))
+
     async def test_debugged(self) -> None:
         """A container for debugging comes to the running pod, once; a pod that is made anew does not get it again."""
         borrower, namespace = await self.tenant()

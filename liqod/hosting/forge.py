@@ -136,6 +136,11 @@ def digest_of(shadow: ShadowPod) -> str:
     return decode_record(record_of(shadow, read_spec(shadow))).digest
 
 
+def size_of(shadow: ShadowPod) -> str:
+    """Return the digest of the resources that a ShadowPod asks for; raises ValueError like ``pod``."""
+    return decode_record(record_of(shadow, read_spec(shadow))).resources
+
+
 def labels_of(shadow: ShadowPod) -> dict[str, str]:
     """Return the labels that the pod gets from its ShadowPod."""
     return {key: value for key, value in shadow.metadata.labels.items() if key not in _OWN_LABELS}
@@ -146,11 +151,14 @@ def annotations_of(shadow: ShadowPod) -> dict[str, str]:
     return {key: value for key, value in shadow.metadata.annotations.items() if not key.startswith(_OWN_ANNOTATIONS)}
 
 
-def record_of(shadow: ShadowPod, spec: PodSpec) -> str:
-    """Return the annotation that says what a pod is forged from."""
+def record_of(shadow: ShadowPod, spec: PodSpec, size: str | None = None) -> str:
+    """Return the annotation that says what a pod is forged from; with another ``size`` (a digest) than the wanted one
+    for a pod that could not be resized.
+    """
     labels, annotations = labels_of(shadow), annotations_of(shadow)
     images = [(c.name, c.image) for c in (*(spec.containers or ()), *(spec.init_containers or ()))]
-    resources, ephemeral = _digest([(c.name, c.resources) for c in _resizable(spec)]), sorted(debuggers_of(spec))
+    resources = _digest([(c.name, c.resources) for c in _resizable(spec)]) if size is None else size
+    ephemeral = sorted(debuggers_of(spec))
     seen = [labels, annotations, images, spec.tolerations or [], spec.active_deadline_seconds, resources, ephemeral]
     return msgspec.json.encode(
         Forged(_digest(seen), sorted(labels), sorted(annotations), resources, ephemeral)

@@ -26,17 +26,18 @@ from liqod.model.quantity import parse
 from liqod.model.records import ShadowPod
 
 
-def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True) -> list[dict[str, Any]]:
+def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True, resized: bool = True) -> list[dict[str, Any]]:
     """Return the JSON patch that brings a pod to its ShadowPod, empty when it is there already.
 
     Labels and annotations follow the ShadowPod; of the spec, what Kubernetes lets change in place: images, added
     tolerations and their seconds, the active deadline (``resize`` and
     ``debugging`` bring the rest). With ``spec=False`` only the metadata follows (for a pod whose spec change was
-    refused). Raises ValueError like ``pod``.
+    refused); with ``resized=False`` the pod notes the size that it was forged with, so that the new one stays wanted.
+    Raises ValueError like ``pod``.
     """
     before = forged_from(running)
     wanted = read_spec(shadow)
-    record = record_of(shadow, wanted)
+    record = record_of(shadow, wanted, None if resized else before.resources)
     if before.digest == decode_record(record).digest:
         return []
     metadata = running.metadata

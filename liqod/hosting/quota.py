@@ -85,6 +85,10 @@ class Ledger:
             del self._totals[tenant]
         return tenant
 
+    def charged(self, key: Key) -> Resources:
+        """Return what is counted for a pod."""
+        return self._charges.get(key, ("", {}))[1]
+
     def used(self, tenant: str) -> Mapping[str, Fraction]:
         """Return the sum of what a tenant's pods ask for."""
         return self._totals.get(tenant, {})

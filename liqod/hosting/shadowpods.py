@@ -41,6 +41,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from liqod.kube.informer import Informer
 from liqod.kube.resources import PODS, SHADOWPODS
+from liqod.model import quantity
 from liqod.model.ids import Key
 from liqod.model.meta import Object
 from liqod.model.names import ORIGIN_LABEL
@@ -100,6 +101,7 @@ class ShadowPods(MultiService):
         self._posted: dict[Key, float] = {}
         self._left: dict[Key, tuple[str, float]] = {}
         self._followed: dict[Key, tuple[str, str]] = {}
+        self._short: dict[Key, tuple[str, str]] = {}
         self._attempts: dict[Key, int] = {}
         self._room: set[str] = set()
         self._room_timer: IDelayedCall | None = None
@@ -267,34 +269,79 @@ class ShadowPods(MultiService):
         key = shadow.metadata.key
         await self._statuses.clear(shadow)
         try:
+            if key in self._short and not inplace.resize(shadow, pod):
+                del self._short[key]
+                self._stop_waiting(key)
             patch = inplace.changes(shadow, pod)
             if not patch or self._followed.get(key) == (pod.metadata.uid, digest := forge.digest_of(shadow)):
                 return None
             parts = {"resize": inplace.resize(shadow, pod), "ephemeralcontainers": inplace.debugging(shadow, pod)}
-            metadata_only = inplace.changes(shadow, pod, spec=False)
         except ValueError as error:
             self._statuses.tell_pod(pod, "UpdateRefused", f"the pod goes on as it was: {error}")
             return None
-        if parts["resize"] and (missing := await self._shortage(shadow)):
-            self._statuses.tell_pod(pod, "UpdateRefused", f"the pod is not resized: {missing}")
-            parts["resize"] = []
+        is_short = bool(parts["resize"]) and not await self._resize(shadow, pod, parts["resize"])
+        if is_short:
+            patch = inplace.changes(shadow, pod, resized=False)
         # What the pod was forged from is noted last: after a crash in between, all of it is compared again.
-        for subresource, part in parts.items():
-            if part and not await self._change(pod, part, subresource):
-                return None
-        if not await self._change(pod, patch) and metadata_only != patch:
-            await self._change(pod, metadata_only)
+        part = parts["ephemeralcontainers"]
+        if part and not await self._change(pod, part, "ephemeralcontainers"):
+            return None
+        if patch and not await self._change(pod, patch):
+            metadata_only = inplace.changes(shadow, pod, spec=False, resized=not is_short)
+            if metadata_only != patch:
+                await self._change(pod, metadata_only)
+        if is_short:
+            return LOOK_AGAIN
         self._followed[key] = (pod.metadata.uid, digest)
         return None
 
-    async def _shortage(self, shadow: ShadowPod) -> str:
-        """Return what is lacking for a pod that asks for more than before; the room is taken if nothing is."""
+    async def _resize(self, shadow: ShadowPod, pod: Pod, part: list[dict[str, Any]]) -> bool:
+        """Give a pod its new size; returns whether nothing is left to be tried.
+
+        For a size for which there is no room now it is told once, and tried again when there is.
+        """
         key = shadow.metadata.key
         tenant = await self._namespaces.tenant_of(key.namespace)
-        verdict = admit(shadow, tenant, self._offers(tenant), self.ledger.used_without(tenant, key))
+        offered = self._offers(tenant)
+        used = self.ledger.used_without(tenant, key)
+        verdict = admit(shadow, tenant, offered, used)
         if isinstance(verdict, Refuse):
-            return verdict.message
-        self.ledger.charge(key, tenant, verdict.asked)
+            self._want_room(shadow, tenant, offered)
+            refused = verdict.message
+        else:
+            self.ledger.charge(key, tenant, verdict.asked)
+            refused = await self._change_size(pod, part)
+            if not refused:
+                self._stop_waiting(key)
+                self._short.pop(key, None)
+                return True
+            self._count(key)
+        told = pod.metadata.uid, forge.size_of(shadow)
+        if self._short.get(key) != told:
+            self._short[key] = told
+            self._statuses.tell_pod(pod, "UpdateRefused", f"the pod is not resized: {refused}")
+        return False
+
+    def _want_room(self, shadow: ShadowPod, tenant: str, offered: Resources | None) -> None:
+        """Have a pod looked at again when there is room for what it asks for beyond what it has."""
+        key = shadow.metadata.key
+        more = quantity.subtract(requests.of_pod(read_spec(shadow)), self.ledger.charged(key))
+        wanted = {name: amount for name, amount in more.items() if amount > 0}
+        created = shadow.metadata.creation_timestamp or ""
+        self._waiting.setdefault(tenant, {})[key] = Waiting(created, key, wanted, offered)
+
+    async def _change_size(self, pod: Pod, part: list[dict[str, Any]]) -> str:
+        """Have the API server resize a pod; returns why it does not, where that may change."""
+        key = pod.metadata.key
+        try:
+            await self._client.patch(PODS, key.name, part, key.namespace, subresource="resize", kind="json", view=None)
+        except Forbidden as error:
+            return error.message
+        except NotFound as error:
+            if not await self._is_pod_gone(pod):
+                self._statuses.tell_pod(pod, "UpdateRefused", f"the pod goes on as it was: {error.message}")
+        except Invalid as error:
+            self._statuses.tell_pod(pod, "UpdateRefused", f"the pod goes on as it was: {error.message}")
         return ""
 
     async def _change(self, pod: Pod, patch: list[dict[str, Any]], subresource: str = "") -> bool:
@@ -383,6 +430,8 @@ class ShadowPods(MultiService):
             return
         tenant = self._namespaces.known_tenant(key.namespace) or pod.metadata.labels.get(ORIGIN_LABEL, "")
         self.ledger.charge(key, tenant, _asked(pod))
+        # It may have become smaller.
+        self.room(tenant)
 
     def _look_for_room(self) -> None:
         self._room_timer = None
@@ -415,7 +464,7 @@ class ShadowPods(MultiService):
         self._stop_waiting(key)
         self._queue.forget(key)
         self._statuses.forget(key)
-        for table in (self._ended, self._posted, self._followed, self._attempts):
+        for table in (self._ended, self._posted, self._followed, self._short, self._attempts):
             _drop(table, key)
 
 
