@@ -6,18 +6,31 @@ import ipaddress
 from typing import Any
 
 import attrs
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric import nftables
+from liqod.fabric.agreement import Own
+from liqod.fabric.exporting import Exporting
 from liqod.fabric.exports import MOST, Grounds, exported, given_exports, objection
 from liqod.fabric.kernel import apply, observe
 from liqod.fabric.model import Exported, Observed, Overlay, Pair, Step
 from liqod.fabric.plan import plan, show
 from liqod.model.ids import ClusterID
-from liqod.model.network import Claims, Export, Network
+from liqod.model.meta import ObjectMeta
+from liqod.model.network import (
+    Claims,
+    Export,
+    Network,
+    NetworkConfig,
+    NetworkConfigSpec,
+    NetworkConfigStatus,
+    Side,
+    Subnets,
+)
 from liqod.sandbox.fakekernel import FakeKernel, public_key
 from tests.test_fabric_plan import DESIRED, LINK, NOW, OWN_KEY
 
@@ -178,6 +191,97 @@ class Allocation(SynchronousTestCase):
             ),
         )
         self.assertEqual(exported(exports, GROUNDS.external, None), ())
+
+
+def record(name: str, remap: Subnets, *exports: Export) -> NetworkConfig:
+    """Return the record of a peer that sees our networks by 10.71.0.0/16 and 10.74.0.0/20."""
+    local = Side(pod_cidrs=["10.201.0.0/16"], external_cidr="10.70.0.0/20")
+    return NetworkConfig(
+        metadata=ObjectMeta(name=name),
+        spec=NetworkConfigSpec(cluster_id=name, local=local, remap=remap, exports=list(exports)),
+        status=NetworkConfigStatus(
+            remote=Side(pod_cidrs=["10.201.0.0/16"], external_cidr="10.70.0.0/20"),
+            ack=Subnets(pod_cidrs=["10.71.0.0/16"], external_cidr="10.74.0.0/20"),
+        ),
+    )
+
+
+class FewRecords:
+    """The records of two peers."""
+
+    def __init__(self) -> None:
+        self.all = {
+            "milan": record("milan", Subnets(pod_cidrs=["10.64.0.0/16"], external_cidr="10.66.0.0/20")),
+            "turin": record("turin", Subnets(pod_cidrs=["10.65.0.0/16"], external_cidr="10.67.0.0/20")),
+        }
+
+    def config(self, peer: str) -> NetworkConfig | None:
+        return self.all.get(peer)
+
+    def configs(self) -> list[NetworkConfig]:
+        return list(self.all.values())
+
+
+class Asked(SynchronousTestCase):
+    """What reflection is answered, and what is written."""
+
+    def setUp(self) -> None:
+        self.records = FewRecords()
+        self.claims = claims()
+        records: Any = self.records
+        self.exporting = Exporting(records, lambda peer: self.claims)
+        self.own = Own((net("10.201.0.0/16"),), net("10.70.0.0/20"), (), (), (), OWN_KEY, 1420)
+        self.milan, self.turin = ClusterID("milan"), ClusterID("turin")
+
+    def turn(self, peer: ClusterID) -> list[Export]:
+        """Have the record of a peer say what it should."""
+        before = self.records.all[peer]
+        exports = self.exporting.given(self.own, before)
+        spec = msgspec.structs.replace(before.spec, exports=exports)
+        self.records.all[peer] = msgspec.structs.replace(before, spec=spec)
+        return exports
+
+    def test_how_each_reads(self) -> None:
+        """Our pods by their prefix, the peer's own by their own, another peer's and a machine by what was exported."""
+        for address, seen, single in (
+            ("10.201.0.5", "10.71.0.5", False),
+            ("10.65.0.9", "10.201.0.9", False),
+            ("10.64.0.9", "", True),
+            ("192.0.2.9", "", True),
+        ):
+            answers = self.exporting.seen(self.turin, address), self.exporting.is_single(self.turin, address)
+            self.assertEqual(answers, (seen, single), address)
+        self.claims = claims(("10.64.0.9", "TCP/80"), ("192.0.2.9", "TCP/80"))
+        given = {one.address: one.external for one in self.turn(self.turin)}
+        for address in ("10.64.0.9", "192.0.2.9"):
+            seen = self.exporting.seen(self.turin, address)
+            self.assertEqual(seen, given[address].replace("10.70.", "10.74."))
+            self.assertEqual(self.exporting.seen(self.milan, address), "10.201.0.9" if address[:5] == "10.64" else "")
+
+    def test_who_is_not_known_reaches_nothing_and_claims_nothing(self) -> None:
+        """A peer without a record, and one that has not said how it sees us."""
+        stranger = ClusterID("paris")
+        self.assertEqual(self.exporting.seen(stranger, "10.201.0.5"), "")
+        self.assertFalse(self.exporting.is_single(stranger, "192.0.2.9"))
+        silent = msgspec.structs.replace(self.records.all["turin"], status=NetworkConfigStatus())
+        self.records.all["turin"] = silent
+        self.assertFalse(self.exporting.is_single(self.turin, "192.0.2.9"))
+
+    def test_without_room_it_is_asked_for_on_and_told_once(self) -> None:
+        """The claim stays, so that it has its turn when another one goes."""
+        self.own = attrs.evolve(self.own, external=net("10.70.0.0/30"))
+        self.claims = claims(("192.0.2.1", ""), ("192.0.2.2", ""))
+        for _ in range(3):
+            self.assertEqual([one.address for one in self.turn(self.turin)], ["192.0.2.1"])
+            self.assertEqual(self.exporting.objection(self.turin, "192.0.2.2"), "")
+        self.claims = claims(("192.0.2.2", ""))
+        self.assertEqual([one.address for one in self.turn(self.turin)], ["192.0.2.2"])
+
+    def test_what_is_objectionable_is_said(self) -> None:
+        """As soon as this cluster's networks are known."""
+        self.assertEqual(self.exporting.objection(self.turin, "127.0.0.1"), "")
+        self.turn(self.turin)
+        self.assertIn("own host or link", self.exporting.objection(self.turin, "127.0.0.1"))
 
 
 EXTERNAL = Pair(net("10.70.0.0/20"), net("10.74.0.0/20"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import attrs
 from twisted.logger import Logger
 
 from liqod.fabric.agreement import Own, given
@@ -11,6 +12,7 @@ from liqod.fabric.exports import Grounds, given_exports, objection
 from liqod.fabric.records import Records
 from liqod.model.ids import ClusterID
 from liqod.model.network import (
+    AddressMap,
     Claims,
     Export,
     Network,
@@ -21,6 +23,20 @@ from liqod.model.network import (
 )
 
 
+@attrs.frozen
+class _View:
+    """A record of a peer, and how addresses read by it."""
+
+    config: NetworkConfig
+    own: AddressMap
+    peer: AddressMap
+    singles: Mapping[str, str]
+
+    def pod(self, address: str) -> str:
+        """Return how the peer reaches a pod of ours, or, by its own address, one of its own; else nothing."""
+        return self.own.seen(address) or self.peer.original(address)
+
+
 class Exporting:
     """The addresses that peers reach here besides pods; ``claims`` tells which ones a peer has to reach."""
 
@@ -29,38 +45,48 @@ class Exporting:
     def __init__(self, records: Records, claims: Callable[[ClusterID], Claims]) -> None:
         self._records = records
         self._claims = claims
+        self._views: dict[ClusterID, _View] = {}
         self._grounds: dict[ClusterID, Grounds] = {}
+        self._given: dict[ClusterID, tuple[object, list[Export]]] = {}
         self._without: dict[ClusterID, list[str]] = {}
 
     def seen(self, peer: ClusterID, address: str) -> str:
         """Return how a peer's pods reach an address here; empty while (or because) they cannot."""
-        config = self._records.config(peer)
-        if config is None:
-            return ""
-        # The peer's own pods it reaches by their own addresses.
-        pod = own_addresses(config).seen(address) or remote_addresses(config).original(address)
-        return pod or exported_addresses(config).get(address, "")
+        view = self._view(peer)
+        return "" if view is None else view.pod(address) or view.singles.get(address, "")
 
     def is_single(self, peer: ClusterID, address: str) -> bool:
         """Tell whether an address has to be claimed to be reached: it is neither of our pods nor of the peer's."""
+        view = self._view(peer)
+        return view is not None and bool(view.config.status.ack.pod_cidrs) and not view.pod(address)
+
+    def _view(self, peer: ClusterID) -> _View | None:
+        """Return what the record of a peer says, read once for as long as it says that."""
         config = self._records.config(peer)
-        if config is None or not config.status.ack.pod_cidrs:
-            return False
-        return not (own_addresses(config).seen(address) or remote_addresses(config).original(address))
+        if config is None:
+            return None
+        view = self._views.get(peer)
+        if view is None or view.config is not config:
+            view = _View(config, own_addresses(config), remote_addresses(config), exported_addresses(config))
+            self._views[peer] = view
+        return view
 
     def objection(self, peer: ClusterID, address: str) -> str:
         """Return why a peer cannot reach an address that has to be claimed, as the rest of a sentence; or nothing."""
         grounds = self._grounds.get(peer)
-        why = objection(address, grounds) if grounds is not None else ""
-        if not why and address in self._without.get(peer, ()):
-            why = "finds no room among the addresses that are exported; network.external-cidr is too small"
-        return why
+        return objection(address, grounds) if grounds is not None else ""
 
     def given(self, own: Own, config: NetworkConfig) -> list[Export]:
         """Return what the record of a peer should say is exported to it."""
         peer = ClusterID(config.metadata.name)
-        self._grounds[peer] = grounds = _grounds(own, config, self._records.configs())
-        exports, without = given_exports(grounds, config.spec.exports, self._claims(peer))
+        grounds = _grounds(own, config, self._records.configs())
+        asked = grounds, config.spec.exports, self._claims(peer)
+        known = self._given.get(peer)
+        if known is not None and known[0] == asked:
+            return known[1]
+        self._grounds[peer] = grounds
+        exports, without = given_exports(*asked)
+        self._given[peer] = asked, exports
         if without != self._without.get(peer, []):
             self._log.warn(
                 "{count} addresses are not exported to {peer}: there is no room (NoExternalAddress)",
@@ -72,7 +98,7 @@ class Exporting:
 
     def keep(self, peers: set[ClusterID]) -> None:
         """Forget what is known about all other peers."""
-        for known in (self._grounds, self._without):
+        for known in (self._grounds, self._given, self._without, self._views):
             for peer in known.keys() - peers:
                 del known[peer]
 

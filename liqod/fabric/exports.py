@@ -81,8 +81,9 @@ def given_exports(
     taken: set[int] = set()
     for one in held:
         at = _offset(one, grounds.external)
-        lasting = one.address in asked or not claims.complete
-        if lasting and one.address not in given and at and at not in taken and not objection(one.address, grounds):
+        # What is asked for has passed already; the rest only stays while not all is known.
+        lasting = one.address in asked or (not claims.complete and not objection(one.address, grounds))
+        if lasting and one.address not in given and at and at not in taken:
             before = None if claims.complete else frozenset(one.ports)
             given[one.address] = _export(one.address, one.external, asked.get(one.address), before, grounds)
             taken.add(at)
