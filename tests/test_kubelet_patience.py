@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.forge.patience import EVICT_AFTER, HELD, LEAD, TAINTS, Evict, Plan, Rest, Rewrite, original, plan
+from liqod.kubelet.forge.patience import LEAD, Evict, Plan, Rest, Rewrite, original, plan
 from liqod.kubelet.forge.place import Place
 from liqod.kubelet.forge.pod import digest_of, forge_spec
 from liqod.kubelet.stay import tainted_since
 from liqod.kubelet.views import Node
 from liqod.model.ids import ClusterID
 from liqod.model.meta import ObjectMeta
+from liqod.model.patience import EVICT_AFTER, HELD, TAINTS
 from liqod.sandbox.catalog import Catalog
 from liqod.sandbox.kinds import PODS
 from liqod.sandbox.patch import json_patch

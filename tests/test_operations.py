@@ -36,8 +36,8 @@ _OF_KUBERNETES = """
     AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterIP ConfigMap
     ConnectingCancelledError ContainersReady CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure
     DisruptionTarget DoesNotExist ExternalIP IfNeeded IfNotPresent InternalError InternalIP JSONPatch LoadBalancer
-    MemoryPressure MethodNotAllowed NoExecute NodeAffinity NodePort NodeShutdown NotFound NotIn OnFailure
-    PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers PodResizeInProgress
+    MemoryPressure MethodNotAllowed NetworkUnavailable NoExecute NodeAffinity NodePort NodeShutdown NotFound NotIn
+    OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers PodResizeInProgress
     PodResizePending PodScheduled ReadOnlyMany ReadWriteMany ReadWriteOnce ReadWriteOncePod RequestEntityTooLarge
     ResourceVersionTooLarge SelfSubjectAccessReview SelfSubjectReview ServiceAccount ServiceCIDR ServiceUnavailable
     StatefulSet SubjectAccessReview TokenRequest TokenReview UnexpectedAdmissionError WaitForFirstConsumer

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.kubelet.forge.patience import original
 from liqod.model.nodeselector import Requirement, Term, selects
 from liqod.model.offloading import BOTH, LOCAL, REMOTE, Policy
 from liqod.sandbox.patch import json_patch as apply
-from liqod.webhook.placement import MAX_TERMS, TOLERATION, TooManyTerms, mutations, tolerates
+from liqod.webhook.placement import MAX_TERMS, TOLERATION, TooManyTerms, mutations, patience, tolerates
 from liqod.webhook.review import MAX_BODY, Malformed, answer
 
 
@@ -261,3 +262,62 @@ class Reviews(SynchronousTestCase):
         """Whatever bytes come, the only failure is Malformed."""
         with contextlib.suppress(Malformed):
             answer(body)
+
+
+VIRTUAL_ONLY = {"liqo.io/type": "virtual-node"}
+DEFAULTS = [
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for key in ("not-ready", "unreachable")
+]
+
+
+class Patience(SynchronousTestCase):
+    """Pods that can only run on virtual nodes stay there also while no daemon runs to hold them."""
+
+    def made(self, pod: dict[str, Any], policy: Policy, evict_after: float = 0.0) -> Any:
+        first = mutations(pod, policy)
+        return apply(pod, [*first, *patience(pod, policy, evict_after)])
+
+    def seconds(self, pod: dict[str, Any]) -> set[int | None]:
+        found = [one for one in pod["spec"]["tolerations"] if one["key"].startswith("node.kubernetes.io/")]
+        self.assertEqual(len(found), 2)
+        return {one.get("tolerationSeconds") for one in found}
+
+    def test_who_is_held(self) -> None:
+        """Held are pods that go to other clusters only, by their namespace or by themselves; no others."""
+        for policy, selector, expected in (
+            (Policy(REMOTE), None, {None}),
+            (Policy(), VIRTUAL_ONLY, {None}),
+            (Policy(), None, {300}),
+            (Policy(LOCAL), None, {300}),
+            (Policy(), {"liqo.io/type": "other"}, {300}),
+        ):
+            spec: dict[str, Any] = {"tolerations": DEFAULTS, **({"nodeSelector": selector} if selector else {})}
+            self.assertEqual(self.seconds(self.made({"spec": spec}, policy)), expected, (policy, selector))
+
+    def test_for_how_long(self) -> None:
+        """A cluster that evicts after a time lets pods stay for just that, and a pod's own word goes first."""
+        for said, expected in (({}, {1000}), ({"liqo.io/evict-after": "20"}, {20}), ({"x": "y"}, {1000})):
+            pod: dict[str, Any] = {"metadata": {"annotations": said}, "spec": {"tolerations": DEFAULTS}}
+            self.assertEqual(self.seconds(self.made(pod, Policy(REMOTE), 1000.0)), expected)
+        pod = {"metadata": {"annotations": {"liqo.io/evict-after": "0"}}, "spec": {"tolerations": DEFAULTS}}
+        self.assertEqual(self.seconds(self.made(pod, Policy(REMOTE), 1000.0)), {None})
+
+    def test_what_it_was_is_known(self) -> None:
+        """The lender's pod gets the tolerations as they were, and once is enough."""
+        user = {"key": "gpu", "operator": "Exists", "tolerationSeconds": 7}
+        each: list[dict[str, Any]] = [{}, {"annotations": {}}, {"annotations": {"a": "b"}}]
+        for metadata in each:
+            pod: dict[str, Any] = {"metadata": metadata, "spec": {"tolerations": [user, *DEFAULTS]}}
+            made = self.made(pod, Policy(REMOTE))
+            self.assertEqual(made["spec"]["tolerations"][0], user)
+            restored = original(made["spec"]["tolerations"], made["metadata"]["annotations"])
+            self.assertEqual(restored, [user, *DEFAULTS, TOLERATION])
+            self.assertEqual(patience(made, Policy(REMOTE), 0.0), [])
+        self.assertEqual(patience({"spec": {"tolerations": [user]}}, Policy(REMOTE), 0.0), [])
+
+    @given(st.recursive(st.none() | st.text(max_size=5) | st.integers(), lambda deeper: st.lists(deeper, max_size=3)))
+    def test_odd_shapes(self, odd: Any) -> None:
+        """Whatever somebody puts where tolerations or annotations go is left to the API server."""
+        for pod in ({"spec": {"tolerations": odd}}, {"metadata": odd, "spec": {}}, {"spec": odd}):
+            self.assertEqual(patience(pod, Policy(REMOTE), 0.0), [])

@@ -19,11 +19,12 @@ from liqod.kube.errors import Conflict, Invalid, NotFound
 from liqod.kube.informer import Informer
 from liqod.kube.resources import PODS
 from liqod.kubelet.forge.node import Readiness
-from liqod.kubelet.forge.patience import TAINTS, Evict, Rest, plan
+from liqod.kubelet.forge.patience import Evict, Rest, plan
 from liqod.kubelet.node import NodeKeeper
 from liqod.kubelet.times import epoch
 from liqod.kubelet.views import HomePod, Node, decoded
 from liqod.model.ids import Key
+from liqod.model.patience import TAINTS
 
 PACE: Final = 50.0
 """Pods written to in a second: ten thousand take less than the time in advance that ``forge.patience`` leaves."""

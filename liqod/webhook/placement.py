@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from liqod.model.meta import to_dict
 from liqod.model.names import TAINT_EFFECT, TAINT_KEY, TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.offloading import LOCAL, REMOTE, Policy
+from liqod.model.patience import HELD, lengthened, limit_of
 
 TOLERATION: Final = {"key": TAINT_KEY, "operator": "Exists", "effect": TAINT_EFFECT}
 VIRTUAL: Final = {"key": TYPE_LABEL, "operator": "In", "values": [VIRTUAL_NODE_TYPE]}
@@ -61,6 +64,38 @@ def mutations(pod: Mapping[str, Any], policy: Policy | None = None) -> list[dict
         return []
     policy = policy or Policy()
     return [*_toleration(spec, policy), *_affinity(spec, policy)]
+
+
+def patience(pod: Mapping[str, Any], policy: Policy, evict_after: float) -> list[dict[str, Any]]:
+    """Return the JSON patch by which a pod that can only run on virtual nodes stays there when they are not reached.
+
+    The daemon does the same for every pod when its lender is away; this holds also while no daemon runs.
+    ``evict_after`` is in seconds, 0: pods stay for ever; a pod may say otherwise. To be applied after ``mutations``.
+    """
+    spec, metadata = pod.get("spec"), pod.get("metadata")
+    if not isinstance(spec, Mapping) or not (policy.placement == REMOTE or _selects_virtual(spec)):
+        return []
+    tolerations, annotations = _listed(spec.get("tolerations")), None
+    if isinstance(metadata, Mapping):
+        annotations = metadata.get("annotations")
+    known = annotations if isinstance(annotations, Mapping) else {}
+    if HELD in known or not all(isinstance(one, Mapping) for one in tolerations):
+        return []
+    changed, held = lengthened(tolerations, limit_of(known, evict_after))
+    if not held:
+        return []
+    note = msgspec.json.encode(held).decode()
+    ops = [{"op": "replace", "path": f"/spec/tolerations/{one}", "value": changed[int(one)]} for one in held]
+    if not isinstance(metadata, Mapping):
+        return [*ops, {"op": "add", "path": "/metadata", "value": {"annotations": {HELD: note}}}]
+    if not known:
+        return [*ops, {"op": "add", "path": "/metadata/annotations", "value": {HELD: note}}]
+    return [*ops, {"op": "add", "path": f"/metadata/annotations/{HELD.replace('/', '~1')}", "value": note}]
+
+
+def _selects_virtual(spec: Mapping[str, Any]) -> bool:
+    selector = spec.get("nodeSelector")
+    return isinstance(selector, Mapping) and selector.get(TYPE_LABEL) == VIRTUAL_NODE_TYPE
 
 
 def _toleration(spec: Mapping[str, Any], policy: Policy) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import msgspec
 
 from liqod.model.meta import View
 from liqod.model.offloading import Policy
-from liqod.webhook.placement import TooManyTerms, mutations
+from liqod.webhook.placement import TooManyTerms, mutations, patience
 
 MAX_BODY = 3 << 20
 """Bytes of a review: an API server sends at most one object of 1.5 MiB, and an old one beside it."""
@@ -55,8 +55,8 @@ def _label_alone(_: str) -> Policy:
     return Policy()
 
 
-def answer(body: bytes, policies: Policies = _label_alone) -> bytes:
-    """Return the answer to a review: allowed, with a patch for pods being created.
+def answer(body: bytes, policies: Policies = _label_alone, evict_after: float = 0.0) -> bytes:
+    """Return the answer to a review: allowed, with a patch for pods being created; ``evict_after`` as in ``patience``.
 
     Refused is only a pod whose affinity would become enormous. Raises Malformed for what is not an AdmissionReview of
     a version we speak.
@@ -74,7 +74,7 @@ def answer(body: bytes, policies: Policies = _label_alone) -> bytes:
         raise Malformed("the AdmissionReview has no request with a uid")
     response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
     try:
-        patch = _patch(review.request, policies)
+        patch = _patch(review.request, policies, evict_after)
     except TooManyTerms as error:
         status = {"code": 422, "reason": "Invalid", "message": f"TooManyTerms: {error}"}
         response, patch = {**response, "allowed": False, "status": status}, []
@@ -84,8 +84,9 @@ def answer(body: bytes, policies: Policies = _label_alone) -> bytes:
     return msgspec.json.encode({"apiVersion": review.api_version, "kind": review.kind, "response": response})
 
 
-def _patch(request: Request, policies: Policies) -> list[dict[str, Any]]:
+def _patch(request: Request, policies: Policies, evict_after: float) -> list[dict[str, Any]]:
     of_pod = request.kind.group == "" and request.kind.kind == "Pod"
     if request.operation != "CREATE" or not of_pod or request.sub_resource or request.object is None:
         return []
-    return mutations(request.object, policies(request.namespace))
+    policy = policies(request.namespace)
+    return [*mutations(request.object, policy), *patience(request.object, policy, evict_after)]

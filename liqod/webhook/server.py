@@ -45,9 +45,10 @@ class Mutate(Resource):
     isLeaf = True
     _log = Logger()
 
-    def __init__(self, policies: Policies, prepared: Callable[[], bool]) -> None:
+    def __init__(self, policies: Policies, prepared: Callable[[], bool], evict_after: float) -> None:
         super().__init__()
         self._policies = policies
+        self._evict_after = evict_after
         self._prepared = prepared
 
     def render(self, request: Request) -> bytes:
@@ -65,7 +66,7 @@ class Mutate(Resource):
             return b"what namespaces want is not known yet\n"
         try:
             body = request.content.read(MAX_BODY + 1) if request.content is not None else b""
-            answered = answer(body, self._policies)
+            answered = answer(body, self._policies, self._evict_after)
         except Malformed as error:
             request.setResponseCode(400)
             return f"{error}\n".encode()
@@ -131,7 +132,11 @@ class Quiet(Site):
         """Say nothing."""
 
 
-def factory(serving: Serving, clock: Any, policies: Policies, prepared: Callable[[], bool]) -> TLSMemoryBIOFactory:
-    """Return what listens: HTTP behind TLS. ``prepared`` tells whether ``policies`` knows what namespaces want."""
-    site = Quiet(Mutate(policies, prepared), requestFactory=Bounded, timeout=IDLE, reactor=clock)
+def factory(
+    serving: Serving, clock: Any, policies: Policies, prepared: Callable[[], bool], evict_after: float = 0.0
+) -> TLSMemoryBIOFactory:
+    """Return what listens: HTTP behind TLS. ``prepared`` tells whether ``policies`` knows what namespaces want,
+    ``evict_after`` how long pods of virtual nodes alone stay on nodes that are not reached (seconds, 0: for ever).
+    """
+    site = Quiet(Mutate(policies, prepared, evict_after), requestFactory=Bounded, timeout=IDLE, reactor=clock)
     return TLSMemoryBIOFactory(serving, False, site, clock)

@@ -191,7 +191,8 @@ class AdmissionWebhook(MultiService):
         listen = self._settings.webhook.listen
         try:
             endpoint = serverFromString(self._reactor, listen)
-            self._listener = factory(self._serving, self._clock, self.policy, lambda: self.prepared)
+            evict_after = self._settings.kubelet.evict_after
+            self._listener = factory(self._serving, self._clock, self.policy, lambda: self.prepared, evict_after)
             port = await endpoint.listen(self._listener)
         except Exception as error:
             why = str(getattr(error, "socketError", None) or error)

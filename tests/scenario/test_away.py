@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from liqod.config.schema import Settings
+from liqod.kube.resources import NAMESPACEOFFLOADINGS, Resource
 from liqod.kube.resources import PODS as POD
-from liqod.kube.resources import Resource
 from liqod.kubelet.forge.status import is_ready
 from liqod.model.ids import Key
 from liqod.sandbox.kinds import NODES, PODS
@@ -175,6 +175,28 @@ class Away(ScenarioCase):
         rome.start()
         scene.world.run(1800)
         self.assertEqual((self.uids(rome), self.uids(milan)), before)
+
+    def test_no_daemon_at_home(self) -> None:
+        """Pods that may only run at others stay there while no daemon runs at home for an hour; what may run at home as
+        well goes as from any node.
+        """
+        scene, rome, milan = self.begin()
+        body = {"metadata": {"name": "offloading", "namespace": SHOP}, "spec": {"podOffloadingStrategy": "Remote"}}
+        scene.do(rome.client.create(NAMESPACEOFFLOADINGS, body, view=None))
+        scene.world.run(5)
+        scene.deploy(rome, "far", 2)
+        scene.becomes("they run", lambda: offloaded(rome, milan, "far", 2))
+        before = {name: pod["metadata"]["uid"] for name, pod in live(rome, "far").items()}
+        anywhere = set(self.uids(rome).values())
+        rome.kill()
+        scene.world.run(3600)
+        self.assertEqual({name: pod["metadata"]["uid"] for name, pod in live(rome, "far").items()}, before)
+        rome.start()
+        scene.becomes("they are told", lambda: node_ready(rome, milan) and offloaded(rome, milan, "far", 2), 300)
+        self.assertEqual({name: pod["metadata"]["uid"] for name, pod in live(rome, "far").items()}, before)
+        self.assertFalse(anywhere & set(self.uids(rome).values()))
+        tolerations = [pod["spec"]["tolerations"] for pod in live(milan, "far").values()]
+        self.assertEqual({one.get("tolerationSeconds") for each in tolerations for one in each}, {300})
 
     def test_evicted(self) -> None:
         """Where pods are to be evicted after a time they are then, not before, and the lender's go when it is back."""

@@ -16,13 +16,8 @@ from typing import Any, Final
 import msgspec
 from attrs import frozen
 
-HELD: Final = "offloading.liqo.io/held-tolerations"
-"""The annotation that lists the tolerations as they were before their seconds were taken out."""
+from liqod.model.patience import HELD, TAINTS, bare, lengthened, limit_of, matches
 
-EVICT_AFTER: Final = "liqo.io/evict-after"
-"""The annotation by which a pod says after how many seconds without its lender it is to be evicted; 0: never."""
-
-TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 LEAD: Final = 240.0
 """Seconds before Kubernetes would evict a pod that it is held: enough for ten thousand pods, and most interruptions are
 over sooner than pods with the usual five minutes are written to at all."""
@@ -72,14 +67,15 @@ def plan(
     if not comes_back:
         return Rewrite(_given_back(uid, tolerations, annotations)) if held else Rest()
     seconds = shortest(tolerations)
-    limit = _limit(annotations, evict_after)
+    limit = limit_of(annotations, evict_after)
     if limit and (held or seconds is not None):
         if away >= limit:
             return Rest() if seconds == 0 else Evict(_rewritten(uid, tolerations, annotations, 0))
         soon = limit - away
     else:
         soon = None
-    if seconds is None:
+    if seconds is None or (held and limit and seconds >= limit):
+        # For ever, or, said when the pod was made, for just as long as it is to stay.
         return Rest(soon)
     due = max(0.0, seconds - LEAD) - away
     if due > 0:
@@ -91,7 +87,7 @@ def shortest(tolerations: Sequence[Mapping[str, Any]]) -> int | None:
     """Return how many seconds a pod tolerates the worse of the two taints; None: for ever, or not at all."""
     found: list[int] = []
     for taint in TAINTS:
-        matching = [one for one in tolerations if _matches(one, taint)]
+        matching = [one for one in tolerations if matches(one, taint)]
         if not matching:
             # Kubernetes deletes such a pod the moment the taint is there.
             return None
@@ -104,11 +100,11 @@ def original(tolerations: Sequence[Mapping[str, Any]], annotations: Mapping[str,
     before = _held(annotations)
     restored = [dict(one) for one in tolerations]
     for position, one in enumerate(restored):
-        if (old := before.get(str(position))) is not None and _bare(old) == _bare(one):
+        if (old := before.get(str(position))) is not None and bare(old) == bare(one):
             restored[position] = before.pop(str(position))
     for old in before.values():
         # Somebody put others before it: it is known by everything but the seconds.
-        moved = next((position for position, one in enumerate(restored) if one == _bare(old)), None)
+        moved = next((position for position, one in enumerate(restored) if bare(one) == bare(old)), None)
         if moved is not None:
             restored[moved] = old
     return restored
@@ -118,14 +114,9 @@ def _rewritten(
     uid: str, tolerations: Sequence[Mapping[str, Any]], annotations: Mapping[str, str], seconds: int | None
 ) -> list[dict[str, Any]]:
     """Return the patch that lets the pod tolerate both taints for so long, and notes what it had before."""
-    before = original(tolerations, annotations)
-    held = {
-        str(position): one
-        for position, one in enumerate(before)
-        if one.get("tolerationSeconds") is not None and _is_about_nodes(one)
-    }
-    limit = {} if seconds is None else {"tolerationSeconds": seconds}
-    new = [{**_bare(one), **limit} if str(position) in held else one for position, one in enumerate(before)]
+    new, held = lengthened(original(tolerations, annotations), 0)
+    if seconds is not None:
+        new = [{**one, "tolerationSeconds": seconds} if str(i) in held else one for i, one in enumerate(new)]
     note = msgspec.json.encode(held).decode()
     path, value = (f"/metadata/annotations/{_PATH}", note) if annotations else ("/metadata/annotations", {HELD: note})
     return [*_guarded(uid, tolerations, new), {"op": "add", "path": path, "value": value}]
@@ -157,30 +148,3 @@ def _held(annotations: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         return msgspec.json.decode(annotations.get(HELD, "{}"), type=dict[str, dict[str, Any]])
     except msgspec.MsgspecError:
         return {}
-
-
-def _bare(toleration: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
-
-
-def _is_about_nodes(toleration: Mapping[str, Any]) -> bool:
-    return any(_matches(toleration, taint) for taint in TAINTS)
-
-
-def _matches(toleration: Mapping[str, Any], taint: str) -> bool:
-    """Tell whether a toleration tolerates a taint of this key, without value, that evicts.
-
-    Source: k8s.io/api ``Toleration.ToleratesTaint``.
-    """
-    if toleration.get("effect") not in (None, "", "NoExecute") or toleration.get("key") not in (None, "", taint):
-        return False
-    operator = toleration.get("operator") or "Equal"
-    return operator == "Exists" or (operator == "Equal" and not toleration.get("value"))
-
-
-def _limit(annotations: Mapping[str, str], setting: float) -> float:
-    try:
-        own = float(annotations[EVICT_AFTER])
-    except (KeyError, ValueError):
-        return setting
-    return own if 0 <= own < float("inf") else setting
