@@ -1,8 +1,13 @@
-"""Three real clusters with the same pod network, all peers of each other: every pod reaches every other one."""
+"""Three real clusters with the same pod network, all peers of each other: every pod reaches every other one.
+
+So does every service: also one that has pods in all three, and one whose endpoint is a machine outside.
+"""
 
 from __future__ import annotations
 
 import atexit
+import ipaddress
+import sys
 from functools import partial
 from itertools import combinations, permutations
 from typing import Any, ClassVar
@@ -10,15 +15,28 @@ from unittest import TestResult
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.model.names import REFLECTED_SLICE, remote_namespace
 from tests.real.base import require_clusters
 from tests.real.daemons import Daemon
-from tests.real.path import deployment, eventually, is_running, live_pods, peer_of, trust_each_other
+from tests.real.manifests import pod, service
+from tests.real.path import (
+    NAMESPACE,
+    deployment,
+    enabled_namespace,
+    eventually,
+    is_running,
+    live_pods,
+    peer_of,
+    trust_each_other,
+)
 from tests.real.test_network import WEB, HostDaemon, fetch
 from tests.testbed.cluster import Cluster
-from tests.testbed.process import tail
+from tests.testbed.lan import TEST_ADDRESS
+from tests.testbed.process import spawn_in, tail
 from tests.testbed.testbed import Testbed
 
 NAMES = ("rome", "milan", "turin")
+SERVICE, OUTSIDE, SERVICE_PORT, OUTSIDE_PORT = "db", "legacy", 8080, 8090
 CONFIGURATION = """
 [network]
 mode = "wireguard"
@@ -95,6 +113,111 @@ class MeshTests(SynchronousTestCase):
             eventually(f"{here} reaches {there}", partial(answered, cluster, name, address), 60)
             said = self.daemons[there].cluster.kubectl("logs", "-n", "default", pods[there]["metadata"]["name"])
             self.assertIn(self.seen(there, here, pods[here]["status"]["podIP"]), said)
+
+    def space(self, name: str) -> str:
+        """Return what rome's namespace is called in a cluster."""
+        if name == "rome":
+            return NAMESPACE
+        return remote_namespace(NAMESPACE, peer_of(self.daemons[name].cluster, "rome")["metadata"]["name"])
+
+    def pod_of(self, name: str) -> dict[str, Any]:
+        """Return a pod of rome's service that is to run in a cluster, and says in which one it is."""
+        node = self.daemons["rome"].cluster.node_name if name == "rome" else f"liqo-{name}"
+        script = f"echo at-{name} > /tmp/index.html; exec busybox httpd -f -p {SERVICE_PORT} -h /tmp"
+        body = pod(f"at-{name}", ["sh", "-c", script], namespace=NAMESPACE, labels={"app": SERVICE})
+        body["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+        return body
+
+    def all_run(self) -> bool:
+        """Tell whether the pods of rome's service run in all three clusters, as rome sees it."""
+        pods = live_pods(self.daemons["rome"].cluster, SERVICE)
+        return all(is_running(pods[f"at-{name}"]) for name in NAMES)
+
+    def test_03_a_service_with_pods_in_all_three(self) -> None:
+        """A pod in each cluster, calling rome's service by its address there, is answered by the pods of all three."""
+        rome = self.daemons["rome"].cluster
+        pods = [self.pod_of(name) for name in NAMES]
+        rome.apply(enabled_namespace(), service(SERVICE, {"app": SERVICE}, SERVICE_PORT, namespace=NAMESPACE), *pods)
+        eventually("all three run", self.all_run, 180)
+        for name in NAMES:
+            found: set[str] = set()
+            eventually(f"all answer to {name}", partial(self.hear, name, found), 120)
+        # The two lenders know each other's pods by addresses of rome's, not by those that they know them by as peers.
+        for name in ("milan", "turin"):
+            remote = self.told(name, SERVICE)
+            self.assertEqual([self.is_external(name, address) for address in remote].count(True), 1, remote)
+            self.assertEqual(len(remote), 2, remote)
+
+    def hear(self, name: str, found: set[str]) -> bool:
+        """Have the pod in a cluster call the service, and add who answered; true when all three did."""
+        cluster, space = self.daemons[name].cluster, self.space(name)
+        address = cluster.get("service", SERVICE, "-n", space)["spec"]["clusterIP"]
+        script = f"for i in 1 2 3 4 5 6; do {ask(address, SERVICE_PORT)}; done"
+        said = cluster.kubectl("exec", "-n", space, f"at-{name}", "--", "sh", "-c", script)
+        found.update(word for word in said.split() if word.startswith("at-"))
+        return found == {f"at-{other}" for other in NAMES}
+
+    def told(self, name: str, what: str) -> list[str]:
+        """Return the addresses of the endpoints that a cluster was told for a service of rome's."""
+        label = f"kubernetes.io/service-name={what},endpointslice.kubernetes.io/managed-by={REFLECTED_SLICE}"
+        slices = self.daemons[name].cluster.get("endpointslices", "-n", self.space(name), "-l", label)["items"]
+        endpoints = [one for each in slices for one in each.get("endpoints") or ()]
+        return sorted(address for one in endpoints for address in one["addresses"])
+
+    def is_external(self, at: str, address: str) -> bool:
+        """Tell whether an address is one of rome's external network, as a cluster sees that."""
+        seen = self.record("networkconfig", at, "rome")["spec"]["remap"]["externalCIDR"]
+        return ipaddress.ip_address(address) in ipaddress.ip_network(seen)
+
+    def test_04_a_service_in_front_of_a_machine_outside(self) -> None:
+        """A pod at milan calls rome's service without selector; the machine sees rome's gateway as its caller."""
+        rome = self.daemons["rome"].cluster
+        assert self._testbed is not None
+        page = self._testbed.directory / "outside"
+        page.mkdir()
+        (page / "index.html").write_text("at-outside\n")
+        log = self._testbed.directory / "outside.log"
+        words = ["-u", "-m", "http.server", str(OUTSIDE_PORT), "--bind", TEST_ADDRESS, "--directory", str(page)]
+        machine = spawn_in(self._testbed.lan, [sys.executable, *words], log=log)
+        self.addCleanup(machine.stop)
+        front = service(OUTSIDE, {}, OUTSIDE_PORT, namespace=NAMESPACE)
+        del front["spec"]["selector"]
+        rome.apply(front, slice_of(OUTSIDE, TEST_ADDRESS, OUTSIDE_PORT))
+        (address,) = eventually("milan is told", partial(self.told, "milan", OUTSIDE), 60)
+        self.assertTrue(self.is_external("milan", address), address)
+        cluster, space = self.daemons["milan"].cluster, self.space("milan")
+        called = cluster.get("service", OUTSIDE, "-n", space)["spec"]["clusterIP"]
+        words = ["exec", "-n", space, "at-milan", "--", "sh", "-c", ask(called, OUTSIDE_PORT)]
+        eventually("the machine's answer", lambda: "at-outside" in cluster.kubectl(*words), 60)
+        self.assertIn(f"{rome.address} - -", log.read_text())
+        rome.kubectl("delete", "endpointslice", "-n", NAMESPACE, f"{OUTSIDE}-1")
+        eventually("what was exported is released", lambda: not self.exports("milan", TEST_ADDRESS), 60)
+
+    def exports(self, peer: str, address: str) -> bool:
+        """Tell whether rome exports an address to a peer."""
+        exports = self.record("networkconfig", "rome", peer)["spec"].get("exports", [])
+        return any(one["address"] == address for one in exports)
+
+
+def ask(address: str, port: int) -> str:
+    """Return the line of shell that fetches a page."""
+    return f"printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {port}"
+
+
+def slice_of(name: str, address: str, port: int) -> dict[str, Any]:
+    """Return a slice that somebody wrote by hand, with one endpoint."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": f"{name}-1",
+            "namespace": NAMESPACE,
+            "labels": {"kubernetes.io/service-name": name, "endpointslice.kubernetes.io/managed-by": "somebody"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+        "ports": [{"port": port, "protocol": "TCP"}],
+    }
 
 
 def running(cluster: Cluster) -> bool:
