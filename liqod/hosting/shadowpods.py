@@ -55,6 +55,9 @@ UNSEEN: Final = 30.0
 COLLECTED: Final = 5.0
 """Seconds that the cluster's garbage collector has for the pod of a deleted ShadowPod before it is deleted from here:
 where the collector is at work a second deletion of every pod would only cost the API server a request."""
+SETTLING: Final = 0.05
+"""Seconds between a new ShadowPod and its pod. The cluster's garbage collector watches both kinds apart from each other;
+of a pod that it hears of before its owner it asks the API server whether there is such an owner."""
 _ROOM_DELAY: Final = 0.05
 _MAX_WITNESSED: Final = 16384
 
@@ -409,7 +412,7 @@ class ShadowPods(MultiService):
             if old is not None and _same_wish(old, new):
                 return
         self._attempts.pop(key, None)
-        self._queue.add(key)
+        self._queue.add_after(key, SETTLING if old is None else 0.0)
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         self._posted.pop(key, None)
