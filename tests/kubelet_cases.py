@@ -32,6 +32,7 @@ from liqod.kube.resources import (
     VIRTUALNODES,
     Resource,
 )
+from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.service import Kubelets
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, remote_namespace, tenant_namespace
@@ -82,6 +83,7 @@ class KubeletSides(TestCase):
     timeout = 90
     workers = 8
     reflection = Reflection()
+    network: Callable[[ClusterID], Readiness] | None = None
 
     def way(self, server: str) -> str:
         """Return the URL by which the borrower is to reach the lender."""
@@ -137,7 +139,15 @@ class KubeletSides(TestCase):
             ),
         )
         self.kubelets = Kubelets(
-            reactor, self.client, self.informers, settings, self.me, "home", self.session, self.events
+            reactor,
+            self.client,
+            self.informers,
+            settings,
+            self.me,
+            "home",
+            self.session,
+            self.events,
+            network=self.network,
         )
         self.informers.startService()
         self.kubelets.startService()

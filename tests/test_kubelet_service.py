@@ -10,6 +10,7 @@ from twisted.python.failure import Failure
 
 from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.kubelet import pods
+from liqod.kubelet.forge.node import Readiness
 from tests import kubelet_cases, reflect_sandboxes
 
 
@@ -55,6 +56,62 @@ class KubeletsOnSandboxes(reflect_sandboxes.Sandboxes, kubelet_cases.KubeletCase
         await self.gone(self.home, PODS, "web", self.space)
         self.relay.listen(reactor)
         await self.gone(self.lender, SHADOWPODS, "web", self.remote)
+
+
+class WithANetwork(reflect_sandboxes.Sandboxes, kubelet_cases.KubeletSides):
+    """Virtual kubelets where a network leads to the lender's pods."""
+
+    word = Readiness(ready=True, reason="NetworkReady", message="packets cross")
+
+    async def begin(self) -> None:
+        self.network = lambda _: self.word
+        await super().begin()
+
+    def say(self, *, crosses: bool) -> None:
+        """Let the network be up or down."""
+        reason = "NetworkReady" if crosses else "NetworkDown"
+        self.word = Readiness(ready=crosses, reason=reason, message="as it is")
+        self.kubelets.network_changed()
+
+    async def test_a_dead_tunnel(self) -> None:
+        """While no packet crosses pods are not ready at home and the node says so; nothing is deleted, and all of it
+        comes back, also when a daemon was started in between.
+        """
+        made = await self.pod("web")
+        await self.runs("web")
+        there = await self.lender.get(PODS, "web", self.remote)
+        self.say(crosses=False)
+        node = await self.node_is("False", "NetworkDown")
+        self.assertEqual(kubelet_cases.condition(node, "NetworkUnavailable")["status"], "True")
+
+        async def cut_off() -> bool:
+            pod = await self.home.get(PODS, "web", self.space)
+            self.assertEqual(pod["metadata"]["uid"], made["metadata"]["uid"])
+            ready = kubelet_cases.condition(pod, "Ready")
+            return bool((ready["status"], ready.get("reason")) == ("False", "NetworkDown"))
+
+        await self.eventually(cut_off)
+        before = await self.home.get(PODS, "web", self.space)
+        self.assertEqual(before["status"]["phase"], "Running")
+        await self.stop()
+        await self.start()
+        await self.settled_pods()
+        self.assertEqual(await self.home.get(PODS, "web", self.space), before)
+        self.say(crosses=True)
+        await self.node_is("True")
+        after = await self.runs("web")
+        self.assertEqual(after["metadata"]["uid"], made["metadata"]["uid"])
+        self.assertEqual((await self.lender.get(PODS, "web", self.remote))["metadata"], there["metadata"])
+
+    async def settled_pods(self) -> None:
+        """Wait until the daemon knows its pods and has looked at them."""
+
+        async def known() -> bool:
+            kubelet = self.kubelets.of(self.peer)
+            return kubelet is not None and kubelet.reach.ok and len(kubelet.pods) == 1
+
+        await self.eventually(known)
+        await self.pause(1.0)
 
 
 class Relay:
