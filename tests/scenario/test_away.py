@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from twisted.web.server import NOT_DONE_YET, Request
 
 from liqod.config.schema import Settings
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, Resource
@@ -163,6 +164,24 @@ class Away(ScenarioCase):
         milan.cluster.nodes.resume("node")
         scene.becomes("they are ready", lambda: self.ready(rome) == {True}, 120)
         self.assertIn(True, shown)
+
+    def test_a_lost_answer(self) -> None:
+        """A pod whose request lost its connection is offloaded all the same, though the lender answers all others."""
+        scene, rome, milan = self.begin(directly)
+        lost: list[bytes] = []
+        render = milan.door.render
+
+        def lose_one(request: Request) -> Any:
+            if not lost and request.method == b"POST" and request.path.endswith(b"/shadowpods"):
+                lost.append(request.path)
+                request.channel.loseConnection()
+                return NOT_DONE_YET
+            return render(request)
+
+        self.patch(milan.door, "render", lose_one)
+        scene.scale(rome, "web", 4)
+        scene.becomes("they run", lambda: offloaded(rome, milan, "web", 4), 60)
+        self.assertTrue(lost)
 
     def test_the_daemon_comes_late(self) -> None:
         """A daemon that is started while the lender is away holds the pods, counting from when Kubernetes began."""
