@@ -27,6 +27,10 @@ NEVER_MIND = Backoff(initial=30.0, factor=2.0, cap=300.0, jitter=0.3)
 BREAK = Backoff(initial=0.2, factor=1.0, cap=0.2, jitter=0.9)
 """After a session that was well: soon, but not both sides at the same moment."""
 
+NOWHERE = (
+    "no address of the peer is known here: it has to connect to this cluster, be found by discovery, or be named with "
+    "'liqodctl peer HOST'"
+)
 _RESTING = ("TrustPending", "Self", "Unpeered")
 
 
@@ -97,6 +101,8 @@ class Dialer:
             self._told(ending, was_up=connection.established_at is not None)
         elif ending.reason == "TrustPending" and connection.established_at is not None:
             self._retry(BREAK)  # trust was taken back: which key it has now is to be seen anew
+        elif ending.reason == "Unpeered" and connection.established_at is None:
+            self._retry(NEVER_MIND)  # the word may be lost on whoever is just starting, or ends before it acts on it
         elif ending.reason in _RESTING:
             self._rest()
         elif ending.reason in ("ClusterIDRepetition", "UnexpectedIdentity", "UnexpectedKey"):
@@ -135,6 +141,7 @@ class Dialer:
         addresses = list(self._addresses())
         if not addresses:
             if not self._up:
+                self._unreachable(NOWHERE)
                 self._rest()
             return
         # An address that opens TCP but leads nowhere must not be first for ever.

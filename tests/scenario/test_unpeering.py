@@ -119,6 +119,21 @@ class Endings(ScenarioCase):
         process.resume()
         self.ends_and_begins_anew(pair)
 
+    def test_the_word_is_lost(self) -> None:
+        """A daemon that ends before it acts on what it was told is told again: it does not know where to ask."""
+        pair = self.pair()
+        scene, rome, milan = pair.scene, pair.rome, pair.milan
+        scene.network.part(rome.address, milan.address)
+        end(pair, 0, Order("dead"))
+        scene.becomes("rome is through", lambda: not remains(rome), 120)
+        milan.door.fault = Fault(503, "ServiceUnavailable")
+        scene.network.heal()
+        scene.becomes("milan was told", partial(has_seen, rome, milan), 60)
+        milan.kill()
+        milan.door.fault = None
+        milan.start()
+        self.ends_and_begins_anew(pair)
+
     def given_up(self, seconds: float) -> None:
         """End a peering with a lender that does not answer, which is said to be dead so many seconds later."""
         pair = self.pair()
