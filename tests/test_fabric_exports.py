@@ -182,6 +182,8 @@ class Allocation(SynchronousTestCase):
             Export(address="192.0.2.9", external="10.70.0.77", ports=["TCP/80", "UDP/53", "TCP/99999", "x"]),
             Export(address="192.0.2.7", external="10.70.0.78", ports=["everything"]),
             Export(address="192.0.2.5", external="10.99.0.78"),
+            Export(address="2001:db8::7", external="10.70.0.79"),
+            Export(address="192.0.2.5; drop", external="10.70.0.80"),
         ]
         self.assertEqual(
             exported(exports, GROUNDS.external, net("10.74.0.0/20")),
@@ -191,6 +193,9 @@ class Allocation(SynchronousTestCase):
             ),
         )
         self.assertEqual(exported(exports, GROUNDS.external, None), ())
+        spelled = [Export(address="2001:db8:0::7", external="fd4c:0::9")]
+        (one,) = exported(spelled, net("fd4c::/116"), net("fd4d::/116"))
+        self.assertEqual((one.seen, one.real), ("fd4d::9", "2001:db8::7"))
 
 
 def record(name: str, remap: Subnets, *exports: Export) -> NetworkConfig:

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.device import creation
 from liqod.fabric.kernel import KernelError, Output, apply, observe
-from liqod.fabric.model import Desired, Link, Pair
+from liqod.fabric.model import Desired, Exported, Link, Pair
 from liqod.fabric.plan import plan, removal
 from liqod.model.ids import ClusterID
 from liqod.model.network import Network
@@ -37,6 +37,11 @@ def link(number: int, *, pods: frozenset[str] | None = frozenset({"10.201.0.5"})
         gateway=Pair(net("10.70.0.1/32"), net("10.74.0.1/32")),
         mtu=1380,
         pods=pods,
+        external=Pair(net("10.70.0.0/20"), net("10.74.0.0/20")),
+        exports=(
+            Exported("10.74.0.7", "192.0.2.9", frozenset({("tcp", 80), ("udp", 53)})),
+            Exported("10.74.0.8", "10.2.0.9"),
+        ),
     )
 
 

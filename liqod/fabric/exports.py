@@ -101,7 +101,7 @@ def exported(exports: Iterable[Export], external: Network, seen: Network | None)
     if seen is None:
         return ()
     return tuple(
-        Exported(str(shift(external[at], external, seen)), one.address, _ports(one.ports))
+        Exported(str(shift(external[at], external, seen)), str(ipaddress.ip_address(one.address)), _ports(one.ports))
         for one in exports
         if (at := _offset(one, external))
     )
@@ -148,13 +148,13 @@ def _size(external: Network) -> int:
 
 
 def _offset(one: Export, external: Network) -> int:
-    """Return the place of an export in the external network, 0 where it has none."""
+    """Return the place of an export in the external network, 0 where it has none or cannot be read."""
     try:
-        address, _ = ipaddress.ip_address(one.external), ipaddress.ip_address(one.address)
+        address, real = ipaddress.ip_address(one.external), ipaddress.ip_address(one.address)
     except ValueError:
         return 0
     at = int(address) - int(external.network_address)
-    return at if address.version == external.version and 2 <= at < 2 + _size(external) else 0
+    return at if address.version == external.version == real.version and 2 <= at < 2 + _size(external) else 0
 
 
 def _is_local(address: Address) -> bool:
