@@ -13,12 +13,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.fabric.device import creation
 from liqod.fabric.kernel import KernelError, Output, apply, observe
 from liqod.fabric.model import Desired, Exported, Link, Pair
-from liqod.fabric.plan import plan, removal
+from liqod.fabric.plan import plan
 from liqod.model.ids import ClusterID
 from liqod.model.network import Network
 from liqod.sandbox.fakekernel import FakeKernel, public_key
+from tests.fabric_cases import NOW, HostCase
 
-NOW = 1_800_000_000.0
 PEERS = 3
 
 
@@ -58,30 +58,8 @@ DESIRED = Desired(
 )
 
 
-class HostTests(SynchronousTestCase):
+class HostTests(HostCase):
     """One host."""
-
-    def setUp(self) -> None:
-        self.kernel = FakeKernel()
-        self.before = self.kernel.state()
-
-    def converge(self, desired: Desired) -> int:
-        """Look, plan and apply once; return how many steps there were."""
-
-        async def once() -> int:
-            steps = plan(desired, await observe(self.kernel, desired.device), NOW)
-            await apply(self.kernel, steps)
-            return len(steps)
-
-        return self.successResultOf(Deferred.fromCoroutine(once()))
-
-    def remove(self) -> None:
-        """Remove all."""
-
-        async def once() -> None:
-            await apply(self.kernel, removal("liqod", await observe(self.kernel, "liqod")))
-
-        self.successResultOf(Deferred.fromCoroutine(once()))
 
     def test_one_plan_settles(self) -> None:
         """After one plan there is nothing to do, and another look changes nothing."""

@@ -11,16 +11,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.fabric import nftables, overlay
 from liqod.fabric.facts import Node, NodeSpec, overlay_ends
 from liqod.fabric.kernel import KernelError, apply, observe, observe_node
-from liqod.fabric.model import INWARD, Desired, End, NodeDesired, Overlay
+from liqod.fabric.model import INWARD, End, NodeDesired, Overlay
 from liqod.fabric.nodeview import node_desired, own_node
-from liqod.fabric.plan import node_plan, node_removal, plan, removal
+from liqod.fabric.plan import node_plan, node_removal, plan
 from liqod.model.meta import ObjectMeta
 from liqod.model.names import OVERLAY_ANNOTATION, TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.network import Gateway, Network, Subnets, TunnelEndpoint, TunnelEndpointSpec, TunnelEndpointStatus
 from liqod.sandbox.fakekernel import FakeKernel
+from tests.fabric_cases import NOW, HostCase
 from tests.test_fabric_kernel import DESIRED
-
-NOW = 1_800_000_000.0
 
 
 def net(text: str) -> Network:
@@ -49,30 +48,8 @@ def record(name: str, gateway: Gateway, allowed: list[str], mtu: int = 0, versio
 THERE = Gateway(address="192.0.2.1", vni=overlay.VNI, port=5876)
 
 
-class GatewayTests(SynchronousTestCase):
+class GatewayTests(HostCase):
     """The gateway's end."""
-
-    def setUp(self) -> None:
-        self.kernel = FakeKernel()
-        self.before = self.kernel.state()
-
-    def converge(self, desired: Desired) -> int:
-        """Look, plan and apply once; return how many steps there were."""
-
-        async def once() -> int:
-            steps = plan(desired, await observe(self.kernel, desired.device), NOW)
-            await apply(self.kernel, steps)
-            return len(steps)
-
-        return self.successResultOf(Deferred.fromCoroutine(once()))
-
-    def remove(self) -> None:
-        """Remove all."""
-
-        async def once() -> None:
-            await apply(self.kernel, removal("liqod", await observe(self.kernel, "liqod")))
-
-        self.successResultOf(Deferred.fromCoroutine(once()))
 
     def test_settles_at_once_however_hosts_come_and_go(self) -> None:
         """One plan for every change, the same state as from nothing, and a constant number of rules and policies."""
