@@ -8,7 +8,7 @@ from twisted.internet.protocol import connectionDone
 from twisted.protocols import portforward
 from twisted.python.failure import Failure
 
-from liqod.kube.resources import PODS, SHADOWPODS
+from liqod.kube.resources import FOREIGNCLUSTERS, PODS, SHADOWPODS
 from liqod.kubelet import pods
 from liqod.kubelet.forge.node import Readiness
 from tests import kubelet_cases, reflect_sandboxes
@@ -42,6 +42,28 @@ class KubeletsOnSandboxes(reflect_sandboxes.Sandboxes, kubelet_cases.KubeletCase
         await self.node_is("True")
         await self.gone(self.lender, SHADOWPODS, "web", self.remote)
         await self.runs("late")
+
+    async def test_a_session_that_is_back(self) -> None:
+        """When the peering says that the lender is no longer suspect, its API server is asked at once."""
+        await self.node_is("True")
+        kubelet = self.kubelets.of(self.peer)
+        assert kubelet is not None
+        asked: list[str] = []
+        self.patch(kubelet.reach, "returned", lambda: asked.append("asked"))
+        body = {"metadata": {"name": str(self.peer)}, "spec": {"clusterID": str(self.peer)}}
+        await self.home.create(FOREIGNCLUSTERS, body)
+        self.addCleanup(self.home.delete, FOREIGNCLUSTERS, str(self.peer))
+        for phase in ("Ready", "Suspect", "Accepted", "Ready"):
+            await self.home.patch(
+                FOREIGNCLUSTERS, str(self.peer), {"status": {"phase": phase}}, subresource="status", view=None
+            )
+
+        async def heard() -> bool:
+            return bool(asked)
+
+        await self.eventually(heard)
+        await self.pause(0.2)
+        self.assertEqual(len(asked), 1)
 
     async def test_a_pod_deleted_while_the_lender_is_away(self) -> None:
         """A deleted pod waits for the lender a while, then goes; its ShadowPod goes when the lender is back."""
