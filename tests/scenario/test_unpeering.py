@@ -134,6 +134,16 @@ class Endings(ScenarioCase):
         milan.start()
         self.ends_and_begins_anew(pair)
 
+    def test_a_peer_without_its_api_server(self) -> None:
+        """Its daemon can do nothing, stands by or not: it learns of the end when its API server is back."""
+        for seconds in (2.0, 30.0, 300.0):
+            pair = self.pair()
+            pair.milan.stop_api()
+            end(pair, 0, Order("asked", 5.0))
+            pair.scene.world.run(seconds)
+            pair.milan.start_api()
+            self.ends_and_begins_anew(pair)
+
     def given_up(self, seconds: float) -> None:
         """End a peering with a lender that does not answer, which is said to be dead so many seconds later."""
         pair = self.pair()
