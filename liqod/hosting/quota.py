@@ -70,7 +70,7 @@ class Ledger:
         if self._charges.get(key) == (tenant, asked):
             return
         self.release(key)
-        self._charges[key] = (tenant, asked)
+        self._charges[key] = (tenant, quantity.shared(asked))
         self._totals[tenant] = quantity.add((self._totals.get(tenant, {}), asked))
 
     def release(self, key: Key) -> str:

@@ -56,8 +56,8 @@ COLLECTED: Final = 5.0
 """Seconds that the cluster's garbage collector has for the pod of a deleted ShadowPod before it is deleted from here:
 where the collector is at work a second deletion of every pod would only cost the API server a request."""
 SETTLING: Final = 0.05
-"""Seconds between a new ShadowPod and its pod. The cluster's garbage collector watches both kinds apart from each other;
-of a pod that it hears of before its owner it asks the API server whether there is such an owner."""
+"""Seconds between a new ShadowPod and its pod. The cluster's garbage collector watches both kinds apart from each
+other; about a pod of which it hears before its owner it asks the API server whether there is such an owner."""
 _ROOM_DELAY: Final = 0.05
 _MAX_WITNESSED: Final = 16384
 

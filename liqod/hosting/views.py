@@ -6,11 +6,14 @@ a value of the wrong shape fails the decoding instead of reaching a decision.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from liqod.model.ids import Key
 from liqod.model.meta import Object, OwnerReference, View
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
+from liqod.model.sharing import Sharing
 
 SHADOW_POD_KIND = "ShadowPod"
 SHADOW_POD_GROUP = "offloading.liqo.io/"
@@ -65,11 +68,20 @@ class PodStatus(View, frozen=True):
     conditions: list[PodCondition] | None = None
 
 
+_encode: Final = msgspec.json.Encoder().encode
+_specs: Final[Sharing[PodSpec]] = Sharing(_encode)
+_statuses: Final[Sharing[PodStatus]] = Sharing(_encode)
+
+
 class Pod(Object, frozen=True):
-    """A pod, as far as hosting looks at it."""
+    """A pod, as far as hosting looks at it. Pods of one owner are alike in that, and share it."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "spec", _specs(self.spec))
+        msgspec.structs.force_setattr(self, "status", _statuses(self.status))
 
     @property
     def finished(self) -> bool:

@@ -6,12 +6,21 @@ Views are msgspec structs that name only the fields liqod uses, so that decoding
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from liqod.model.ids import Key
+from liqod.model.sharing import Sharing
+
+
+def _entries(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(labels.items())
+
+
+_labels: Final[Sharing[dict[str, str]]] = Sharing(_entries)
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
@@ -33,7 +42,10 @@ class OwnerReference(View, frozen=True):
 
 
 class ObjectMeta(View, frozen=True):
-    """The part of ``metadata`` that liqod reads."""
+    """The part of ``metadata`` that liqod reads.
+
+    Pods of one owner have the same labels, namespace and, mostly, time of creation: equal ones are kept once.
+    """
 
     name: str = ""
     namespace: str = ""
@@ -47,6 +59,14 @@ class ObjectMeta(View, frozen=True):
     deletion_grace_period_seconds: int | None = None
     owner_references: list[OwnerReference] = []
     finalizers: list[str] = []
+
+    def __post_init__(self) -> None:
+        force = msgspec.structs.force_setattr
+        if self.labels:
+            force(self, "labels", _labels(self.labels))
+        force(self, "namespace", sys.intern(self.namespace))
+        if self.creation_timestamp is not None:
+            force(self, "creation_timestamp", sys.intern(self.creation_timestamp))
 
     @property
     def key(self) -> Key:

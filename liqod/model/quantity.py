@@ -12,7 +12,17 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
+from liqod.model.sharing import Sharing
+
 Resources = Mapping[str, Fraction]
+
+
+def _parts(resources: Resources) -> tuple[tuple[str, int, int], ...]:
+    return tuple((name, value.numerator, value.denominator) for name, value in resources.items())
+
+
+shared: Final[Sharing[Resources]] = Sharing(_parts)
+"""What the pods of one owner ask for is the same; those who keep it for each pod keep it once."""
 """Quantities by resource name, such as ``cpu``, ``memory``, ``pods``, ``nvidia.com/gpu``."""
 
 _BINARY: Final = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}

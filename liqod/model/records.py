@@ -200,6 +200,10 @@ class ShadowPodSpec(View, frozen=True):
 
     pod: msgspec.Raw = msgspec.Raw(b"{}")
 
+    def __post_init__(self) -> None:
+        # A Raw refers to the buffer it was decoded from, which may be a page of a list: copying lets go of the rest.
+        msgspec.structs.force_setattr(self, "pod", self.pod.copy())
+
 
 class ShadowPodStatus(View, frozen=True):
     """Written only when it matters: a refusal (with its reason), or the final phase of a finished pod."""

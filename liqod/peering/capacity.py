@@ -112,7 +112,7 @@ class Capacity:
             # Most changes of a pod are of its status.
             return before
         try:
-            return pod.spec.node_name, pod_requests(pod.spec)
+            return pod.spec.node_name, quantity.shared(pod_requests(pod.spec))
         except ValueError as error:
             self._once(key, "pod", error)
             return before

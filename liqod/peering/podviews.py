@@ -8,10 +8,13 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, Final
 
+import msgspec
+
 from liqod.model import quantity
-from liqod.model.meta import Condition, Object, View, find_condition
+from liqod.model.meta import Condition, Object, ObjectMeta, View, find_condition
 from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.quantity import Resources
+from liqod.model.sharing import Sharing
 
 _ONE_POD: Final = {"pods": Fraction(1)}
 
@@ -88,11 +91,24 @@ class PodStatus(View, frozen=True):
     phase: str = ""
 
 
+_specs: Final[Sharing[PodSpec]] = Sharing(msgspec.json.Encoder().encode)
+
+
 class Pod(Object, frozen=True):
-    """A pod, as far as it occupies a node."""
+    """A pod, as far as it occupies a node: of its metadata only what tells one from another, and a spec that it shares
+    with its like.
+    """
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    def __post_init__(self) -> None:
+        meta = self.metadata
+        lean = ObjectMeta(
+            name=meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+        )
+        msgspec.structs.force_setattr(self, "metadata", lean)
+        msgspec.structs.force_setattr(self, "spec", _specs(self.spec))
 
 
 def pod_requests(spec: PodSpec) -> Resources:
