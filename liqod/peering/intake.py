@@ -45,7 +45,7 @@ class _Said:
 
 
 class Intake:
-    """Takes offers in and answers them; ``decide`` is called when records want a decision.
+    """Takes offers in and answers them; ``decide`` is called when a peer's record wants a decision.
 
     ``in_use`` tells whether something of a virtual node for the peer is still there.
     """
@@ -56,7 +56,7 @@ class Intake:
         clock: IReactorTime,
         peers: Mapping[ClusterID, Peer],
         offers: Overlay[Advertisement],
-        decide: Callable[[], None],
+        decide: Callable[[ClusterID], None],
         refused: Callable[[str, str, str], None],
         in_use: Callable[[ClusterID], bool],
     ) -> None:
@@ -120,7 +120,7 @@ class Intake:
             self._withdrawn.pop(peer_id, None)
         elif received is not None and not (received.problem and record is not None and is_sound(record)):
             await self._write(peer_id, key, record, received)
-        self._decide()
+        self._decide(peer_id)
         self.answer(peer)
 
     async def _write(self, peer: ClusterID, key: Key, record: Advertisement | None, received: Received) -> None:

@@ -416,8 +416,8 @@ class Peering(MultiService):
     def _capacity_changed(self) -> None:
         self._broadcaster.poke_all()
 
-    def _decide(self) -> None:
-        self._decisions.poke()
+    def _decide(self, peer: ClusterID | None = None) -> None:
+        self._decisions.poke(peer)
 
     def _decided(self, peer_id: ClusterID, ruling: Ruling) -> None:
         before = self._ruled.get(peer_id)

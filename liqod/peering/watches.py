@@ -27,7 +27,7 @@ class Watches:
         parts: Parts,
         peers: Mapping[ClusterID, Peer],
         sessions: Sessions,
-        decide: Callable[[], None],
+        decide: Callable[[ClusterID], None],
         undecided: Callable[[ClusterID], object],
     ) -> None:
         self._parts = parts
@@ -91,7 +91,7 @@ class Watches:
         self._parts.records.poke(cluster_id)
         self._parts.broadcaster.queue.add(cluster_id)
         self._parts.grants.queue.add(cluster_id)
-        self._decide()
+        self._decide(cluster_id)
         unpinned = old is not None and old.spec.fingerprint != "" and not ends
         if self._sessions.ready and (record.spec.fingerprint or record.spec.endpoints or unpinned):
             peer.dialer.link.wake()
@@ -150,7 +150,7 @@ class Watches:
             ends = cluster is None or cluster.metadata.deleting
             if known is not None and known.received is not None and not ends:
                 self._parts.intake.queue.add(peer)  # whoever deleted the record wants it decided afresh
-        self._decide()
+        self._decide(peer)
 
     def _virtual_node_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> None:
         peer = ClusterID(key.name)
