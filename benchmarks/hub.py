@@ -19,17 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import attrs
 
+from benchmarks.codec import codec
 from benchmarks.measure import spent, table
-from liqod.model.offer import Offer
-from liqod.wire.codec import decode, encode
-from liqod.wire.events import Advertise, Event, Ping, Verdict
-from liqod.wire.framing import Limits
 from tests.testbed import process
 from tests.testbed.process import Process
 
@@ -191,32 +188,6 @@ def measure(count: int, rest: float) -> Reading:
             return Reading(count, seconds, cpu, before, resident(daemon.pid), idle)
 
 
-def codec(seconds: float = 1.0) -> list[tuple[str, int, int, int]]:
-    """Return for each kind of message: its name, its bytes, how many are written in a second of CPU, how many read."""
-    offer = Offer(
-        resources={"cpu": "12", "memory": "48Gi", "pods": "110", "nvidia.com/gpu": "2"},
-        labels={"topology.kubernetes.io/region": "eu-south"},
-        prices={"cpu": "0.05"},
-        storage_classes=["fast", "slow"],
-        ingress_classes=["nginx"],
-        kubernetes_version="v1.36.1",
-    )
-    events: Sequence[Event] = (Ping(7), Verdict(1, 2, "Accepted", "Accepted"), Advertise(1, 2, 1800, offer))
-    limits, found = Limits(), []
-    for event in events:
-        payload = encode(event, limits)
-        rates = []
-        for work in (lambda e=event: encode(e, limits), lambda p=payload: decode(p, limits)):
-            count, end = 0, time.process_time() + seconds
-            while time.process_time() < end:
-                for _ in range(100):
-                    work()
-                count += 100
-            rates.append(round(count / seconds))
-        found.append((type(event).__name__, len(payload), rates[0], rates[1]))
-    return found
-
-
 def main() -> None:
     """Run everything and print the tables of docs/performance.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -235,7 +206,7 @@ def main() -> None:
         for one in readings
     ]
     print(table(("peers", "all Ready, s", "hub CPU per peer, ms", "MiB per peer", "idle CPU, %"), rows))
-    print(table(("message", "bytes", "written/s", "read/s"), codec()))
+    print(codec())
 
 
 if __name__ == "__main__":
