@@ -48,12 +48,17 @@ class Reading:
 
 @frozen
 class Run:
-    """One Deployment, created and deleted again."""
+    """One Deployment, created and deleted again.
+
+    ``busy`` is the CPU of every process until the last pod is Ready; ``cpu`` goes on until all is quiet again, and so
+    holds what is left to be done then, and what control planes spend at rest for as long.
+    """
 
     qps: int
     where: str
     pods: int
     ready: float
+    busy: dict[str, float]
     cpu: dict[str, float]
     peak: dict[str, float]
     created: dict[str, Counter[tuple[str, str]]]
@@ -63,6 +68,13 @@ class Run:
 
 def read(testbed: Testbed) -> Reading:
     """Read all clusters now."""
+    cpu, peak = processes(testbed)
+    requests = {c.name: api_requests(c.kubectl("get", "--raw=/metrics")) for c in testbed.clusters}
+    return Reading(cpu, peak, requests)
+
+
+def processes(testbed: Testbed) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the CPU seconds and the peak memory in MiB of every program, by cluster and name."""
     cpu: dict[str, float] = {}
     peak: dict[str, float] = {}
     for cluster in testbed.clusters:
@@ -71,8 +83,7 @@ def read(testbed: Testbed) -> Reading:
             one: Spent = spent(pid)
             cpu[name] = cpu.get(name, 0.0) + one.cpu
             peak[name] = max(peak.get(name, 0.0), one.peak_mib)
-    requests = {c.name: api_requests(c.kubectl("get", "--raw=/metrics")) for c in testbed.clusters}
-    return Reading(cpu, peak, requests)
+    return cpu, peak
 
 
 def _program(pid: int) -> str:
@@ -83,8 +94,8 @@ def _program(pid: int) -> str:
     return "liqod" if any("twistd" in word for word in words) else Path(words[0]).name
 
 
-def _spent_between(after: Reading, before: Reading) -> dict[str, float]:
-    return {name: value - before.cpu.get(name, 0.0) for name, value in after.cpu.items() if name[3:] != "kubectl"}
+def _spent_between(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    return {name: value - before.get(name, 0.0) for name, value in after.items() if name[3:] != "kubectl"}
 
 
 def _requests_between(after: Reading, before: Reading) -> dict[str, Counter[tuple[str, str]]]:
@@ -126,6 +137,7 @@ def run(testbed: Testbed, qps: int, where: str, pods: int) -> Run:
     ready = f"--for=jsonpath={{.status.readyReplicas}}={pods}"
     home.kubectl("wait", "-n", "bench", f"deployment/{name}", ready, "--timeout=900s", timeout=920)
     took = time.monotonic() - begin
+    busy = _spent_between(processes(testbed)[0], before.cpu)
     settle(testbed)
     up = read(testbed)
     home.kubectl("delete", "-n", "bench", f"deployment/{name}", "--wait=false")
@@ -137,11 +149,12 @@ def run(testbed: Testbed, qps: int, where: str, pods: int) -> Run:
         where,
         pods,
         took,
-        _spent_between(up, before),
+        busy,
+        _spent_between(up.cpu, before.cpu),
         {name: value for name, value in up.peak.items() if name.endswith("/liqod")},
         _requests_between(up, before),
         _requests_between(down, up),
-        _spent_between(down, up),
+        _spent_between(down.cpu, up.cpu),
     )
 
 
@@ -194,7 +207,7 @@ def idle(testbed: Testbed, seconds: float = 30.0) -> dict[str, Any]:
     before = read(testbed)
     time.sleep(seconds)
     after = read(testbed)
-    cpu = {n: 100 * v / seconds for n, v in _spent_between(after, before).items() if n.endswith("/liqod")}
+    cpu = {n: 100 * v / seconds for n, v in _spent_between(after.cpu, before.cpu).items() if n.endswith("/liqod")}
     writes = {
         name: {f"{v} {r}": n for (v, r), n in counted.items() if v in {"POST", "PUT", "PATCH", "APPLY", "DELETE"}}
         for name, counted in _requests_between(after, before).items()
@@ -212,7 +225,8 @@ def report(runs: list[Run], peering: Mapping[str, Any], rest: Mapping[str, Any])
         peaks = "/".join(f"{value:.0f}" for value in one.peak.values())
         rows.append(
             [
-                *(one.qps or "stock", one.where, one.pods, one.ready, 1000 * total / one.pods, ours, peaks),
+                *(one.qps or "stock", one.where, one.pods, one.ready, 1000 * sum(one.busy.values()) / one.pods),
+                *(1000 * total / one.pods, ours, peaks),
                 *(calls.get("c1", 0.0), calls.get("c2", 0.0)),
             ]
         )
@@ -221,7 +235,8 @@ def report(runs: list[Run], peering: Mapping[str, Any], rest: Mapping[str, Any])
         "where",
         "pods",
         "all Ready s",
-        "CPU ms/pod",
+        "CPU ms/pod until Ready",
+        "until quiet",
         "liqod CPU s",
         "liqod peak MiB",
         "req/pod home",

@@ -206,8 +206,8 @@ def _follow(
     tally: Tally | None,
     now: str,
 ) -> Decision:
+    spec = decoded(home.spec)
     if not shadow.metadata.deleting:
-        spec = decoded(home.spec)
         if shadow.metadata.annotations.get(FORGED_ANNOTATION) != digest_of(home.metadata, spec, place):
             return Patch(forge_patch(home.metadata, spec, shadow.metadata, place))
     said = shadow.status
@@ -224,7 +224,7 @@ def _follow(
     seen = decoded(remote.status)
     if tally is None:
         return Keep("the restarts of the remote pod are not counted yet")
-    return _write(status, forge_status(status, seen, tally, place, now, decoded(home.spec)), None)
+    return _write(status, forge_status(status, seen, tally, place, now, spec), None)
 
 
 def _finished(home: HomePod, status: dict[str, Any], shadow: Shadow | None, remote: RemotePod | None) -> Decision:
