@@ -3,29 +3,24 @@
 It follows the same records as the gateway and writes none of them; all it says is, on its own Node, that it takes part:
 
     tunnels of the gateway -> what the kernel should hold -> what it holds -> the commands in between
-
-Stopping leaves the data path as it is: it carries the traffic of workloads that go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
-from twisted.logger import Logger
+from twisted.internet.defer import Deferred, gatherResults
 
 from liqod.config.schema import Settings
 from liqod.fabric.facts import Node, uplink_mtu
-from liqod.fabric.kernel import HostKernel, Kernel, apply, checked, observe_node
+from liqod.fabric.kernel import Kernel, apply, checked, observe_node
 from liqod.fabric.model import NodeDesired, Step
 from liqod.fabric.nodeview import node_desired, own_node
 from liqod.fabric.overlay import device_name
-from liqod.fabric.plan import node_plan, node_removal, show
+from liqod.fabric.plan import node_plan, node_removal
+from liqod.fabric.turns import Turns
 from liqod.flow.errors import Foreseen
-from liqod.flow.tasks import Tasks
-from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.client import Client
 from liqod.kube.informer import Informer
 from liqod.kube.informers import Informers
@@ -33,14 +28,9 @@ from liqod.kube.resources import NODES, TUNNELENDPOINTS
 from liqod.model.names import OVERLAY_ANNOTATION
 from liqod.model.network import TunnelEndpoint
 
-PERIOD: Final = 10.0
-TURN: Final = "node"
 
-
-class NodeFabric(MultiService):
+class NodeFabric(Turns):
     """Pod traffic of one host with all peers, by way of the gateway's host. ``address`` is this host's."""
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -52,27 +42,18 @@ class NodeFabric(MultiService):
         *,
         kernel: Kernel | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(reactor, kernel, "leading pods to the gateway")
         self._client = client
         self._settings = settings.network
         self._address = address
         self._device = device_name(settings.network.device)
-        self._kernel: Kernel = kernel if kernel is not None else HostKernel(reactor)
-        self._queue: WorkQueue[str] = WorkQueue(reactor, "node fabric")
-        self._tasks = Tasks()
-        self._tasks.setServiceParent(self)
         self._tunnels: Informer[TunnelEndpoint] = informers.of(TUNNELENDPOINTS, TunnelEndpoint)
         self._nodes: Informer[Node] = informers.of(NODES, Node)
         self._ends: list[Callable[[], None]] = []
-        self._plan: tuple[Step, ...] = ()
         self.standing = "the first lists of the records are not complete"
         """What this host does now, in one line."""
         self.settled = False
         """Whether the kernel was made as the records say at least once."""
-
-    def show_plan(self) -> str:
-        """Return what the last turn did, in the words of ip, bridge and nft."""
-        return show(self._plan)
 
     async def preview(self) -> tuple[Step, ...]:
         """Return what a turn would do on this host now; nothing is changed."""
@@ -85,28 +66,17 @@ class NodeFabric(MultiService):
         observed = await observe_node(self._kernel, self._device)
         return desired, node_plan(desired, observed) if desired is not None else node_removal(self._device, observed)
 
-    def startService(self) -> None:
-        super().startService()
-        self._tasks.spawn(self._begin(), "starting the network fabric of a node")
-
-    async def _begin(self) -> None:
+    async def _listen(self) -> None:
         await self.when_synced()
         self._ends = [
             self._tunnels.subscribe(lambda key, old, new: self._look(_said(old), _said(new))),
             self._nodes.subscribe(lambda key, old, new: self._look(old is None, new is None)),
         ]
-        Workers(self._queue, 1, self._turn, "leading pods to the gateway:").setServiceParent(self)
-        self._queue.add(TURN)
 
-    def stopService(self) -> Deferred[None]:
+    def _deafen(self) -> None:
         ends, self._ends = self._ends, []
         for end in ends:
             end()
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
-        await maybeDeferred(super().stopService)
-        self._queue.close()
 
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when the records are known."""
@@ -120,14 +90,11 @@ class NodeFabric(MultiService):
 
     def _look(self, before: object, after: object) -> None:
         if before != after:
-            self._queue.add(TURN)
+            self._poke()
 
-    async def _turn(self, _: str) -> float:
-        desired, self._plan = await self._look_around()
-        if self._plan:
-            self._log.info("the network of this node changes in {steps} steps", steps=len(self._plan))
-            self._log.debug("the network's plan:\n{plan}", plan=show(self._plan))
-            await apply(self._kernel, self._plan)
+    async def _turn(self) -> None:
+        desired, steps = await self._look_around()
+        await self._carry_out(steps, "the network of this node changes")
         name = own_node(self._nodes.items(), self._settings.node, self._address)
         if not name:
             self.standing = (
@@ -139,7 +106,6 @@ class NodeFabric(MultiService):
         await self._say(name, self._nodes.items(), self._address)
         self._describe(desired)
         self.settled = True
-        return PERIOD
 
     async def _say(self, name: str, nodes: list[Node], value: str) -> None:
         for node in nodes:

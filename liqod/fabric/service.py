@@ -4,8 +4,6 @@ There is one loop, and one turn of it is always the same, whatever it was that c
 
     records of peers -> what each is told and given (written before it is used) -> what the kernel should hold
     -> what it holds -> the commands in between -> probes -> what the records say about it
-
-Stopping leaves the data path as it is: it carries the traffic of workloads that go on.
 """
 
 from __future__ import annotations
@@ -13,14 +11,12 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import msgspec
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.error import CannotListenError
-from twisted.logger import Logger
 
 from liqod.config.schema import Settings
 from liqod.fabric import device as devices
@@ -29,42 +25,35 @@ from liqod.fabric.agreement import Own, agree, allocation, gateway_of
 from liqod.fabric.check import Remote
 from liqod.fabric.exporting import Exporting
 from liqod.fabric.facts import host_addresses, tunnel_mtu, uplink_mtu
-from liqod.fabric.kernel import HostKernel, Kernel, apply, checked, observe
+from liqod.fabric.kernel import Kernel, apply, checked, observe
 from liqod.fabric.key import TunnelKey
 from liqod.fabric.keyring import KeyRing
 from liqod.fabric.model import INWARD, Desired, Link, Observed, Overlay, Step
 from liqod.fabric.overlay import VNI, device_name, overlay_mtu
 from liqod.fabric.ping import Pinger
 from liqod.fabric.place import Place
-from liqod.fabric.plan import plan, removal, show
+from liqod.fabric.plan import plan, removal
 from liqod.fabric.probe import Prober
 from liqod.fabric.records import Records
 from liqod.fabric.routes import host_networks
 from liqod.fabric.standing import Agreed
-from liqod.flow.tasks import Tasks
-from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.fabric.turns import Turns
 from liqod.kube.client import Client
 from liqod.kube.informers import Informers
 from liqod.model.ids import ClusterID
 from liqod.model.network import AddressMap, Claims, Gateway, Network, NetworkConfig, own_addresses, remote_addresses
 from liqod.model.offer import Refusal
 
-PERIOD: Final = 10.0
-"""Seconds after which the kernel is looked at again though nothing changed."""
-TURN: Final = "network"
-
 
 def _no_claims(_: ClusterID) -> Claims:
     return Claims()
 
 
-class Fabric(MultiService):
+class Fabric(Turns):
     """Pod traffic with all peers, on the host that is the cluster's gateway.
 
     ``claims`` tells which single addresses a peer has to reach; ``look`` is to be called when that changed.
     """
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -79,20 +68,15 @@ class Fabric(MultiService):
         on_change: Callable[[], None] = lambda: None,
         claims: Callable[[ClusterID], Claims] = _no_claims,
     ) -> None:
-        super().__init__()
-        self._reactor = reactor
+        super().__init__(reactor, kernel, "connecting the network")
         self._client = client
         self._settings = settings
         self._address = address
-        self._kernel: Kernel = kernel if kernel is not None else HostKernel(reactor)
         self._under_systemd = devices.is_under_systemd(dict(environ))
-        self._queue: WorkQueue[str] = WorkQueue(reactor, "fabric")
         self._place = Place(client, informers, settings.network, self._poke)
         self._records = Records(client, reactor, informers, self._poke)
         self._prober = Prober(reactor, self._poke)
         self._pinger = Pinger(reactor, self._poke)
-        self._tasks = Tasks()
-        self._tasks.setServiceParent(self)
         if kernel is None:
             AddressWatch(reactor, self._poke).setServiceParent(self)
         self._on_change = on_change
@@ -104,7 +88,6 @@ class Fabric(MultiService):
         self._addresses: frozenset[str] = frozenset()
         self._settled_at: frozenset[str] = frozenset()
         self._observed = Observed()
-        self._plan: tuple[Step, ...] = ()
 
     # For the rest of the daemon.
 
@@ -150,10 +133,6 @@ class Fabric(MultiService):
         """Return a Deferred that fires when what was agreed earlier is known."""
         return self._records.when_synced()
 
-    def show_plan(self) -> str:
-        """Return what the last turn did, in the words of ip, wg and nft."""
-        return show(self._plan)
-
     async def preview(self) -> tuple[Step, ...]:
         """Return what a turn would do on this host now; nothing is written, neither there nor in the records."""
         await gatherResults([part.when_synced() for part in (self._records, self._place, self._ring)])
@@ -175,27 +154,16 @@ class Fabric(MultiService):
 
     # Life.
 
-    def startService(self) -> None:
-        super().startService()
-        self._tasks.spawn(self._begin(), "starting the network fabric")
-
-    async def _begin(self) -> None:
+    async def _listen(self) -> None:
         await gatherResults([part.when_synced() for part in (self._records, self._place, self._ring)])
         self._records.begin()
-        Workers(self._queue, 1, self._turn, "connecting the network:").setServiceParent(self)
-        self._poke()
 
-    def stopService(self) -> Deferred[None]:
+    def _deafen(self) -> None:
         self._prober.close()
         self._pinger.close()
         self._records.end()
         self._place.end()
         self._ring.end()
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
-        await maybeDeferred(super().stopService)
-        self._queue.close()
 
     async def remove_all(self) -> None:
         """Leave nothing of the fabric on this host."""
@@ -203,17 +171,14 @@ class Fabric(MultiService):
         device = self._settings.network.device
         await apply(self._kernel, removal(device, await observe(self._kernel, device)))
 
-    def _poke(self) -> None:
-        self._queue.add(TURN)
-
     # One turn.
 
-    async def _turn(self, _: str) -> float:
+    async def _turn(self) -> None:
         await self._records.follow_peers()
         configs = self._records.configs()
         if not configs:
             await self._idle()
-            return PERIOD
+            return
         await self._ring.advance(configs)
         own = await self._own()
         avoided = await self._avoided()
@@ -223,7 +188,6 @@ class Fabric(MultiService):
             await self._negotiate(own, config, avoided)
         await self._converge(own, (await self._ring.keys()).current)
         await self._tell()
-        return PERIOD
 
     async def _idle(self) -> None:
         """Without peers there is nothing of us on the host: what a predecessor left goes as well."""
@@ -234,10 +198,7 @@ class Fabric(MultiService):
         self._pinger.aim({})
         self._pinger.close()
         self._observed = await observe(self._kernel, device)
-        self._plan = removal(device, self._observed)
-        if self._plan:
-            self._log.info("there is no peer (any more): {steps} steps leave nothing behind", steps=len(self._plan))
-            await apply(self._kernel, self._plan)
+        await self._carry_out(removal(device, self._observed), "there is no peer (any more): all is removed")
         await self._records.drop_tunnels(())
         # The key is this cluster's own, not a peering's: it is there before the first one, and stays after the last.
         await self._ring.keys()
@@ -303,11 +264,8 @@ class Fabric(MultiService):
     async def _converge(self, own: Own, key: TunnelKey) -> None:
         desired = self._desired(own, key)
         self._observed = await observe(self._kernel, desired.device)
-        self._plan = plan(desired, self._observed, self._reactor.seconds())
+        await self._carry_out(plan(desired, self._observed, self._reactor.seconds()), "the network changes")
         if self._plan:
-            self._log.info("the network changes in {steps} steps", steps=len(self._plan))
-            self._log.debug("the network's plan:\n{plan}", plan=show(self._plan))
-            await apply(self._kernel, self._plan)
             self._observed = await observe(self._kernel, desired.device)
             if any(link.next_key for link in desired.links):
                 # Now it is taken: the next turn says so.
