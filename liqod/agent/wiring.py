@@ -117,6 +117,7 @@ class Features:
             self.recorder,
             node_address=address,
             relay=self.peering.relay_of,
+            answered=self.peering.heard_of,
             **self._network(address),
         )
         self.webhook: AdmissionWebhook | None = None

@@ -76,7 +76,7 @@ class Kubelets(MultiService):
     address; ``export_address`` the other way round, by which address a lender's pods reach one of this cluster (empty:
     not known yet). ``exports`` knows that of every endpoint, and ``claimed`` is called when ``claims`` tells of others
     than before. ``relay`` returns what connects to a lender's API relay (``IStreamClientEndpoint``); without it there
-    is none.
+    is none. ``answered`` hears of a lender whose API server answers that did not before.
     """
 
     _log = Logger()
@@ -99,6 +99,7 @@ class Kubelets(MultiService):
         relay: Callable[[ClusterID], Any] | None = None,
         exports: Exports | None = None,
         claimed: Callable[[], None] = lambda: None,
+        answered: Callable[[ClusterID], None] = lambda _: None,
     ) -> None:
         super().__init__()
         self.cluster_name = cluster_name
@@ -131,6 +132,7 @@ class Kubelets(MultiService):
             home_api=HomeApi(informers, settings.kubernetes.api_server_url, client.config.server),
             exports=exports if exports is not None else Unmapped(),
             claimed=claimed,
+            answered=answered,
             given_up=self._is_given_up,
         )
         OffloadingKeeper(

@@ -83,6 +83,7 @@ class Surroundings:
     api_port: Callable[[], int]
     api: Setting
     relay: Callable[[ClusterID], Any] | None
+    answered: Callable[[ClusterID], None]
     home_api: HomeApi
     exports: Exports
     claimed: Callable[[], None]
@@ -238,6 +239,11 @@ class VirtualKubelet(MultiService):
         offer = judge_offer(self._advertisement())
         return judge(self.access.readiness.value, self.reach.state.value, self.crossing.state.value, offer)
 
+    def _reached(self, state: Readiness) -> None:
+        self._look()
+        if state.ready:
+            self._around.answered(self._lender)
+
     def _crosses(self) -> bool:
         """Return whether packets get to the pods, as far as known."""
         state = self.crossing.state.value
@@ -280,7 +286,7 @@ class VirtualKubelet(MultiService):
             self.access.readiness.subscribe(lambda _: self._look()),
             self.access.way.subscribe(lambda _: self.standing.look()),
             self.access.renewed.subscribe(lambda _: self.reach.suspect()),
-            self.reach.state.subscribe(lambda _: self._look()),
+            self.reach.state.subscribe(self._reached),
             self.crossing.state.subscribe(self._network_turned),
             self.node.state.subscribe(lambda _: self.standing.look()),
         ]

@@ -306,6 +306,12 @@ class Peering(MultiService):
         """Take over what discovery sees now, all of it."""
         self._sessions.sighted(candidates)
 
+    def heard_of(self, peer: ClusterID) -> None:
+        """A peer was heard of by another way than a session: it is dialled now, not when its turn comes."""
+        known = self._peers.get(peer)
+        if known is not None and known.session is None:
+            known.dialer.link.wake()
+
     async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
         """Ask a lender for a place for ``local``; raises Refusal or PeerUnreachable."""
         return await self._questions.ask(

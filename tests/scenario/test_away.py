@@ -16,7 +16,7 @@ from liqod.kubelet.forge.status import is_ready
 from liqod.model.ids import Key
 from liqod.sandbox.kinds import NODES, PODS
 from liqod.sandbox.state import Change
-from tests.scenario.case import SHOP, ScenarioCase, Scene, all_of, live, node_ready, offloaded, unchanged
+from tests.scenario.case import FOREIGN, SHOP, ScenarioCase, Scene, all_of, live, node_ready, offloaded, unchanged
 from tests.scenario.side import Side
 
 AWAY = {"nodeSelector": {"liqo.io/type": "virtual-node"}, "tolerations": [{"operator": "Exists"}]}
@@ -131,6 +131,9 @@ class Away(ScenarioCase):
         watches = self.watches(milan)
         self.cut(scene, rome, milan)
         self.assertLess(scene.becomes("they are ready", lambda: self.ready(rome) == {True}, 120), 10)
+        # The session is not left to its turn to be dialled, either, which may be half a minute later.
+        session = lambda: (rome.object(FOREIGN, milan.id) or {})["status"]["phase"] == "Ready"  # noqa: E731
+        self.assertLess(scene.becomes("there is a session", session, 120), 10)
         scene.world.run(60)
         self.assertEqual((self.uids(rome), self.uids(milan)), before)
         begun = self.watches(milan) - watches
