@@ -13,6 +13,7 @@ from liqod.config.schema import Discovery, Sharing
 from liqod.config.schema import Peer as PeerSettings
 from liqod.kube.errors import ApiError
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
+from liqod.model.ids import ClusterID
 from liqod.model.meta import find_condition
 from liqod.model.names import advertisement_name
 from liqod.model.offer import PeerUnreachable, Refusal
@@ -85,6 +86,34 @@ class TrustTests(PairCase):
         await self.peered(alpha, beta)
         self.assertEqual((await alpha.cluster_record(beta)).spec.fingerprint, beta.key.fingerprint)
         self.assertEqual((await beta.cluster_record(alpha)).spec.fingerprint, alpha.key.fingerprint)
+
+    async def test_who_is_heard_of_otherwise_is_dialled(self) -> None:
+        """A peer that answers by another way than a session is dialled at once; one with a session, or a stranger, is
+        left alone.
+        """
+        alpha, beta = await self.pair()
+        await alpha.trust(beta)
+        await beta.trust(alpha)
+        alpha.sees(beta)
+        await self.peered(alpha, beta)
+        peer = alpha.peering._peers[beta.id]
+        woken: list[str] = []
+
+        class Link:
+            def wake(self) -> None:
+                woken.append("woken")
+
+        link, session = peer.dialer.link, peer.session
+        peer.dialer.link = Link()  # type: ignore[assignment]
+        try:
+            alpha.peering.heard_of(beta.id)
+            alpha.peering.heard_of(ClusterID("nobody"))
+            self.assertEqual(woken, [])
+            peer.session = None
+            alpha.peering.heard_of(beta.id)
+        finally:
+            peer.dialer.link, peer.session = link, session
+        self.assertEqual(woken, ["woken"])
 
     async def test_another_key_for_a_known_id_is_refused(self) -> None:
         """An impostor gets nothing, is reported, and does not disturb the session of the true holder."""
