@@ -342,6 +342,8 @@ class Hosts:
         if at not in self._known:
             self._known.add(at)
             self.add_pod(at, "own", POD)
+            if self.dual:
+                self.add_pod(at, "own-six", "fd00:201::2")
 
     def claim(self, at: str, claims: dict[str, list[tuple[str, str]]] | None) -> None:
         """Have reflection of a cluster ask for addresses, by peer; None: nothing is known any more."""

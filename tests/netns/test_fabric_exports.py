@@ -17,7 +17,7 @@ from tests.netns.test_fabric import PORT, TALK, FabricTests, end_process
 OPEN, SHUT = "7003", "7004"
 
 
-class ExportTests(FabricTests):
+class ExportSteps(FabricTests):
     """Three clusters with the same pod network and the closed policy, each the peer of the two others."""
 
     names: ClassVar[tuple[str, ...]] = ("a", "b", "c")
@@ -69,6 +69,10 @@ class ExportTests(FabricTests):
 
         eventually(f"an answer from {address}", answered, 40)
         return said[-1]
+
+
+class ExportTests(ExportSteps):
+    """By IPv4."""
 
     def test_a_machine_outside_and_the_host(self) -> None:
         """A peer's pod reaches exactly the ports that were exported to it: no other one, and no other peer does."""
@@ -123,3 +127,23 @@ class ExportTests(FabricTests):
         self.hosts.claim("a", {})
         eventually("the end of it", lambda: "real_" not in self.rules("a"), 40)
         self.refused(("c", address, PORT))
+
+
+class SixTests(ExportSteps):
+    """Three clusters whose pods have addresses of both IP versions, with an external network of IPv6."""
+
+    dual: ClassVar[bool] = True
+    options: ClassVar[dict[str, Any] | None] = {"policy": "closed", "external_cidr": "fd00:70::/116"}
+
+    def test_six(self) -> None:
+        """A host and a pod at another peer are reached by addresses of that network; IPv4 has none of them."""
+        host = "fd99::1"
+        self.hosts.output(self.hosts.inside("a", "ip", "address", "add", f"{host}/128", "dev", "eth0", "nodad"))
+        self.serve(self.hosts.inside("a"), OPEN)
+        pod = self.hosts.seen_six("a", "b")
+        self.hosts.claim("a", {"b": [(host, f"TCP/{OPEN}")], "c": [(pod, ""), (API, f"TCP/{OPEN}")]})
+        self.assertTrue(self.reached("a", "b", host, OPEN)["whole"])
+        self.assertTrue(self.reached("a", "c", pod, PORT)["whole"])
+        with self.assertRaises(LookupError):
+            self.hosts.exported("a", "c", API)
+        self.refused(("b", self.hosts.exported("a", "b", host), PORT))
