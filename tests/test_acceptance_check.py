@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -62,6 +62,7 @@ class CheckTests(SynchronousTestCase):
             self.assertRaises(Refusal, check_ttl, ttl)
 
     @given(st.dictionaries(texts, texts, max_size=4), st.dictionaries(texts, texts, max_size=4), st.lists(texts))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_whatever_is_sent_is_refused_or_usable(
         self, resources: dict[str, str], labels: dict[str, str], classes: list[str]
     ) -> None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import attrs
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -96,6 +96,7 @@ class QuotaTests(SynchronousTestCase):
         )
 
     @given(st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=8), st.integers(0, 40))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_new_offers_never_pass_the_quota(self, offers: list[tuple[bool, int]], most: int) -> None:
         """Whatever is accepted already stays, and nothing is added beyond the quota."""
         cases = [
@@ -133,6 +134,7 @@ class HoursTests(SynchronousTestCase):
                 hours.parse(text)
 
     @given(st.integers(0, 2 * 10**9), st.integers(0, 6), st.integers(0, 1439), st.integers(1, 1440))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_nothing_changes_before_the_announced_moment(self, now: int, day: int, start: int, end: int) -> None:
         """Until then it stays open or closed; then it may not."""
         if start == end:
@@ -168,6 +170,7 @@ class SelectorTests(SynchronousTestCase):
             self.assertEqual(found, expected, text)
 
     @given(st.text(max_size=80))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_any_text_is_a_selector_or_refused(self, text: str) -> None:
         """Only ValueError comes out."""
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import attrs
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -124,6 +124,7 @@ class RuleAllTests(SynchronousTestCase):
         self.assertTrue(rulings[ClusterID("c0")].seated)
 
     @given(cases, rules)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_the_policy_never_accepts_more_than_there_is_room_for(
         self, given_cases: list[Case], given_rules: Rules
     ) -> None:
@@ -139,6 +140,7 @@ class RuleAllTests(SynchronousTestCase):
             self.assertLessEqual(seated, given_rules.maximum)
 
     @given(cases, rules)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_deciding_again_decides_the_same(self, given_cases: list[Case], given_rules: Rules) -> None:
         """A second run over the outcome of the first changes no phase."""
         first = rule_all(given_cases, given_rules)
@@ -146,6 +148,7 @@ class RuleAllTests(SynchronousTestCase):
         self.assertEqual(phases(first), phases(second))
 
     @given(cases, rules, st.randoms())
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_the_order_of_records_does_not_matter(
         self, given_cases: list[Case], given_rules: Rules, random: object
     ) -> None:

@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -154,7 +154,7 @@ class Complaints(Base):
             self.assertLess(len(problem), 200)
             self.assertNotIn("\x1b", problem)
 
-    @settings(deadline=None)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.dictionaries(st.sampled_from(["peering", "sharing", "zz", "log"]), st.integers() | st.text(max_size=5)))
     def test_never_another_error(self, tables: dict[str, int | str]) -> None:
         """Whatever stands in the environment, the result is settings or a ConfigError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -75,6 +75,7 @@ class Records(SynchronousTestCase):
                 from_txt({**good, **change})
 
     @given(st.dictionaries(st.binary(max_size=20), st.none() | st.binary(max_size=300), max_size=8))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_any_record(self, record: dict[bytes, bytes | None]) -> None:
         """Nothing but BadRecord comes out of any record."""
         for one in (record, {**record, b"proto": b"1"}, {**record, b"proto": b"1", b"id": b"x"}):

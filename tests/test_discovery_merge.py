@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -119,6 +119,7 @@ class Bounds(SynchronousTestCase):
             max_size=60,
         )
     )
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_bounds_always_hold(self, steps: list[tuple[bool, int, list[int], float]]) -> None:
         """Whatever is seen and lost, in whatever order: the table and each address keep to their bounds."""
         table: Table = {}

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 import attrs
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
@@ -55,6 +55,7 @@ class WordTests(SynchronousTestCase):
                 self.assertEqual(tells_loss(datagram), loss)
 
     @given(st.binary(max_size=200))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_anything(self, datagram: bytes) -> None:
         """No content makes reading fail or go on for ever."""
         self.assertIn(tells_loss(datagram), (True, False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -51,6 +51,7 @@ class HealthTests(SynchronousTestCase):
         self.assertFalse(health.undecided(3 * SILENCE))
 
     @given(st.integers(LEAST, DEVICE - 1))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_the_path_mtu_is_found(self, largest: int) -> None:
         """Whatever the path carries is found to the step within a minute, and never exceeded."""
         health = Health(DEVICE, 0.0)

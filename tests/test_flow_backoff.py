@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -22,6 +22,7 @@ class BackoffTests(SynchronousTestCase):
         self.assertEqual(Backoff(jitter=0.0).delay(10**9, 0.5), 60.0)
 
     @given(st.integers(0, 200), st.floats(0, 1, exclude_max=True))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_jitter_stays_within_its_share(self, attempt: int, fraction: float) -> None:
         """The spread is at most the jitter's share of the delay on either side."""
         plain = Backoff(jitter=0.0).delay(attempt, 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -31,12 +31,14 @@ class InStepTests(SynchronousTestCase):
         self.assertAlmostEqual(due, 12000.0, places=3)
 
     @given(NOW, EVERY)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_the_wait_is_at_most_a_quarter_shorter_and_never_longer(self, now: float, every: float) -> None:
         """Whoever counts on the period counts on no more than it gets."""
         wait = in_step(now, every)
         self.assertTrue(every * (1 - 1 / PARTS) - 2e-3 <= wait <= every + 2e-3, wait)
 
     @given(NOW, st.sampled_from([1.0, 8.0, 10.0, 60.0]))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_a_shift_keeps_two_grids_apart(self, now: float, every: float) -> None:
         """What is shifted by half a step falls due half a step from what is not."""
         step = every / PARTS

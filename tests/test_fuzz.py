@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -51,7 +51,7 @@ class Targets(SynchronousTestCase):
                 for end in range(len(content) + 1):
                     TARGETS[name](content[:end])
 
-    @settings(max_examples=600, deadline=None)
+    @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.data())
     def test_any_edit(self, data: st.DataObject) -> None:
         """Contents of the corpus, changed in up to a handful of places."""
@@ -61,7 +61,7 @@ class Targets(SynchronousTestCase):
         TARGETS[name](content)
         self.assertLess(time.thread_time() - began, 1.0)
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.sampled_from(sorted(TARGETS)), st.binary(max_size=600))
     def test_any_bytes(self, name: str, content: bytes) -> None:
         """Contents out of nothing."""

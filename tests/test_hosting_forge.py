@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -169,6 +169,7 @@ class ForgeTests(SynchronousTestCase):
             max_leaves=20,
         )
     )
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_any_json(self, value: Any) -> None:
         """Whatever a borrower writes is either forged, safely and the same way twice, or a value error."""
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -69,6 +69,7 @@ class NameTests(SynchronousTestCase):
             self.assertEqual(self.refused("c1", "shop", remote, ("*",)), "NameReserved", remote)
 
     @given(LABEL, LABEL, LABEL)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_what_is_granted_bears_the_id(self, peer: str, local: str, remote: str) -> None:
         """Every name that may be asked for is the usual one or ends with the borrower's ID."""
         if not self.refused(peer, local, remote):

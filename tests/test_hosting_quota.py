@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import msgspec
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -120,6 +120,7 @@ class FittingTests(SynchronousTestCase):
     @given(
         st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12), st.integers(0, 9), st.integers(0, 30)
     )
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_never_more_than_offered(self, pods: list[tuple[int, int]], used: int, offered: int) -> None:
         """Those found to fit do fit together, on top of what is used."""
         entries = [waiting(str(n), str(created), cpu) for n, (created, cpu) in enumerate(pods)]
@@ -144,6 +145,7 @@ class LedgerTests(SynchronousTestCase):
         self.assertEqual(ledger.used("t"), {})
 
     @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from("ab"), st.integers(-1, 8))))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_totals_are_sums(self, steps: list[tuple[int, str, int]]) -> None:
         """After any sequence of charges and releases the total is the sum of what is charged."""
         ledger, model = Ledger(), dict[Key, tuple[str, int]]()
@@ -161,6 +163,7 @@ class LedgerTests(SynchronousTestCase):
             self.assertEqual(ledger.used(tenant).get("pods", 0), len(held))
 
     @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(1, 6)), max_size=40), st.integers(0, 12))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_admission_never_passes_the_offer(self, steps: list[tuple[bool, int, int]], offered: int) -> None:
         """Pods admitted one after the other, in any mix with pods that end, never use more than was offered."""
         ledger = Ledger()

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -149,6 +149,7 @@ class Pins(SynchronousTestCase):
         st.dictionaries(st.sampled_from((ALPHA, BETA)), st.sampled_from((mine, other))),
         st.booleans(),
     )
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_never_trusts_against_a_pin(
         self, claimed: ClusterID, key: Fingerprint, pinned: dict[ClusterID, Fingerprint], chains: bool
     ) -> None:

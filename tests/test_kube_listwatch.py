@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -292,7 +292,7 @@ class Follower:
 class ConvergenceTests(SynchronousTestCase):
     """Whatever happens, in the end the store is what the server holds."""
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.sampled_from(["knows", "refuses", "ignores"]), STEPS)
     def test_any_order_of_failures_converges(self, streams: str, steps: list[tuple[Any, Any, Any]]) -> None:
         """After any writes, compactions and failures the store equals the server, and the deltas told every step there,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -32,6 +32,7 @@ class PathTests(SynchronousTestCase):
         self.assertRaises(ValueError, paths.item, NODES, "ns", "n")
 
     @given(st.text(min_size=1))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_no_name_reaches_another_path(self, name: str) -> None:
         """Whatever a name holds, the path has exactly one segment for it."""
         if name in (".", ".."):
@@ -63,6 +64,7 @@ class ErrorTests(SynchronousTestCase):
         self.assertLess(len(str(error)), 300)
 
     @given(st.integers(0, 999), st.binary(max_size=60))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_any_answer_becomes_an_error(self, code: int, body: bytes) -> None:
         """No answer makes the translation fail."""
         self.assertIsInstance(errors.from_status(code, body), errors.ApiError)
@@ -128,6 +130,7 @@ class StoreTests(SynchronousTestCase):
             st.tuples(st.sampled_from("abcd"), st.sampled_from(["put", "remove", "replace"]), st.sampled_from("xyz"))
         )
     )
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_indexes_agree_with_the_objects(self, steps: list[tuple[str, str, str]]) -> None:
         """After any steps an index holds exactly the objects that have its value."""
         store: Store[Object] = Store()

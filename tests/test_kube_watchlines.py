@@ -6,7 +6,7 @@ import itertools
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -25,6 +25,7 @@ class LinesTests(SynchronousTestCase):
     """Cutting chunks."""
 
     @given(st.lists(st.binary(max_size=12).map(lambda text: text.replace(b"\n", b""))), st.lists(st.integers(0, 60)))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_lines_survive_any_chunking(self, wanted: list[bytes], cuts: list[int]) -> None:
         """However the bytes are cut, the same lines come out."""
         stream = b"".join(text + b"\n" for text in wanted)
@@ -87,6 +88,7 @@ class DecoderTests(SynchronousTestCase):
             ).map(lambda value: json.dumps(value).encode()),
         )
     )
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_nothing_a_server_sends_raises(self, text: bytes) -> None:
         """Any bytes become an event of some kind."""
         self.assertIsInstance(self.decoder.line(text), Change | Bookmark | Failure | Unreadable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote, urlencode
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -64,6 +64,7 @@ class Targets(SynchronousTestCase):
             self.assertIsNone(parse(uri), uri)
 
     @given(st.lists(st.text(max_size=8), max_size=6))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_any_command(self, words: list[str]) -> None:
         """Whatever the words of a command are, the lender is asked for exactly those, on one line."""
         words = [word.encode("utf-8", "replace").decode() for word in words]
@@ -75,6 +76,7 @@ class Targets(SynchronousTestCase):
         self.assertTrue(path.startswith("/api/v1/namespaces/there/pods/web-0/exec?"))
 
     @given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_any_name(self, namespace: str, pod: str, container: str) -> None:
         """Whatever stands in a path, what is asked of the lender is below the pods of one namespace."""
         names = [quote(text.encode("utf-8", "replace"), safe="") for text in (namespace, pod, container)]
@@ -122,6 +124,7 @@ class Heads(SynchronousTestCase):
                 heads.parse(data)
 
     @given(st.binary(max_size=200))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_any_answer(self, data: bytes) -> None:
         """Whatever a lender answers is a head, incomplete, or refused; what is passed on has no line break of its."""
         try:

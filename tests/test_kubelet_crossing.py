@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -58,6 +58,7 @@ class Steadiness(SynchronousTestCase):
         self.assertEqual([wait_for_up(turns) for turns in (1, 2, 3, 4, 5, 6, 1000)], [3, 6, 12, 24, 48, 60, LONGEST])
 
     @given(st.lists(st.tuples(st.floats(0.1, 30), st.sampled_from([True, False, None])), max_size=60))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_turns_are_few(self, readings: list[tuple[float, bool | None]]) -> None:
         """However readings waver, a network turns for the worse at most 13 times in ten minutes."""
         steady, now = follow(Steady(), True, 0.0)[0], 0.0

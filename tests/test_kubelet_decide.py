@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -264,7 +264,7 @@ class Pods(SynchronousTestCase):
         there=st.sampled_from(["none", "ours", "stale", "deleting"]),
         runs=st.sampled_from(["none", "running", "pending", "deleting"]),
     )
-    @settings(deadline=None)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_it_converges(self, pod: str, there: str, runs: str) -> None:
         """From any state, carrying out decisions reaches rest within a few steps, and a live pod ends up running."""
         world = World(pod, there, runs)
@@ -384,6 +384,7 @@ class Namespaces(SynchronousTestCase):
         st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from(["", "market"])), min_size=1, max_size=6),
         st.dictionaries(st.sampled_from(["shop-home", "market"]), st.sampled_from(["Ready", "Refused"])),
     )
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_any_change_of_mind(self, wishes: list[tuple[bool, bool, str]], answers: dict[str, str]) -> None:
         """Whatever users change: what was granted keeps its name, nothing goes under pods, and it comes to rest."""
         entry: str | None = None

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -75,7 +75,7 @@ def meta(**more: Any) -> ObjectMeta:
 
 class Specs(SynchronousTestCase):
     @given(st.dictionaries(st.sampled_from([*VERBATIM, *sorted(REMOVED), *HOST_NAMESPACES]), JSON))
-    @settings(deadline=None)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_verbatim_but_for_local_fields(self, fields: dict[str, Any]) -> None:
         """Every field travels as it is, except those that speak of the home cluster or of hosts."""
         spec = {key: value for key, value in fields.items() if key != "affinity"}
@@ -326,6 +326,7 @@ class Statuses(SynchronousTestCase):
         self.assertEqual(aborted["containerStatuses"][0]["state"]["terminated"]["exitCode"], 1)
 
     @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.booleans()), max_size=12))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_restarts_never_decrease(self, seen: list[tuple[str, int, bool]]) -> None:
         """Whatever remote pods come, go and count, and whenever the daemon restarts, the count at home only grows."""
         known: Tally | None = None
@@ -353,6 +354,7 @@ class Statuses(SynchronousTestCase):
 
 class Patches(SynchronousTestCase):
     @given(st.dictionaries(st.text("abc", max_size=2), JSON), st.dictionaries(st.text("abc", max_size=2), JSON))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_diff_then_merge(self, old: dict[str, Any], new: dict[str, Any]) -> None:
         """Applying the difference gives the new object, up to nulls, which JSON merge patch cannot say."""
         old, new = strip(old), strip(new)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -125,7 +125,7 @@ class Patience(SynchronousTestCase):
             },
         )
 
-        @settings(deadline=None)
+        @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
         @given(st.lists(one, max_size=5), st.sampled_from([0.0, 30.0]))
         def check(tolerations: list[dict[str, Any]], evict_after: float) -> None:
             step = ask(tolerations, {"a": "b"}, away=500, evict_after=evict_after)

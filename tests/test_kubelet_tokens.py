@@ -6,7 +6,7 @@ import copy
 from typing import Any, cast
 
 import msgspec
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -154,6 +154,7 @@ class Specs(SynchronousTestCase):
             self.assertNotIn("env", forged["containers"][0])
 
     @given(st.text("abc-.", min_size=1, max_size=253), st.text("abc-.", min_size=1, max_size=253))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_names(self, one: str, two: str) -> None:
         """Names of secrets fit, and differ where pods do."""
         self.assertLessEqual(len(secret_name(one)), 253)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -22,11 +22,13 @@ class RemoteNamespaceTests(SynchronousTestCase):
         self.assertEqual(remote_namespace("shop", UUID), f"shop-{UUID}")
 
     @given(LABELS, LABELS)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_always_a_label(self, local: str, home: str) -> None:
         """Whatever the parts, the result is a valid namespace name."""
         self.assertTrue(is_dns_label(remote_namespace(local, home)))
 
     @given(LABELS, LABELS)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_injective(self, one: str, two: str) -> None:
         """Two local namespaces never share a remote one, however long they are."""
         if one != two:

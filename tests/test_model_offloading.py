@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -116,6 +116,7 @@ class Selecting(SynchronousTestCase):
             self.assertIn(word, excluded.message)
 
     @given(st.sampled_from(["", "market"]), st.dictionaries(st.sampled_from(["market", "shop-rome"]), st.just("other")))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_a_name_has_one_meaning(self, wanted: str, taken: dict[str, str]) -> None:
         """A remote name never stands for two namespaces; one that users chose is never replaced by another."""
         chosen = choose_remote("shop", HOME, taken, wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -56,6 +56,7 @@ class RenderTests(SynchronousTestCase):
         self.assertEqual(quantity.render(Fraction(0), resource="memory"), "0")
 
     @given(st.fractions(min_value=0, max_value=10**15, max_denominator=10**9), st.sampled_from(["cpu", "memory"]))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_round_trip(self, value: Fraction, resource: str) -> None:
         """What is rendered parses back to the value, up to a nano-unit rounded up."""
         back = quantity.parse(quantity.render(value, resource=resource))
@@ -66,6 +67,7 @@ class ArithmeticTests(SynchronousTestCase):
     """Sums and differences of resource lists."""
 
     @given(LISTS, LISTS)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_add_then_subtract(self, left: dict[str, Fraction], right: dict[str, Fraction]) -> None:
         """Subtracting what was added gives back what was there."""
         total = quantity.add([left, right])
@@ -73,6 +75,7 @@ class ArithmeticTests(SynchronousTestCase):
         self.assertEqual({k: v for k, v in rest.items() if v}, {k: v for k, v in left.items() if v})
 
     @given(LISTS, LISTS)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_exceeding(self, wanted: dict[str, Fraction], available: dict[str, Fraction]) -> None:
         """Nothing exceeds exactly when every wanted resource is available."""
         fits = all(value <= available.get(name, 0) for name, value in wanted.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -80,7 +80,7 @@ class ShareTests(SynchronousTestCase):
         self.assertEqual(terms(30, general, 0, {"cpu": "2"}), (0, of(cpu="2", memory="8Gi")))
         self.assertEqual(terms(30, general, 250, {"cpu": "all"}), (100, {**general, "cpu": Fraction(0)}))
 
-    @settings(deadline=None)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(resources, resources, st.integers(0, 100), resources)
     def test_offers_are_bounded(
         self, unused: dict[str, Fraction], used: dict[str, Fraction], percentage: int, limits: dict[str, Fraction]

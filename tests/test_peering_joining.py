@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -33,6 +33,7 @@ class TokenTests(SynchronousTestCase):
         self.assertNotIn(" ", TOKEN.text)
 
     @given(st.data())
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_a_mistyped_token_is_refused_with_a_sentence(self, data: Any) -> None:
         """Any cut and any changed character is noticed, and nothing else is raised for any text."""
         text = TOKEN.text
@@ -44,6 +45,7 @@ class TokenTests(SynchronousTestCase):
                     read_token(broken)
 
     @given(st.text(max_size=300))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_any_text_is_a_token_or_refused(self, text: str) -> None:
         """Bad input raises BadToken and nothing else."""
         with self.assertRaises(BadToken):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -33,6 +33,7 @@ class PulseTests(SynchronousTestCase):
         self.assertEqual(Pulse(2, False).hear(), Pulse())
 
     @given(st.lists(st.booleans()))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_it_is_dead_only_after_three_in_a_row(self, heard: list[bool]) -> None:
         """Whatever the sequence, dead means that nothing came during the last three beats."""
         pulse = Pulse()
@@ -72,6 +73,7 @@ class TieBreakTests(SynchronousTestCase):
     """Two sessions with one peer."""
 
     @given(st.booleans(), st.booleans())
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_both_sides_choose_the_same_session(self, first_by_a: bool, seen_first_by_b: bool) -> None:
         """Whichever session either side sees first, both keep the one that the smaller ID opened."""
         kept = []
@@ -144,6 +146,7 @@ class OrderTests(SynchronousTestCase):
     """How a peering is to end, as a record says it."""
 
     @given(st.one_of(st.floats(0, 3600), st.sampled_from(["dead", "by-peer", "ended"])))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_what_is_ordered_is_what_is_read(self, wanted: float | Kind) -> None:
         """An order survives its annotation, its seconds up to what six digits tell."""
         order = Order("asked", wanted) if isinstance(wanted, float) else Order(wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -95,6 +95,7 @@ class DiffTests(SynchronousTestCase):
     """Merge patches."""
 
     @given(json_objects, json_objects)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_a_patch_leads_from_one_to_the_other(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         """Applying the patch to the old value gives the new one, and equal values need none."""
         self.assertEqual(applied(before, merge_patch(before, after)), after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -74,6 +74,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual(self.turns.due(1.0), 3)
 
     @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(Urgency), st.integers(0, 3)), max_size=50))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_rate(self, events: list[tuple[int, Urgency, int]]) -> None:
         """Whatever comes: the rate holds, and each is told, replaced by a later one, or dropped for its kind."""
         turns: Turns[int] = Turns(0.0)

@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -68,6 +68,7 @@ class Placement(SynchronousTestCase):
     @given(
         st.lists(st.fixed_dictionaries({"key": st.text(max_size=3), "operator": st.sampled_from(["Exists", "Equal"])}))
     )
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_once_is_enough(self, tolerations: list[dict[str, Any]]) -> None:
         """After the patch no further patch is needed."""
         pod: dict[str, Any] = {"spec": {"tolerations": list(tolerations)}}
@@ -157,6 +158,7 @@ class Affinity(SynchronousTestCase):
         self.assertEqual(fits(patched(pod_with(None, everything), Policy(LOCAL))), {"here", "there"})
 
     @given(_TERMS, _POLICIES, st.sampled_from([None, [{"operator": "Exists"}]]))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_both_hold(self, terms: list[Any], policy: Policy, tolerations: list[Any] | None) -> None:
         """A pod fits where its user's affinity and the policy both let it, and nowhere else; twice is like once."""
         pod = pod_with(terms, tolerations)
@@ -258,6 +260,7 @@ class Reviews(SynchronousTestCase):
             self.assertGreater(len(str(caught.exception)), 20)
 
     @given(st.binary(max_size=200))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_no_other_failure(self, body: bytes) -> None:
         """Whatever bytes come, the only failure is Malformed."""
         with contextlib.suppress(Malformed):
@@ -317,6 +320,7 @@ class Patience(SynchronousTestCase):
         self.assertEqual(patience({"spec": {"tolerations": [user]}}, Policy(REMOTE), 0.0), [])
 
     @given(st.recursive(st.none() | st.text(max_size=5) | st.integers(), lambda deeper: st.lists(deeper, max_size=3)))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_odd_shapes(self, odd: Any) -> None:
         """Whatever somebody puts where tolerations or annotations go is left to the API server."""
         for pod in ({"spec": {"tolerations": odd}}, {"metadata": odd, "spec": {}}, {"spec": odd}):

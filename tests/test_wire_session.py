@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import msgpack
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -241,7 +241,7 @@ class Fuzz(SynchronousTestCase):
             Session("listener").receive_data(session.last_words())
         self.assertLess(time.perf_counter() - started, 2.0)
 
-    @settings(max_examples=400, deadline=None)
+    @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.binary(max_size=400), st.sampled_from(("dialer", "listener")))
     def test_any_bytes(self, data: bytes, role: str) -> None:
         """Nothing but RemoteProtocolError comes out of any bytes, framed or not, in any state."""
@@ -250,7 +250,7 @@ class Fuzz(SynchronousTestCase):
         for session in (Session("listener"), established(role)):
             self.feed(session, frame(data))
 
-    @settings(max_examples=400, deadline=None)
+    @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(
         st.integers(0, 20),
         st.recursive(
@@ -267,7 +267,7 @@ class Fuzz(SynchronousTestCase):
         for content in ([number, *fields], [number, value], value):
             self.feed(established(), frame(msgpack.packb(content)))
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.sampled_from(ORDINARY), st.integers(0, 10**6), st.integers(0, 255))
     def test_one_changed_byte(self, event: Event, position: int, value: int) -> None:
         """A valid frame with any one byte changed is an event, a wait or a RemoteProtocolError."""
@@ -275,7 +275,7 @@ class Fuzz(SynchronousTestCase):
         data[position % len(data)] = value
         self.feed(established(), bytes(data))
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.lists(st.sampled_from(ORDINARY), max_size=5), st.lists(st.integers(1, 50), min_size=1))
     def test_any_cut(self, events: list[Event], sizes: list[int]) -> None:
         """However the bytes are cut, the same events come out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from itertools import permutations
 
 from tests.netns.hosts import eventually
@@ -27,6 +28,11 @@ class RebootTests(FabricTests):
         """Return what the fabric has on a host."""
         return {" ".join(command): self.hosts.output(self.hosts.inside(name, *command)) for command in HELD}
 
+    def holds(self, held: dict[str, dict[str, str]]) -> bool:
+        """Have each host hold what it held."""
+        self.assertEqual({name: self.held(name) for name in self.names}, held)
+        return True
+
     def boot(self, *names: str) -> None:
         """Have hosts go down at once and come up again, as a service manager and a kubelet bring them up."""
         for name in names:
@@ -49,8 +55,9 @@ class RebootTests(FabricTests):
         for booting in (("a",), self.names):
             self.boot(*booting)
             for at, peer in pairs:
-                eventually(f"traffic from {at}", lambda at=at, peer=peer: self.ask(at, peer)["whole"], 90)  # type: ignore[misc]
+                eventually(f"traffic from {at}", partial(self.ask, at, peer), 90)
+                self.assertTrue(self.ask(at, peer)["whole"])
                 self.assertEqual(self.ask(at, peer)["seen"], seen[peer, at])
             self.connect()
             self.assertEqual({pair: self.hosts.seen(*pair) for pair in pairs}, seen)
-            self.assertEqual({name: self.held(name) for name in self.names}, held)
+            eventually("what there was", partial(self.holds, held), 60)

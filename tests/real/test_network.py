@@ -21,11 +21,13 @@ from tests.real.path import (
     deployment,
     enabled_namespace,
     eventually,
+    is_running,
     live_pods,
     node_ready,
     offloaded,
     peer_of,
     trust_each_other,
+    virtual_node,
 )
 from tests.testbed.cluster import Cluster
 from tests.testbed.process import CommandFailed
@@ -352,7 +354,7 @@ class NetworkTests(PairTests):
         eventually("traffic", partial(self.answered, self.rome.cluster, name, NAMESPACE, address), 90)
         eventually("the tunnel", partial(self.connected, self.rome, self.milan))
         eventually("the tunnel back", partial(self.connected, self.milan, self.rome))
-        self.assertEqual({words: run(list(words)) for words in HELD}, before)
+        eventually("what there was", lambda: {words: run(list(words)) for words in HELD} == before)
         (same,) = live_pods(self.rome.cluster, SERVER).values()
         self.assertEqual(same["status"]["podIP"], address)
 
@@ -412,7 +414,13 @@ class NetworkTests(PairTests):
         return [dict(row) for row in json.loads(said)]
 
     def test_08_cut(self) -> None:
-        """What cuts the lender's pods off, with its gateway healthy, turns red within ten seconds and is named."""
+        """What cuts the lender's pods off, with its gateway healthy, turns red within ten seconds and is named.
+
+        The pods there are not Ready at home for as long, and in no service; they are the same pods all the time.
+        """
+        pods = live_pods(self.rome.cluster, SERVER)
+        before = {name: pod["metadata"]["uid"] for name, pod in pods.items()}
+        self.assertTrue(before and all(map(is_running, pods.values())))
         rule = 'table inet cut { chain on { type filter hook forward priority 0; iifname "liqod" drop; }; }'
         self.milan.cluster.run(["nft", rule])
         started = time.monotonic()
@@ -422,8 +430,31 @@ class NetworkTests(PairTests):
         print(f"\nred after {took:.1f} s: {status['message']}")
         self.assertEqual(status["cut"], "remote pods")
         self.assertLess(took, 10)
+        eventually("its pods are not Ready, and say why", lambda: self.reasons() == {"NetworkDown"})
+        node = virtual_node(self.rome.cluster)
+        self.assertEqual((condition(node, "Ready"), condition(node, "NetworkUnavailable")), ("False", "True"))
+        eventually("no service leads there", lambda: not self.served())
         self.milan.cluster.run(["nft", "delete table inet cut"])
         eventually("green again", partial(self.connected, self.rome, self.milan))
+        eventually("its pods are Ready", lambda: all(map(is_running, live_pods(self.rome.cluster, SERVER).values())))
+        eventually("the service leads there", self.served)
+        after = {name: pod["metadata"]["uid"] for name, pod in live_pods(self.rome.cluster, SERVER).items()}
+        self.assertEqual(after, before)
+
+    def reasons(self) -> set[str]:
+        """Return why the servers are not Ready at home; empty where one is."""
+        found = [
+            next(c for c in pod["status"]["conditions"] if c["type"] == "Ready")
+            for pod in live_pods(self.rome.cluster, SERVER).values()
+        ]
+        return set() if any(c["status"] == "True" for c in found) else {c.get("reason", "") for c in found}
+
+    def served(self) -> list[str]:
+        """Return the addresses that the service of the servers leads to at home."""
+        selected = ("-n", NAMESPACE, "-l", f"kubernetes.io/service-name={SERVER}")
+        slices = self.rome.cluster.get("endpointslices", *selected)["items"]
+        ready = [one for each in slices for one in each.get("endpoints") or [] if one["conditions"].get("ready")]
+        return [address for one in ready for address in one["addresses"]]
 
     def test_09_end(self) -> None:
         """When the peering ends on one side, nothing of the network is left on that side's host."""
