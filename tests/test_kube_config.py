@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
 from liqod.kube import manifests
-from liqod.kube.config import ClientConfig, ConfigError, TokenFile, _from_kubeconfig, _ordinary, from_grant, load
+from liqod.kube.config import ClientConfig, ConfigError, TokenFile, from_grant, load
 from liqod.kube.errors import Forbidden
 from liqod.kube.transport import tls_creator
 from tests.kube_cases import Answer, memory_client, status
@@ -122,59 +122,6 @@ class ConfigTests(SynchronousTestCase):
         config.renew_token()
         self.assertEqual(config.token(), "second")
         self.assertNotIn("second", repr(config))
-
-    def test_ordinary_files_mean_what_the_package_says(self) -> None:
-        """What is read here and what the ``kubernetes`` package reads from the same file are the same."""
-        encode = lambda text: base64.b64encode(text).decode()  # noqa: E731
-        for name in ("ca", "cert", "key", "token"):
-            (self.folder / name).write_text(f"the {name}")
-        users: list[dict[str, Any]] = [
-            {},
-            {"client-certificate-data": encode(b"CERT"), "client-key-data": encode(b"KEY")},
-            {"client-certificate": "cert", "client-key": str(self.folder / "key")},
-            {"client-certificate": "cert", "client-certificate-data": encode(b"CERT"), "client-key": "key"},
-            {"token": "secret"},
-            {"tokenFile": "token"},
-        ]
-        clusters: list[dict[str, Any]] = [
-            {},
-            {"certificate-authority-data": encode(b"CA")},
-            {"certificate-authority": "ca", "tls-server-name": "api.test"},
-            {"insecure-skip-tls-verify": True, "server": "https://[::1]:8443"},
-        ]
-        for user in users:
-            for cluster in clusters:
-                path = self.kubeconfig(user, **cluster)
-                ours, theirs = _ordinary(path, ""), _from_kubeconfig(path, "")
-                assert ours is not None
-                for name in ("server", "ca_pem", "client_cert_pem", "client_key_pem", "insecure", "tls_server_name"):
-                    self.assertEqual(getattr(ours, name), getattr(theirs, name), (name, user, cluster))
-                tokens = [config.token() if config.token is not None else None for config in (ours, theirs)]
-                self.assertEqual(tokens[0], tokens[1])
-                self.assertEqual(ours.renew_token is None, theirs.renew_token is None)
-
-    def test_what_is_not_ordinary_is_left_to_the_package(self) -> None:
-        """Plugins, proxies, passwords, two tokens, names that are there twice or not at all, and broken data."""
-        others: list[tuple[dict[str, Any], dict[str, Any]]] = [
-            ({"exec": {"command": "x"}}, {}),
-            ({"auth-provider": {"name": "oidc"}}, {}),
-            ({"username": "a", "password": "b"}, {}),
-            ({"token": "a", "tokenFile": "b"}, {}),
-            ({"token": 7}, {}),
-            ({"client-key-data": "s3cret!"}, {}),
-            ({"client-key": "nowhere"}, {}),
-            ({}, {"proxy-url": "http://proxy:3128"}),
-            ({}, {"server": "10.0.0.1:6443"}),
-            ({"client-key": "key"}, {"server": "http://10.0.0.1:8080"}),
-        ]
-        for user, cluster in others:
-            self.assertIsNone(_ordinary(self.kubeconfig(user, **cluster), ""), (user, cluster))
-        path = self.kubeconfig({"token": "a"})
-        self.assertIsNone(_ordinary(path, "three"))
-        self.assertIsNone(_ordinary(os.pathsep.join((path, path)), ""))
-        file = Path(path)
-        file.write_text(file.read_text().replace('"v"', '"u"'))
-        self.assertIsNone(_ordinary(path, ""))
 
     def test_a_broken_file_is_told(self) -> None:
         """What is no YAML, names nothing, or holds no base64 gives one sentence that quotes no secret."""

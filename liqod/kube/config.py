@@ -1,8 +1,7 @@
 """How to reach an API server: from a kubeconfig, from inside a cluster, or from a peer's grant.
 
-Ordinary kubeconfig files are read here (``plainconfig``); plugins, merged files, whatever is not ordinary, and the
-in-cluster environment by the ``kubernetes`` package, which is imported only when it is needed: that costs a third of a
-second of CPU and 17 MiB.
+Kubeconfig files, contexts, exec plugins and the in-cluster environment are read by the ``kubernetes`` package, which is
+imported only when it is needed: that costs a third of a second of CPU and 17 MiB.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import Any, Final
 import attrs
 
 from liqod.flow.errors import Foreseen
-from liqod.kube import plainconfig
 
 REREAD: Final = 60.0
 """Seconds between two readings of a token file; Kubernetes replaces projected tokens well before they expire."""
@@ -123,42 +121,7 @@ def load(kubeconfig: str = "", context: str = "") -> ClientConfig:
             f"no kubeconfig at {named}, and this is not a pod of a cluster; name one in [kubernetes] kubeconfig "
             "or in $KUBECONFIG"
         )
-    return _ordinary(named, context) or _from_kubeconfig(named, context)
-
-
-def _ordinary(named: str, context: str) -> ClientConfig | None:
-    """Return what an ordinary kubeconfig says, None for any other and for whatever is wrong with it."""
-    path = Path(named).expanduser()
-    base = path.absolute().parent
-
-    def content(embedded: str, name: str) -> bytes | None:
-        if embedded:
-            return plainconfig.data(embedded)
-        return (base / name).read_bytes() if name else None
-
-    try:
-        found = plainconfig.read(path.read_text("utf-8"), context)
-        if found is None:
-            return None
-        cluster, user = found
-        config = ClientConfig(
-            server=cluster.server.rstrip("/"),
-            ca_pem=content(cluster.certificate_authority_data, cluster.certificate_authority),
-            client_cert_pem=content(user.client_certificate_data, user.client_certificate),
-            client_key_pem=content(user.client_key_data, user.client_key),
-            insecure=cluster.insecure_skip_tls_verify,
-            tls_server_name=cluster.tls_server_name,
-        )
-    except (OSError, ValueError):
-        return None
-    if user.token_file:
-        file = TokenFile(base / user.token_file)
-        return attrs.evolve(config, token=file, renew_token=file.expire)
-    if user.token:
-        # A token that is replaced in the file counts as soon as the old one does not.
-        held = _Held(user.token.strip(), lambda: _token_again(named, context))
-        return attrs.evolve(config, token=held, renew_token=held.renew)
-    return config
+    return _from_kubeconfig(named, context)
 
 
 def _in_cluster() -> ClientConfig:
@@ -230,9 +193,6 @@ def _with_token(config: ClientConfig, configuration: Any, named: str, context: s
 
 
 def _token_again(named: str, context: str) -> str:
-    config = _ordinary(named, context)
-    if config is not None and config.token is not None:
-        return config.token()
     with tempfile.TemporaryDirectory(prefix="liqod-") as scratch:
         return _bearer(_loaded(named, context, scratch), named)
 
