@@ -8,6 +8,7 @@ from typing import Any, Final
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
 
+from liqod.flow.instep import in_step
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
@@ -28,7 +29,9 @@ from liqod.model.records import VirtualNode, VirtualNodeStatus
 DELAY: Final = 0.2
 """Seconds that changes are gathered for before they are written."""
 
-CHECK: Final = 15.0
+CHECK: Final = 10.0
+"""Seconds between two looks at what nobody tells of: as often as the lender is asked, so they fall due together."""
+
 _REFLECTING = Readiness(ready=True, reason="Reflecting", message="every offloaded namespace has its counterpart")
 
 
@@ -97,7 +100,7 @@ class StandingKeeper(MultiService):
             except NotFound:
                 return None
             self._written.put(key, seen)
-        return CHECK
+        return in_step(self._reactor.seconds(), CHECK)
 
     def _credential(self) -> Readiness:
         reach = self._reach.state.value
