@@ -207,9 +207,9 @@ def _follow(
     now: str,
 ) -> Decision:
     spec = decoded(home.spec)
-    if not shadow.metadata.deleting:
-        if shadow.metadata.annotations.get(FORGED_ANNOTATION) != digest_of(home.metadata, spec, place):
-            return Patch(forge_patch(home.metadata, spec, shadow.metadata, place))
+    forged = shadow.metadata.annotations.get(FORGED_ANNOTATION)
+    if not shadow.metadata.deleting and forged != digest_of(home.metadata, spec, place):
+        return Patch(forge_patch(home.metadata, spec, shadow.metadata, place))
     said = shadow.status
     if remote is not None and home_uid(remote.metadata) not in ("", home.metadata.uid):
         remote = None
