@@ -33,7 +33,7 @@ class Steadiness(SynchronousTestCase):
         self.assertEqual(follow(steady, None, 3), (steady, None))
 
     def test_a_cut_and_its_end(self) -> None:
-        """A network that worked counts as down after some seconds of bad readings, and as up after as many good ones."""
+        """A network that worked counts as down after some seconds of bad readings, as up after as many good ones."""
         steady, _ = follow(Steady(), True, 0)
         steady, again = follow(steady, False, 10)
         self.assertEqual((steady.shown, again), (True, DOWN))
