@@ -362,12 +362,13 @@ class Rules(SynchronousTestCase):
         turn()
         self.assertEqual((turn(), kernel.flows), ((), set()))
 
-    def test_hosts_of_the_overlay_see_the_gateway(self) -> None:
-        """The overlay's device has no address of its own, so the gateway's is named."""
+    def test_hosts_of_the_overlay_see_the_caller(self) -> None:
+        """They know the way back, and the overlay's device has no address to stand for it."""
         overlay = Overlay("liqodx", 18952, 5876, "192.0.2.1", 1400, (), 18951, "liqod")
         script = nftables.render(with_exports(MACHINE, overlay=overlay))
-        self.assertIn('oifname "liqodx" ip saddr { 10.72.0.0/16, 10.73.0.0/20 } ct original ip daddr', script)
-        self.assertIn("snat ip to 192.0.2.1", script)
+        head = "ip saddr { 10.72.0.0/16, 10.73.0.0/20 } ct original ip daddr 10.74.0.0/20 masquerade"
+        self.assertIn(f'\t\toifname != "liqodx" {head}\n', script)
+        self.assertNotIn(f"\t\t{head}\n", script)
 
     def test_each_peer_has_its_own(self) -> None:
         """What is exported to one peer is in no set or rule of another."""

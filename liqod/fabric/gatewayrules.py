@@ -117,15 +117,14 @@ def _from_pods(device: str, links: Sequence[Link]) -> list[str]:
 def _from_peers(overlay: Overlay | None, links: Sequence[Link]) -> list[str]:
     """Return what makes this host the source of what goes to an exported address, or the answers would not come back.
 
-    What went to another peer has the gateway's address already. The overlay's device has no address of its own.
+    What went to another peer has the gateway's address already, and other hosts on the overlay know the way back.
     """
     rules = []
     for link in links:
         for word, theirs, external in _exports(link):
             head = f"{word} saddr {theirs} ct original {word} daddr {external}"
-            if overlay is not None and (":" in overlay.local) == (word == "ip6"):
-                rules.append(f'oifname "{overlay.device}" {head} snat {word} to {overlay.local}')
-            rules.append(f"{head} masquerade")
+            elsewhere = "" if overlay is None else f'oifname != "{overlay.device}" '
+            rules.append(f"{elsewhere}{head} masquerade")
     return rules
 
 

@@ -1,8 +1,8 @@
 """The rules of a host that is no gateway: its pods keep their addresses on the way to the gateway. Pure.
 
 The gateway alone decides who may talk with whom; here the pods' addresses are pinned against the CNI's masquerade, and
-of what comes over the overlay only that reaches the host itself which the gateway sends with its own address: what
-peers call at addresses that were exported to them. A peer's packets never have that source.
+of what comes over the overlay only that reaches the host itself which goes to its own address among the hosts: the
+gateway lets a peer's packets go there where that address was exported to the peer, and else to none but pods.
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ def node_chains(desired: NodeDesired) -> list[tuple[str, list[str]]]:
 
 
 def _from_gateway(desired: NodeDesired) -> list[str]:
-    word = "ip6" if ":" in desired.overlay.local else "ip"
-    return [f'iifname "{desired.overlay.device}" {word} saddr {end.address} accept' for end in desired.overlay.ends]
+    local = desired.overlay.local
+    return [f'iifname "{desired.overlay.device}" {"ip6" if ":" in local else "ip"} daddr {local} accept']

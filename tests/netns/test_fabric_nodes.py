@@ -75,6 +75,21 @@ class TwoHostsTests(FabricTests):
         with self.assertRaises(AssertionError):
             self.hosts.output(self.hosts.in_pod("b", sys.executable, TALK, "ask", gateway_of_pods, "7001", "1"))
 
+        # But for those that are exported, at the ports that were named.
+        here = self.hosts.lan.addresses[SECOND]
+        self.hosts.claim("a", {"b": [(here, "TCP/7001")]})
+        eventually("the export", lambda: self.hosts.exported("a", "b", here), 40)
+        exported = self.hosts.exported("a", "b", here)
+
+        def answer() -> dict[str, Any]:
+            words = (sys.executable, TALK, "ask", exported, "7001", "100000")
+            return dict(json.loads(self.hosts.output(self.hosts.in_pod("b", *words))))
+
+        eventually("an answer of the second host", lambda: answer()["whole"], 40)
+        self.assertEqual(answer()["seen"], self.hosts.seen("a", "b"))
+        with self.assertRaises(AssertionError):
+            self.talk("b", exported, 1)
+
         for host in ("a", SECOND):
             self.hosts.nft(host, "delete table inet strict")
         # A crash of both daemons of the cluster: traffic goes on, and they find what they left.
