@@ -1,7 +1,8 @@
-"""When a lender renews the credential of a borrower, under a clock of our own."""
+"""When a lender renews the credential of a borrower, and when that one keeps it, under a clock of our own."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.model.ids import ClusterID
 from liqod.model.offer import AccessGrant
 from liqod.model.records import Lent
-from liqod.peering.credentials import Grants
+from liqod.peering.credentials import MIN_LIFETIME, Grants, Keeper
 from liqod.peering.peer import Peer
 from liqod.wire.codec import decode, encode
 from liqod.wire.errors import LocalProtocolError
@@ -128,3 +129,90 @@ class RenewalTests(SynchronousTestCase):
             Credential("https://a:6443", "", "", 3600, "tenant", True),
         ):
             self.assertRaises(LocalProtocolError, encode, wrong, limits)
+
+
+class Writing:
+    """A client that takes note of what is made and changed."""
+
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+
+    async def create(self, resource: Any, body: dict[str, Any], **_: Any) -> None:
+        self._note(body.get("data"))
+
+    async def patch(self, resource: Any, name: str, patch: dict[str, Any], *_: Any, **__: Any) -> None:
+        self._note(patch.get("data"))
+
+    def _note(self, data: Mapping[str, str] | None) -> None:
+        if data is not None:
+            self.tokens.append(base64.b64decode(data["token"]).decode())
+
+
+class KeepingTests(SynchronousTestCase):
+    """A borrower that is told a credential before, or after, it accepted the offer."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.client = Writing()
+        self.peer = Peer(PEER, cast(Any, None), 0.0)
+        self.kept: list[ClusterID] = []
+        self.refused: list[str] = []
+        self.keeper = Keeper(
+            cast(Any, self.client),
+            self.clock,
+            {PEER: self.peer},
+            self.kept.append,
+            lambda reason, peer, message: self.refused.append(reason),
+        )
+
+    def told(self, token: str, *, accepted: bool, lifetime: int = 3600) -> None:
+        credential = Credential("https://milan:6443", "", token, lifetime, "tenant", False)
+        self.keeper.received(self.peer, credential, accepted=accepted)
+        self.work()
+
+    def work(self) -> None:
+        self.successResultOf(Deferred.fromCoroutine(self.keeper.process(PEER)))
+
+    def accept(self) -> None:
+        self.keeper.wanted(self.peer)
+        self.work()
+
+    def test_one_that_comes_before_the_offer_is_accepted_waits(self) -> None:
+        """It is not written while the offer is not accepted, and written once when it is."""
+        self.told("early", accepted=False)
+        self.assertEqual((self.client.tokens, self.kept), ([], []))
+        self.accept()
+        self.assertEqual((self.client.tokens, self.kept), (["early"], [PEER]))
+        self.accept()
+        self.assertEqual(self.client.tokens, ["early"])
+
+    def test_the_newest_counts(self) -> None:
+        """Of several that come early the last is kept, and none of them after one that comes in time."""
+        self.told("first", accepted=False)
+        self.told("second", accepted=False)
+        self.accept()
+        self.told("third", accepted=False)
+        self.told("fourth", accepted=True)
+        self.accept()
+        self.assertEqual(self.client.tokens, ["second", "fourth"])
+
+    def test_one_that_expires_is_not_kept(self) -> None:
+        """What waited until hardly anything of its life is left is not written."""
+        self.told("old", accepted=False, lifetime=3600)
+        self.clock.advance(3600 - MIN_LIFETIME + 1)
+        self.accept()
+        self.assertEqual(self.client.tokens, [])
+
+    def test_nothing_is_kept_of_a_peer_that_is_known_no_more(self) -> None:
+        """What waited goes with the peer's record."""
+        self.told("early", accepted=False)
+        self.keeper.forget(PEER)
+        self.accept()
+        self.assertEqual(self.client.tokens, [])
+
+    def test_nonsense_does_not_wait(self) -> None:
+        """A life of a moment, or of for ever, is refused also while the offer is not accepted."""
+        for lifetime in (MIN_LIFETIME - 1, 10**9):
+            self.told("odd", accepted=False, lifetime=lifetime)
+        self.accept()
+        self.assertEqual((self.client.tokens, self.refused), ([], ["BadCredential"] * 2))

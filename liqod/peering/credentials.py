@@ -1,8 +1,9 @@
 """Credentials: given to those who accepted what we lend, and kept for those whose offers we accepted.
 
 The lender renews a credential at two thirds of its life. After a short break the same one is told again, so that a
-flapping session mints no tokens. The borrower keeps the newest in a Secret of its own; a credential nobody asked for is
-not kept.
+flapping session mints no tokens. The borrower keeps the newest in a Secret of its own. A credential of a lender whose
+offer is not accepted is not kept there: it waits in memory, because a lender that knows an earlier acceptance tells it
+as soon as there is a session, which may be before the offer is accepted anew.
 """
 
 from __future__ import annotations
@@ -176,10 +177,13 @@ class Keeper:
         self._kept = kept
         self._refused = refused
         self._newest: dict[ClusterID, tuple[Credential, float]] = {}
+        self._early: dict[ClusterID, tuple[Credential, float]] = {}
 
     def received(self, peer: Peer, credential: Credential, *, accepted: bool) -> None:
-        """Note a credential; one from a peer whose offer is not accepted, or that makes no sense, is dropped."""
-        problem = "" if accepted else "no offer of the peer is accepted"
+        """Note a credential; one from a peer whose offer is not accepted waits until it is (``wanted``), and one that
+        makes no sense is dropped.
+        """
+        problem = ""
         if not MIN_LIFETIME <= credential.lifetime <= MAX_LIFETIME:
             problem = f"a lifetime of {credential.lifetime} seconds"
         if not credential.api_url.startswith("https://") and (credential.api_url or not credential.relay):
@@ -187,8 +191,23 @@ class Keeper:
         if problem:
             self._refused("BadCredential", peer.id, f"a credential was dropped: {problem}")
             return
+        if not accepted:
+            self._early[peer.id] = (credential, self._clock.seconds())
+            return
+        self._early.pop(peer.id, None)
         self._newest[peer.id] = (credential, self._clock.seconds())
         self.queue.add(peer.id)
+
+    def wanted(self, peer: Peer) -> None:
+        """An offer of the peer is accepted: what came before that is kept now, unless it is about to expire."""
+        early = self._early.pop(peer.id, None)
+        if early is not None and early[1] + early[0].lifetime - self._clock.seconds() >= MIN_LIFETIME:
+            self._newest[peer.id] = early
+            self.queue.add(peer.id)
+
+    def forget(self, peer: ClusterID) -> None:
+        """The peer is known no more."""
+        self._early.pop(peer, None)
 
     async def process(self, peer_id: ClusterID) -> None:
         """Write the newest credential of one peer to its Secret."""

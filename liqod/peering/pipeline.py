@@ -64,8 +64,10 @@ class AcceptPipeline:
         existing = self._virtual_nodes.get(Key(tenant_namespace(peer_id), peer_id))
         if ends or offer is None or offer.status.phase in GONE:
             await self._undo(peer, existing)
-        elif offer.status.phase == "Accepted" and existing is None and await self._keeper.is_there(peer):
-            await self._make(peer)
+        elif offer.status.phase == "Accepted":
+            self._keeper.wanted(peer)
+            if existing is None and await self._keeper.is_there(peer):
+                await self._make(peer)
 
     async def _make(self, peer: Peer) -> None:
         record = self._records.get(peer.id)

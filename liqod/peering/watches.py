@@ -132,6 +132,7 @@ class Watches:
             self._parts.networks.forget(cluster_id)
         self._parts.broadcaster.forget(cluster_id)
         self._parts.grants.forget(cluster_id)
+        self._parts.keeper.forget(cluster_id)
         self._parts.intake.forget(cluster_id)
         self._parts.endings.forget(cluster_id)
         self._parts.new_keys.forget(cluster_id)
