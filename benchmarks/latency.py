@@ -1,11 +1,12 @@
-"""How long it takes from a request at home until the reflected object is at the lender, at rest.
+"""How long it takes from a request at home until the object is at the lender: at rest, and in a burst of pods.
 
-    python -m benchmarks latency [--samples 50] [--pause 0.3] [--out FILE]
+    python -m benchmarks latency [--samples 50] [--pause 0.3] [--pods 1000] [--out FILE]
 
 Two real control planes (with their request rates raised) and both daemons on this machine; nothing else happens. Each
 sample is one object: the clock runs from the moment its POST is sent to the home API server until a watch at the lender
 shows it. Clients are plain sockets in threads, so that they add little. As a measure of the machine, the same is done
-with the lender alone: from a POST there until its watch shows the object. Needs root.
+with the lender alone: from a POST there until its watch shows the object. With ``--pods`` config maps are made as well
+while a Deployment of so many pods is being offloaded, from its creation until all of them are Ready. Needs root.
 """
 
 from __future__ import annotations
@@ -139,11 +140,26 @@ def measure(testbed: Testbed, samples: int, pause: float) -> list[list[object]]:
     return rows
 
 
+def measure_burst(testbed: Testbed, pods: int, pause: float) -> list[object]:
+    """Return a row for config maps that are made while so many pods are on their way."""
+    home, lender = testbed[1], testbed[2]
+    remote = remote_namespace(NAMESPACE, peer_of(lender, "rome")["metadata"]["name"])
+    seen, poster, took = Sightings(lender, "configmaps", remote), Caller(home), []
+    home.apply(deployment("burst", pods, namespace=NAMESPACE))
+    for number in range(10**6):
+        took += sample(poster, seen, "configmaps", NAMESPACE, f"burst-{number}", 10, pause)
+        if home.get("deployment", "burst", "-n", NAMESPACE)["status"].get("readyReplicas", 0) == pods:
+            break
+    what = f"both clusters, {pods} pods on their way, {len(took)} samples"
+    return ["configmaps", what, *(percentile(took, part) for part in (0.5, 0.9, 0.99)), max(took)]
+
+
 def main() -> None:
     """Run the benchmark and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=50)
     parser.add_argument("--pause", type=float, default=0.3)
+    parser.add_argument("--pods", type=int, default=0, help="measure in a burst of so many pods, too")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     system.require()
@@ -154,6 +170,8 @@ def main() -> None:
         try:
             time.sleep(5)
             rows = measure(testbed, args.samples, args.pause)
+            if args.pods:
+                rows.append(measure_burst(testbed, args.pods, args.pause))
         finally:
             for daemon in daemons:
                 daemon.stop()
