@@ -206,7 +206,13 @@ class ThreeClusters(SynchronousTestCase):
 
     def test_07_a_pod_that_goes(self) -> None:
         """A pod that is deleted is no endpoint anywhere any more."""
-        self.cluster("rome").kubectl("delete", "pod", "-n", NAMESPACE, "at-paris", "--timeout=60s", timeout=70)
+        try:
+            self.cluster("rome").kubectl("delete", "pod", "-n", NAMESPACE, "at-paris", "--timeout=60s", timeout=70)
+        except CommandFailed:
+            for name in ("rome", "paris"):
+                said = self.cluster(name).kubectl("get", "pods,shadowpods.offloading.liqo.io,events", "-A", "-o", "wide")
+                print(f"--- {name}\n{said}")
+            raise
         eventually("the others remain", lambda: self.agree(*NAMES, without="paris"), 60)
 
         def gone() -> bool:
