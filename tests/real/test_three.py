@@ -210,7 +210,9 @@ class ThreeClusters(SynchronousTestCase):
             self.cluster("rome").kubectl("delete", "pod", "-n", NAMESPACE, "at-paris", "--timeout=60s", timeout=70)
         except CommandFailed:
             for name in ("rome", "paris"):
-                said = self.cluster(name).kubectl("get", "pods,shadowpods.offloading.liqo.io,events", "-A", "-o", "wide")
+                said = self.cluster(name).kubectl(
+                    "get", "pods,shadowpods.offloading.liqo.io,events", "-A", "-o", "wide"
+                )
                 print(f"--- {name}\n{said}")
             raise
         eventually("the others remain", lambda: self.agree(*NAMES, without="paris"), 60)
