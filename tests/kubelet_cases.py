@@ -82,6 +82,7 @@ class KubeletSides(TestCase):
     patience = 15.0
     timeout = 90
     workers = 8
+    status_delay = 0.05
     reflection = Reflection()
     network: Callable[[ClusterID], Readiness] | None = None
 
@@ -135,7 +136,11 @@ class KubeletSides(TestCase):
         settings = Settings(
             reflection=self.reflection,
             kubelet=Kubelet(
-                listen="tcp:0:interface=127.0.0.1", workers=self.workers, node_address="10.9.8.7", lease_duration=12
+                listen="tcp:0:interface=127.0.0.1",
+                workers=self.workers,
+                status_delay=self.status_delay,
+                node_address="10.9.8.7",
+                lease_duration=12,
             ),
         )
         self.kubelets = Kubelets(

@@ -8,3 +8,6 @@ from tests.real.sides import Pair
 
 class KubeletsOnRealClusters(Pair, kubelet_cases.KubeletCases):
     """The cases of virtual kubelets, each with cluster IDs and namespaces of its own."""
+
+    # On a busy machine the changes that one patch is to tell are further apart.
+    status_delay = 1.0
