@@ -17,6 +17,7 @@ from liqod.kube.resources import (
 from liqod.model.meta import Object
 from liqod.model.names import tenant_namespace
 from liqod.model.unpeering import ORDER, TOMBSTONES
+from liqod.wire.events import Credential
 from tests.peering_sides import PairCase, Side, settings
 
 KINDS = (FOREIGNCLUSTERS, ADVERTISEMENTS, VIRTUALNODES, NODES, NAMESPACES, SECRETS, CONFIGMAPS)
@@ -214,3 +215,20 @@ class UnpeerTests(UnpeerCase):
         await self.becomes(dismissed, "access has ended")
         self.assertLess(alpha.reactor.seconds() - begun, 2.0)
         await beta.virtual_node(alpha)
+
+    async def test_a_credential_does_not_outlast_the_trust_in_its_key(self) -> None:
+        """What a key said before its offer was accepted is not kept for whoever is trusted after it."""
+        alpha, beta = await self.peers()
+        keeper, peer = alpha.peering._keeper, alpha.peering._peers[beta.id]
+        keeper.received(peer, Credential("https://192.0.2.1", "", "stolen", 3600, "tenant"), accepted=False)
+        spec = {"fingerprint": "", "outgoingPeering": "No", "incomingPeering": "No"}
+        await alpha.admin.patch(FOREIGNCLUSTERS, beta.id, {"spec": spec})
+
+        async def unpinned() -> bool:
+            return beta.id not in alpha.peering._records.pins
+
+        await self.becomes(unpinned, "the key is not trusted any more")
+        kept: list[str] = []
+        self.patch(keeper.queue, "add", kept.append)
+        keeper.wanted(peer)
+        self.assertEqual(kept, [])

@@ -8,7 +8,7 @@ before it is recorded: a key before it is trusted, an offer before it is sent.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
@@ -100,9 +100,12 @@ class Records:
 
     def has_room_for(self, peer: ClusterID) -> bool:
         """Tell whether one more cluster that nobody trusts may have a record, besides those that are to have one."""
-        strangers = {record.metadata.name for record in self.clusters.items() if not record.spec.fingerprint}
         awaited = {other.id for other in self._peers.values() if other.stranger}
-        return len((strangers | awaited) - {peer}) < self._max_strangers
+        return self._fits(peer, awaited)
+
+    def _fits(self, peer: ClusterID, awaited: Collection[ClusterID]) -> bool:
+        recorded = {record.metadata.name for record in self.clusters.items() if not record.spec.fingerprint}
+        return len(recorded.union(awaited) - {peer}) < self._max_strangers
 
     def in_sight(self, peer: ClusterID) -> bool:
         """Tell whether a source shows a cluster."""
@@ -206,8 +209,7 @@ class Records:
     async def _introduce(self, peer: Peer) -> float | None:
         """Make the record of a stranger; returns when to try again while there is no room for one that is in sight."""
         if self.get(peer.id) is None:
-            recorded = {record.metadata.name for record in self.clusters.items() if not record.spec.fingerprint}
-            if len((recorded | self._introducing) - {peer.id}) >= self._max_strangers:
+            if not self._fits(peer.id, self._introducing):
                 peer.stranger = bool(peer.sightings)
                 return NO_ROOM
             self._introducing.add(peer.id)

@@ -103,6 +103,8 @@ class Watches:
     def _pin_changed(self, peer: Peer, record: ForeignCluster) -> None:
         pinned = Fingerprint(record.spec.fingerprint)
         before = self._parts.records.pins.get(peer.id)
+        if before is not None and before != pinned:
+            self._parts.keeper.forget(peer.id)  # what a key said must not count for whoever is trusted after it
         if pinned:
             self._parts.records.pins[peer.id] = pinned
             if before != pinned and peer.doubt is not None and peer.doubt.reason == "TrustPending":
