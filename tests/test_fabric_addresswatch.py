@@ -14,12 +14,13 @@ import attrs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.testing import MemoryReactorClock
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.addresswatch import AddressWatch, tells_loss
 from liqod.fabric.facts import host_addresses
 from liqod.fabric.model import Device, Tunnel, TunnelPeer
 from liqod.fabric.wireguard import rebind_steps
+from tests.netns.lan import require
 from tests.test_fabric_plan import DESIRED, KEY
 
 NEWADDR, DELADDR = 20, 21
@@ -72,8 +73,8 @@ class WatchTests(SynchronousTestCase):
 
     def test_told(self) -> None:
         """In a network namespace of its own, an address that is taken away is told; one that is added is not."""
-        if shutil.which("unshare") is None or not sys.platform.startswith("linux"):
-            raise SkipTest("no network namespaces here")
+        linux = sys.platform.startswith("linux") and shutil.which("unshare")
+        require("" if linux else "there are no network namespaces here")
         script = (
             "import subprocess\n"
             "from tests.test_fabric_addresswatch import watched\n"
@@ -88,7 +89,7 @@ class WatchTests(SynchronousTestCase):
         command = ["unshare", *own, "--net", sys.executable, "-c", script]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         if "unshare" in done.stderr:
-            raise SkipTest(f"no network namespaces here: {done.stderr.strip()}")
+            require(f"no network namespace may be made here: {done.stderr.strip()}")
         self.assertEqual((done.stdout.split(), done.stderr), (["0", "1"], ""))
 
     def test_end(self) -> None:
