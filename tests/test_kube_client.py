@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
 from liqod.kube.client import Client
-from liqod.kube.config import ClientConfig
+from liqod.kube.config import ClientConfig, ConfigError
 from liqod.kube.errors import (
     Conflict,
     Forbidden,
@@ -69,6 +69,12 @@ class ClientTests(SynchronousTestCase):
 
     def lines(self) -> list[str]:
         return [line for line, _, _ in self.seen]
+
+    def test_a_server_needs_an_address(self) -> None:
+        """What is not the URL of a server is refused with what was expected, before anything is sent."""
+        for server in ("https://", "http:///path", "ftp://api.test", "api.test"):
+            with self.assertRaisesRegex(ConfigError, "https://host:port expected"):
+                Client(ClientConfig(server), self.clock)
 
     def test_a_view_is_decoded_straight_from_the_answer(self) -> None:
         """With a view the answer becomes that struct; without one plain JSON; with None nothing."""

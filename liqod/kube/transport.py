@@ -75,10 +75,14 @@ def tls_creator(config: ClientConfig, host: str) -> IOpenSSLClientConnectionCrea
 
 @implementer(IStreamClientEndpoint)
 class Endpoint:
-    """Connects to the API server, with keep-alive; remembers the connection made last, so that it can be aborted."""
+    """Connects to the API server, with keep-alive; remembers the connection made last, so that it can be aborted.
 
-    def __init__(self, wrapped: IStreamClientEndpoint) -> None:
+    ``made`` is called with the protocol of each connection.
+    """
+
+    def __init__(self, wrapped: IStreamClientEndpoint, made: Callable[[Any], None] = lambda _: None) -> None:
         self._wrapped = wrapped
+        self._made = made
         self.connection: Any = None
 
     def connect(self, protocolFactory: Any) -> Deferred[Any]:
@@ -91,29 +95,11 @@ class Endpoint:
             method = getattr(protocol.transport, setting, None)
             if method is not None:
                 method(True)
+        self._made(protocol)
         return protocol
 
     def __repr__(self) -> str:
         return "<API server endpoint>"
-
-
-@implementer(IStreamClientEndpoint)
-class _Remembering:
-    """An endpoint that tells of each connection."""
-
-    def __init__(self, wrapped: IStreamClientEndpoint, tell: Callable[[Any], None]) -> None:
-        self._wrapped = wrapped
-        self._tell = tell
-
-    def connect(self, protocolFactory: Any) -> Deferred[Any]:
-        return self._wrapped.connect(protocolFactory).addCallback(self._connected)
-
-    def _connected(self, protocol: Any) -> Any:
-        self._tell(protocol)
-        return protocol
-
-    def __repr__(self) -> str:
-        return repr(self._wrapped)
 
 
 @implementer(IAgentEndpointFactory)
@@ -132,8 +118,8 @@ class Connections:
 
     def __init__(self, config: ClientConfig, reactor: Any) -> None:
         self.uri = URI.fromBytes(config.server.encode("ascii"))
-        if self.uri.scheme not in (b"http", b"https"):
-            raise ConfigError(f"the API server {config.server} is reached by http or https, nothing else")
+        if self.uri.scheme not in (b"https", b"http") or not self.uri.host:
+            raise ConfigError(f"{config.server!r} is not the URL of an API server (https://host:port expected)")
         self._config = config
         self._reactor = reactor
         self._creator: IOpenSSLClientConnectionCreator | None = None
@@ -151,7 +137,7 @@ class Connections:
         self._pool.cachedConnectionTimeout = CACHED_FOR
         # Whether a request may be sent again is the client's decision: it knows the meaning of the verb.
         self._pool.retryAutomatically = False
-        endpoint = _Remembering(self.endpoint(), self._remember)
+        endpoint = Endpoint(self._way(), self._remember)
         self.agent = Agent.usingEndpointFactory(self._reactor, _Fixed(endpoint), self._pool)
 
     def _remember(self, connection: Any) -> None:
@@ -159,14 +145,17 @@ class Connections:
 
     def endpoint(self) -> Endpoint:
         """Return an endpoint for connections outside the pool (TLS included)."""
+        return Endpoint(self._way())
+
+    def _way(self) -> IStreamClientEndpoint:
         if self._config.dial is not None:
-            return Endpoint(self._config.dial)
+            return cast(IStreamClientEndpoint, self._config.dial)
         wrapped: IStreamClientEndpoint = HostnameEndpoint(
             self._reactor, self.uri.host.decode("ascii"), self.uri.port, timeout=CONNECT_TIMEOUT
         )
         if self._creator is not None:
             wrapped = wrapClientTLS(self._creator, wrapped)
-        return Endpoint(wrapped)
+        return wrapped
 
     def stream_agent(self) -> tuple[IAgent, Callable[[], None]]:
         """Return an agent for one long answer, and what aborts its connection without waiting for the other side."""
