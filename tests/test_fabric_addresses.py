@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
+import attrs
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -210,6 +211,54 @@ class Clusters(SynchronousTestCase):
         remap = allocation(own(), config("b", remote), [], [])
         self.assertNotEqual(remap.pod_cidrs, ["192.0.2.0/24"])
 
+    def test_public_networks_are_never_taken_as_they_are(self) -> None:
+        """Who names addresses of the world as its pods' does not get what this host says there, now or later."""
+        for text in ("198.51.101.0/24", "8.8.8.0/24", "172.0.0.0/8", "2a00:1450::/32"):
+            wanted = nets(text)
+            (found,) = allocate(wanted, [], [], [], nets("10.0.0.0/8", "fc00::/8"))
+            self.assertNotEqual(found, net(text))
+            self.assertEqual(allocate(wanted, wanted, [], [], nets("10.0.0.0/8", "fc00::/8")), [found])
+        # The settings may say that they are free here.
+        for text in ("8.8.8.0/24", "100.64.0.0/16", "10.9.0.0/16", "fd00:9::/48"):
+            self.assertEqual(allocate(nets(text), [], [], [], nets("8.8.0.0/16")), [net(text)])
+
+    def test_an_endpoint_that_leads_back_is_never_called(self) -> None:
+        """Neither our own nor one in another peer's network here: a tunnel would be led into itself, or into another's.
+
+        It is no refusal, as the peer may be behind a NAT where those addresses are somebody else's.
+        """
+        other = Subnets(pod_cidrs=["10.90.0.0/16", "fd00:90::/48"], external_cidr="10.91.0.0/20")
+        bad = ["192.0.2.1:5871", "10.90.3.4:5871", "[fd00:90::1]:5871", "10.91.0.1:5871"]
+        ack = Subnets(pod_cidrs=["10.80.0.0/16"], external_cidr="10.81.0.0/20")
+        for endpoints, called in ((bad, ""), ([*bad, "192.0.2.7:5871"], "192.0.2.7:5871")):
+            remote = side(endpoints=endpoints)
+            remap = allocation(own(), config("b", remote), [other], [])
+            found = agree(own(), config("b", remote, remap, ack), remap, (), [other])
+            assert found is not None
+            self.assertEqual(found[1].endpoint, called)
+            self.assertEqual([f"{one}:{port}" for one, port in found[0].endpoints], [called] if called else [])
+
+    def test_the_key_that_ours_will_be_is_nobody_elses(self) -> None:
+        """A peer is told our next key before we have it; it cannot have it first."""
+        ours = attrs.evolve(own(), next_key=OTHER_KEY)
+        for changes in ({"public_key": OTHER_KEY}, {"next_key": OTHER_KEY}):
+            record = config("b", side(**changes), ack=Subnets(pod_cidrs=["10.80.0.0/16"]))
+            caught = self.assertRaises(Refusal, agree, ours, record, NOTHING, ())
+            self.assertEqual(caught.reason, "KeyInUse")
+
+    def test_a_peer_that_names_anothers_networks_does_not_get_them(self) -> None:
+        """Not at first, and not by changing what it names later: pods, external network, or a part of either."""
+        first = allocation(own(), config("b", side(pod_cidrs=["10.5.0.0/16"], external_cidr="10.6.0.0/20")), [], [])
+        self.assertEqual(first.pod_cidrs, ["10.5.0.0/16"])
+        before = side(pod_cidrs=["10.7.0.0/16"], external_cidr="10.8.0.0/20")
+        held = allocation(own(), config("c", before), [first], [])
+        for pods, external in (("10.5.0.0/16", "10.6.0.0/20"), ("10.5.128.0/17", "10.9.0.0/20"), ("10.6.0.0/16", "")):
+            after = side(pod_cidrs=[pods], external_cidr=external)
+            moved = allocation(own(), config("c", after, held), [first], [])
+            self.assertEqual(moved.reason, "")
+            for one in given_to(moved):
+                self.assertIsNone(overlaps(one, given_to(first)), moved)
+
     def test_both_sides_agree_on_a_link(self) -> None:
         """With both halves known there is a link; before that there is none, and no error either."""
         remap = allocation(own(), config("b", side()), [], [])
@@ -257,6 +306,24 @@ class Sides(SynchronousTestCase):
             ("CIDRForbidden", {"pod_cidrs": ["240.0.0.0/8"]}),
             ("CIDRForbidden", {"pod_cidrs": ["0.0.0.0/8"]}),
             ("CIDRForbidden", {"pod_cidrs": ["fe80::/64"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["fec0::/64"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["ff05::/64"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["::1/128"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["10.1.0.0/16", "0.1.0.0/16"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["169.0.0.0/8"]}),  # link-local in its midst
+            ("CIDRForbidden", {"external_cidr": "255.255.255.252/30"}),
+            # What has an IPv4 address inside would pass by all that is checked about those.
+            ("CIDRForbidden", {"pod_cidrs": ["::ffff:10.96.0.0/108"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["::ffff:127.0.0.0/104"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["::10.96.0.0/108"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["64:ff9b::/96"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["2002:7f00::/32"]}),
+            ("CIDRForbidden", {"pod_cidrs": ["2001:0:7f00::/48"]}),
+            ("BadCIDR", {"pod_cidrs": ["fd00::%eth0/64"]}),
+            ("BadCIDR", {"pod_cidrs": [""]}),
+            ("CIDRTooWide", {"pod_cidrs": ["fc00::/7"]}),
+            ("CIDRTooNarrow", {"external_cidr": "10.70.0.0/31"}),
+            ("CIDRTooNarrow", {"external_cidr": "fd00:70::1/128"}),
             ("CIDROverlap", {"pod_cidrs": ["10.1.0.0/16", "10.1.2.0/24"]}),
             ("CIDROverlap", {"external_cidr": "10.201.0.0/20"}),
             ("BadKey", {"public_key": ""}),
@@ -264,12 +331,26 @@ class Sides(SynchronousTestCase):
             ("BadKey", {"public_key": "A" * 43 + "="}),
             ("KeyInUse", {"public_key": OWN_KEY}),
             ("KeyInUse", {"public_key": OTHER_KEY}),
+            ("KeyInUse", {"next_key": OWN_KEY}),
+            ("KeyInUse", {"next_key": OTHER_KEY}),
             ("BadMTU", {"mtu": 0}),
+            ("BadMTU", {"mtu": 1}),
+            ("BadMTU", {"mtu": 1279}),
+            ("BadMTU", {"mtu": -1420}),
             ("BadMTU", {"mtu": 70000}),
             ("BadEndpoint", {"endpoints": ["192.0.2.1"]}),
             ("BadEndpoint", {"endpoints": ["192.0.2.1:0"]}),
             ("BadEndpoint", {"endpoints": ["127.0.0.1:5871"]}),
             ("BadEndpoint", {"endpoints": ["example.org:5871"]}),
+            ("BadEndpoint", {"endpoints": ["192.0.2.1:65536"]}),
+            ("BadEndpoint", {"endpoints": ["0.0.0.1:5871"]}),
+            ("BadEndpoint", {"endpoints": ["255.255.255.255:5871"]}),
+            ("BadEndpoint", {"endpoints": ["169.254.169.254:80"]}),
+            ("BadEndpoint", {"endpoints": ["[ff02::1]:5871"]}),
+            ("BadEndpoint", {"endpoints": ["[::ffff:127.0.0.1]:5871"]}),
+            ("BadEndpoint", {"endpoints": ["[::ffff:192.0.2.1]:5871"]}),
+            ("BadEndpoint", {"endpoints": ["[2001:db8::1%eth0]:5871"]}),
+            ("BadEndpoint", {"endpoints": ["[2001:db8::1%a\nListenPort = 1]:5871"]}),
         ):
             caught = self.assertRaises(Refusal, check_side, side(**changes), OWN_KEY, (OTHER_KEY,))
             self.assertEqual(caught.reason, reason, changes)

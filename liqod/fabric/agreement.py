@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import attrs
 
-from liqod.fabric.check import Remote, check_ack, check_side, network
+from liqod.fabric.check import Remote, check_ack, check_side, external_network, network
 from liqod.fabric.exports import exported
 from liqod.fabric.ipam import allocate, overlaps
 from liqod.fabric.model import Link, Pair
@@ -69,7 +69,8 @@ def given(subnets: Subnets) -> list[Network]:
 def allocation(own: Own, config: NetworkConfig, others: Iterable[Subnets], avoided: Sequence[Network]) -> Subnets:
     """Return how we see the peer: what it has already, as long as that fits, else new networks or the reason why not.
 
-    ``others`` is what the other peers have, ``avoided`` the networks that the host's routes lead to.
+    ``others`` is what the other peers have, ``avoided`` the networks that the host's routes lead to, and all that
+    tunnels go to.
     """
     side = config.status.remote
     if side == Side():
@@ -78,21 +79,28 @@ def allocation(own: Own, config: NetworkConfig, others: Iterable[Subnets], avoid
         # Keys are judged when the tunnel is made; here it is about addresses.
         wanted = [network(text, "a pod network of the peer") for text in side.pod_cidrs]
         if side.external_cidr:
-            wanted.append(network(side.external_cidr, "the external network of the peer"))
+            wanted.append(external_network(side.external_cidr, "the external network of the peer"))
         taken = [*own.pods, own.external, *own.reserved, *(one for other in others for one in given(other))]
-        found = allocate(wanted, given(config.spec.remap), taken, [*avoided, *_hosts(side.endpoints)], own.pools)
+        found = allocate(wanted, given(config.spec.remap), taken, [*avoided, *hosts_of(side.endpoints)], own.pools)
     except Refusal as refusal:
         return Subnets(reason=refusal.reason, message=refusal.message)
     pods = [str(one) for one in found[: len(side.pod_cidrs)]]
     return Subnets(pod_cidrs=pods, external_cidr=str(found[-1]) if side.external_cidr else "")
 
 
-def agree(own: Own, config: NetworkConfig, remap: Subnets, other_keys: Collection[str]) -> tuple[Remote, Link] | None:
-    """Return the peer's side and the link to it; None while the peer has not said enough. Raises Refusal."""
+def agree(
+    own: Own, config: NetworkConfig, remap: Subnets, other_keys: Collection[str], others: Iterable[Subnets] = ()
+) -> tuple[Remote, Link] | None:
+    """Return the peer's side and the link to it; None while the peer has not said enough. Raises Refusal.
+
+    ``other_keys`` are those of the other peers, ``others`` what those have.
+    """
     status = config.status
     if status.remote == Side():
         return None
     remote = check_side(status.remote, own.public_key, other_keys)
+    if own.next_key and own.next_key in (remote.public_key, remote.next_key):
+        raise Refusal("KeyInUse", "the peer's tunnel key is the one that ours will be")
     if remap.reason:
         raise Refusal(remap.reason, remap.message)
     if status.ack == Subnets():
@@ -102,6 +110,7 @@ def agree(own: Own, config: NetworkConfig, remap: Subnets, other_keys: Collectio
     for address, _ in remote.endpoints:
         if inside := overlaps(ipaddress.ip_network(address), seen):
             raise Refusal("BadEndpoint", f"the peer's tunnel endpoint {address} lies inside its own network {inside}")
+    remote = attrs.evolve(remote, endpoints=_callable(own, remote, [one for other in others for one in given(other)]))
     link = Link(
         peer=ClusterID(config.metadata.name),
         public_key=remote.public_key,
@@ -117,12 +126,26 @@ def agree(own: Own, config: NetworkConfig, remap: Subnets, other_keys: Collectio
     return remote, link
 
 
+def _callable(own: Own, remote: Remote, others: Sequence[Network]) -> tuple[tuple[str, int], ...]:
+    """Return the endpoints of a peer that lead there from here.
+
+    One that is our own, or lies in a network that is another peer's here, would lead a tunnel into itself or into
+    another one. It may be sound where the peer is, behind a NAT: then it is the peer that calls us.
+    """
+    return tuple(
+        (address, port)
+        for address, port in remote.endpoints
+        if host_port(address, port) not in own.endpoints and overlaps(ipaddress.ip_network(address), others) is None
+    )
+
+
 def is_taken(configs: Iterable[NetworkConfig], next_key: str) -> bool:
     """Tell whether every peer with which all is agreed takes our next key already."""
     return all(config.status.ack.known_key == next_key for config in configs if config.status.phase == "Agreed")
 
 
-def _hosts(endpoints: Iterable[str]) -> list[Network]:
+def hosts_of(endpoints: Iterable[str]) -> list[Network]:
+    """Return the addresses of those endpoints that can be read, as networks of one address."""
     found = []
     for text in endpoints:
         try:

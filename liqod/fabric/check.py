@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import attrs
 
+from liqod.fabric.ipam import overlaps
 from liqod.model.network import MAX_ENDPOINTS, MAX_NETWORKS, Network, Side, Subnets
 from liqod.model.offer import Refusal
 
@@ -17,6 +18,18 @@ SMALLEST_MTU: Final = 1280
 LARGEST_MTU: Final = 65535
 WIDEST: Final = {4: 8, 6: 32}
 """The shortest prefix that a network may have, by IP version."""
+NARROWEST: Final = {4: 30, 6: 126}
+"""The longest one of an external network: its first address is the gateway's, and has to lie inside."""
+UNUSABLE: Final[Mapping[int, tuple[Network, ...]]] = {
+    version: tuple(map(ipaddress.ip_network, texts))
+    for version, texts in (
+        (4, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4")),
+        # ::/8 holds loopback and all that has an IPv4 address inside (::ffff:0:0/96, 64:ff9b::/96); the other such
+        # are 2001::/32 and 2002::/16. 100::/64 is for discarding, fe80::/9 for one link or site alone.
+        (6, ("::/8", "100::/64", "2001::/32", "2002::/16", "fe80::/9", "ff00::/8")),
+    )
+}
+"""What no host or pod has for others, by IP version (the special-purpose registries of RFC 6890)."""
 
 
 @attrs.frozen
@@ -38,7 +51,7 @@ def check_side(side: Side, own_key: str, other_keys: Collection[str]) -> Remote:
     if len(side.pod_cidrs) > MAX_NETWORKS or len(side.endpoints) > MAX_ENDPOINTS:
         raise Refusal("TooMany", f"more than {MAX_NETWORKS} networks or {MAX_ENDPOINTS} endpoints")
     pods = tuple(network(text, "a pod network of the peer") for text in side.pod_cidrs)
-    external = network(side.external_cidr, "the external network of the peer") if side.external_cidr else None
+    external = external_network(side.external_cidr, "the external network of the peer") if side.external_cidr else None
     disjoint([*pods, *([external] if external is not None else [])])
     _check_key(side.public_key, own_key, other_keys)
     if not SMALLEST_MTU <= side.mtu <= LARGEST_MTU:
@@ -72,27 +85,28 @@ def network(text: str, what: str) -> Network:
         found = ipaddress.ip_network(text)
     except ValueError:
         raise Refusal("BadCIDR", f"{what}, {text[:50]!r}, is not a network such as 10.1.0.0/16") from None
+    if "%" in text:
+        raise Refusal("BadCIDR", f"{what}, {text[:50]!r}, names a link of the peer's host")
     if found.prefixlen < WIDEST[found.version]:
         raise Refusal("CIDRTooWide", f"{what}, {found}, is wider than /{WIDEST[found.version]}")
-    first, last = found.network_address, found.broadcast_address
-    for address in (first, last):
-        if (
-            address.is_loopback
-            or address.is_link_local
-            or address.is_multicast
-            or address.is_unspecified
-            or (address.version == 4 and address.is_reserved)
-        ):
-            raise Refusal("CIDRForbidden", f"{what}, {found}, holds addresses that no pod may have, such as {address}")
+    if inside := overlaps(found, UNUSABLE[found.version]):
+        raise Refusal("CIDRForbidden", f"{what}, {found}, holds addresses that no pod may have, those of {inside}")
+    return found
+
+
+def external_network(text: str, what: str) -> Network:
+    """Return a text as a network of single addresses, which has room for the gateway's; raises Refusal."""
+    found = network(text, what)
+    if found.prefixlen > NARROWEST[found.version]:
+        raise Refusal("CIDRTooNarrow", f"{what}, {found}, is narrower than /{NARROWEST[found.version]}")
     return found
 
 
 def disjoint(networks: Sequence[Network]) -> None:
     """Raise Refusal when networks overlap each other."""
     for index, one in enumerate(networks):
-        for two in networks[index + 1 :]:
-            if one.version == two.version and one.overlaps(two):
-                raise Refusal("CIDROverlap", f"the peer's networks {one} and {two} overlap")
+        if two := overlaps(one, networks[index + 1 :]):
+            raise Refusal("CIDROverlap", f"the peer's networks {one} and {two} overlap")
 
 
 def is_key(text: str) -> bool:
@@ -125,7 +139,7 @@ def _endpoint(text: str) -> tuple[str, int]:
         raise Refusal("BadEndpoint", f"the tunnel endpoint {text[:60]!r} is not address:port") from None
     if not 0 < number < 65536:
         raise Refusal("BadEndpoint", f"the tunnel endpoint {text[:60]!r} has no port from 1 to 65535")
-    if address.is_loopback or address.is_multicast or address.is_unspecified or address.is_link_local:
+    if "%" in host or overlaps(ipaddress.ip_network(address), UNUSABLE[address.version]):
         raise Refusal("BadEndpoint", f"the tunnel endpoint {address} cannot be reached from another host")
     return str(address), number
 

@@ -1,7 +1,8 @@
 """Which network stands for a peer's network here. Pure and deterministic: the records are the only memory.
 
 What was given before is kept as long as it fits. A free network is taken as it is, so that addresses read the same on
-both sides; one that overlaps anything is replaced by the first free one of its size from the pools.
+both sides; one that overlaps anything is replaced by the first free one of its size from the pools. So is one of public
+addresses: whoever names such a one as its pods' would get what this host has to say to the world.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def allocate(
     given: list[Network] = []
     for index, network in enumerate(wanted):
         before = held[index] if len(held) == len(wanted) else None
-        choice = _keep(network, before, blocked) or _fresh(network, [*blocked, *shunned], pools)
+        choice = _keep(network, before, blocked, pools) or _fresh(network, [*blocked, *shunned], pools)
         given.append(choice)
         blocked.append(choice)
     return given
@@ -49,14 +50,25 @@ def _overlap(one: Network, two: Network) -> bool:
     )
 
 
-def _keep(wanted: Network, held: Network | None, blocked: Sequence[Network]) -> Network | None:
+def _is_private(network: Network, pools: Iterable[Network]) -> bool:
+    """Tell whether a network may stand for a peer's here: it is nobody's in the world, or the settings name it."""
+    return not network.is_global or any(pool.version == network.version and _holds(pool, network) for pool in pools)
+
+
+def _holds(pool: Network, network: Network) -> bool:
+    return pool.prefixlen <= network.prefixlen and network.network_address in pool
+
+
+def _keep(
+    wanted: Network, held: Network | None, blocked: Sequence[Network], pools: Sequence[Network]
+) -> Network | None:
     if held is None or held.version != wanted.version or held.prefixlen != wanted.prefixlen:
         return None
-    return held if overlaps(held, blocked) is None else None
+    return held if overlaps(held, blocked) is None and _is_private(held, pools) else None
 
 
 def _fresh(wanted: Network, blocked: Sequence[Network], pools: Sequence[Network]) -> Network:
-    if overlaps(wanted, blocked) is None:
+    if overlaps(wanted, blocked) is None and _is_private(wanted, pools):
         return wanted
     for pool in pools:
         if pool.version == wanted.version and pool.prefixlen <= wanted.prefixlen:

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from liqod.config import schema
 from liqod.fabric.agreement import Own
-from liqod.fabric.check import network
+from liqod.fabric.check import external_network
 from liqod.fabric.facts import (
     Node,
     Pod,
@@ -87,7 +87,7 @@ class Place:
         reserved = [*services, *node_addresses(nodes), *parse_all(settings.reserved)]
         return Own(
             pods=tuple(pods),
-            external=network(settings.external_cidr, "network.external-cidr"),
+            external=external_network(settings.external_cidr, "network.external-cidr"),
             reserved=tuple(reserved),
             pools=tuple(parse_all(settings.pools)),
             endpoints=tuple(settings.endpoints) or (host_port(address, settings.listen_port),),

@@ -21,7 +21,7 @@ from twisted.internet.error import CannotListenError
 from liqod.config.schema import Settings
 from liqod.fabric import device as devices
 from liqod.fabric.addresswatch import AddressWatch
-from liqod.fabric.agreement import Own, agree, allocation, gateway_of
+from liqod.fabric.agreement import Own, agree, allocation, gateway_of, hosts_of
 from liqod.fabric.check import Remote
 from liqod.fabric.exporting import Exporting
 from liqod.fabric.facts import host_addresses, tunnel_mtu, uplink_mtu
@@ -41,7 +41,16 @@ from liqod.fabric.turns import Turns
 from liqod.kube.client import Client
 from liqod.kube.informers import Informers
 from liqod.model.ids import ClusterID
-from liqod.model.network import AddressMap, Claims, Gateway, Network, NetworkConfig, own_addresses, remote_addresses
+from liqod.model.network import (
+    AddressMap,
+    Claims,
+    Gateway,
+    Network,
+    NetworkConfig,
+    Subnets,
+    own_addresses,
+    remote_addresses,
+)
 from liqod.model.offer import Refusal
 
 
@@ -144,7 +153,7 @@ class Fabric(Turns):
         self._observed = await observe(self._kernel, device)
         for config in sorted(configs, key=_seniority):
             try:
-                found = agree(own, config, config.spec.remap, self._other_keys())
+                found = agree(own, config, config.spec.remap, self._other_keys(), self._others(config))
             except Refusal:
                 continue
             if found is not None:
@@ -181,7 +190,7 @@ class Fabric(Turns):
             return
         await self._ring.advance(configs)
         own = await self._own()
-        avoided = await self._avoided()
+        avoided = await self._avoided(configs)
         self._agreed = {}
         self.exporting.keep({ClusterID(config.metadata.name) for config in configs})
         for config in sorted(configs, key=_seniority):
@@ -216,24 +225,25 @@ class Fabric(Turns):
         mtu = tunnel_mtu(network.mtu, self._uplink)
         return await self._place.own(keys.current.public, keys.next.public if keys.next else "", self._address, mtu)
 
-    async def _avoided(self) -> list[Network]:
+    async def _avoided(self, configs: list[NetworkConfig]) -> list[Network]:
+        """Return where this host's routes and all tunnels lead: no peer is given that as long as there is other."""
+        ends = [one for config in configs for one in hosts_of(config.status.remote.endpoints)]
         shown = [
             await checked(self._kernel, ("ip", f"-{version}", "-j", "route", "show", "table", "all"))
             for version in (4, 6)
         ]
-        return [one for output in shown for one in host_networks(output.out, self._settings.network.device)]
+        return [*ends, *(one for output in shown for one in host_networks(output.out, self._settings.network.device))]
 
     async def _negotiate(self, own: Own, config: NetworkConfig, avoided: list[Network]) -> None:
         """Tell one peer what it should know; when both sides know all, there is a link."""
-        peer = ClusterID(config.metadata.name)
-        others = [one.spec.remap for one in self._records.configs() if one.metadata.name != peer]
+        others = self._others(config)
         remap = allocation(own, config, others, avoided)
         if self._observed.tunnel is not None and config.status.remote.next_key in self._observed.tunnel.peers:
             remap = msgspec.structs.replace(remap, known_key=config.status.remote.next_key)
         # Given is what the record says: it is written before anything relies on it.
         config = await self._records.tell(config, own.side, remap, self.exporting.given(own, config))
         try:
-            found = agree(own, config, remap, self._other_keys())
+            found = agree(own, config, remap, self._other_keys(), others)
         except Refusal as refusal:
             await self._records.explain(config, "Refused", refusal.reason, refusal.message)
             return
@@ -242,6 +252,10 @@ class Fabric(Turns):
             return
         self._accept(config, *found)
         await self._records.explain(config, "Agreed", "Agreed", "both clusters know how each sees the other")
+
+    def _others(self, config: NetworkConfig) -> list[Subnets]:
+        """Return what the other peers have."""
+        return [one.spec.remap for one in self._records.configs() if one.metadata.name != config.metadata.name]
 
     def _accept(self, config: NetworkConfig, remote: Remote, link: Link) -> None:
         """Take a link as agreed, with what is known here about the path and the pods."""
