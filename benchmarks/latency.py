@@ -4,9 +4,11 @@
 
 Two real control planes (with their request rates raised) and both daemons on this machine; nothing else happens. Each
 sample is one object: the clock runs from the moment its POST is sent to the home API server until a watch at the lender
-shows it. Clients are plain sockets in threads, so that they add little. As a measure of the machine, the same is done
-with the lender alone: from a POST there until its watch shows the object. With ``--pods`` config maps are made as well
-while a Deployment of so many pods is being offloaded, from its creation until all of them are Ready. Needs root.
+shows it. Clients are plain sockets in threads, so that they add little. As a measure of the machine, two other ways are
+taken in turns with it: "by hand", where a thread that watches a namespace at home makes the same object at the lender
+at once, which is the least that two API servers take, whoever stands between them; and the lender alone, from a POST
+there until its watch shows the object. With ``--pods`` config maps are made as well while a Deployment of so many pods
+is being offloaded, from its creation until all of them are Ready, by liqod and in turns with it by hand. Needs root.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import itertools
 import json
 import ssl
 import tempfile
@@ -34,12 +37,17 @@ from tests.testbed.cluster import Cluster
 from tests.testbed.testbed import Testbed
 
 NAMESPACE = "bench"
+BY_HAND = "by-hand"
+ALONE = "alone"
+SAMPLE = "sample-"
 PATIENCE = 30.0
 OBJECTS: dict[str, dict[str, Any]] = {
     "configmaps": {"data": {"key": "value"}},
     "secrets": {"data": {"key": "dmFsdWU="}},
     "services": {"spec": {"ports": [{"name": "http", "port": 80}], "selector": {"app": "web"}}},
 }
+
+_numbers = itertools.count()
 
 
 class Caller:
@@ -103,19 +111,58 @@ class Sightings:
             return self._seen[name]
 
 
-def sample(
-    poster: Caller, seen: Sightings, kind: str, namespace: str, label: str, count: int, pause: float
-) -> list[float]:
-    """Return the milliseconds that each of ``count`` objects took."""
-    took = []
-    for number in range(count + 1):
-        name = f"{label}-{number}"
+class Forwarder:
+    """Makes at the lender what is made in a namespace at home: the least that anything between the two can do."""
+
+    def __init__(self, home: Cluster, lender: Cluster, kind: str) -> None:
+        self._watcher, self._poster, self._kind = Caller(home), Caller(lender), kind
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        path = f"/api/v1/namespaces/{BY_HAND}/{self._kind}"
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            for line in self._watcher.lines(f"{path}?watch=true"):
+                event = json.loads(line)
+                name = event["object"]["metadata"]["name"]
+                if event["type"] == "ADDED" and name.startswith(SAMPLE):
+                    self._poster.post(path, {"metadata": {"name": name}, **OBJECTS[self._kind]})
+
+
+class Way:
+    """One way to be measured: where objects of a kind are made, and where they are seen."""
+
+    def __init__(self, what: str, kind: str, made: tuple[Cluster, str], seen: tuple[Cluster, str]) -> None:
+        self.what = what
+        self.kind = kind
+        self.took: list[float] = []
+        self._poster, self._seen = Caller(made[0]), Sightings(seen[0], kind, seen[1])
+        self._path = f"/api/v1/namespaces/{made[1]}/{kind}"
+
+    def sample(self) -> None:
+        """Make one object and note the milliseconds until it is seen; not of the first, which opens connections."""
+        name = f"{SAMPLE}{next(_numbers)}"
         begin = time.monotonic()
-        poster.post(f"/api/v1/namespaces/{namespace}/{kind}", {"metadata": {"name": name}, **OBJECTS[kind]})
-        took.append(1000 * (seen.when(name) - begin))
-        time.sleep(pause)
-    # The first one opens connections.
-    return took[1:]
+        self._poster.post(self._path, {"metadata": {"name": name}, **OBJECTS[self.kind]})
+        self.took.append(1000 * (self._seen.when(name) - begin))
+
+    def row(self, what: str = "") -> list[object]:
+        """Return the row of the table."""
+        took = self.took[1:]
+        return [self.kind, what or self.what, *(percentile(took, part) for part in (0.5, 0.9, 0.99)), max(took)]
+
+
+def ways(testbed: Testbed, kind: str) -> list[Way]:
+    """Return the three ways that objects of a kind are measured on; the first is liqod's."""
+    home, lender = testbed[1], testbed[2]
+    remote = remote_namespace(NAMESPACE, peer_of(lender, "rome")["metadata"]["name"])
+    by_hand = Way("two clusters, by hand", kind, (home, BY_HAND), (lender, BY_HAND))
+    Forwarder(home, lender, kind)
+    return [
+        Way("two clusters, liqod", kind, (home, NAMESPACE), (lender, remote)),
+        by_hand,
+        Way("lender alone", kind, (lender, ALONE), (lender, ALONE)),
+    ]
 
 
 def percentile(values: list[float], part: float) -> float:
@@ -124,34 +171,45 @@ def percentile(values: list[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, max(0, round(part * len(ordered) + 0.5) - 1))]
 
 
-def measure(testbed: Testbed, samples: int, pause: float) -> list[list[object]]:
-    """Return a row for each kind: through both clusters, and at the lender alone."""
+def prepare(testbed: Testbed) -> None:
+    """Make the namespaces; that of liqod is offloaded by a first pod."""
     home, lender = testbed[1], testbed[2]
+    for cluster, name in ((home, BY_HAND), (lender, BY_HAND), (lender, ALONE)):
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     home.apply(enabled_namespace(NAMESPACE), deployment("opener", 1, namespace=NAMESPACE))
     eventually("the namespace is offloaded", lambda: live_pods(lender, "opener"), 60)
-    remote = remote_namespace(NAMESPACE, peer_of(lender, "rome")["metadata"]["name"])
+
+
+def measure(testbed: Testbed, samples: int, pause: float) -> list[list[object]]:
+    """Return the rows of each kind, every way in its turn."""
     rows: list[list[object]] = []
     for kind in OBJECTS:
-        seen = Sightings(lender, kind, remote)
-        for what, cluster, namespace in (("both clusters", home, NAMESPACE), ("lender alone", lender, remote)):
-            label = "across" if cluster is home else "alone"
-            took = sample(Caller(cluster), seen, kind, namespace, label, samples, pause)
-            rows.append([kind, what, *(percentile(took, part) for part in (0.5, 0.9, 0.99)), max(took)])
+        taken = ways(testbed, kind)
+        time.sleep(1)
+        for _ in range(samples + 1):
+            for way in taken:
+                way.sample()
+                time.sleep(pause)
+        rows += [way.row() for way in taken]
     return rows
 
 
-def measure_burst(testbed: Testbed, pods: int, pause: float) -> list[object]:
-    """Return a row for config maps that are made while so many pods are on their way."""
-    home, lender = testbed[1], testbed[2]
-    remote = remote_namespace(NAMESPACE, peer_of(lender, "rome")["metadata"]["name"])
-    seen, poster, took = Sightings(lender, "configmaps", remote), Caller(home), []
+def measure_burst(testbed: Testbed, pods: int, pause: float) -> list[list[object]]:
+    """Return the rows of config maps that are made while so many pods are on their way."""
+    home = testbed[1]
+    taken = ways(testbed, "configmaps")[:2]
+    time.sleep(1)
+    for way in taken:
+        way.sample()
     home.apply(deployment("burst", pods, namespace=NAMESPACE))
-    for number in range(10**6):
-        took += sample(poster, seen, "configmaps", NAMESPACE, f"burst-{number}", 10, pause)
-        if home.get("deployment", "burst", "-n", NAMESPACE)["status"].get("readyReplicas", 0) == pods:
-            break
-    what = f"both clusters, {pods} pods on their way, {len(took)} samples"
-    return ["configmaps", what, *(percentile(took, part) for part in (0.5, 0.9, 0.99)), max(took)]
+    ready = 0
+    while ready < pods:
+        for _ in range(10):
+            for way in taken:
+                way.sample()
+                time.sleep(pause / 2)
+        ready = home.get("deployment", "burst", "-n", NAMESPACE)["status"].get("readyReplicas", 0)
+    return [way.row(f"{way.what}, {pods} pods on their way, {len(way.took) - 1} samples") for way in taken]
 
 
 def main() -> None:
@@ -169,9 +227,10 @@ def main() -> None:
         testbed.enter()
         try:
             time.sleep(5)
-            rows = measure(testbed, args.samples, args.pause)
+            prepare(testbed)
+            rows = measure(testbed, args.samples, args.pause) if args.samples else []
             if args.pods:
-                rows.append(measure_burst(testbed, args.pods, args.pause))
+                rows += measure_burst(testbed, args.pods, args.pause)
         finally:
             for daemon in daemons:
                 daemon.stop()

@@ -62,3 +62,16 @@ class SlotsTests(SynchronousTestCase):
         self.slots.release()
         self.assertTrue(asked[LEAST + 1].called)
         self.assertEqual(self.slots.in_use, LEAST)
+
+    def test_a_burst_of_one_flow_delays_another_by_one_turn(self) -> None:
+        """One of another flow has the second turn, however many wait already, and nobody's place stays empty."""
+        asked = [self.slots.acquire("pods") for _ in range(LEAST + 20)]
+        other = self.slots.acquire("config maps")
+        self.slots.release()
+        self.assertTrue(asked[LEAST].called)
+        self.assertFalse(other.called)
+        self.slots.release()
+        self.assertTrue(other.called)
+        self.assertEqual(self.slots.in_use, LEAST)
+        self.slots.release()
+        self.assertEqual([one.called for one in asked[LEAST : LEAST + 3]], [True, True, False])

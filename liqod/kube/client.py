@@ -421,7 +421,7 @@ class Client:
         repeatable: bool = False,
         extra: Mapping[str, str] | None = None,
     ) -> bytes:
-        await self._slots.acquire()
+        await self._slots.acquire(counted)
         try:
             renewed = False
             attempt = 0

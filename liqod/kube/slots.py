@@ -2,14 +2,18 @@
 
 Every request under way takes a connection, and a new connection costs both sides as much as several requests (TLS). A
 burst that a few connections work off as fast as it comes is not worth more of them; a distant or a busy server is.
+Those that wait have their turn by flow (see ``fair``), so that a burst of one kind of requests does not delay another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Final
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from liqod.kube.fair import Fair
 
 LEAST: Final = 4
 PATIENCE: Final = 0.05
@@ -26,19 +30,21 @@ class Slots:
         self._most = most
         self._quiet = quiet
         self._idle_since = 0.0
-        # A dict, for its order and because whoever is cancelled leaves from the middle.
-        self._waiting: dict[Deferred[None], None] = {}
+        self._waiting: Fair[Deferred[None]] = Fair()
         self._timer: IDelayedCall | None = None
 
-    def acquire(self) -> Deferred[None]:
-        """Return a Deferred that fires when it is the caller's turn, who then owes ``release``."""
+    def acquire(self, flow: Hashable = None) -> Deferred[None]:
+        """Return a Deferred that fires when it is the caller's turn, who then owes ``release``.
+
+        Flows take turns: ``flow`` says with whom the caller waits in line.
+        """
         if self.in_use == 0 and self._clock.seconds() - self._idle_since > self._quiet:
             self.limit = min(LEAST, self._most)
         if self.in_use < self.limit:
             self.in_use += 1
             return succeed(None)
         turn: Deferred[None] = Deferred(self._leave)
-        self._waiting[turn] = None
+        self._waiting.add(flow, turn)
         self._watch()
         return turn
 
@@ -51,13 +57,16 @@ class Slots:
 
     def _admit(self) -> None:
         if self._waiting and self.in_use < self.limit:
-            turn = next(iter(self._waiting))
-            self._leave(turn)
+            turn = self._waiting.next()
+            self._rest()
             self.in_use += 1
             turn.callback(None)
 
     def _leave(self, turn: Deferred[None]) -> None:
-        del self._waiting[turn]
+        self._waiting.remove(turn)
+        self._rest()
+
+    def _rest(self) -> None:
         if not self._waiting and self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -7,6 +7,7 @@ undoes it (an admission webhook, another controller): that is insisted on ever m
 from __future__ import annotations
 
 import hashlib
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -67,7 +68,7 @@ class Pace:
         self._last.pop(key, None)
         self._last[key] = write
         now = write.at
-        for known, write in list(self._last.items())[:2]:
+        for known, write in tuple(islice(self._last.items(), 2)):
             # The oldest come first; each write makes room for itself.
             if now - write.at > SETTLED:
                 del self._last[known]
