@@ -1,8 +1,8 @@
 """Run all checks and tests of the project and count them: ``python -m tests.run [--only MODULE...]``.
 
-Every test module runs in a trial process of its own, with a working directory of its own. Modules that need nothing
-but this machine run several at a time; those on real clusters afterwards, two at a time: each has clusters to itself,
-and waits for them half of its time.
+Every test module runs in a trial process of its own, with a working directory of its own. Modules on real clusters run
+two at a time: each has clusters to itself, and waits for them most of its time. Beside them run the modules that need
+nothing but this machine and keep it busy; when either kind is done, the other has the machine to itself.
 A few modules that failed run once more, alone: what then passes is listed as unsteady, in the open, and counts as
 passed; what is broken fails twice. The last line is the count, and nothing else: ``N passed, N failed, N skipped``.
 """
@@ -31,7 +31,16 @@ REAL: Final = "tests.real."
 UNIT_LIMIT: Final = 600.0
 REAL_LIMIT: Final = 1500.0
 REAL_AT_A_TIME: Final = 2
-LONG: Final = tuple(f"tests.real.test_{name}" for name in ("node", "three", "kill", "unpeer", "unpeer_network"))
+_LONG_REAL: Final = (
+    *("three", "node", "network", "unpeer", "namespaces", "relay", "unpeer_network", "kill"),
+    *("conformance_reflection", "kubelet_api", "conformance", "reflect", "offload", "network_mesh", "reflect_path"),
+)
+_LONG_SERVICES: Final = ("cli_commands", "hosting_service", "kubelet_service", "peering_service", "reflect_service")
+LONG: Final = (
+    *(f"tests.real.test_{name}" for name in _LONG_REAL),
+    *("tests.netns.test_fabric", "tests.netns.test_failures", "tests.contract.test_real", "tests.scenario.test_kill"),
+    *(f"tests.test_{name}" for name in _LONG_SERVICES),
+)
 """Modules that take longest, which begin first, so that none of them is left alone at the end."""
 _SAY_EVERY: Final = 30.0
 AGAIN: Final = 4
@@ -51,6 +60,11 @@ class Step:
     argv: Sequence[str]
     limit: float
     is_trial: bool = True
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the step runs on real clusters."""
+        return self.title.startswith(REAL)
 
 
 @frozen
@@ -209,39 +223,83 @@ def main(argv: Sequence[str]) -> int:
     # A shell starts what runs in its background with interrupts ignored, and every child would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     names = args.only or modules()
-    real = [] if args.no_real else [name for name in names if name.startswith(REAL)]
-    unit = [name for name in names if not f"{name}.".startswith(REAL)]
-    steps = [] if args.only else lint_steps()
-    progress = Progress(len(steps) + len(unit) + len(real))
-    parallel = max(2, os.cpu_count() or 1)
+    real = [] if args.no_real else [trial(name) for name in names if name.startswith(REAL)]
+    unit = [trial(name) for name in names if not f"{name}.".startswith(REAL)]
+    checks = [] if args.only else lint_steps()
+    progress = Progress(len(checks) + len(unit) + len(real))
+    # One more than there are processors: who waits for a cluster needs none.
+    parallel = max(2, os.cpu_count() or 1) + bool(real)
     if real:
         print("preparing real clusters: system packages and programs", flush=True)
         if reason := prepare_clusters():
             print(f"no real clusters on this machine: {reason}", flush=True)
     print(
-        f"{len(steps)} checks, {len(unit)} test modules {parallel} at a time, "
-        f"{len(real)} modules on real clusters {REAL_AT_A_TIME} at a time"
+        f"{len(checks)} checks, {len(unit)} test modules, {len(real)} modules on real clusters; {parallel} at a time, "
+        f"on real clusters {REAL_AT_A_TIME} of them"
     )
-    _run(progress, [*steps, *map(trial, unit)], parallel)
-    _run(progress, map(trial, real), REAL_AT_A_TIME)
+    run_all(progress, [*real, *checks, *unit], parallel)
     progress.repeat()
     return _report(progress, time.monotonic() - begin)
 
 
-def _run(progress: Progress, steps: Iterable[Step], parallel: int) -> None:
+@define
+class Turns:
+    """Hands out steps in their order, but no more on real clusters than may run at a time."""
+
+    _waiting: list[Step]
+    _real: int = 0
+    _lock: threading.Condition = field(factory=threading.Condition)
+
+    def take(self) -> Step | None:
+        """Return the next step that may begin, waiting until there is one; None when no step is left."""
+        with self._lock:
+            while self._waiting:
+                for step in self._waiting:
+                    if not step.is_real or self._real < REAL_AT_A_TIME:
+                        self._waiting.remove(step)
+                        self._real += step.is_real
+                        return step
+                self._lock.wait()
+        return None
+
+    def done(self, step: Step) -> None:
+        """Take note that a step has ended."""
+        with self._lock:
+            self._real -= step.is_real
+            self._lock.notify_all()
+
+    def drop(self) -> None:
+        """Hand out nothing more."""
+        with self._lock:
+            self._waiting.clear()
+            self._lock.notify_all()
+
+
+def run_all(progress: Progress, steps: Iterable[Step], parallel: int) -> None:
+    """Run steps, several at a time, in their order as far as that may be."""
+    turns = Turns(list(steps))
+
+    def work() -> None:
+        while step := turns.take():
+            try:
+                progress.run(step)
+            finally:
+                turns.done(step)
+
     with ThreadPoolExecutor(parallel) as pool:
-        waiting = [pool.submit(progress.run, step) for step in steps]
+        workers = [pool.submit(work) for _ in range(parallel)]
         told = time.monotonic()
         try:
-            while not all(one.done() for one in waiting):
+            while not all(one.done() for one in workers):
                 time.sleep(0.1)
                 if time.monotonic() - told > _SAY_EVERY:
                     told = time.monotonic()
                     progress.tell()
         except BaseException:
+            turns.drop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-        for one in waiting:
+        for one in workers:
             one.result()
 
 

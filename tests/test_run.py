@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.run import AGAIN, Outcome, Progress, Step, execute, judge
+from tests.run import AGAIN, REAL, REAL_AT_A_TIME, Outcome, Progress, Step, Turns, execute, judge, run_all
 
 TRIAL = Step("tests.test_x", [], 10.0)
 CHECK = Step("check", [sys.executable, "-c", "print(1)"], 10.0, is_trial=False)
@@ -88,6 +88,43 @@ class Repeating(SynchronousTestCase):
         progress = self.progress("print('PASSED (successes=2)')", AGAIN + 1)
         progress.repeat()
         self.assertEqual([one.failed for one in progress.outcomes], [1] * (AGAIN + 1))
+
+
+class Ordering(SynchronousTestCase):
+    """What runs at the same time."""
+
+    def setUp(self) -> None:
+        """Have more steps on real clusters than may run at a time, and two others after them."""
+        self.real = [Step(f"{REAL}test_{number}", [], 10.0) for number in range(REAL_AT_A_TIME + 1)]
+        self.others = [Step(f"tests.test_{name}", [], 10.0) for name in "ab"]
+        self.turns = Turns([*self.real, *self.others])
+
+    def test_others_beside_real_clusters(self) -> None:
+        """While as many run on real clusters as may, the next to begin is one that needs none."""
+        self.assertEqual([self.turns.take() for _ in self.real], [*self.real[:-1], self.others[0]])
+
+    def test_a_place_is_free_again(self) -> None:
+        """When a step on real clusters ends, the next of its kind begins, before all others."""
+        for _ in range(REAL_AT_A_TIME):
+            self.turns.take()
+        self.turns.done(self.real[0])
+        self.assertEqual([self.turns.take() for _ in "123"], [self.real[-1], *self.others][:3])
+        self.assertIsNone(self.turns.take())
+
+    def test_nothing_more(self) -> None:
+        """After an interrupt no step begins any more."""
+        self.turns.drop()
+        self.assertIsNone(self.turns.take())
+
+    def test_every_step_runs_once(self) -> None:
+        """With more at a time than may be on real clusters, and with fewer, each step runs to its end, once."""
+        for parallel in (1, REAL_AT_A_TIME + 2):
+            argv = [sys.executable, "-c", "print('PASSED (successes=1)')", "unused"]
+            steps = [Step(step.title, argv, 30.0) for step in (*self.real, *self.others)]
+            progress = Progress(len(steps))
+            run_all(progress, steps, parallel)
+            self.assertEqual(sorted(one.step.title for one in progress.outcomes), sorted(step.title for step in steps))
+            self.assertEqual({(one.passed, one.failed) for one in progress.outcomes}, {(1, 0)})
 
 
 class Executing(SynchronousTestCase):
