@@ -54,7 +54,6 @@ VERBATIM = (
     "shareProcessNamespace",
     "subdomain",
     "terminationGracePeriodSeconds",
-    "topologySpreadConstraints",
     "somethingNewerThanThisDaemon",
 )
 
@@ -155,6 +154,44 @@ class Specs(SynchronousTestCase):
         self.assertEqual(soft[0]["podAffinityTerm"]["labelSelector"], {"matchLabels": {"app": "web"}})
         self.assertIsNone(preset("soft", "nothing"))
         self.assertIsNone(preset("sideways"))
+
+    def test_spread(self) -> None:
+        """What pods must be spread over is a preference at the lender, unless it is to be propagated."""
+        must = {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "maxSkew": 1, "minDomains": 2}
+        may = {"topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 3}
+        softened = {"topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 1}
+        other = {**must, "topologyKey": "rack"}
+
+        def forged(*constraints: dict[str, Any], preset: str = "") -> Any:
+            annotations = {"liqo.io/anti-affinity-preset": preset}
+            spec = {"topologySpreadConstraints": list(constraints)}
+            return forge_spec(meta(annotations=annotations), spec, PLACE)["topologySpreadConstraints"]
+
+        self.assertEqual(forged(may), [may])
+        self.assertEqual(forged(must), [softened])
+        self.assertEqual(forged(must, preset="hard"), [softened])
+        self.assertEqual(forged(must, other), [softened, {**softened, "topologyKey": "rack"}])
+        # The API server refuses two preferences for the same domains.
+        self.assertEqual(forged(must, may), [may])
+        self.assertEqual(forged(must, may, preset="propagate"), [must, may])
+
+    def test_merged_keys(self) -> None:
+        """Keys of labels that the home API server has put into a selector are not put there once more."""
+        rev = {"key": "rev", "operator": "In", "values": ["1"]}
+        term = {"topologyKey": "host", "labelSelector": {"matchExpressions": [rev]}}
+        given = {**term, "matchLabelKeys": ["rev", "not-merged"], "mismatchLabelKeys": ["rev"]}
+        wanted = {**term, "matchLabelKeys": ["not-merged"]}
+        required, preferred = (f"{what}DuringSchedulingIgnoredDuringExecution" for what in ("required", "preferred"))
+        spec = {
+            "affinity": {"podAntiAffinity": {required: [given], preferred: [{"weight": 2, "podAffinityTerm": given}]}},
+            "topologySpreadConstraints": [{**given, "whenUnsatisfiable": "ScheduleAnyway"}],
+        }
+        before = copy.deepcopy(spec)
+        forged = forge_spec(meta(annotations={"liqo.io/anti-affinity-preset": "propagate"}), spec, PLACE)
+        self.assertEqual(spec, before)
+        own = forged["affinity"]["podAntiAffinity"]
+        self.assertEqual(own, {required: [wanted], preferred: [{"weight": 2, "podAffinityTerm": wanted}]})
+        self.assertEqual(forged["topologySpreadConstraints"], [{**wanted, "whenUnsatisfiable": "ScheduleAnyway"}])
 
     def test_runtime_class(self) -> None:
         """The annotation decides over the pod's own runtime class, and the one named liqo means none."""
@@ -264,6 +301,35 @@ class Statuses(SynchronousTestCase):
         self.assertIn(disruption, forged)
         self.assertEqual([c["status"] for c in forged if c["type"] == "Ready"], ["False"])
         self.assertNotIn("Initialized", str(forged))
+
+    def test_readiness_gates(self) -> None:
+        """Gates are opened and closed by conditions of the home pod, which the lender does not know."""
+        spec = {"readinessGates": [{"conditionType": "example.com/lb"}]}
+        closed = {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady", "message": "there: no"}
+        remote = remote_status(conditions=[closed, {"type": "ContainersReady", "status": "True"}])
+
+        def ready(status: dict[str, Any]) -> dict[str, Any]:
+            return next(dict(one) for one in status["conditions"] if one["type"] == "Ready")
+
+        once = self.forge(HOME_PENDING, remote, spec)
+        self.assertEqual((ready(once)["status"], ready(once)["reason"]), ("False", "ReadinessGatesNotReady"))
+        self.assertIn('"example.com/lb" does not exist', ready(once)["message"])
+        self.assertEqual(self.forge(once, remote, spec), once)
+
+        def said(value: str) -> dict[str, Any]:
+            gate = {"type": "example.com/lb", "status": value}
+            return {**once, "conditions": [*once["conditions"], gate]}
+
+        opened = self.forge(said("True"), remote, spec)
+        self.assertEqual(ready(opened), {"type": "Ready", "status": "True", "lastTransitionTime": NOW})
+        self.assertEqual(self.forge(opened, remote, spec), opened)
+        self.assertIn('is not "True", but False', ready(self.forge(said("False"), remote, spec))["message"])
+        # What keeps the remote pod's own containers from being ready is not overruled.
+        failing = {"type": "Ready", "status": "False", "reason": "ContainersNotReady"}
+        self.assertEqual(ready(self.forge(said("True"), remote_status(conditions=[failing]), spec))["status"], "False")
+        # A lender that knows the gate may open it as well.
+        both = [{"type": "example.com/lb", "status": "True"}, {"type": "Ready", "status": "True"}]
+        self.assertEqual(ready(self.forge(once, remote_status(conditions=both), spec))["status"], "True")
 
     def test_terminated_containers_stay_terminated(self) -> None:
         """What the API refuses to un-terminate keeps its status, by restart policy and exit code."""

@@ -1,8 +1,10 @@
-"""Anti-affinity presets: scheduling constraints that users state for the lender (spec 004, "Pods offloading")."""
+"""Where a pod may run at the lender: what users state for it, and what of their constraints is left (spec 004, "Pods
+offloading").
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from liqod.kubelet.forge.meta import reflected_labels
@@ -15,6 +17,11 @@ VOLATILE_LABELS: Final = frozenset(
     | {"apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index"}
 )
 
+PROPAGATE: Final = "propagate"
+_INSISTS: Final = "DoNotSchedule"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
 
 def preset_affinity(
     spec: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str], place: Place
@@ -25,9 +32,9 @@ def preset_affinity(
     the lender's nodes. Any other value, or no label to select by, means none.
     """
     preset = annotations.get(ANTI_AFFINITY_PRESET, "")
-    if preset == "propagate":
+    if preset == PROPAGATE:
         own = (spec.get("affinity") or {}).get("podAntiAffinity")
-        return {"podAntiAffinity": own} if own else None
+        return {"podAntiAffinity": _own_terms(own)} if own else None
     if preset not in ("soft", "hard"):
         return None
     selected = selector_labels(labels, annotations, place)
@@ -47,3 +54,56 @@ def selector_labels(labels: Mapping[str, str], annotations: Mapping[str, str], p
     if listed:
         return {key: value for key, value in travelling.items() if key in listed}
     return {key: value for key, value in travelling.items() if key not in VOLATILE_LABELS}
+
+
+def spread_constraints(
+    constraints: Sequence[Mapping[str, Any]], annotations: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return over what a pod is spread at the lender: as at home, where that can be had there.
+
+    What must hold at home names parts of the home cluster (zones, kinds of nodes) that the lender's nodes may not know,
+    and a pod that insisted on them would wait there for ever: it becomes a preference, unless the pod is annotated to
+    have its constraints propagated.
+    """
+    whole = [_with_merged_keys(constraint) for constraint in constraints]
+    if annotations.get(ANTI_AFFINITY_PRESET, "") == PROPAGATE:
+        return whole
+    preferred = {each.get("topologyKey") for each in whole if each.get("whenUnsatisfiable") != _INSISTS}
+    forged = []
+    for each in whole:
+        if each.get("whenUnsatisfiable") != _INSISTS:
+            forged.append(each)
+        elif each.get("topologyKey") not in preferred:
+            # Source: Kubernetes API, TopologySpreadConstraint: minDomains goes with DoNotSchedule only, and no two
+            # constraints may have topologyKey and whenUnsatisfiable in common.
+            softened = {key: value for key, value in each.items() if key != "minDomains"}
+            forged.append({**softened, "whenUnsatisfiable": "ScheduleAnyway"})
+    return forged
+
+
+def _own_terms(affinity: Mapping[str, Any]) -> dict[str, Any]:
+    forged = dict(affinity)
+    if forged.get(_REQUIRED):
+        forged[_REQUIRED] = [_with_merged_keys(term) for term in forged[_REQUIRED]]
+    if forged.get(_PREFERRED):
+        forged[_PREFERRED] = [
+            {**one, "podAffinityTerm": _with_merged_keys(one.get("podAffinityTerm") or {})}
+            for one in forged[_PREFERRED]
+        ]
+    return forged
+
+
+def _with_merged_keys(term: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a term without the keys of labels that the home API server has put into its selector already.
+
+    Another API server refuses them: it would do the same. Source: Kubernetes API, PodAffinityTerm.matchLabelKeys and
+    TopologySpreadConstraint.matchLabelKeys.
+    """
+    expressions = (term.get("labelSelector") or {}).get("matchExpressions") or ()
+    merged = {expression.get("key") for expression in expressions}
+    forged = dict(term)
+    for field in ("matchLabelKeys", "mismatchLabelKeys"):
+        if forged.get(field):
+            left = [key for key in forged.pop(field) if key not in merged]
+            forged |= {field: left} if left else {}
+    return forged

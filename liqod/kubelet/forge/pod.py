@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from liqod.kubelet.forge.affinity import preset_affinity
+from liqod.kubelet.forge.affinity import preset_affinity, spread_constraints
 from liqod.kubelet.forge.meta import FORGED_ANNOTATION, remote_annotations, remote_labels
 from liqod.kubelet.forge.patience import original
 from liqod.kubelet.forge.place import Place
@@ -41,6 +41,7 @@ REMOVED: Final = frozenset(
 )
 HOST_NAMESPACES: Final = ("hostNetwork", "hostPID", "hostIPC")
 _CONTAINERS: Final = ("containers", "initContainers")
+_SPREAD: Final = "topologySpreadConstraints"
 
 
 def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> dict[str, Any]:
@@ -58,6 +59,8 @@ def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> dict[
     affinity = preset_affinity(spec, meta.labels, meta.annotations, place)
     if affinity is not None:
         forged["affinity"] = affinity
+    if forged.get(_SPREAD):
+        forged[_SPREAD] = spread_constraints(forged[_SPREAD], meta.annotations)
     runtime_class = meta.annotations.get(REMOTE_RUNTIME_CLASS) or spec.get("runtimeClassName")
     if runtime_class and runtime_class != "liqo":
         forged["runtimeClassName"] = runtime_class

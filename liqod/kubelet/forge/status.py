@@ -6,7 +6,7 @@ Everything here returns the whole status that the home pod should have; ``forge.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from liqod.kubelet.forge.place import Place
@@ -41,6 +41,7 @@ _NODE_OWNED: Final = frozenset(
         OFFLOADED_CONDITION,
     }
 )
+_GATES_CLOSED: Final = "ReadinessGatesNotReady"
 _CONTAINER_KINDS: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 _REASON = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
@@ -81,6 +82,9 @@ def forge_status(
             status[kind] = _containers(home.get(kind) or [], status[kind], kind, tally, spec)
     _ephemeral(status, home, spec)
     conditions = _conditions(home.get("conditions") or [], remote.get("conditions") or [], now)
+    gates = [gate.get("conditionType") for gate in spec.get("readinessGates") or []]
+    if gates:
+        conditions = _through_gates(gates, conditions, home.get("conditions") or [], now)
     if conditions:
         status["conditions"] = conditions
     else:
@@ -251,6 +255,35 @@ def _conditions(home: list[dict[str, Any]], remote: list[dict[str, Any]], now: s
         elif kind not in _NODE_OWNED:
             forged.append(old)
     return forged
+
+
+def _through_gates(
+    gates: Sequence[Any], forged: list[dict[str, Any]], home: Iterable[dict[str, Any]], now: str
+) -> list[dict[str, Any]]:
+    """Return the conditions of a pod with readiness gates: whether they are open is said at home.
+
+    The remote pod's kubelet does not see the conditions that others write to the home pod, and takes the pod for not
+    ready. Source: kubelet, pkg/kubelet/status/generate.go, GeneratePodReadyCondition.
+    """
+    says = {condition.get("type"): condition.get("status") for condition in forged}
+    closed = [
+        f'corresponding condition of pod readiness gate "{gate}" does not exist.'
+        if gate not in says
+        else f'the status of pod readiness gate "{gate}" is not "True", but {says[gate]}'
+        for gate in gates
+        if says.get(gate) != "True"
+    ]
+    new: dict[str, Any] = {"type": "Ready", "status": "True"}
+    if closed:
+        new |= {"status": "False", "reason": _GATES_CLOSED, "message": ", ".join(closed)}
+    before = next((condition for condition in home if condition.get("type") == "Ready"), {})
+    new["lastTransitionTime"] = before.get("lastTransitionTime", now) if before.get("status") == new["status"] else now
+    if _same(before, new):
+        new = before
+    return [
+        new if condition.get("type") == "Ready" and condition.get("reason") == _GATES_CLOSED else condition
+        for condition in forged
+    ]
 
 
 def _same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
