@@ -156,11 +156,9 @@ def ways(testbed: Testbed, kind: str) -> list[Way]:
     """Return the three ways that objects of a kind are measured on; the first is liqod's."""
     home, lender = testbed[1], testbed[2]
     remote = remote_namespace(NAMESPACE, peer_of(lender, "rome")["metadata"]["name"])
-    by_hand = Way("two clusters, by hand", kind, (home, BY_HAND), (lender, BY_HAND))
-    Forwarder(home, lender, kind)
     return [
         Way("two clusters, liqod", kind, (home, NAMESPACE), (lender, remote)),
-        by_hand,
+        Way("two clusters, by hand", kind, (home, BY_HAND), (lender, BY_HAND)),
         Way("lender alone", kind, (lender, ALONE), (lender, ALONE)),
     ]
 
@@ -172,10 +170,12 @@ def percentile(values: list[float], part: float) -> float:
 
 
 def prepare(testbed: Testbed) -> None:
-    """Make the namespaces; that of liqod is offloaded by a first pod."""
+    """Make the namespaces and what is done by hand; the namespace of liqod is offloaded by a first pod."""
     home, lender = testbed[1], testbed[2]
     for cluster, name in ((home, BY_HAND), (lender, BY_HAND), (lender, ALONE)):
         cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    for kind in OBJECTS:
+        Forwarder(home, lender, kind)
     home.apply(enabled_namespace(NAMESPACE), deployment("opener", 1, namespace=NAMESPACE))
     eventually("the namespace is offloaded", lambda: live_pods(lender, "opener"), 60)
 

@@ -75,3 +75,36 @@ class SlotsTests(SynchronousTestCase):
         self.assertEqual(self.slots.in_use, LEAST)
         self.slots.release()
         self.assertEqual([one.called for one in asked[LEAST : LEAST + 3]], [True, True, False])
+
+    def test_a_busy_server_is_not_asked_for_more_at_once(self) -> None:
+        """The number goes back to few while answers take much longer than they can, and grows when they do not."""
+        self.slots.answered("pods", 0.01)
+        self.ask(200)
+        self.clock.pump([PATIENCE] * 20)
+        self.assertEqual(self.slots.limit, 8)
+        for _ in range(40):
+            self.slots.answered("pods", 1.0)
+            self.clock.advance(PATIENCE)
+        self.assertEqual(self.slots.limit, LEAST)
+        for _ in range(8 - LEAST):
+            self.slots.release()
+        self.assertEqual(self.slots.in_use, LEAST)
+        self.clock.advance(10 * PATIENCE)
+        self.assertEqual(self.slots.limit, LEAST)
+        for _ in range(10):
+            self.slots.answered("pods", 0.01)
+        self.clock.pump([PATIENCE] * 20)
+        self.assertEqual((self.slots.limit, self.slots.in_use), (8, 8))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_whoever_waits_for_a_busy_server_has_its_turn(self) -> None:
+        """However busy the server is: each answer lets the next one in."""
+        self.slots.answered("pods", 0.01)
+        asked = self.ask(50)
+        for _ in range(50):
+            self.slots.answered("pods", 3.0)
+            self.slots.release()
+            self.clock.advance(3.0)
+        self.assertTrue(all(one.called for one in asked))
+        self.assertEqual(self.slots.in_use, 0)
+        self.assertEqual(self.clock.getDelayedCalls(), [])

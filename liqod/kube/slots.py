@@ -1,8 +1,10 @@
 """How many requests to one server may be under way at once: few at first, more while requests go on waiting.
 
 Every request under way takes a connection, and a new connection costs both sides as much as several requests (TLS). A
-burst that a few connections work off as fast as it comes is not worth more of them; a distant or a busy server is.
-Those that wait have their turn by flow (see ``fair``), so that a burst of one kind of requests does not delay another.
+burst that a few connections work off as fast as it comes is not worth more of them; a distant server is. A busy one is
+not: it has as much to do as it can, and more of ours at once only lets ours and everybody else's wait longer (see
+``load``), so that with such a server their number goes back to few. Those that wait have their turn by flow (see
+``fair``), so that a burst of one kind of requests does not delay another.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from liqod.kube.fair import Fair
+from liqod.kube.load import Load
 
 LEAST: Final = 4
 PATIENCE: Final = 0.05
-"""Seconds that requests wait before one more may be under way."""
+"""Seconds that requests wait before one more may be under way, or one less when the server is busy."""
 
 
 class Slots:
@@ -32,6 +35,8 @@ class Slots:
         self._idle_since = 0.0
         self._waiting: Fair[Deferred[None]] = Fair()
         self._timer: IDelayedCall | None = None
+        self._load = Load()
+        self._shrunk_at = 0.0
 
     def acquire(self, flow: Hashable = None) -> Deferred[None]:
         """Return a Deferred that fires when it is the caller's turn, who then owes ``release``.
@@ -54,6 +59,15 @@ class Slots:
         self._admit()
         if self.in_use == 0:
             self._idle_since = self._clock.seconds()
+
+    def answered(self, kind: Hashable, seconds: float) -> None:
+        """Take note of how long an answer took; only of what the server did, and not of the pauses between attempts."""
+        now = self._clock.seconds()
+        self._load.took(kind, seconds, now)
+        if self._load.busy and self.limit > LEAST and now - self._shrunk_at >= PATIENCE:
+            self._shrunk_at = now
+            self.limit -= 1
+            self._watch()
 
     def _admit(self) -> None:
         if self._waiting and self.in_use < self.limit:
@@ -78,6 +92,7 @@ class Slots:
     def _grow(self) -> None:
         self._timer = None
         if self._waiting:
-            self.limit += 1
-            self._admit()
+            if not self._load.busy:
+                self.limit += 1
+                self._admit()
             self._watch()
