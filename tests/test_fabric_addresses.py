@@ -11,19 +11,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.fabric.agreement import Own, agree, allocation, gateway_of
+from liqod.fabric.agreement import Own, agree, allocation
 from liqod.fabric.agreement import given as given_to
 from liqod.fabric.check import check_side, is_key
 from liqod.fabric.ipam import allocate, overlaps
+from liqod.fabric.model import first_of
 from liqod.model.meta import ObjectMeta
 from liqod.model.network import (
     AddressMap,
+    Export,
     Network,
     NetworkConfig,
     NetworkConfigSpec,
     NetworkConfigStatus,
     Side,
     Subnets,
+    exported_addresses,
     remote_addresses,
 )
 from liqod.model.offer import Refusal
@@ -270,7 +273,47 @@ class Clusters(SynchronousTestCase):
         self.assertEqual(list(link.remote), given_to(remap))
         self.assertEqual([(str(pair.ours), str(pair.seen)) for pair in link.local], [("10.201.0.0/16", "10.80.0.0/16")])
         assert link.gateway is not None
-        self.assertEqual(link.gateway.seen, gateway_of(net("10.81.0.0/20")))
+        self.assertEqual(link.gateway.seen, first_of(net("10.81.0.0/20")))
+
+    def test_clusters_of_both_versions(self) -> None:
+        """Two clusters alike in everything: each has pods and single addresses of both versions, none of them twice.
+
+        A peer that says more of itself than before keeps what it has; one that answers only one version exports that.
+        """
+        ours = attrs.evolve(own(), pods=nets("10.201.0.0/16", "fd00:201::/48"), six=net("fd4c:6971:6e00::/112"))
+        four = side(pod_cidrs=["10.201.0.0/16", "fd00:201::/48"])
+        both = side(pod_cidrs=["10.201.0.0/16", "fd00:201::/48"], external_six="fd4c:6971:6e00::/112")
+        first = allocation(ours, config("b", four), [], [])
+        remap = allocation(ours, config("b", both, first), [], [])
+        self.assertEqual(msgspec.structs.replace(remap, external_six=""), first)
+        places = given_to(remap)
+        self.assertEqual([one.prefixlen for one in places], [16, 48, 20, 112])
+        for index, place in enumerate(places):
+            self.assertIsNone(overlaps(place, [*places[:index], *ours.pods, *ours.externals, *ours.reserved]))
+        ack = Subnets(
+            pod_cidrs=["10.80.0.0/16", "fd00:80::/48"], external_cidr="10.81.0.0/20", external_six="fd00:81::/112"
+        )
+        exports = [
+            Export(address="192.0.2.9", external="10.70.0.9", ports=["TCP/80"]),
+            Export(address="2001:db8::9", external="fd4c:6971:6e00::9", ports=["TCP/80"]),
+        ]
+        for answer, seen in (
+            (ack, {"10.81.0.9": "192.0.2.9", "fd00:81::9": "2001:db8::9"}),
+            (msgspec.structs.replace(ack, external_six=""), {"10.81.0.9": "192.0.2.9"}),
+        ):
+            record = config("b", both, remap, answer)
+            record = msgspec.structs.replace(
+                record, spec=msgspec.structs.replace(record.spec, local=ours.side, exports=exports)
+            )
+            found = agree(ours, record, remap, ())
+            assert found is not None
+            link = found[1]
+            self.assertEqual({one.seen: one.real for one in link.exports}, seen)
+            self.assertEqual(exported_addresses(record), {real: at for at, real in seen.items()})
+            self.assertEqual([pair.seen.version for pair in link.gateways], [4, 6][: len(seen)])
+        wrong = msgspec.structs.replace(ack, external_six="fd00:81::/120")
+        caught = self.assertRaises(Refusal, agree, ours, config("b", both, remap, wrong), remap, ())
+        self.assertEqual(caught.reason, "BadAnswer")
 
     def test_an_answer_of_another_size_is_refused(self) -> None:
         """The peer must see each of our networks as one of the same size."""
@@ -324,6 +367,11 @@ class Sides(SynchronousTestCase):
             ("CIDRTooWide", {"pod_cidrs": ["fc00::/7"]}),
             ("CIDRTooNarrow", {"external_cidr": "10.70.0.0/31"}),
             ("CIDRTooNarrow", {"external_cidr": "fd00:70::1/128"}),
+            ("BadCIDR", {"external_six": "10.71.0.0/20"}),
+            ("BadCIDR", {"external_cidr": "fd00:70::/112", "external_six": "fd00:71::/112"}),
+            ("CIDRForbidden", {"external_six": "::ffff:10.0.0.0/112"}),
+            ("CIDRTooNarrow", {"external_six": "fd00:71::/127"}),
+            ("CIDROverlap", {"pod_cidrs": ["fd00:71::/48"], "external_six": "fd00:71::/112"}),
             ("CIDROverlap", {"pod_cidrs": ["10.1.0.0/16", "10.1.2.0/24"]}),
             ("CIDROverlap", {"external_cidr": "10.201.0.0/20"}),
             ("BadKey", {"public_key": ""}),

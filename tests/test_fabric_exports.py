@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Any
 
 import attrs
@@ -39,10 +40,14 @@ def net(text: str) -> Network:
     return ipaddress.ip_network(text)
 
 
+def nets(*texts: str) -> tuple[Network, ...]:
+    return tuple(map(net, texts))
+
+
 GROUNDS = Grounds(
     pods=(net("10.201.0.0/16"),),
     services=(net("10.96.0.0/12"),),
-    external=net("10.70.0.0/20"),
+    externals=(net("10.70.0.0/20"),),
     peer=(net("10.64.0.0/16"),),
     transit=(net("10.65.0.0/16"),),
     foreign=(net("10.66.0.0/20"), net("10.67.0.0/20")),
@@ -88,6 +93,9 @@ class Objections(SynchronousTestCase):
             ("100.100.100.200", "credentials"),
             ("fd00:ec2::254", "credentials"),
             ("2001:db8::7", "IPv6"),
+            ("64:ff9b::169.254.169.254", "own host or link"),
+            ("2002:a9fe:a9fe::1", "own host or link"),
+            ("fec0::7", "own host or link"),
             ("", "no address"),
             ("10.0.0.1; drop", "no address"),
         ):
@@ -97,7 +105,7 @@ class Objections(SynchronousTestCase):
 
     def test_six(self) -> None:
         """With an external network of IPv6 it is the other way round."""
-        grounds = attrs.evolve(GROUNDS, external=net("fd4c::/116"), services=(net("fd96::/108"),))
+        grounds = attrs.evolve(GROUNDS, externals=(net("fd4c::/116"),), services=(net("fd96::/108"),))
         self.assertEqual(objection("2001:db8::7", grounds), "")
         self.assertIn("IPv4", objection("192.0.2.9", grounds))
         self.assertIn("service", objection("fd96::7", grounds))
@@ -108,7 +116,7 @@ class Allocation(SynchronousTestCase):
 
     def test_nothing_is_given_twice_and_the_gateway_keeps_its_own(self) -> None:
         """Even in the smallest network every address has its own place, and those without one are told."""
-        grounds = attrs.evolve(GROUNDS, external=net("10.70.0.0/29"))
+        grounds = attrs.evolve(GROUNDS, externals=nets("10.70.0.0/29"))
         wanted = claims(*((f"192.0.2.{n}", "TCP/80") for n in range(1, 9)))
         exports, without = given_exports(grounds, [], wanted)
         self.assertEqual(sorted(one.external for one in exports), [f"10.70.0.{n}" for n in range(2, 7)])
@@ -164,11 +172,46 @@ class Allocation(SynchronousTestCase):
             self.assertEqual(set(now), asked if complete else asked | set(before))
             for address, place in now.items():
                 self.assertEqual(objection(address, GROUNDS), "")
-                self.assertIn(ipaddress.ip_address(place), GROUNDS.external)
+                self.assertIn(ipaddress.ip_address(place), GROUNDS.externals[0])
                 self.assertNotIn(place, ("10.70.0.0", "10.70.0.1", "10.70.15.255"))
                 self.assertEqual(before.get(address, place), place)
             again, _ = given_exports(GROUNDS, held, Claims(wanted, complete))
             self.assertEqual(again, held)
+
+    def test_addresses_of_both_versions_have_places_of_both(self) -> None:
+        """Each in the network of its own version: neither takes the other's room; a record that mixes them is void."""
+        both = attrs.evolve(GROUNDS, externals=nets("10.70.0.0/30", "fd4c::/112"))
+        exports, without = given_exports(
+            both, [], claims(("192.0.2.9", "TCP/80"), ("192.0.2.8", "TCP/80"), ("2001:db8::7", "TCP/80"))
+        )
+        self.assertEqual(without, ["192.0.2.9"])
+        self.assertEqual([one.address for one in exports], ["192.0.2.8", "2001:db8::7"])
+        for one, network in zip(exports, both.externals, strict=True):
+            self.assertIn(ipaddress.ip_address(one.external), network)
+        mixed = [
+            Export(address="192.0.2.9", external="fd4c::9"),
+            Export(address="2001:db8::7", external="10.70.0.2"),
+            Export(address="2001:db8::8", external="fd4c::1"),
+            Export(address="2001:db8::9", external="fd4c::9", ports=["TCP/80"]),
+        ]
+        kept, _ = given_exports(both, mixed, claims(complete=False))
+        self.assertEqual([one.address for one in kept], ["2001:db8::9"])
+
+    def test_what_names_no_port_is_closed(self) -> None:
+        """Under the closed policy nothing but pods is open as a whole: not by a slice, not by a record of before."""
+        closed = attrs.evolve(GROUNDS, closed=True)
+        wanted = claims(("192.0.2.9", ""), ("192.0.2.8", ""), ("192.0.2.8", "TCP/80"), ("10.65.0.9", ""))
+        exports, without = given_exports(closed, [], wanted)
+        self.assertEqual([(one.address, one.ports) for one in exports], [("10.65.0.9", []), ("192.0.2.8", ["TCP/80"])])
+        self.assertEqual(without, [])
+        self.assertIn("names no port", objection("192.0.2.9", closed, whole=True))
+        self.assertEqual(objection("192.0.2.9", closed), "")
+        self.assertEqual(objection("10.65.0.9", closed, whole=True), "")
+        self.assertEqual(objection("192.0.2.9", GROUNDS, whole=True), "")
+        held, _ = given_exports(GROUNDS, [], wanted)
+        self.assertEqual([one.address for one in held if not one.ports], ["10.65.0.9", "192.0.2.8", "192.0.2.9"])
+        narrowed, _ = given_exports(closed, held, claims(("192.0.2.8", "TCP/80"), complete=False))
+        self.assertEqual([(one.address, one.ports) for one in narrowed], [("10.65.0.9", []), ("192.0.2.8", ["TCP/80"])])
 
     def test_a_lost_record_is_made_again_as_it_was(self) -> None:
         """The place follows from the address: also after others came and went meanwhile."""
@@ -186,13 +229,13 @@ class Allocation(SynchronousTestCase):
             Export(address="192.0.2.5; drop", external="10.70.0.80"),
         ]
         self.assertEqual(
-            exported(exports, GROUNDS.external, net("10.74.0.0/20")),
+            exported(exports, GROUNDS.externals[0], net("10.74.0.0/20")),
             (
                 Exported("10.74.0.77", "192.0.2.9", frozenset({("tcp", 80), ("udp", 53)})),
                 Exported("10.74.0.78", "192.0.2.7", frozenset({("tcp", 0)})),
             ),
         )
-        self.assertEqual(exported(exports, GROUNDS.external, None), ())
+        self.assertEqual(exported(exports, GROUNDS.externals[0], None), ())
         spelled = [Export(address="2001:db8:0::7", external="fd4c:0::9")]
         (one,) = exported(spelled, net("fd4c::/116"), net("fd4d::/116"))
         self.assertEqual((one.seen, one.real), ("fd4d::9", "2001:db8::7"))
@@ -234,7 +277,7 @@ class Asked(SynchronousTestCase):
         self.records = FewRecords()
         self.claims = claims()
         records: Any = self.records
-        self.exporting = Exporting(records, lambda peer: self.claims)
+        self.exporting = Exporting(records, lambda peer: self.claims, closed=False)
         self.own = Own((net("10.201.0.0/16"),), net("10.70.0.0/20"), (), (), (), OWN_KEY, 1420)
         self.milan, self.turin = ClusterID("milan"), ClusterID("turin")
 
@@ -288,6 +331,16 @@ class Asked(SynchronousTestCase):
         self.turn(self.turin)
         self.assertIn("own host or link", self.exporting.objection(self.turin, "127.0.0.1"))
 
+    def test_what_is_asked_for_as_a_whole_is_said_until_ports_are_named(self) -> None:
+        """Under the closed policy; one slice that names a port is enough."""
+        self.exporting = Exporting(self.exporting._records, lambda peer: self.claims, closed=True)
+        self.claims = claims(("192.0.2.2", ""))
+        self.assertEqual(self.turn(self.turin), [])
+        self.assertIn("names no port", self.exporting.objection(self.turin, "192.0.2.2"))
+        self.claims = claims(("192.0.2.2", ""), ("192.0.2.2", "TCP/80"))
+        self.assertEqual([one.ports for one in self.turn(self.turin)], [["TCP/80"]])
+        self.assertEqual(self.exporting.objection(self.turin, "192.0.2.2"), "")
+
 
 EXTERNAL = Pair(net("10.70.0.0/20"), net("10.74.0.0/20"))
 MACHINE = Exported("10.74.0.7", "192.0.2.9", frozenset({("tcp", 80)}))
@@ -312,6 +365,24 @@ class Rules(SynchronousTestCase):
         self.assertIn("elements = { 10.74.0.7 : 192.0.2.9, 10.74.0.8 : 10.80.0.9 }", script)
         self.assertIn("elements = { 10.74.0.8 }", script)
         self.assertIn("elements = { 10.74.0.7 . tcp . 80 }", script)
+
+    def test_both_versions(self) -> None:
+        """Sets, guard and translation for each version that something is exported of, and none for the other."""
+        six = Pair(net("fd4c::/112"), net("fd4d::/112"))
+        link = attrs.evolve(LINK, remote=(*LINK.remote, net("fd72::/48")), external=EXTERNAL, six=six)
+        machine = Exported("fd4d::7", "2001:db8::9", frozenset({("tcp", 80)}))
+        for exports, versions in (((MACHINE,), {"4"}), ((machine,), {"6"}), ((MACHINE, machine), {"4", "6"})):
+            script = nftables.render(attrs.evolve(DESIRED, links=(attrs.evolve(link, exports=exports),)))
+            self.assertEqual(set(re.findall(r"map @real_[0-9a-f]{12}_([46])\n", script)), versions)
+            self.assertEqual(set(re.findall(r"map real_[0-9a-f]{12}_([46]) \{", script)), versions)
+            self.assertEqual("ct original ip6 daddr fd4d::/112 masquerade" in script, "6" in versions)
+            own = "ct original ip6 daddr fd4d::/112 ct original ip6 daddr != fd4d::1 accept"
+            self.assertEqual(own in script, "6" in versions)
+            # The gateway has an address of either version in any case.
+            self.assertIn("ip6 daddr { fd72::/48 } snat ip6 to fd4d::1\n", script)
+            self.assertIn("ip6 daddr fd4d::1 dnat ip6 to fd4c::1\n", script)
+        self.assertIn("elements = { fd4d::7 : 2001:db8::9 }", script)
+        self.assertIn("elements = { fd4d::7 . tcp . 80 }", script)
 
     def test_what_the_guard_accepts_comes_before_its_drop(self) -> None:
         """In every chain the exceptions stand before the rule that drops, or they would be none."""

@@ -41,7 +41,9 @@ def link(number: int, *, pods: frozenset[str] | None = frozenset({"10.201.0.5"})
         exports=(
             Exported("10.74.0.7", "192.0.2.9", frozenset({("tcp", 80), ("udp", 53)})),
             Exported("10.74.0.8", "10.2.0.9"),
+            Exported("fd00:74::7", "2001:db8::9", frozenset({("tcp", 80)})),
         ),
+        six=Pair(net("fd00:70::/112"), net("fd00:74::/112")),
     )
 
 
@@ -53,7 +55,7 @@ DESIRED = Desired(
     public_key=public_key("ours"),
     private_key="ours",
     mtu=1420,
-    addresses=(net("10.70.0.1/32"),),
+    addresses=(net("10.70.0.1/32"), net("fd00:70::1/128")),
     links=tuple(link(number) for number in range(1, PEERS + 1)),
 )
 

@@ -33,6 +33,13 @@ class Network:
 
     def __init__(self) -> None:
         self.given: dict[str, str] = {}
+        self.unnamed: set[str] = set()
+
+    def objection(self, address: str) -> str:
+        """Return why an address is never reached."""
+        if address in self.unnamed:
+            return "is no pod, and its slice names no port"
+        return "has a meaning on its own host or link alone" if address.startswith("169") else ""
 
     def place(self) -> Place:
         """Return the pair of clusters with this network between them."""
@@ -40,7 +47,7 @@ class Network:
             PLACE,
             export_address=lambda address: address if address.startswith("10.1.") else self.given.get(address, ""),
             is_single=lambda address: not address.startswith("10.1."),
-            objection=lambda address: "has a meaning on its own host or link alone" if address[:3] == "169" else "",
+            objection=self.objection,
         )
 
 
@@ -64,7 +71,8 @@ class Forged(SynchronousTestCase):
             (slice_of("192.0.2.9", ports=(SQL, udp)), {("192.0.2.9", "TCP/5432"), ("192.0.2.9", "UDP/53")}, True),
             (slice_of("192.0.2.9", ports=({"port": 80},)), {("192.0.2.9", "TCP/80")}, True),
             (slice_of("192.0.2.9", ports=()), {("192.0.2.9", "")}, True),
-            (slice_of("192.0.2.9", ports=(SQL, {"name": "any"})), {("192.0.2.9", "")}, True),
+            (slice_of("192.0.2.9", ports=({"name": "any"},)), {("192.0.2.9", "")}, True),
+            (slice_of("192.0.2.9", ports=(SQL, {"name": "any"})), {("192.0.2.9", ""), ("192.0.2.9", "TCP/5432")}, True),
             (slice_of("192.0.2.9", nodeName="liqo-lender"), set(), False),
             (slice_of("10.1.0.5", "169.254.169.254"), set(), False),
             ({**slice_of("db.example.com"), "addressType": "FQDN"}, set(), False),
@@ -76,6 +84,15 @@ class Forged(SynchronousTestCase):
         """One endpoint that may not be exported does not keep the others back."""
         goal = wanted(slice_of("10.1.0.5", "169.254.169.254"), Network())
         self.assertEqual(goal.objections, ("the endpoint 169.254.169.254 has a meaning on its own host or link alone",))
+        self.assertEqual([one["addresses"] for one in goal.content["spec"]["template"]["endpoints"]], [["10.1.0.5"]])
+
+    def test_what_names_no_port_is_told_where_ports_have_to_be_named(self) -> None:
+        """Such an endpoint is not waited for, and claimed all the same: that is how the network knows what to say."""
+        network = Network()
+        network.unnamed = {"192.0.2.9"}
+        goal = wanted(slice_of("10.1.0.5", "192.0.2.9", ports=()), network)
+        self.assertEqual((set(goal.claims), goal.incomplete), ({("192.0.2.9", "")}, False))
+        self.assertEqual(goal.objections, ("the endpoint 192.0.2.9 is no pod, and its slice names no port",))
         self.assertEqual([one["addresses"] for one in goal.content["spec"]["template"]["endpoints"]], [["10.1.0.5"]])
 
 

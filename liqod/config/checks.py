@@ -165,6 +165,7 @@ def _network(settings: Settings) -> Iterator[str]:
         "pools": network.pools,
         "reserved": network.reserved,
         "external-cidr": [network.external_cidr],
+        "external-cidr-6": [network.external_cidr_6] if network.external_cidr_6 else [],
     }
     for key, texts in lists.items():
         for text in texts:

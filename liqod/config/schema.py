@@ -228,7 +228,8 @@ _POOLS: Final = ("10.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fd4c:6971:6
 class Network(Section, frozen=True):
     """Pod traffic between clusters: ``mode`` none leaves the network to others.
 
-    ``pod-cidrs`` and ``service-cidrs`` empty: found out from the cluster. ``endpoints`` empty: this host's address and
+    ``pod-cidrs`` and ``service-cidrs`` empty: found out from the cluster. ``external-cidr-6`` counts beside an
+    ``external-cidr`` of IPv4 where pods have IPv6 addresses. ``endpoints`` empty: this host's address and
     ``listen-port``. ``mtu`` 0: from the interface in use. The host of a daemon whose ``role`` is gateway holds the
     tunnels; daemons with the role node, on the other hosts, lead their pods there, and do nothing else. ``node`` is the
     name of the Node that such a host is; empty: the one with this host's address.
@@ -246,6 +247,7 @@ class Network(Section, frozen=True):
     pod_cidrs: list[str] = []
     service_cidrs: list[str] = []
     external_cidr: str = "10.70.0.0/20"
+    external_cidr_6: str = "fd4c:6971:6e00::/112"
     pools: list[str] = msgspec.field(default_factory=lambda: list(_POOLS))
     reserved: list[str] = []
     mtu: Annotated[int, Meta(ge=0, le=65535)] = 0

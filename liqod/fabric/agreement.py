@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 import attrs
 
-from liqod.fabric.check import Remote, check_ack, check_side, external_network, network
+from liqod.fabric.check import Remote, check_ack, check_side, external_network, external_six, network
 from liqod.fabric.exports import exported
 from liqod.fabric.ipam import allocate, overlaps
-from liqod.fabric.model import Link, Pair
+from liqod.fabric.model import Link, Pair, first_of
 from liqod.fabric.wireguard import host_port
 from liqod.model.ids import ClusterID
 from liqod.model.network import Network, NetworkConfig, Side, Subnets
@@ -23,7 +23,10 @@ from liqod.model.offer import Refusal
 
 @attrs.frozen
 class Own:
-    """This cluster's side. ``reserved`` are its ``services``, its nodes and what the settings keep free."""
+    """This cluster's side. ``reserved`` are its ``services``, its nodes and what the settings keep free.
+
+    ``six`` is the external network of IPv6, where ``external`` is of IPv4 and pods have both.
+    """
 
     pods: tuple[Network, ...]
     external: Network
@@ -34,6 +37,7 @@ class Own:
     mtu: int
     next_key: str = ""
     services: tuple[Network, ...] = ()
+    six: Network | None = None
 
     @property
     def side(self) -> Side:
@@ -45,23 +49,25 @@ class Own:
             public_key=self.public_key,
             mtu=self.mtu,
             next_key=self.next_key,
+            external_six=str(self.six) if self.six is not None else "",
         )
+
+    @property
+    def externals(self) -> tuple[Network, ...]:
+        """The networks of single addresses, by IP version one at most."""
+        return (self.external,) if self.six is None else (self.external, self.six)
 
     @property
     def gateway(self) -> Network:
         """The first address of the external network: it stands for this host, and for all that is no pod."""
-        return gateway_of(self.external)
-
-
-def gateway_of(external: Network) -> Network:
-    """Return the first host address of an external network, as a network of one address."""
-    return ipaddress.ip_network(external.network_address + 1)
+        return first_of(self.external)
 
 
 def given(subnets: Subnets) -> list[Network]:
     """Return the networks that were given to a peer, pods first; nothing where they cannot be read."""
+    texts = (*subnets.pod_cidrs, subnets.external_cidr, subnets.external_six)
     try:
-        return [ipaddress.ip_network(text) for text in (*subnets.pod_cidrs, subnets.external_cidr) if text]
+        return [ipaddress.ip_network(text) for text in texts if text]
     except ValueError:
         return []
 
@@ -80,12 +86,30 @@ def allocation(own: Own, config: NetworkConfig, others: Iterable[Subnets], avoid
         wanted = [network(text, "a pod network of the peer") for text in side.pod_cidrs]
         if side.external_cidr:
             wanted.append(external_network(side.external_cidr, "the external network of the peer"))
-        taken = [*own.pods, own.external, *own.reserved, *(one for other in others for one in given(other))]
-        found = allocate(wanted, given(config.spec.remap), taken, [*avoided, *hosts_of(side.endpoints)], own.pools)
+        if side.external_six:
+            wanted.append(external_six(side.external_six, None))
+        taken = [*own.pods, *own.externals, *own.reserved, *(one for other in others for one in given(other))]
+        held = _held(side, config.spec.remap)
+        found = allocate(wanted, held, taken, [*avoided, *hosts_of(side.endpoints)], own.pools)
     except Refusal as refusal:
         return Subnets(reason=refusal.reason, message=refusal.message)
-    pods = [str(one) for one in found[: len(side.pod_cidrs)]]
-    return Subnets(pod_cidrs=pods, external_cidr=str(found[-1]) if side.external_cidr else "")
+    pods, *more = [str(one) for one in found[: len(side.pod_cidrs)]], *map(str, found[len(side.pod_cidrs) :])
+    return Subnets(
+        pod_cidrs=pods,
+        external_cidr=more.pop(0) if side.external_cidr else "",
+        external_six=more.pop(0) if side.external_six else "",
+    )
+
+
+def _held(side: Side, remap: Subnets) -> list[Network | None]:
+    """Return what a peer was given for each of its networks; a peer that names one more keeps what it has."""
+    try:
+        pods: list[Network | None] = [ipaddress.ip_network(text) for text in remap.pod_cidrs]
+        both = ((side.external_cidr, remap.external_cidr), (side.external_six, remap.external_six))
+        more = [ipaddress.ip_network(given) if given else None for named, given in both if named]
+    except ValueError:
+        return []
+    return [*(pods if len(pods) == len(side.pod_cidrs) else [None] * len(side.pod_cidrs)), *more]
 
 
 def agree(
@@ -105,7 +129,7 @@ def agree(
         raise Refusal(remap.reason, remap.message)
     if status.ack == Subnets():
         return None
-    seen_pods, seen_external = check_ack(status.ack, own.pods, own.external)
+    sight = check_ack(status.ack, own.pods, (own.external, own.six))
     seen = tuple(given(remap))
     for address, _ in remote.endpoints:
         if inside := overlaps(ipaddress.ip_network(address), seen):
@@ -116,12 +140,16 @@ def agree(
         public_key=remote.public_key,
         endpoint=host_port(*remote.endpoints[0]) if remote.endpoints else "",
         remote=seen,
-        local=tuple(Pair(ours, theirs) for ours, theirs in zip(own.pods, seen_pods, strict=True)),
-        gateway=Pair(own.gateway, gateway_of(seen_external)) if seen_external is not None else None,
+        local=tuple(Pair(ours, theirs) for ours, theirs in zip(own.pods, sight.pods, strict=True)),
+        gateway=Pair(own.gateway, first_of(sight.external)) if sight.external is not None else None,
         mtu=min(own.mtu, remote.mtu),
         next_key=remote.next_key if remote.next_key != remote.public_key else "",
-        external=Pair(own.external, seen_external) if seen_external is not None else None,
-        exports=exported(config.spec.exports, own.external, seen_external),
+        external=Pair(own.external, sight.external) if sight.external is not None else None,
+        exports=(
+            *exported(config.spec.exports, own.external, sight.external),
+            *(exported(config.spec.exports, own.six, sight.six) if own.six is not None else ()),
+        ),
+        six=Pair(own.six, sight.six) if own.six is not None and sight.six is not None else None,
     )
     return remote, link
 

@@ -42,6 +42,16 @@ class Remote:
     public_key: str
     mtu: int
     next_key: str = ""
+    six: Network | None = None
+
+
+@attrs.frozen
+class Seen:
+    """How a peer sees our networks: ``pods`` aligned with ours, ``external`` and ``six`` where it sees them at all."""
+
+    pods: tuple[Network, ...]
+    external: Network | None
+    six: Network | None = None
 
 
 def check_side(side: Side, own_key: str, other_keys: Collection[str]) -> Remote:
@@ -52,18 +62,22 @@ def check_side(side: Side, own_key: str, other_keys: Collection[str]) -> Remote:
         raise Refusal("TooMany", f"more than {MAX_NETWORKS} networks or {MAX_ENDPOINTS} endpoints")
     pods = tuple(network(text, "a pod network of the peer") for text in side.pod_cidrs)
     external = external_network(side.external_cidr, "the external network of the peer") if side.external_cidr else None
-    disjoint([*pods, *([external] if external is not None else [])])
+    six = external_six(side.external_six, external) if side.external_six else None
+    disjoint([*pods, *(one for one in (external, six) if one is not None)])
     _check_key(side.public_key, own_key, other_keys)
     if not SMALLEST_MTU <= side.mtu <= LARGEST_MTU:
         raise Refusal("BadMTU", f"the peer names an MTU of {side.mtu}; {SMALLEST_MTU} to {LARGEST_MTU} are possible")
     endpoints = tuple(_endpoint(text) for text in side.endpoints)
     if side.next_key:
         _check_key(side.next_key, own_key, other_keys)
-    return Remote(pods, external, endpoints, side.public_key, side.mtu, side.next_key)
+    return Remote(pods, external, endpoints, side.public_key, side.mtu, side.next_key, six)
 
 
-def check_ack(ack: Subnets, pods: Sequence[Network], external: Network | None) -> tuple[list[Network], Network | None]:
-    """Return how a peer sees our networks, parsed and aligned with them; raises Refusal."""
+def check_ack(ack: Subnets, pods: Sequence[Network], externals: Sequence[Network | None]) -> Seen:
+    """Return how a peer sees our networks, parsed and aligned with them; raises Refusal.
+
+    ``externals`` are our external network, and the one of IPv6 beside it.
+    """
     if ack.reason:
         raise Refusal("RefusedByPeer", f"the peer cannot use our network: {ack.message or ack.reason}")
     if len(ack.pod_cidrs) != len(pods):
@@ -71,12 +85,16 @@ def check_ack(ack: Subnets, pods: Sequence[Network], external: Network | None) -
             "BadAnswer", f"the peer answered with {len(ack.pod_cidrs)} networks for our {len(pods)} pod networks"
         )
     seen = [network(text, "the peer's view of our pods") for text in ack.pod_cidrs]
-    seen_external = network(ack.external_cidr, "the peer's view of our external network") if ack.external_cidr else None
-    for ours, theirs in [*zip(pods, seen, strict=True), *_both(external, seen_external)]:
+    what = "the peer's view of our external network"
+    external, six = (network(text, what) if text else None for text in (ack.external_cidr, ack.external_six))
+    both = [*zip(pods, seen, strict=True), *zip(externals, (external, six), strict=True)]
+    for ours, theirs in both:
+        if ours is None or theirs is None:
+            continue
         if ours.version != theirs.version or ours.prefixlen != theirs.prefixlen:
             raise Refusal("BadAnswer", f"the peer sees our {ours} as {theirs}, which is not of the same size")
-    disjoint([*seen, *([seen_external] if seen_external is not None else [])])
-    return seen, seen_external
+    disjoint([*seen, *(one for one in (external, six) if one is not None)])
+    return Seen(tuple(seen), external, six)
 
 
 def network(text: str, what: str) -> Network:
@@ -99,6 +117,14 @@ def external_network(text: str, what: str) -> Network:
     found = network(text, what)
     if found.prefixlen > NARROWEST[found.version]:
         raise Refusal("CIDRTooNarrow", f"{what}, {found}, is narrower than /{NARROWEST[found.version]}")
+    return found
+
+
+def external_six(text: str, external: Network | None) -> Network:
+    """Return a text as the network of single addresses of IPv6 beside one of IPv4; raises Refusal."""
+    found = external_network(text, "the external network of IPv6")
+    if found.version != 6 or (external is not None and external.version == 6):
+        raise Refusal("BadCIDR", f"the external network {found} is not of IPv6, or not the only one of that")
     return found
 
 
@@ -142,7 +168,3 @@ def _endpoint(text: str) -> tuple[str, int]:
     if "%" in host or overlaps(ipaddress.ip_network(address), UNUSABLE[address.version]):
         raise Refusal("BadEndpoint", f"the tunnel endpoint {address} cannot be reached from another host")
     return str(address), number
-
-
-def _both(one: Network | None, two: Network | None) -> list[tuple[Network, Network]]:
-    return [(one, two)] if one is not None and two is not None else []

@@ -8,7 +8,7 @@ import attrs
 from twisted.logger import Logger
 
 from liqod.fabric.agreement import Own, given
-from liqod.fabric.exports import Grounds, given_exports, objection
+from liqod.fabric.exports import Grounds, given_exports, objection, unnamed
 from liqod.fabric.records import Records
 from liqod.model.ids import ClusterID
 from liqod.model.network import (
@@ -38,15 +38,20 @@ class _View:
 
 
 class Exporting:
-    """The addresses that peers reach here besides pods; ``claims`` tells which ones a peer has to reach."""
+    """The addresses that peers reach here besides pods; ``claims`` tells which ones a peer has to reach.
+
+    ``closed`` is the policy: nothing is open as a whole but pods.
+    """
 
     _log = Logger()
 
-    def __init__(self, records: Records, claims: Callable[[ClusterID], Claims]) -> None:
+    def __init__(self, records: Records, claims: Callable[[ClusterID], Claims], *, closed: bool) -> None:
         self._records = records
+        self._closed = closed
         self._claims = claims
         self._views: dict[ClusterID, _View] = {}
         self._grounds: dict[ClusterID, Grounds] = {}
+        self._unnamed: dict[ClusterID, frozenset[str]] = {}
         self._given: dict[ClusterID, tuple[object, list[Export]]] = {}
         self._without: dict[ClusterID, list[str]] = {}
 
@@ -74,17 +79,19 @@ class Exporting:
     def objection(self, peer: ClusterID, address: str) -> str:
         """Return why a peer cannot reach an address that has to be claimed, as the rest of a sentence; or nothing."""
         grounds = self._grounds.get(peer)
-        return objection(address, grounds) if grounds is not None else ""
+        whole = address in self._unnamed.get(peer, ())
+        return objection(address, grounds, whole=whole) if grounds is not None else ""
 
     def given(self, own: Own, config: NetworkConfig) -> list[Export]:
         """Return what the record of a peer should say is exported to it."""
         peer = ClusterID(config.metadata.name)
-        grounds = _grounds(own, config, self._records.configs())
+        grounds = _grounds(own, config, self._records.configs(), closed=self._closed)
         asked = grounds, config.spec.exports, self._claims(peer)
         known = self._given.get(peer)
         if known is not None and known[0] == asked:
             return known[1]
         self._grounds[peer] = grounds
+        self._unnamed[peer] = unnamed(asked[2])
         exports, without = given_exports(*asked)
         self._given[peer] = asked, exports
         if without != self._without.get(peer, []):
@@ -98,12 +105,12 @@ class Exporting:
 
     def keep(self, peers: set[ClusterID]) -> None:
         """Forget what is known about all other peers."""
-        for known in (self._grounds, self._given, self._without, self._views):
+        for known in (self._grounds, self._unnamed, self._given, self._without, self._views):
             for peer in known.keys() - peers:
                 del known[peer]
 
 
-def _grounds(own: Own, config: NetworkConfig, everyone: list[NetworkConfig]) -> Grounds:
+def _grounds(own: Own, config: NetworkConfig, everyone: list[NetworkConfig], *, closed: bool) -> Grounds:
     peer: list[Network] = []
     transit: list[Network] = []
     foreign: list[Network] = []
@@ -112,4 +119,7 @@ def _grounds(own: Own, config: NetworkConfig, everyone: list[NetworkConfig]) -> 
         pods = networks[: len(one.spec.remap.pod_cidrs)]
         foreign += networks[len(pods) :]
         (peer if one.metadata.name == config.metadata.name else transit).extend(pods)
-    return Grounds(own.pods, own.services, own.external, tuple(peer), tuple(transit), tuple(foreign))
+    ack = config.status.ack
+    # A peer whose release knows of no second network, or that has no room for it, has answered without it.
+    externals = own.externals if ack.external_six or not ack.pod_cidrs else (own.external,)
+    return Grounds(own.pods, own.services, externals, tuple(peer), tuple(transit), tuple(foreign), closed)

@@ -15,6 +15,8 @@ from typing import Final
 
 import attrs
 
+from liqod.fabric.check import UNUSABLE
+from liqod.fabric.ipam import overlaps
 from liqod.fabric.model import Exported
 from liqod.model.network import Address, Claims, Export, Network, shift
 
@@ -31,41 +33,52 @@ _PROTOCOLS: Final = {"TCP": "tcp", "UDP": "udp", "SCTP": "sctp"}
 class Grounds:
     """What decides whether an address is exported to a peer.
 
-    ``pods``, ``services`` and ``external`` are this cluster's networks, ``peer`` the pods of the peer itself as they
-    read here, ``transit`` the pods of the other peers, ``foreign`` the external networks of all peers.
+    ``pods``, ``services`` and ``externals`` (by IP version one at most) are this cluster's networks, ``peer`` the pods
+    of the peer itself as they read here, ``transit`` the pods of the other peers, ``foreign`` the external networks of
+    all peers. Where it is ``closed``, an address is exported at ports that are named, never as a whole.
     """
 
     pods: tuple[Network, ...]
     services: tuple[Network, ...]
-    external: Network
+    externals: tuple[Network, ...]
     peer: tuple[Network, ...] = ()
     transit: tuple[Network, ...] = ()
     foreign: tuple[Network, ...] = ()
+    closed: bool = False
+
+    def external_for(self, address: Address) -> Network | None:
+        """Return the network in which a place stands for an address: that of its IP version."""
+        return next((one for one in self.externals if one.version == address.version), None)
 
 
-def objection(text: str, grounds: Grounds) -> str:
-    """Return why an address gets none of the external network, as the rest of a sentence; empty: it may."""
+def objection(text: str, grounds: Grounds, *, whole: bool = False) -> str:
+    """Return why an address gets none of the external networks, as the rest of a sentence; empty: it may.
+
+    ``whole`` tells that no port is named there.
+    """
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
         return "is no address"
     if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or address.scope_id):
         return "is no address that another cluster can use"
-    if _is_local(address):
+    if overlaps(ipaddress.ip_network(address), UNUSABLE[address.version]):
         return "has a meaning on its own host or link alone"
     if address in METADATA:
         return "is where a cloud's hosts get their credentials"
     for networks, what in (
         (grounds.pods, "is of this cluster's pods"),
         (grounds.services, "is of a service, not of an endpoint"),
-        ((grounds.external,), "stands for another one itself"),
+        (grounds.externals, "stands for another one itself"),
         (grounds.foreign, "stands for something behind a peer itself"),
         (grounds.peer, "is of the peer's own pods"),
     ):
         if _inside(address, networks):
             return what
-    if address.version != grounds.external.version:
-        return f"is of IPv{address.version}, and network.external-cidr is not"
+    if grounds.external_for(address) is None:
+        return f"is of IPv{address.version}, and neither network.external-cidr nor external-cidr-6 is for this peer"
+    if whole and grounds.closed and not _inside(address, grounds.transit):
+        return "is no pod, and its slice names no port: all of it would be open to the peer; name the ports"
     return ""
 
 
@@ -76,23 +89,32 @@ def given_exports(
 
     ``held`` is what the record says. What is not claimed is released once the claims are complete.
     """
-    asked = {address: ports for address, ports in _asked(claims).items() if not objection(address, grounds)}
+    asked = {
+        address: ports
+        for address, ports in _asked(claims, grounds).items()
+        if not objection(address, grounds, whole=not ports)
+    }
     given: dict[str, Export] = {}
-    taken: set[int] = set()
+    taken: dict[Network, set[int]] = {external: set() for external in grounds.externals}
     for one in held:
-        at = _offset(one, grounds.external)
+        external = next((network for network in grounds.externals if _offset(one, network)), None)
+        if external is None or one.address in given or (at := _offset(one, external)) in taken[external]:
+            continue
+        # What was open as a whole under the other policy is no ground for anything under the closed one.
+        barred = objection(one.address, grounds, whole=not one.ports)
         # What is asked for has passed already; the rest only stays while not all is known.
-        lasting = one.address in asked or (not claims.complete and not objection(one.address, grounds))
-        if lasting and one.address not in given and at and at not in taken:
-            before = None if claims.complete else frozenset(one.ports)
+        if one.address in asked or (not claims.complete and not barred):
+            before = None if claims.complete or barred else frozenset(one.ports)
             given[one.address] = _export(one.address, one.external, asked.get(one.address), before, grounds)
-            taken.add(at)
-    room = min(most, _size(grounds.external))
+            taken[external].add(at)
     left = sorted(asked.keys() - given.keys())
-    for address in left[: max(0, room - len(given))]:
-        at = _first_free(address, taken, _size(grounds.external))
-        taken.add(at)
-        given[address] = _export(address, str(grounds.external[at]), asked[address], None, grounds)
+    for address in left:
+        external = grounds.external_for(ipaddress.ip_address(address))
+        if external is None or len(given) >= most or len(taken[external]) >= _size(external):
+            continue
+        at = _first_free(address, taken[external], _size(external))
+        taken[external].add(at)
+        given[address] = _export(address, str(external[at]), asked[address], None, grounds)
     return [given[address] for address in sorted(given)], [address for address in left if address not in given]
 
 
@@ -107,12 +129,24 @@ def exported(exports: Iterable[Export], external: Network, seen: Network | None)
     )
 
 
-def _asked(claims: Claims) -> Mapping[str, frozenset[str]]:
-    """Return the ports that are claimed, by address; none: all."""
+def unnamed(claims: Claims) -> frozenset[str]:
+    """Return the addresses at which no port is named, by nobody."""
+    named = {address for address, port in claims.wanted if port}
+    return frozenset(address for address, _ in claims.wanted if address not in named)
+
+
+def _asked(claims: Claims, grounds: Grounds) -> Mapping[str, frozenset[str]]:
+    """Return the ports that are claimed, by address; none: all.
+
+    Where it is closed, those that are named are all that is opened, also where others ask for everything.
+    """
     found: dict[str, set[str]] = {}
     for address, port in claims.wanted:
         found.setdefault(address, set()).add(port)
-    return {address: frozenset() if "" in ports else frozenset(ports) for address, ports in found.items()}
+    return {
+        address: frozenset() if "" in ports and not grounds.closed else frozenset(ports - {""})
+        for address, ports in found.items()
+    }
 
 
 def _export(
@@ -155,16 +189,6 @@ def _offset(one: Export, external: Network) -> int:
         return 0
     at = int(address) - int(external.network_address)
     return at if address.version == external.version == real.version and 2 <= at < 2 + _size(external) else 0
-
-
-def _is_local(address: Address) -> bool:
-    return (
-        address.is_loopback
-        or address.is_link_local
-        or address.is_multicast
-        or address.is_unspecified
-        or (address.version == 4 and (address.is_reserved or int(address) >> 24 == 0))
-    )
 
 
 def _inside(address: Address, networks: Iterable[Network]) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from liqod.fabric.model import Desired, Link, Overlay
+from liqod.fabric.model import Desired, Exported, Link, Overlay
 from liqod.model.network import Network
 
 
@@ -27,17 +27,18 @@ def gateway_sets(desired: Desired) -> Mapping[str, frozenset[str]]:
         if link.pods is not None:
             for version in _versions(link):
                 found[_set_name(link, version)] = frozenset(one for one in link.pods if (":" in one) == (version == 6))
-        if _exports(link):
-            found |= _export_sets(link)
+        for word, _, _ in _exports(link):
+            found |= _export_sets(link, word)
     return found
 
 
-def _export_sets(link: Link) -> Mapping[str, frozenset[str]]:
+def _export_sets(link: Link, word: str) -> Mapping[str, frozenset[str]]:
+    exports = _exports_of(link, word)
     return {
-        _export_name("real", link): frozenset(f"{one.seen} : {one.real}" for one in link.exports),
-        _export_name("whole", link): frozenset(one.seen for one in link.exports if not one.ports),
-        _export_name("ports", link): frozenset(
-            f"{one.seen} . {protocol} . {port}" for one in link.exports for protocol, port in one.ports
+        _export_name("real", link, word): frozenset(f"{one.seen} : {one.real}" for one in exports),
+        _export_name("whole", link, word): frozenset(one.seen for one in exports if not one.ports),
+        _export_name("ports", link, word): frozenset(
+            f"{one.seen} . {protocol} . {port}" for one in exports for protocol, port in one.ports
         ),
     }
 
@@ -65,15 +66,14 @@ def _guard(device: str, links: Sequence[Link]) -> list[str]:
     for link in links:
         for version, word in _words(link):
             ours = [pair.seen for pair in link.local if pair.seen.version == version]
-            if link.gateway is not None and link.gateway.seen.version == version:
-                ours.append(link.gateway.seen)
+            ours += [gateway.seen for gateway in link.gateways if gateway.seen.version == version]
             if ours:
                 sources = _braces(_of(version, link.remote))
                 rules.append(f'iifname "{device}" {word} saddr {sources} {word} daddr {_braces(ours)} accept')
         for word, theirs, external in _exports(link):
             head = f'iifname "{device}" {word} saddr {theirs}'
-            rules.append(f"{head} {word} daddr @{_export_name('whole', link)} accept")
-            rules.append(f"{head} {word} daddr . meta l4proto . th dport @{_export_name('ports', link)} accept")
+            rules.append(f"{head} {word} daddr @{_export_name('whole', link, word)} accept")
+            rules.append(f"{head} {word} daddr . meta l4proto . th dport @{_export_name('ports', link, word)} accept")
             # What a host on the way says about such a connection, the path's MTU above all.
             rules.append(f"{head} {word} daddr {external} ct state related accept")
     return [*rules, f'iifname "{device}" drop']
@@ -90,11 +90,13 @@ def _to_pods(device: str, links: Sequence[Link]) -> list[str]:
                 for pair in link.local
                 if pair.ours.version == version and pair.ours != pair.seen
             ]
-            gateway = link.gateway
-            if gateway is not None and gateway.ours.version == version and gateway.ours != gateway.seen:
-                rules.append(f"{head} {_one(gateway.seen)} dnat {word} to {_one(gateway.ours)}")
+            rules += [
+                f"{head} {_one(gateway.seen)} dnat {word} to {_one(gateway.ours)}"
+                for gateway in link.gateways
+                if gateway.ours.version == version and gateway.ours != gateway.seen
+            ]
         for word, theirs, _ in _exports(link):
-            leading = f"dnat {word} to {word} daddr map @{_export_name('real', link)}"
+            leading = f"dnat {word} to {word} daddr map @{_export_name('real', link, word)}"
             rules.append(f'iifname "{device}" {word} saddr {theirs} {leading}')
     return rules
 
@@ -109,8 +111,11 @@ def _from_pods(device: str, links: Sequence[Link]) -> list[str]:
                 for pair in link.local
                 if pair.ours.version == version
             ]
-            if link.gateway is not None and link.gateway.ours.version == version:
-                rules.append(f"{head} snat {word} to {_one(link.gateway.seen)}")
+            rules += [
+                f"{head} snat {word} to {_one(gateway.seen)}"
+                for gateway in link.gateways
+                if gateway.ours.version == version
+            ]
     return rules
 
 
@@ -133,8 +138,12 @@ def _input(device: str, probe_port: int, links: Sequence[Link]) -> list[str]:
     for link in links:
         for word, theirs, external in _exports(link):
             head = f'iifname "{device}" {word} saddr {theirs} ct original {word} daddr {external}'
-            own = f"ct original {word} daddr != {_one(link.gateway.seen)} " if link.gateway is not None else ""
-            exported.append(f"{head} {own}accept")
+            own = [
+                f"ct original {word} daddr != {_one(one.seen)} "
+                for one in link.gateways
+                if one.seen.network_address in external
+            ]
+            exported.append(f"{head} {''.join(own)}accept")
     return [
         f'iifname "{device}" ct state established,related accept',
         f'iifname "{device}" udp dport {probe_port} accept',
@@ -183,16 +192,21 @@ def _set_name(link: Link, version: int) -> str:
 
 
 def _exports(link: Link) -> list[tuple[str, str, Network]]:
-    """Return what rules about exports need: the word, the peer's networks, our external one as seen; none: nothing."""
-    if link.external is None or not link.exports:
-        return []
-    seen = link.external.seen
-    theirs = _of(seen.version, link.remote)
-    return [("ip" if seen.version == 4 else "ip6", _braces(theirs), seen)] if theirs else []
+    """Return what rules about exports need, by IP version: the word, the peer's networks, our external one as seen."""
+    found = []
+    for external in link.externals:
+        theirs, word = _of(external.seen.version, link.remote), "ip" if external.seen.version == 4 else "ip6"
+        if theirs and _exports_of(link, word):
+            found.append((word, _braces(theirs), external.seen))
+    return found
 
 
-def _export_name(what: str, link: Link) -> str:
-    return f"{what}_{_short(link)}_{link.external.seen.version if link.external is not None else 4}"
+def _exports_of(link: Link, word: str) -> list[Exported]:
+    return [one for one in link.exports if (":" in one.seen) == (word == "ip6")]
+
+
+def _export_name(what: str, link: Link, word: str) -> str:
+    return f"{what}_{_short(link)}_{4 if word == 'ip' else 6}"
 
 
 def _short(link: Link) -> str:

@@ -16,16 +16,16 @@ from liqod.model.offer import Refusal
 
 def allocate(
     wanted: Sequence[Network],
-    held: Sequence[Network],
+    held: Sequence[Network | None],
     taken: Iterable[Network],
     avoided: Iterable[Network],
     pools: Sequence[Network],
 ) -> list[Network]:
     """Return one network here for each of a peer's, aligned with ``wanted``.
 
-    ``held`` is what the peer has already. ``taken`` are the networks of this cluster and of other peers, which nothing
-    may overlap; ``avoided`` (routes of the host, say) keeps a new choice away but does not undo an old one. Raises
-    Refusal when the pools are used up.
+    ``held`` is what the peer has already, None for nothing. ``taken`` are the networks of this cluster and of other
+    peers, which nothing may overlap; ``avoided`` (routes of the host, say) keeps a new choice away but does not undo an
+    old one. Raises Refusal when the pools are used up.
     """
     blocked = list(taken)
     shunned = list(avoided)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Final
 
@@ -24,6 +25,11 @@ class Pair:
     seen: Network
 
 
+def first_of(external: Network) -> Network:
+    """Return the first host address of an external network, as a network of one address: the gateway's."""
+    return ipaddress.ip_network(external.network_address + 1)
+
+
 @attrs.frozen
 class Exported:
     """A single address of ours that is no pod's: ``seen`` is what the peer calls, ``real`` where that leads.
@@ -44,7 +50,8 @@ class Link:
     for everything here that is no pod. ``endpoint`` is "address:port", empty where the peer calls us. ``pods`` are the
     addresses of our pods that may talk with the peer, None for all. ``mtu`` is that of the path, 0 for the device's.
     ``next_key`` is taken as well, without any network: when the peer has it, handshakes succeed at once.
-    ``external`` is our network of single addresses, and ``exports`` what the peer reaches by it besides the gateway.
+    ``external`` is our network of single addresses, and ``exports`` what the peer reaches by it besides the gateway;
+    ``six`` is such a network of IPv6 beside one of IPv4.
     """
 
     peer: ClusterID
@@ -58,6 +65,18 @@ class Link:
     next_key: str = ""
     external: Pair | None = None
     exports: tuple[Exported, ...] = ()
+    six: Pair | None = None
+
+    @property
+    def gateways(self) -> tuple[Pair, ...]:
+        """The addresses that stand for this host, by IP version one at most."""
+        second = () if self.six is None else (Pair(first_of(self.six.ours), first_of(self.six.seen)),)
+        return (*(() if self.gateway is None else (self.gateway,)), *second)
+
+    @property
+    def externals(self) -> tuple[Pair, ...]:
+        """Our networks of single addresses, by IP version one at most."""
+        return tuple(pair for pair in (self.external, self.six) if pair is not None)
 
 
 @attrs.frozen

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from liqod.config import schema
 from liqod.fabric.agreement import Own
-from liqod.fabric.check import external_network
+from liqod.fabric.check import external_network, external_six
 from liqod.fabric.facts import (
     Node,
     Pod,
@@ -85,9 +85,12 @@ class Place:
             )
         services = parse_all(settings.service_cidrs) or await self._found_services()
         reserved = [*services, *node_addresses(nodes), *parse_all(settings.reserved)]
+        external, six = external_network(settings.external_cidr, "network.external-cidr"), None
+        if settings.external_cidr_6 and external.version == 4 and any(one.version == 6 for one in pods):
+            six = external_six(settings.external_cidr_6, external)
         return Own(
             pods=tuple(pods),
-            external=external_network(settings.external_cidr, "network.external-cidr"),
+            external=external,
             reserved=tuple(reserved),
             pools=tuple(parse_all(settings.pools)),
             endpoints=tuple(settings.endpoints) or (host_port(address, settings.listen_port),),
@@ -95,6 +98,7 @@ class Place:
             mtu=mtu,
             next_key=next_key,
             services=tuple(services),
+            six=six,
         )
 
     def ends(self, own: str) -> tuple[End, ...]:

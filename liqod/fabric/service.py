@@ -21,14 +21,14 @@ from twisted.internet.error import CannotListenError
 from liqod.config.schema import Settings
 from liqod.fabric import device as devices
 from liqod.fabric.addresswatch import AddressWatch
-from liqod.fabric.agreement import Own, agree, allocation, gateway_of, hosts_of
+from liqod.fabric.agreement import Own, agree, allocation, hosts_of
 from liqod.fabric.check import Remote
 from liqod.fabric.exporting import Exporting
 from liqod.fabric.facts import host_addresses, tunnel_mtu, uplink_mtu
 from liqod.fabric.kernel import Kernel, apply, checked, observe
 from liqod.fabric.key import TunnelKey
 from liqod.fabric.keyring import KeyRing
-from liqod.fabric.model import INWARD, Desired, Link, Observed, Overlay, Step
+from liqod.fabric.model import INWARD, Desired, Link, Observed, Overlay, Step, first_of
 from liqod.fabric.overlay import VNI, device_name, overlay_mtu
 from liqod.fabric.ping import Pinger
 from liqod.fabric.place import Place
@@ -89,7 +89,7 @@ class Fabric(Turns):
         if kernel is None:
             AddressWatch(reactor, self._poke).setServiceParent(self)
         self._on_change = on_change
-        self.exporting = Exporting(self._records, claims)
+        self.exporting = Exporting(self._records, claims, closed=settings.network.policy == "closed")
         self._ring = KeyRing(client, reactor, informers, settings.kubernetes.namespace, self._poke)
         self._create: tuple[str, ...] = ()
         self._agreed: dict[ClusterID, Agreed] = {}
@@ -297,7 +297,7 @@ class Fabric(Turns):
             public_key=key.public,
             private_key=key.private,
             mtu=own.mtu,
-            addresses=(own.gateway,),
+            addresses=tuple(map(first_of, own.externals)),
             links=tuple(agreed.link for _, agreed in sorted(self._agreed.items())),
             overlay=self._overlay(),
             moved=not self._settled_at <= self._addresses,
@@ -324,7 +324,8 @@ class Fabric(Turns):
         targets: dict[str, str] = {}
         for peer, agreed in self._agreed.items():
             if agreed.remote.external is not None:
-                targets[peer] = str(gateway_of(agreed.link.remote[-1]).network_address)
+                external = agreed.link.remote[len(agreed.remote.pods)]
+                targets[peer] = str(first_of(external).network_address)
         try:
             self._prober.bind(self._reactor, str(own.gateway.network_address), desired.probe_port)
         except CannotListenError as error:

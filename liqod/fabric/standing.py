@@ -36,9 +36,11 @@ def tunnel_spec(config: NetworkConfig, agreed: Agreed) -> TunnelEndpointSpec:
         endpoint=agreed.link.endpoint,
         public_key=agreed.link.public_key,
         allowed_ips=[str(one) for one in agreed.link.remote],
-        local=Subnets(pod_cidrs=local.pod_cidrs, external_cidr=local.external_cidr),
+        local=Subnets(pod_cidrs=local.pod_cidrs, external_cidr=local.external_cidr, external_six=local.external_six),
         local_seen=config.status.ack,
-        remote=Subnets(pod_cidrs=remote.pod_cidrs, external_cidr=remote.external_cidr),
+        remote=Subnets(
+            pod_cidrs=remote.pod_cidrs, external_cidr=remote.external_cidr, external_six=remote.external_six
+        ),
         remote_seen=config.spec.remap,
         gateway=agreed.gateway,
     )

@@ -22,7 +22,7 @@ NOTHING = "0 flow entries have been deleted"
 
 def settled_mark(link: Link) -> str:
     """Return the name of the chain for a link; another one when its addresses are translated otherwise."""
-    view = (*link.remote, *((pair.ours, pair.seen) for pair in link.local), link.gateway)
+    view = (*link.remote, *((pair.ours, pair.seen) for pair in link.local), *link.gateways)
     return SETTLED + hashlib.sha256(repr(view).encode()).hexdigest()[:16]
 
 

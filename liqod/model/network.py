@@ -26,7 +26,8 @@ MAX_ENDPOINTS: Final = 8
 class Subnets(View, frozen=True):
     """The networks of one cluster in one view; a reason instead says why there are none.
 
-    ``known_key`` is the next key of that cluster's tunnel that the other one takes already.
+    ``known_key`` is the next key of that cluster's tunnel that the other one takes already. ``external_six`` is the
+    external network of IPv6 where pods have both versions, and ``external_cidr`` is of IPv4.
     """
 
     pod_cidrs: list[str] = msgspec.field(name="podCIDRs", default=[])
@@ -34,6 +35,7 @@ class Subnets(View, frozen=True):
     reason: str = ""
     message: str = ""
     known_key: str = ""
+    external_six: str = msgspec.field(name="externalCIDR6", default="")
 
 
 class Side(View, frozen=True):
@@ -48,6 +50,7 @@ class Side(View, frozen=True):
     public_key: str = ""
     mtu: int = 0
     next_key: str = ""
+    external_six: str = msgspec.field(name="externalCIDR6", default="")
 
 
 class Export(View, frozen=True):
@@ -173,7 +176,9 @@ def own_addresses(config: NetworkConfig) -> AddressMap:
 
 def exported_addresses(config: NetworkConfig) -> dict[str, str]:
     """Return the addresses that were exported to the peer, each with the one that it is reached by there."""
-    outward = AddressMap(paired([config.spec.local.external_cidr], [config.status.ack.external_cidr]))
+    local, ack = config.spec.local, config.status.ack
+    both = ((local.external_cidr, ack.external_cidr), (local.external_six, ack.external_six))
+    outward = AddressMap(tuple(pair for ours, seen in both if ours and seen for pair in paired([ours], [seen])))
     return {one.address: seen for one in config.spec.exports if (seen := outward.seen(one.external))}
 
 

@@ -71,6 +71,7 @@ class Networks:
                 public_key=event.public_key,
                 mtu=event.mtu,
                 next_key=event.next_key,
+                external_six=event.external_six,
             )
         else:
             exchange.ack = Subnets(
@@ -79,6 +80,7 @@ class Networks:
                 reason=event.reason,
                 message=event.message,
                 known_key=event.known_key,
+                external_six=event.external_six,
             )
         self.queue.add_after(peer.id, SETTLE)
 
@@ -128,13 +130,28 @@ class Networks:
 
 
 def _network(side: Side) -> Network:
-    return Network(side.pod_cidrs, side.external_cidr, side.endpoints, side.public_key, side.mtu, side.next_key)
+    return Network(
+        side.pod_cidrs,
+        side.external_cidr,
+        side.endpoints,
+        side.public_key,
+        side.mtu,
+        side.next_key,
+        side.external_six,
+    )
 
 
 def _ack(remap: Subnets) -> NetworkAck | None:
     if remap == Subnets():
         return None
-    return NetworkAck(remap.pod_cidrs, remap.external_cidr, remap.reason, plain(remap.message), remap.known_key)
+    return NetworkAck(
+        remap.pod_cidrs,
+        remap.external_cidr,
+        remap.reason,
+        plain(remap.message),
+        remap.known_key,
+        remap.external_six,
+    )
 
 
 def _whole(view: msgspec.Struct) -> dict[str, Any]:

@@ -176,15 +176,15 @@ def _release_namespace(event: events.ReleaseNamespace) -> None:
     _label("remote", event.remote)
 
 
-def _networks(pods: list[str], external: str) -> None:
+def _networks(pods: list[str], *external: str) -> None:
     if len(pods) > MAX_NETWORKS:
         raise BadField(f"there are {len(pods)} networks; {MAX_NETWORKS} are allowed")
-    for text in (*pods, *([external] if external else [])):
+    for text in (*pods, *filter(None, external)):
         _match("a network", text, _CIDR, "written like 10.1.0.0/16")
 
 
 def _network(event: events.Network) -> None:
-    _networks(event.pod_cidrs, event.external_cidr)
+    _networks(event.pod_cidrs, event.external_cidr, event.external_six)
     if len(event.endpoints) > MAX_ENDPOINTS:
         raise BadField(f"there are {len(event.endpoints)} endpoints; {MAX_ENDPOINTS} are allowed")
     for text in event.endpoints:
@@ -196,7 +196,7 @@ def _network(event: events.Network) -> None:
 
 
 def _network_ack(event: events.NetworkAck) -> None:
-    _networks(event.pod_cidrs, event.external_cidr)
+    _networks(event.pod_cidrs, event.external_cidr, event.external_six)
     _reason(event.reason, optional=True)
     _text("message", event.message)
     if event.known_key:

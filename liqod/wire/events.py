@@ -157,7 +157,8 @@ class ReleaseNamespace(Event, frozen=True):
 class Network(Event, frozen=True):
     """My pods' networks, and where my end of the tunnel is; an empty key means that I have no tunnel (any more).
 
-    ``next_key`` is the key that I shall have next: take it as well from now on, and say so.
+    ``next_key`` is the key that I shall have next: take it as well from now on, and say so. ``external_six`` is
+    a second network of single addresses, of IPv6, where ``external_cidr`` is of IPv4.
     """
 
     number: ClassVar[int] = 15
@@ -167,6 +168,7 @@ class Network(Event, frozen=True):
     public_key: str
     mtu: int
     next_key: str = ""
+    external_six: str = ""
 
 
 class NetworkAck(Event, frozen=True):
@@ -181,6 +183,7 @@ class NetworkAck(Event, frozen=True):
     reason: str = ""
     message: str = ""
     known_key: str = ""
+    external_six: str = ""
 
 
 class Join(Event, frozen=True):

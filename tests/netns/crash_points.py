@@ -1,8 +1,9 @@
 """Inside of a host: changes its network as the fabric would, and is killed at random points of that.
 
-Arguments: how many times, and a seed. Each time a child process plans and applies, or removes, and gets SIGKILL after a
-random part of the time that this takes; then either another one completes the work and settles, or removal alone must
-leave what was before. Says what happened as JSON.
+Arguments: how many times, and a seed. Each time a child process plans and applies, or removes, and gets SIGKILL before
+an operation on the kernel, or while one is under way: first before each of all operations, in random order, then in the
+midst of some. Then either another one completes the work and settles, or removal alone must leave what
+was before. Says what happened as JSON.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from liqod.fabric.kernel import Output, apply, observe
 from liqod.fabric.key import generate
-from liqod.fabric.model import INWARD, Desired, End, Link, Overlay, Pair
+from liqod.fabric.model import INWARD, Desired, End, Exported, Link, Overlay, Pair
 from liqod.fabric.overlay import VNI
 from liqod.fabric.plan import plan, removal
 from liqod.model.ids import ClusterID
@@ -37,6 +39,26 @@ class PlainKernel:
         return Output(done.returncode, done.stdout, done.stderr)
 
 
+class DyingKernel(PlainKernel):
+    """The same, for a process that ends at once at an operation: before it, or so many seconds after it began."""
+
+    def __init__(self, operation: int, late: float | None) -> None:
+        self._left = operation
+        self._late = late
+
+    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+        if self._left == 0:
+            if self._late is not None:
+                begun = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+                assert begun.stdin is not None
+                begun.stdin.write(stdin)
+                begun.stdin.close()
+                time.sleep(self._late)
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._left -= 1
+        return await super().run(argv, stdin)
+
+
 def finish(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that waits for nothing."""
     try:
@@ -48,8 +70,9 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
 
 
 def wanted() -> Desired:
-    """Return three peers, IPv4 and IPv6, closed, and an overlay."""
+    """Return three peers, IPv4 and IPv6, closed, with exports of both, and an overlay."""
     key = generate()
+    ports = frozenset({("tcp", 80)})
     links = tuple(
         Link(
             peer=ClusterID(f"peer-{n}"),
@@ -60,6 +83,9 @@ def wanted() -> Desired:
             gateway=Pair(network("10.70.0.1/32"), network("10.74.0.1/32")),
             mtu=1380,
             pods=frozenset({"10.201.0.5"}),
+            external=Pair(network("10.70.0.0/20"), network("10.74.0.0/20")),
+            exports=(Exported("10.74.0.7", "10.98.0.7", ports), Exported("fd00:74::7", "fd00:98::7", ports)),
+            six=Pair(network("fd00:70::/112"), network("fd00:74::/112")),
         )
         for n in (1, 2, 3)
     )
@@ -72,24 +98,24 @@ def wanted() -> Desired:
         public_key=key.public,
         private_key=key.private,
         mtu=1420,
-        addresses=(network("10.70.0.1/32"),),
+        addresses=(network("10.70.0.1/32"), network("fd00:70::1/128")),
         links=links,
         overlay=Overlay("liqodx", VNI, 5876, "10.98.0.1", 1450, ends, INWARD, DEVICE),
     )
 
 
-async def converge(desired: Desired) -> int:
+async def converge(desired: Desired, kernel: PlainKernel | None = None) -> int:
     """Do what the daemon does in one turn; returns the number of steps."""
-    kernel = PlainKernel()
-    steps = plan(desired, await observe(kernel, DEVICE), time.time())
-    await apply(kernel, steps)
+    steps = plan(desired, await observe(PlainKernel(), DEVICE), time.time())
+    await apply(kernel or PlainKernel(), steps)
     return len(steps)
 
 
-async def remove() -> None:
-    """Do what uninstalling does."""
-    kernel = PlainKernel()
-    await apply(kernel, removal(DEVICE, await observe(kernel, DEVICE)))
+async def remove(kernel: PlainKernel | None = None) -> int:
+    """Do what uninstalling does; returns the number of steps."""
+    steps = removal(DEVICE, await observe(PlainKernel(), DEVICE))
+    await apply(kernel or PlainKernel(), steps)
+    return len(steps)
 
 
 def dump() -> str:
@@ -97,8 +123,8 @@ def dump() -> str:
     return "\n".join(subprocess.run(command, capture_output=True, text=True, check=True).stdout for command in DUMP)
 
 
-def killed(work: Coroutine[Any, Any, Any], after: float) -> None:
-    """Run work in a child and kill that after so many seconds; what it had started comes to its own end."""
+def killed(work: Coroutine[Any, Any, Any]) -> bool:
+    """Run work in a child that kills itself, and tell whether it did; what it had started comes to its own end."""
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -107,12 +133,11 @@ def killed(work: Coroutine[Any, Any, Any], after: float) -> None:
         finally:
             os._exit(0)
     work.close()
-    time.sleep(after)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    _, status = os.waitpid(child, 0)
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and _orphans():
         time.sleep(0.02)
+    return os.WIFSIGNALED(status)
 
 
 def _orphans() -> bool:
@@ -136,36 +161,34 @@ def main(count: str, seed: str, _: str) -> None:
     chance = random.Random(int(seed))
     desired = wanted()
     before = dump()
-    started = time.monotonic()
-    finish(converge(desired))
-    whole = time.monotonic() - started
+    operations = {"changing": finish(converge(desired))}
     settled = finish(converge(desired))
     full = dump()
-    started = time.monotonic()
-    finish(remove())
-    removing = time.monotonic() - started
+    operations["removing"] = finish(remove())
     bad: list[str] = []
     if dump() != before:
         bad.append("removal without any crash")
-    for number in range(int(count)):
-        after = chance.random() * whole
-        if number % 3 == 2:
-            # Killed while removing.
+    every = [(what, at) for what, number in operations.items() for at in range(number)]
+    chance.shuffle(every)
+    points: list[tuple[str, int, float | None]] = [(what, at, None) for what, at in every]
+    while len(points) < int(count):
+        points.append((*chance.choice(every), chance.random() * 0.02))
+    for number, (what, at, late) in enumerate(points[: int(count)]):
+        if what == "removing":
             finish(converge(desired))
-            after = chance.random() * removing
-            killed(remove(), after)
-        else:
-            killed(converge(desired), after)
+        work = remove if what == "removing" else partial(converge, desired)
+        where = f"{what}, operation {at}" + ("" if late is None else f", {late:.3f} s later")
+        if not killed(work(DyingKernel(at, late))):
+            bad.append(f"{where}: it was not killed")
         if number % 2:
             finish(converge(desired))
             if finish(converge(desired)):
-                bad.append(f"{number}: not settled after a crash at {after:.3f} s")
+                bad.append(f"{where}: not settled after that")
         finish(remove())
         if (now := dump()) != before:
-            bad.append(
-                f"{number}: left after a crash at {after:.3f} s: {set(now.splitlines()) ^ set(before.splitlines())}"
-            )
-    print(json.dumps({"bad": bad, "settled": settled, "changed": full != before, "seconds": whole}))
+            bad.append(f"{where}: left after that: {set(now.splitlines()) ^ set(before.splitlines())}")
+    said = {"bad": bad, "settled": settled, "changed": full != before, "operations": len(every)}
+    print(json.dumps(said))
 
 
 if __name__ == "__main__":

@@ -71,7 +71,8 @@ class Hosts:
     """Hosts named a, b, c...: each the only node of a cluster of that name, all with the same pod network.
 
     ``nodes`` are further hosts by name, each with the name of the cluster whose second node it is. With ``dual`` all
-    pods have IPv6 addresses as well, the same in every cluster too. ``mtu`` is that of the network between the hosts;
+    pods have IPv6 addresses as well, the same in every cluster too; with ``under_six`` the hosts have such as well, and
+    tunnels go between those. ``mtu`` is that of the network between the hosts;
     pods have at least 1500.
     """
 
@@ -81,10 +82,12 @@ class Hosts:
         options: dict[str, Any] | None = None,
         nodes: dict[str, str] | None = None,
         dual: bool = False,
+        under_six: bool = False,
         mtu: int = 1500,
     ) -> None:
         self.names = names
         self.dual = dual
+        self.under_six = under_six
         self.nodes = nodes or {}
         self.lan = Lan(*names, *self.nodes, mtu=mtu)
         self.options = options or {"policy": "open"}
@@ -150,9 +153,15 @@ class Hosts:
             run("ip", "-n", host, "address", "add", f"{six}1/64", "dev", "cni0", "nodad")
             run("ip", "-n", pod, "address", "add", f"{six}2/64", "dev", "eth0", "nodad")
             run("ip", "-n", pod, "-6", "route", "add", "default", "via", f"{six}1")
+        if self.under_six:
+            run("ip", "-n", host, "address", "add", f"{self.six_of(name)}/64", "dev", "eth0", "nodad")
         rules = MASQUERADE.replace(POD_CIDR, f"10.201.{third}.0/24")
         done = subprocess.run(self.inside(name, "nft", "-f", "-"), input=rules.encode(), check=False)
         assert done.returncode == 0
+
+    def six_of(self, name: str) -> str:
+        """Return the IPv6 address of a host on the LAN."""
+        return f"fd98::{self.lan.addresses[name].rpartition('.')[2]}"
 
     def _third(self, name: str) -> int:
         """Return the part of the pod network that a host has: the first one in every cluster has the same."""
@@ -253,7 +262,8 @@ class Hosts:
         cluster = self.nodes.get(name, name)
         options = {**self.options, "role": "node"} if name in self.nodes else self.options
         command = [sys.executable, "-m", "tests.netns.fabric_daemon", str(self.directory / f"{cluster}.json")]
-        return self.inside(name, *command, self.lan.addresses[name], json.dumps(options), *words)
+        address = self.six_of(name) if self.under_six else self.lan.addresses[name]
+        return self.inside(name, *command, address, json.dumps(options), *words)
 
     def stop(self, name: str) -> None:
         """Stop the fabric of a host as the service manager would."""
@@ -359,7 +369,8 @@ class Hosts:
         config = self.kubectl_get(at, f"/apis/net.liqo.io/v1alpha1/networkconfigs/{peer}")
         for one in config["spec"].get("exports", []):
             if one["address"] == address:
-                ours, seen = config["spec"]["local"]["externalCIDR"], config["status"]["ack"]["externalCIDR"]
+                which = "externalCIDR6" if ":" in address else "externalCIDR"
+                ours, seen = config["spec"]["local"][which], config["status"]["ack"][which]
                 inside = int(ipaddress.ip_address(one["external"])) - int(network(ours).network_address)
                 return str(network(seen)[inside])
         raise LookupError(f"{at} exports {address} to {peer} not (yet)")

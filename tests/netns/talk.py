@@ -1,6 +1,7 @@
 """What runs in pods: ``serve PORT``, or ``ask HOST PORT BYTES`` (whom did the server see, did all bytes come back?).
 
-``keep HOST PORT SECONDS`` holds one connection, a line every 20 ms, and says how long the longest silence was;
+``keep HOST PORT SECONDS [FILE]`` holds one connection, a line every 20 ms, until there is such a file or so long, and
+says how long the longest silence was;
 ``stream HOST PORT SECONDS`` makes one connection after the other, and says how many failed.
 ``questions HOST PORT`` and ``answers PORT`` are the two ends of a flow of datagrams; ``trips HOST PORT COUNT`` says how
 long so many round trips took, ``first HOST PORT`` when the first one of many short flows came back.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import random
 import select
 import socket
@@ -65,7 +67,7 @@ def ask(host: str, port: str, count: str) -> None:
     print(json.dumps({"seen": seen, "whole": whole, "seconds": time.monotonic() - started}))
 
 
-def keep(host: str, port: str, seconds: str) -> None:
+def keep(host: str, port: str, seconds: str, until: str = "") -> None:
     """Hold one connection and measure the longest silence."""
     longest, count = 0.0, 0
     with socket.create_connection((host, int(port)), timeout=PATIENCE) as sock:
@@ -73,7 +75,7 @@ def keep(host: str, port: str, seconds: str) -> None:
         stream.readline()
         print("ready", flush=True)
         end = time.monotonic() + float(seconds)
-        while time.monotonic() < end:
+        while time.monotonic() < end and not (until and os.path.exists(until)):
             at = time.monotonic()
             sock.sendall(b"%d\n" % count)
             assert stream.readline() == b"%d\n" % count

@@ -27,6 +27,7 @@ class FabricTests(SynchronousTestCase):
     names: ClassVar[tuple[str, ...]] = ("a", "b")
     nodes: ClassVar[dict[str, str]] = {}
     dual: ClassVar[bool] = False
+    under_six: ClassVar[bool] = False
     mtu: ClassVar[int] = 1500
     options: ClassVar[dict[str, Any] | None] = None
 
@@ -34,7 +35,14 @@ class FabricTests(SynchronousTestCase):
         require(missing())
         self._stack = contextlib.ExitStack()
         self.addCleanup(self._stack.close)
-        made = Hosts(*self.names, options=self.options, nodes=self.nodes, dual=self.dual, mtu=self.mtu)
+        made = Hosts(
+            *self.names,
+            options=self.options,
+            nodes=self.nodes,
+            dual=self.dual,
+            under_six=self.under_six,
+            mtu=self.mtu,
+        )
         self.hosts = self._stack.enter_context(made)
         everywhere = (*self.names, *self.nodes)
         self.before = {name: self.hosts.dump(name) for name in everywhere}

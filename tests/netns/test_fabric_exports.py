@@ -130,20 +130,34 @@ class ExportTests(ExportSteps):
 
 
 class SixTests(ExportSteps):
-    """Three clusters whose pods have addresses of both IP versions, with an external network of IPv6."""
+    """Three clusters whose pods have addresses of both IP versions, and whose tunnels go from host to host by IPv6."""
 
     dual: ClassVar[bool] = True
-    options: ClassVar[dict[str, Any] | None] = {"policy": "closed", "external_cidr": "fd00:70::/116"}
+    under_six: ClassVar[bool] = True
 
-    def test_six(self) -> None:
-        """A host and a pod at another peer are reached by addresses of that network; IPv4 has none of them."""
-        host = "fd99::1"
-        self.hosts.output(self.hosts.inside("a", "ip", "address", "add", f"{host}/128", "dev", "eth0", "nodad"))
-        self.serve(self.hosts.inside("a"), OPEN)
+    def test_both_versions(self) -> None:
+        """Pods reach pods, a host, a machine outside and a pod at another peer, by addresses of either version."""
+        ends = self.hosts.output(self.hosts.inside("a", "wg", "show", "liqod", "endpoints"))
+        self.assertEqual(ends.count("\t[fd98::"), 2, ends)
+        for at, peer in (("a", "b"), ("b", "a")):
+            self.assertTrue(self.ask(at, peer)["whole"])
+            answer = self.call(at, self.hosts.seen_six(at, peer), PORT, 5_000_000)
+            self.assertEqual((answer["whole"], answer["seen"]), (True, self.hosts.seen_six(peer, at)))
+        host, port = self.hosts.six_of("a"), f"TCP/{OPEN}"
+        for address in (OPEN, SHUT):
+            self.serve(self.hosts.inside("a"), address)
+        self.serve(self.hosts.lan.inside("lan"), OPEN)
         pod = self.hosts.seen_six("a", "b")
-        self.hosts.claim("a", {"b": [(host, f"TCP/{OPEN}")], "c": [(pod, ""), (API, f"TCP/{OPEN}")]})
-        self.assertTrue(self.reached("a", "b", host, OPEN)["whole"])
+        unnamed = "fd98::77"
+        self.hosts.claim("a", {"b": [(host, port), (API, port), (unnamed, "")], "c": [(pod, ""), (API, port)]})
+        self.assertEqual(self.reached("a", "b", host, OPEN)["seen"], self.hosts.seen_six("a", "b"))
+        self.assertEqual(self.reached("a", "b", API, OPEN)["seen"], self.hosts.lan.addresses["a"])
+        self.assertTrue(self.reached("a", "c", API, OPEN)["whole"])
         self.assertTrue(self.reached("a", "c", pod, PORT)["whole"])
-        with self.assertRaises(LookupError):
-            self.hosts.exported("a", "c", API)
-        self.refused(("b", self.hosts.exported("a", "b", host), PORT))
+        # What would be open as a whole is not exported at all where it is no pod.
+        self.assertRaises(LookupError, self.hosts.exported, "a", "b", unnamed)
+        self.refused(("b", self.hosts.exported("a", "b", host), SHUT), ("c", self.hosts.exported("a", "c", API), SHUT))
+        for name in self.names:
+            self.hosts.kill(name)
+            self.hosts.remove_all(name)
+            self.assertEqual(self.hosts.dump(name), self.before[name])

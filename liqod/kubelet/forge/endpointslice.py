@@ -19,6 +19,8 @@ from liqod.model.names import REFLECTED_SLICE, SERVICE_NAME_LABEL, SLICE_MANAGED
 # When the endpoints of this cluster changed, also those that do not go to the lender.
 _LEFT_OUT: Final = frozenset({"endpoints.kubernetes.io/last-change-trigger-time"})
 _CONDITIONS: Final = ("ready", "serving", "terminating")
+EVERYTHING: Final = ""
+"""What stands among the claims for any port of an address."""
 _PORT_FIELDS: Final = ("name", "port", "protocol", "appProtocol")
 
 
@@ -43,6 +45,9 @@ def _wanted(home: EndpointSlice, context: Context) -> Wanted:
     is_name = home.address_type == "FQDN"
     singles = set() if is_name else _singles(elsewhere, context.place)
     never = {address: why for address in sorted(singles) if (why := context.place.objection(address))}
+    called = _called(content)
+    # Whether an address is open as a whole is for the network to say, which has to know that this is asked for.
+    claimed = singles if EVERYTHING in called else singles - never.keys()
     endpoints = [e for e in (_endpoint(one, context.place, is_name) for one in elsewhere) if e is not None]
     left_out = [one for one in elsewhere if not never.keys().isdisjoint(one.get("addresses") or ())]
     template: dict[str, Any] = {"addressType": home.address_type}
@@ -58,7 +63,7 @@ def _wanted(home: EndpointSlice, context: Context) -> Wanted:
         left_out=_LEFT_OUT,
         idle=not endpoints,
         incomplete=len(endpoints) + len(left_out) < len(elsewhere),
-        claims=frozenset((address, port) for address in singles - never.keys() for port in _called(content)),
+        claims=frozenset((address, port) for address in claimed for port in called),
         objections=tuple(f"the endpoint {address} {why}" for address, why in never.items()),
     )
 
@@ -69,11 +74,13 @@ def _singles(endpoints: Iterable[Mapping[str, Any]], place: Place) -> set[str]:
 
 
 def _called(content: Mapping[str, Any]) -> set[str]:
-    """Return what is called at the endpoints of a slice; an empty text where that may be any port."""
+    """Return what is called at the endpoints of a slice; with EVERYTHING, too, where that may be any port.
+
+    A slice without ports, or a port without a number, does not say which ones are meant (discovery.k8s.io/v1).
+    """
     ports = content.get("ports") or ()
-    if not ports or not all(port.get("port") for port in ports):
-        return {""}
-    return {f"{port.get('protocol') or 'TCP'}/{port['port']}" for port in ports}
+    named = {f"{port.get('protocol') or 'TCP'}/{port['port']}" for port in ports if port.get("port")}
+    return named if named and all(port.get("port") for port in ports) else {*named, EVERYTHING}
 
 
 def _endpoint(endpoint: Mapping[str, Any], place: Place, is_name: bool) -> dict[str, Any] | None:
