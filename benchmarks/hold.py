@@ -3,7 +3,8 @@
     python -m benchmarks.hold [--pods 10000] [--rest 60]
 
 Two real control planes with raised request rates, made-up (kwok) nodes at the lender, everything on this machine. Full
-operation after a restart means: the daemon is ready and a pod created after it began runs at the lender. Needs root.
+operation after a restart means: the daemon is ready and a pod created after it began runs at the lender. Made-up nodes
+run pods that have no token yet; so it is told as well when the tokens of all of them were there. Needs root.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import time
 from typing import Any
 
-from benchmarks.measure import table
+from benchmarks.measure import api_requests, table
 from benchmarks.offload import Reading, deployment, peer, precompile, read, settle
 from tests.real.daemons import Daemon
 from tests.real.path import eventually
@@ -24,14 +25,22 @@ PER_NODE = 2500
 """Pods for each made-up node; they have room for as many as anybody asks for, but their lists grow."""
 
 
-def raise_pods(testbed: Testbed, pods: int, timeout: float) -> float:
-    """Offload a Deployment of so many pods; returns the seconds until all are Ready."""
+def raise_pods(testbed: Testbed, pods: int, timeout: float) -> tuple[float, float]:
+    """Offload a Deployment of so many pods; returns the seconds until all are Ready, and until all have their token."""
     home = testbed[1]
+    before = secrets_made(testbed)
     begin = time.monotonic()
     home.apply(deployment("many", pods, {"liqo.io/type": "virtual-node"}))
-    ready = f"--for=jsonpath={{.status.readyReplicas}}={pods}"
-    home.kubectl("wait", "-n", "bench", "deployment/many", ready, f"--timeout={timeout:.0f}s", timeout=timeout + 20)
-    return time.monotonic() - begin
+    wanted = f"--for=jsonpath={{.status.readyReplicas}}={pods}"
+    home.kubectl("wait", "-n", "bench", "deployment/many", wanted, f"--timeout={timeout:.0f}s", timeout=timeout + 20)
+    all_ready = time.monotonic() - begin
+    eventually("all tokens are there", lambda: secrets_made(testbed) - before >= pods, timeout, 2.0)
+    return all_ready, time.monotonic() - begin
+
+
+def secrets_made(testbed: Testbed) -> int:
+    """Return how many secrets were made at the lender so far; each pod's token is in one."""
+    return api_requests(testbed[2].kubectl("get", "--raw=/metrics"))["POST", "secrets"]
 
 
 def rest(testbed: Testbed, seconds: float) -> tuple[dict[str, float], Reading]:
@@ -78,7 +87,8 @@ def main() -> None:
         labels = {"liqo.io/enabled": "true"}
         testbed[1].apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bench", "labels": labels}})
         try:
-            rows.append((f"{args.pods} pods all Ready, s", raise_pods(testbed, args.pods, 2400)))
+            ready, tokens = raise_pods(testbed, args.pods, 2400)
+            rows += [(f"{args.pods} pods all Ready, s", ready), ("all of their tokens are there, s", tokens)]
             percent, after = rest(testbed, args.rest)
             rows += [(f"idle CPU of {name}, % of a core", value) for name, value in percent.items()]
             rows += [(f"peak memory of {name}, MiB", v) for name, v in after.peak.items() if name.endswith("/liqod")]

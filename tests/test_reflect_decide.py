@@ -320,3 +320,21 @@ class Paces(SynchronousTestCase):
         for number in range(1000):
             pace.written(Key("n", str(number)), 1, float(number * 10))
         self.assertLess(len(pace), SETTLED / 10 + 10)
+
+    def test_a_write_looks_at_few(self) -> None:
+        """However many writes are remembered: another one looks at two of them, not at all."""
+
+        class Counted(dict[Any, Any]):
+            looked = 0
+
+            def items(self) -> Any:
+                for item in super().items():
+                    self.looked += 1
+                    yield item
+
+        pace = Pace(0.0)
+        pace._last = known = Counted()
+        for number in range(500):
+            pace.written(Key("n", str(number)), 1, float(number) / 100)
+        self.assertEqual(len(pace), 500)
+        self.assertLessEqual(known.looked, 2 * 500)
