@@ -1,7 +1,7 @@
 """What hosting does on an API server, as cases for the sandbox and for real clusters alike.
 
-A case needs ``self.admin`` (a client that may do everything), ``self.borrower(grant)`` (a client with a borrower's
-token), a schedulable node, and ``self.patience`` seconds. Import the module, not the class: trial runs what it finds.
+A case needs ``self.admin`` (a client that may do everything), a schedulable node, and ``self.patience`` seconds.
+Import the module, not the class: trial runs what it finds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from twisted.trial.unittest import FailTest, TestCase
 from liqod.config.schema import Settings
 from liqod.hosting.access import ApiAccess
 from liqod.hosting.service import Hosting
+from liqod.kube import manifests
 from liqod.kube.client import Client
+from liqod.kube.config import from_grant
 from liqod.kube.errors import Forbidden, KubeError, NotFound, Unauthorized
 from liqod.kube.informers import Informers
 from liqod.kube.resources import (
@@ -62,10 +64,14 @@ class HostingCases(TestCase):
     timeout = 180
 
     def borrower(self, grant: AccessGrant) -> Client:
-        raise AssertionError("a subclass says how")
+        """Return a client with a borrower's token."""
+        from twisted.internet import reactor
+
+        return Client(from_grant(grant.api_url, grant.ca.encode(), lambda: grant.token), reactor)
 
     async def begin(self) -> None:
         """To be called by the subclass when ``self.admin`` works."""
+        await manifests.ensure(self.admin)
         self.peer = ClusterID(f"peer-{secrets.token_hex(4)}")
         self.events = Events()
         self.hosting, self.requests = await self.start_hosting()

@@ -6,12 +6,9 @@ from fractions import Fraction
 
 from twisted.internet.defer import Deferred
 
-from liqod.kube import manifests
 from liqod.kube.client import Client
-from liqod.kube.config import from_grant
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import SHADOWPODS
-from liqod.model.offer import AccessGrant
 from liqod.sandbox.cluster import SandboxCluster
 from liqod.sandbox.housekeeping import GarbageCollector
 from liqod.sandbox.nodes import SandboxNode
@@ -38,14 +35,7 @@ class HostingOnTheSandbox(hosting_cases.HostingCases):
         self.cluster = cluster
         self.admin = Client(cluster.client_config(), reactor)
         self.addCleanup(self.admin.close)
-        await manifests.ensure(self.admin)
         await self.begin()
-
-    def borrower(self, grant: AccessGrant) -> Client:
-        from twisted.internet import reactor
-
-        ca = grant.ca.encode()
-        return Client(from_grant(grant.api_url, ca, lambda: grant.token), reactor)
 
     async def _deletions(self) -> int:
         """Delete a ShadowPod whose pod runs, wait until the pod is gone, and count hosting's own deletions."""

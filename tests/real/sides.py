@@ -1,4 +1,4 @@
-"""A borrower and a lender on real API servers."""
+"""Control planes without containers, asked by this process itself, for cases that run on the sandbox as well."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from tests.kubelet_cases import KubeletSides
 from tests.real.base import RealClusters
 
 
-class Pair(RealClusters, KubeletSides):
-    """A borrower and a lender with a made-up node each."""
+class Asked(RealClusters):
+    """API servers with a made-up node each, and for each of them, in ``admins``, a client that may do everything."""
 
     cluster_count = 2
     nodes = False
     kwok = 1
     patience = 40.0
     timeout = 180
+
+    admins: list[Client]
 
     def setUp(self) -> Deferred[None]:  # type: ignore[override]
         super().setUp()
@@ -27,8 +29,21 @@ class Pair(RealClusters, KubeletSides):
     async def _set_up(self) -> None:
         from twisted.internet import reactor
 
-        self.home, self.lender = (Client(load(str(cluster.kubeconfig)), reactor) for cluster in self.clusters[:2])
-        for client in (self.home, self.lender):
+        self.admins = [Client(load(str(cluster.kubeconfig)), reactor) for cluster in self.clusters]
+        for client in self.admins:
             self.addCleanup(client.close)
+        await self.prepare()
+
+    async def prepare(self) -> None:
+        """Give the clients the names by which the cases know them, and begin; a subclass says how."""
+        raise AssertionError("a subclass says how")
+
+
+class Pair(Asked, KubeletSides):
+    """A borrower and a lender with a made-up node each."""
+
+    async def prepare(self) -> None:
+        self.home, self.lender = self.admins[:2]
+        for client in (self.home, self.lender):
             await manifests.ensure(client)
         await self.begin()
