@@ -92,6 +92,44 @@ class WorkQueueTests(SynchronousTestCase):
         seen.append(self.clock.getDelayedCalls()[0].getTime() - self.clock.seconds())
         self.assertEqual(seen, [1.0, 2.0, 4.0, 1.0])
 
+    def test_what_made_them_fail_is_over(self) -> None:
+        """Hastened, keys that failed are ready at once and begin anew; those that wait for another reason go on."""
+        for _ in range(3):
+            self.queue.add_rate_limited("failed")
+            self.clock.advance(10)
+            self.successResultOf(self.take())
+            self.queue.done("failed")
+        self.queue.add_rate_limited("failed")
+        self.queue.add_after("later", 7)
+        waiting, other = self.take(), self.take()
+        self.assertNoResult(waiting)
+        self.queue.hasten()
+        self.clock.advance(0)
+        self.assertEqual(self.successResultOf(waiting), "failed")
+        self.assertEqual(self.queue.failures("failed"), 0)
+        self.queue.done("failed")
+        self.queue.hasten()
+        self.clock.advance(6.9)
+        self.assertNoResult(other)
+        self.clock.advance(0.2)
+        self.clock.advance(0)
+        self.assertEqual(self.successResultOf(other), "later")
+
+    def test_haste_in_the_middle_of_the_work(self) -> None:
+        """A key that is processed when all are hastened is not handed out twice; failing then, it waits a moment."""
+        self.queue.add_rate_limited("a")
+        self.clock.advance(1)
+        self.successResultOf(self.take())
+        second = self.take()
+        self.queue.hasten()
+        self.clock.advance(0)
+        self.assertNoResult(second)
+        self.queue.add_rate_limited("a")
+        self.queue.done("a")
+        self.clock.advance(1)
+        self.clock.advance(0)
+        self.assertEqual(self.successResultOf(second), "a")
+
     def test_rescheduling_does_not_grow_the_queue(self) -> None:
         """A key that is rescheduled earlier again and again takes bounded memory."""
         for step in range(5000):
@@ -148,6 +186,10 @@ class Model(RuleBasedStateMachine):
     def add_rate_limited(self, key: str) -> None:
         self.queue.add_rate_limited(key)
         self.owed.add(key)
+
+    @rule()
+    def hasten(self) -> None:
+        self.queue.hasten()
 
     @rule()
     def get(self) -> None:

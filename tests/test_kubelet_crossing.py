@@ -11,7 +11,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.observe import Latest
-from liqod.kube.errors import Unauthorized, Unreachable
+from liqod.kube.errors import ServerError, Unauthorized, Unreachable
+from liqod.kube.listwatch import SILENCE
 from liqod.kubelet.crossing import Crossing
 from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.reach import IMPATIENT, PROBE_TIMEOUT, Reach
@@ -123,6 +124,7 @@ class FakeClient:
         self.answer: Any = b"ok"
         self.asked = 0
         self.told: list[Any] = []
+        self.path_since: Latest[float] = Latest(float("-inf"))
 
     async def raw(self, method: str, path: str) -> bytes:
         self.asked += 1
@@ -176,6 +178,25 @@ class ReachTests(SynchronousTestCase):
             self.reach.suspect()
             self.clock.advance(0)
         self.assertTrue(self.reach.ok)
+        self.assertEqual(self.client.told, [])
+
+    def test_what_was_refused_is_tried_at_once(self) -> None:
+        """After refusals what waits to be tried again need wait no longer; watches that live are not touched."""
+        told: list[float] = []
+        self.client.path_since.subscribe(told.append)
+        for refusal in (Unauthorized(401, "Unauthorized", "no"), ServerError(503, "ServiceUnavailable", "later")):
+            told.clear()
+            self.client.answer = refusal
+            self.reach.suspect()
+            self.clock.advance(0)
+            self.assertFalse(self.reach.ok)
+            self.assertEqual(told, [])
+            self.client.answer = b"ok"
+            self.clock.advance(IMPATIENT)
+            self.assertTrue(self.reach.ok)
+            self.assertEqual(told, [self.clock.seconds() - SILENCE])
+        self.clock.pump([1.0] * 60)
+        self.assertEqual(len(told), 1)
         self.assertEqual(self.client.told, [])
 
     def test_another_client_has_no_old_connections(self) -> None:

@@ -110,7 +110,10 @@ class TrustTests(PairCase):
             alpha.peering.heard_of(ClusterID("nobody"))
             self.assertEqual(woken, [])
             peer.session = None
+            # As after a long absence: the next attempts follow soon, too, should this one come a moment early.
+            peer.dialer._failures = 9
             alpha.peering.heard_of(beta.id)
+            self.assertEqual(peer.dialer._failures, 0)
         finally:
             peer.dialer.link, peer.session = link, session
         self.assertEqual(woken, ["woken"])

@@ -202,6 +202,8 @@ class Agent(Service):
             )
             while self.running:
                 await self._term(client, home)
+                # Whatever took the lease away: a connection from before may be dead, and would be waited for.
+                client.path_is_new(self._reactor.seconds())
         finally:
             await client.close()
 

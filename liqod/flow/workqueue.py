@@ -124,6 +124,15 @@ class WorkQueue(Generic[K]):
         """Let a key's back-off begin anew."""
         self._failures.pop(key, None)
 
+    def hasten(self) -> None:
+        """What made keys fail is over: those that wait because they failed are ready now, and begin anew with their
+        back-off. Keys that wait for another reason go on waiting.
+        """
+        failed, self._failures = self._failures, {}
+        for key in failed:
+            if self._due.pop(key, None) is not None:
+                self.add(key)
+
     def get(self) -> Deferred[K]:
         """Return a Deferred (to be awaited) of the next key; raises QueueClosed. The caller owes ``done(key)``."""
         if self._closed:

@@ -118,6 +118,7 @@ class Namespaces(MultiService):
         self._watchers: list[ServedWatcher] = []
         self._again: set[str] = set()
         self._attempts: dict[str, int] = {}
+        self._refusals: dict[str, int] = {}
         self._retiring = False
         self._unsubscribe: list[Callable[[], None]] = []
         self._queue: WorkQueue[str] = WorkQueue(reactor, f"namespaces of {place.node_name}")
@@ -216,6 +217,10 @@ class Namespaces(MultiService):
             for local in sorted(self._table.forward)
             if (status := self._table.status(local)) is not None and status.phase != mapping.READY
         ]
+
+    def returned(self) -> None:
+        """There is a session with the lender again: what was not to be asked without one is asked now."""
+        self._queue.hasten()
 
     def use(self, client: Client | None) -> None:
         """Watch the lender through another client from now on (None: there is none yet)."""
@@ -340,14 +345,13 @@ class Namespaces(MultiService):
                 yield pod
 
     async def _ask(self, local: str, remote: str) -> float | None:
-        attempt = self._attempts.get(local, 0)
-        self._attempts[local] = attempt + 1
+        self._attempts[local] = self._attempts.get(local, 0) + 1
         try:
             answered = await self._grants.map_namespace(self._place.lender, local, remote)
         except Refusal as refusal:
             reason = clean_reason(refusal.reason, "Refused")
             await self._told(local, mapping.REFUSED, reason, clean_message(refusal.message))
-            return REFUSED_RETRY.delay(attempt, 0.5)
+            return self._after_refusal(local)
         except PeerUnreachable as error:
             if local not in self._remotes:
                 await self._told(local, mapping.PENDING, "PeerUnreachable", clean_message(str(error)))
@@ -356,15 +360,22 @@ class Namespaces(MultiService):
             if not usable_answer(answered, local, self._table.reverse):
                 message = f"the lender answered with the namespace {answered[:80]!r}, which cannot be used"
                 await self._told(local, mapping.REFUSED, "BadNamespace", clean_message(message))
-                return REFUSED_RETRY.delay(attempt, 0.5)
+                return self._after_refusal(local)
             await self._table.write(local, answered)
         self._attempts.pop(local, None)
+        self._refusals.pop(local, None)
         if local in self._again:
             self._again.discard(local)
             self._forget_remote(local)
         await self._told(local, mapping.READY, "", "")
         self._serve(local, answered)
         return None
+
+    def _after_refusal(self, local: str) -> float:
+        """Return when to ask again. Attempts to which there was no answer say nothing about what the lender wants."""
+        refusals = self._refusals.get(local, 0)
+        self._refusals[local] = refusals + 1
+        return REFUSED_RETRY.delay(refusals, 0.5)
 
     async def _told(self, local: str, phase: str, reason: str, message: str) -> None:
         await self._table.tell(local, MappingStatus(phase=phase, reason=reason, message=message))
@@ -431,6 +442,7 @@ class Namespaces(MultiService):
             )
         await self._table.remove(local)
         self._attempts.pop(local, None)
+        self._refusals.pop(local, None)
         self._again.discard(local)
         self._tell_pods(local)
 

@@ -158,6 +158,7 @@ class Pods(MultiService):
             self._behind = set(self._parked)
             self._behind_at_first = len(self._behind)
         self._end_silence()
+        self._queue.hasten()
         self.wake()
 
     def wake(self) -> None:

@@ -16,12 +16,16 @@ from liqod.flow.instep import in_step
 from liqod.flow.observe import Latest
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, ServerError, Throttled, Unauthorized
+from liqod.kube.listwatch import SILENCE
 from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.readiness import not_known, not_ready
 
 PROBE_TIMEOUT: Final = 5.0
 IMPATIENT: Final = 3.0
 """Seconds between probes while there is no answer."""
+
+HEARD: Final = frozenset(("CredentialRejected", "PeerNotReady"))
+"""Reasons by which the lender cannot be used, though something answers there: the path to it is whole."""
 
 ANSWERS: Final = Readiness(ready=True, reason="LenderAnswers", message="the lender's API server answers")
 
@@ -107,6 +111,10 @@ class Reach(Service):
             # A client that was made since has no connection of before.
             if client is silent.client:
                 client.path_is_new(silent.until)
+        elif client is not None and self.state.value.reason in HEARD:
+            # What the lender refused meanwhile waits to be tried again, ever longer: that is over. Its path is no other
+            # than before: a watch that lives was heard within SILENCE, and stays.
+            client.path_since.set(now - SILENCE)
         self.state.set(ANSWERS)
 
     def returned(self) -> None:

@@ -72,6 +72,11 @@ class Dialer:
         self._starting: IDelayedCall | None = None
         self._race: Race | None = None
 
+    def encouraged(self) -> None:
+        """The peer was heard of by another way: it is dialled now, and soon again while it is only just starting."""
+        self._failures = 0
+        self.link.wake()
+
     def established(self) -> None:
         """A session is up, whoever dialled."""
         self._failures = self.within = 0

@@ -310,7 +310,7 @@ class Peering(MultiService):
         """A peer was heard of by another way than a session: it is dialled now, not when its turn comes."""
         known = self._peers.get(peer)
         if known is not None and known.session is None:
-            known.dialer.link.wake()
+            known.dialer.encouraged()
 
     async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
         """Ask a lender for a place for ``local``; raises Refusal or PeerUnreachable."""

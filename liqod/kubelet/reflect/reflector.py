@@ -152,6 +152,7 @@ class Reflector(MultiService):
 
     def _unpark(self) -> None:
         if self._reach.ok:
+            self._queue.hasten()
             parked, self._parked = self._parked, set()
             for key in parked:
                 self.look(key)

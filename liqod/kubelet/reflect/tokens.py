@@ -180,6 +180,7 @@ class Tokens(MultiService):
 
     def _unpark(self) -> None:
         if self._reach.ok:
+            self._queue.hasten()
             parked, self._parked = self._parked, set()
             for key in parked:
                 self._queue.add(key)
