@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import attrs
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -154,6 +155,23 @@ class Specs(SynchronousTestCase):
         self.assertEqual(soft[0]["podAffinityTerm"]["labelSelector"], {"matchLabels": {"app": "web"}})
         self.assertIsNone(preset("soft", "nothing"))
         self.assertIsNone(preset("sideways"))
+
+    def test_volumes_that_live_as_long_as_the_pod(self) -> None:
+        """Where claims of its class follow their pods, such a volume is the claim that follows; others are verbatim."""
+
+        def volume(**spec: str) -> dict[str, Any]:
+            return {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+
+        place = attrs.evolve(PLACE, follows=lambda name: name in ("", "liqo"))
+        claim = {"name": "scratch", "persistentVolumeClaim": {"claimName": "web-scratch"}}
+        for before, wanted in (
+            (volume(storageClassName="liqo"), claim),
+            (volume(), claim),
+            (volume(storageClassName="disk"), volume(storageClassName="disk")),
+            ({"name": "scratch", "emptyDir": {}}, {"name": "scratch", "emptyDir": {}}),
+        ):
+            self.assertEqual(forge_spec(meta(), {"volumes": [before]}, place)["volumes"], [wanted])
+        self.assertEqual(forge_spec(meta(), {"volumes": [volume()]}, PLACE)["volumes"], [volume()])
 
     def test_spread(self) -> None:
         """What pods must be spread over is a preference at the lender, unless it is to be propagated."""

@@ -189,7 +189,7 @@ class Kubelets(MultiService):
             offloaded=lambda namespace: around.enabled.get(Key("", namespace)) is not None,
             ready=lambda: around.records.synced and around.tables.synced,
         )
-        self._around = attrs.evolve(around, holdings=Holdings(storage.volumes, offered))
+        self._around = attrs.evolve(around, holdings=Holdings(storage.volumes, offered, storage.follows))
         storage.setServiceParent(self)
 
     def __len__(self) -> int:

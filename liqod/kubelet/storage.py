@@ -31,7 +31,7 @@ from liqod.kubelet.forge.status import clean_message
 from liqod.kubelet.ports import Recorder
 from liqod.model.ids import ClusterID, Key
 from liqod.model.meta import Object
-from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, REMOTE_CLUSTER_LABEL
+from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, PROVISIONER, REMOTE_CLUSTER_LABEL
 
 AGAIN: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
 AWAY: Final = Backoff(initial=1.0, factor=2.0, cap=60.0)
@@ -106,6 +106,14 @@ class Storage(MultiService):
         self._unsubscribe = []
         self._queue.close()
         return maybeDeferred(super().stopService)
+
+    def follows(self, name: str) -> bool:
+        """Tell whether claims of a storage class (empty: the default one) follow their pods."""
+        if name and name == self._settings.virtual_class:
+            return True
+        classes = self._classes.items()
+        wanted = [each for each in classes if (each.metadata.name == name if name else forge.is_default(each))]
+        return any(each.provisioner == PROVISIONER for each in wanted)
 
     async def _begin(self) -> None:
         for informer in (self._claims, self.volumes, self._classes, self._nodes):

@@ -118,6 +118,7 @@ class VirtualKubelet(MultiService):
             is_single=lambda address: around.exports.is_single(lender, address),
             objection=lambda address: around.exports.objection(lender, address),
             api_server=self._home_api,
+            follows=lambda name: around.holdings is not None and around.holdings.follows(name),
         )
         self._unsubscribe: list[Callable[[], None]] = []
         self._pods: Informer[HomePod] = Informer(client, PODS, HomePod, reactor, fields=f"spec.nodeName={node_name}")

@@ -114,6 +114,11 @@ class StorageClass(Object, frozen=True):
     reclaim_policy: str = "Delete"
 
 
+def is_default(found: StorageClass) -> bool:
+    """Tell whether a class is the one of claims that name none."""
+    return found.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
+
+
 # What is done with a claim that waits for its volume, and with a volume whose claim is gone.
 
 

@@ -45,7 +45,8 @@ class Place:
     ``node_address`` becomes the host IP of offloaded pods. ``map_address`` turns a pod's address at the lender into the
     one it is reached by from home, ``export_address`` an address at home into the one that it is reached by from the
     lender's pods; an empty answer means that it is not known yet. ``is_single`` tells of an address at home that it has
-    to be claimed for that, ``objection`` why it will have none all the same. ``api_server`` tells where offloaded pods
+    to be claimed for that, ``objection`` why it will have none all the same. ``follows`` tells whether claims of a
+    storage class (empty: the default one) follow their pods to the lender. ``api_server`` tells where offloaded pods
     reach the home cluster's API server; None where they are not to.
     """
 
@@ -59,4 +60,5 @@ class Place:
     export_address: Callable[[str], str] = field(default=identity, eq=False)
     is_single: Callable[[str], bool] = field(default=never, eq=False)
     objection: Callable[[str], str] = field(default=nothing, eq=False)
+    follows: Callable[[str], bool] = field(default=never, eq=False)
     api_server: Callable[[], ApiServer | None] = field(default=no_api_server, eq=False)

@@ -51,6 +51,8 @@ def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> dict[
     for kind in _CONTAINERS:
         if forged.get(kind):
             forged[kind] = [_container(container, bool(spec.get("hostNetwork"))) for container in forged[kind]]
+    if forged.get("volumes"):
+        forged["volumes"] = [_volume(volume, meta.name, place) for volume in forged["volumes"]]
     tolerations = forge_tolerations(meta, spec)
     if tolerations:
         forged["tolerations"] = tolerations
@@ -75,6 +77,19 @@ def forge_tolerations(meta: ObjectMeta, spec: Mapping[str, Any]) -> list[dict[st
     """
     tolerations = original(spec.get("tolerations") or [], meta.annotations)
     return [toleration for toleration in tolerations if toleration.get("key") != TAINT_KEY]
+
+
+def _volume(volume: dict[str, Any], pod: str, place: Place) -> dict[str, Any]:
+    """Return a volume that lives as long as the pod as the claim that stands for it at home, which follows the pod.
+
+    Verbatim, the lender would make another claim, whose name is that of the one that followed.
+    """
+    template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}
+    if not template or not place.follows((template.get("spec") or {}).get("storageClassName") or ""):
+        return volume
+    # Source: Kubernetes, "Ephemeral Volumes", PersistentVolumeClaim naming.
+    rest = {key: value for key, value in volume.items() if key != "ephemeral"}
+    return {**rest, "persistentVolumeClaim": {"claimName": f"{pod}-{volume.get('name', '')}"}}
 
 
 def _container(container: dict[str, Any], host_network: bool) -> dict[str, Any]:

@@ -33,10 +33,13 @@ from liqod.model.network import Claims
 
 @frozen
 class Holdings:
-    """Where data is: the volumes that tell, and the storage classes that lenders offer, the best first."""
+    """Where data is: the volumes that tell, the storage classes that lenders offer, the best first, and whether claims
+    of a class of home follow their pods.
+    """
 
     volumes: Informer[Volume]
     offered: Callable[[str], list[str]]
+    follows: Callable[[str], bool]
 
     def holds(self, volume: str, lender: ClusterID) -> bool:
         """Tell whether the data of a volume is at a lender."""
