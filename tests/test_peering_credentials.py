@@ -47,6 +47,19 @@ class OnlyRelay(Room):
         return AccessGrant(api_url="", ca="", token="", lifetime=3600, namespace="tenant", relay=True)
 
 
+class SlowRoom(Room):
+    """A lender that takes its time to make room."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: Deferred[None] = Deferred()
+
+    async def admit(self, peer: ClusterID, offered: Mapping[str, str]) -> AccessGrant:
+        grant = await super().admit(peer, offered)
+        await self.done
+        return grant
+
+
 class NoRecords:
     """Records that are of no interest here."""
 
@@ -102,6 +115,34 @@ class RenewalTests(SynchronousTestCase):
         self.look()
         self.assertEqual(self.room.minted, 2)
 
+    def slow(self) -> SlowRoom:
+        """Begin to admit the peer, at a lender that is not done yet."""
+        room = SlowRoom()
+        self.grants = Grants(self.clock, {PEER: self.peer}, cast(Any, NoRecords()), room, lambda _: (True, True))
+        self.looking = Deferred.fromCoroutine(self.grants.process(PEER))
+        return room
+
+    def test_who_is_being_admitted_has_something_here(self) -> None:
+        """From the first step of making room until the record tells of it, the peer counts as one that runs here."""
+        room = self.slow()
+        self.assertTrue(self.peer.admitting)
+        room.done.callback(None)
+        self.successResultOf(self.looking)
+        self.assertFalse(self.peer.admitting)
+        self.assertEqual(cast(Lent, self.peer.lent).tenant_namespace, "liqo-tenant-beta")
+
+    def test_room_for_a_peering_that_ended_meanwhile_is_taken_back(self) -> None:
+        """Nothing of it is told or remembered: a later peering gets a credential of its own."""
+        room = self.slow()
+        self.peer.lent = None
+        self.grants.forget(PEER)
+        room.done.callback(None)
+        self.assertIsNone(self.successResultOf(self.looking))
+        self.assertEqual((room.dismissed, room.tenants, self.session.credentials), ([PEER], {}, []))
+        self.peer.lent = Lent(verdict="Accepted")
+        self.look()
+        self.assertEqual([one.token for one in self.session.credentials], ["token-2"])
+
     def test_only_those_who_know_the_relay_are_told_of_nothing_else(self) -> None:
         """A borrower without the relay is not sent what it would take for an error; the record says why."""
         self.grants = Grants(self.clock, {PEER: self.peer}, cast(Any, NoRecords()), OnlyRelay(), lambda _: (True, True))
@@ -136,9 +177,16 @@ class Writing:
 
     def __init__(self) -> None:
         self.tokens: list[str] = []
+        self.deleted = 0
+        self.busy: Deferred[None] | None = None
 
     async def create(self, resource: Any, body: dict[str, Any], **_: Any) -> None:
+        if self.busy is not None:
+            await self.busy
         self._note(body.get("data"))
+
+    async def delete(self, resource: Any, name: str, *_: Any, **__: Any) -> None:
+        self.deleted += 1
 
     async def patch(self, resource: Any, name: str, patch: dict[str, Any], *_: Any, **__: Any) -> None:
         self._note(patch.get("data"))
@@ -209,6 +257,32 @@ class KeepingTests(SynchronousTestCase):
         self.keeper.forget(PEER)
         self.accept()
         self.assertEqual(self.client.tokens, [])
+
+    def test_one_that_could_not_be_written_goes_with_the_trust(self) -> None:
+        """What waits for an API server that fails is not written once the key that said it means nothing any more."""
+        self.client.busy = Deferred()
+        credential = Credential("https://milan:6443", "", "of the former key", 3600, "tenant", False)
+        self.keeper.received(self.peer, credential, accepted=True)
+        writing = Deferred.fromCoroutine(self.keeper.process(PEER))
+        self.client.busy.errback(OSError("no answer"))
+        self.failureResultOf(writing, OSError)
+        self.client.busy = None
+        self.keeper.forget(PEER)
+        self.work()
+        self.assertEqual((self.client.tokens, self.kept), ([], []))
+
+    def test_one_that_is_being_written_goes_with_the_trust(self) -> None:
+        """It is deleted again when the key that said it lost its trust while it was on its way."""
+        busy: Deferred[None] = Deferred()
+        self.client.busy = busy
+        credential = Credential("https://milan:6443", "", "of the former key", 3600, "tenant", False)
+        self.keeper.received(self.peer, credential, accepted=True)
+        writing = Deferred.fromCoroutine(self.keeper.process(PEER))
+        self.keeper.forget(PEER)
+        busy.callback(None)
+        self.successResultOf(writing)
+        self.assertEqual((self.client.tokens, self.client.deleted, self.kept), (["of the former key"], 1, []))
+        self.assertFalse(self.peer.credential)
 
     def test_nonsense_does_not_wait(self) -> None:
         """A life of a moment, or of for ever, is refused also while the offer is not accepted."""

@@ -112,16 +112,23 @@ class Grants:
         now = self._clock.seconds()
         given = self._given.get(peer.id)
         if given is None or now >= given.renewal:
+            peer.admitting = True
             try:
                 grant = await self._lender.admit(peer.id, lent.resources)
             except Refusal as refusal:
                 self._trouble(peer, f"cannot make room for the peer: {refusal.message}; tried again within {RETRY} s")
                 raise
+            finally:
+                peer.admitting = False
+            if peer.lent is None:
+                # The record is gone, and everything of before with it: room made since belongs to no peering.
+                await self._lender.dismiss(peer.id)
+                return None
             self._trouble(peer, "")
             now = self._clock.seconds()
             given = self._given[peer.id] = _Given(grant, now)
             # The record may have moved on while the lender worked; only this field is ours to change.
-            if peer.lent is not None and peer.lent.tenant_namespace != grant.namespace:
+            if peer.lent.tenant_namespace != grant.namespace:
                 peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace=grant.namespace)
                 self._records.poke(peer.id)
         if peer.session is not None and given.told is not peer.session:
@@ -206,8 +213,9 @@ class Keeper:
             self.queue.add(peer.id)
 
     def forget(self, peer: ClusterID) -> None:
-        """The peer is known no more."""
+        """The peer is known no more, or what its key said means nothing any more."""
         self._early.pop(peer, None)
+        self._newest.pop(peer, None)
 
     async def process(self, peer_id: ClusterID) -> None:
         """Write the newest credential of one peer to its Secret."""
@@ -229,7 +237,12 @@ class Keeper:
                 await self._client.create(SECRETS, body, view=None)
             except AlreadyExists:
                 await self._renew(namespace, data)
-        if self._newest.get(peer_id) is newest:
+        now = self._newest.get(peer_id)
+        if now is None:
+            # It was forgotten while it was on its way: so must be what was written.
+            await self.drop(peer)
+            return
+        if now is newest:
             del self._newest[peer_id]
         peer.credential = True
         self._kept(peer_id)

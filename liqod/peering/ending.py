@@ -125,7 +125,7 @@ class Endings:
         left = self._traces.of(peer.id)
         if peer.credential:
             left.append("the credential")
-        if peer.lent is not None and peer.lent.tenant_namespace:
+        if peer.admitting or (peer.lent is not None and peer.lent.tenant_namespace):
             left.append("what the peer runs here")
         return left
 
