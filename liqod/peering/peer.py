@@ -51,12 +51,11 @@ class Peer:
 
     ``credential``: whether one of the peer's is kept, None when nobody has looked yet. ``admitting``: room is being
     made for it here. ``withdrawing_since``: since when the peer has time to hand back what it uses. ``owes``: the epoch
-    of a withdrawal of the peer's that we have not acknowledged yet. ``leaving``: the peer said that it ends the peering;
-    ``left``: it is through with that; ``ordered``: how we are to end it therefore. ``stranger``: it showed a key that
-    nobody trusts, and is to have a record.
-    ``called_at``: when it last showed a key that nobody trusts; ``sighted_at``: when a source last ceased to show it.
-    ``knows_key``: the newest key of ours that it said to have on record. ``ending``: what our
-    own end of the peering waits for.
+    of a withdrawal of the peer's that we have not acknowledged yet. ``leaving``: the peer said that it ends the
+    peering; ``left``: it is through with that; ``ordered``: how we are to end it therefore. ``stranger``: it showed a
+    key that nobody trusts, and is to have a record. ``called_at``: when it last showed a key that nobody trusts;
+    ``sighted_at``: when a source last ceased to show it. ``knows_key``: the newest key of ours that it said to have on
+    record. ``ending``: what our own end of the peering waits for.
     """
 
     id: ClusterID
