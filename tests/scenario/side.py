@@ -158,6 +158,7 @@ class Side:
         """Start the daemon."""
         self.starts += 1
         process = self.process = Process(self.network, self.address, f"{self.name}-{self.starts}")
+        process.skew = self.api.skew
         identity = schema.Leader(identity=f"{self.name}-{self.starts}")
         settings = msgspec.structs.replace(self.settings, leader=identity)
         self.agent = Agent(process, settings, client_config=self.config, hostname=self.name, wall=process.wall)

@@ -23,6 +23,7 @@ from tests.scenario.case import (
     FOREIGN,
     OFFERS,
     SHADOWPODS,
+    SMALL,
     ScenarioCase,
     Scene,
     condition,
@@ -241,6 +242,26 @@ class Failures(ScenarioCase):
                 process.skew = 0.0
                 pair.well(180)
                 self.intact(pair)
+
+    def test_clocks_hours_apart(self) -> None:
+        """Clusters whose clocks differ by hours peer, offload, renew their offers and give back as any others."""
+        for hours in (-7, 7):
+            scene = self.scene()
+            rome = scene.side("rome", nodes=(SMALL,), peers=(2,), change=short_offers)
+            milan = scene.side("milan", change=short_offers)
+            milan.api.skew = hours * 3600.0
+            rome.start()
+            milan.start()
+            scene.acquaint((rome, milan))
+            scene.becomes("the node is ready", lambda a=rome, b=milan: node_ready(a, b))  # type: ignore[misc]
+            scene.enable(rome)
+            scene.deploy(rome, "web", 2, tokens=False)
+            scene.becomes("two run", lambda a=rome, b=milan: offloaded(a, b, "web", 2))  # type: ignore[misc]
+            scene.world.run(2 * TTL + 60)
+            self.assertTrue(node_ready(rome, milan))
+            self.assertTrue(offloaded(rome, milan, "web", 2))
+            scene.scale(rome, "web", 1)
+            scene.becomes("one is left", lambda a=rome, b=milan: offloaded(a, b, "web", 1))  # type: ignore[misc]
 
     def test_any_order(self) -> None:
         """Failures in any order, several at a time: nothing is lost, and all is well some time after the last."""
