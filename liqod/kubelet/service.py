@@ -247,6 +247,7 @@ class Kubelets(MultiService):
         kubelet = self.of(ClusterID(key.name))
         if kubelet is not None:
             kubelet.reach.returned()
+            kubelet.namespaces.returned()
 
     def stopService(self) -> Deferred[Any]:
         for unsubscribe in self._unsubscribe:

@@ -26,14 +26,14 @@ from liqod.kubelet.access import Access
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.approach import Approach
 from liqod.kubelet.crossing import Crossing
-from liqod.kubelet.forge.node import Readiness
+from liqod.kubelet.forge.node import RENEWED, Readiness
 from liqod.kubelet.forge.place import ApiServer, Place
 from liqod.kubelet.homeapi import HomeApi
 from liqod.kubelet.namespaces import Namespaces
 from liqod.kubelet.node import NodeKeeper
 from liqod.kubelet.pods import Pods
 from liqod.kubelet.ports import Exports, NamespaceGrants, Recorder
-from liqod.kubelet.reach import Reach
+from liqod.kubelet.reach import HEARD, Reach
 from liqod.kubelet.readiness import READY, judge, judge_offer
 from liqod.kubelet.reflect.homes import Homes
 from liqod.kubelet.reflect.service import Holdings, Reflection
@@ -125,7 +125,7 @@ class VirtualKubelet(MultiService):
         relay = around.relay
         dial = None if relay is None else lambda: relay(lender)
         self.access = Access(reactor, client, tenant_namespace(lender), around.api, dial, lender)
-        self.reach = Reach(reactor, self.access.client, settings.lease_duration / 4)
+        self.reach = Reach(reactor, self.access.client, settings.lease_duration * RENEWED)
         self.approach = Approach(reactor, self.access, self.reach)
         network = around.network
         self.crossing = Crossing(reactor, lambda: READY if network is None else network(lender), str(lender))
@@ -242,7 +242,7 @@ class VirtualKubelet(MultiService):
 
     def _reached(self, state: Readiness) -> None:
         self._look()
-        if state.ready:
+        if state.ready or state.reason in HEARD:
             self._around.answered(self._lender)
 
     def _crosses(self) -> bool:
