@@ -54,6 +54,19 @@ class Bounds(SynchronousTestCase):
         self.assertEqual([binding["spec"]["policyName"] for binding in bindings], names)
         self.assertEqual(len(set(names)), len(names))
         for policy in policies:
-            (condition,) = policy["spec"]["matchConditions"]
+            condition, *_ = policy["spec"]["matchConditions"]
             self.assertIn("'system:serviceaccount:liqo:liqod'", condition["expression"])
             self.assertEqual(policy["spec"]["failurePolicy"], "Fail")
+
+    def test_tenants(self) -> None:
+        """In namespaces of tenants the account may do everything but have tokens made by secrets, or lose the label."""
+        outside = {"matchExpressions": [{"key": "liqo.io/remote-cluster-id", "operator": "DoesNotExist"}]}
+        selectors = {
+            policy["metadata"]["name"].removeprefix(bounds.PREFIX): policy["spec"]["matchConstraints"][
+                "namespaceSelector"
+            ]
+            for policy in bounds.policies("liqo")
+        }
+        free = {name for name, selector in selectors.items() if selector == outside}
+        self.assertEqual(free, {"objects", "tokens", "pods", "parts-of-pods"})
+        self.assertEqual({name for name, selector in selectors.items() if not selector}, set(selectors) - free)

@@ -97,6 +97,16 @@ class Twistd(TestCase):
         out, err, status = await getProcessOutputAndValue(sys.executable, ["-c", program], path=str(ROOT))
         self.assertEqual((out.strip(), status), (b"[]", 0), err)
 
+    async def test_full_collection(self) -> None:
+        """A full collection of a daemon that was made looks at next to nothing of what its modules are made of."""
+        program = (
+            "import gc; from twisted.internet import asyncioreactor; asyncioreactor.install(); from liqod import tap; "
+            f"options = tap.Options(); options['config'] = {self.write('')!r}; service = tap.makeService(options); "
+            "print(gc.get_threshold() == tap.COLLECTIONS, len(gc.get_objects()) * 20 < gc.get_freeze_count())"
+        )
+        out, err, status = await getProcessOutputAndValue(sys.executable, ["-c", program], path=str(ROOT))
+        self.assertEqual((out.strip(), status), (b"True True", 0), err)
+
 
 class Lives(TestCase):
     timeout = 60

@@ -6,6 +6,7 @@ balancer's address of its choice), and secrets, but none that this cluster would
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from liqod.hosting.rights import SERVICE_ACCOUNT
@@ -46,12 +47,9 @@ def policies() -> list[dict[str, Any]]:
         _policy(
             SECRET_POLICY,
             "secrets",
-            [
-                (
-                    "!has(object.type) || object.type != 'kubernetes.io/service-account-token'",
-                    "a borrower may not have tokens made for service accounts of this cluster",
-                ),
-            ],
+            [("false", "a borrower may not have tokens made for service accounts of this cluster")],
+            # As a condition: each pod that mounts tokens has a secret, and for those nothing more is evaluated.
+            only=[("makes-a-token", "has(object.type) && object.type == 'kubernetes.io/service-account-token'")],
         ),
         _policy(
             CLAIM_POLICY,
@@ -93,7 +91,11 @@ def bindings() -> list[dict[str, Any]]:
     ]
 
 
-def _policy(name: str, plural: str, rules: list[tuple[str, str]]) -> dict[str, Any]:
+def _policy(
+    name: str, plural: str, rules: list[tuple[str, str]], *, only: Sequence[tuple[str, str]] = ()
+) -> dict[str, Any]:
+    """Return a policy for one kind; ``only`` are conditions, by name, without which there is nothing to validate."""
+    conditions = [("by-a-borrower", _IS_BORROWER), *only]
     return {
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicy",
@@ -110,7 +112,7 @@ def _policy(name: str, plural: str, rules: list[tuple[str, str]]) -> dict[str, A
                     }
                 ]
             },
-            "matchConditions": [{"name": "by-a-borrower", "expression": _IS_BORROWER}],
+            "matchConditions": [{"name": name, "expression": expression} for name, expression in conditions],
             "validations": [
                 {"expression": expression, "message": message, "reason": "Forbidden"} for expression, message in rules
             ],

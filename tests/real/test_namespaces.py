@@ -322,16 +322,20 @@ class NamespaceTests(PairTests):
     def test_12_a_stolen_account(self) -> None:
         """Whoever has the daemon's account writes to the namespaces of tenants and of liqod, and nowhere else."""
         container = {"name": "main", "image": "localhost/busybox:1"}
-        token = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": "loot",
-                "namespace": "liqo-system",
-                "annotations": {"kubernetes.io/service-account.name": "default"},
-            },
-            "type": "kubernetes.io/service-account-token",
-        }
+        tenants = self.rome.cluster.kubectl("get", "namespace", "-l", "liqo.io/remote-cluster-id", "-o", "name").split()
+        tokens = [
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {
+                    "name": "loot",
+                    "namespace": where,
+                    "annotations": {"kubernetes.io/service-account.name": "default"},
+                },
+                "type": "kubernetes.io/service-account-token",
+            }
+            for where in ("liqo-system", tenants[0].removeprefix("namespace/"))
+        ]
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "loot", "namespace": "kube-system"}}
         pod = {
             "apiVersion": "v1",
@@ -347,7 +351,7 @@ class NamespaceTests(PairTests):
             "webhooks": [],
         }
         for body, words in (
-            (token, "no tokens made for service accounts"),
+            *((token, "no tokens made for service accounts") for token in tokens),
             (secret, "in its own namespace and in those of its tenants only"),
             (pod, "pods in namespaces of its tenants only"),
             (space, "namespaces for its tenants only"),
@@ -360,6 +364,8 @@ class NamespaceTests(PairTests):
         (name, *_) = live_pods(self.rome.cluster, "plain")
         image = '{"spec": {"containers": [{"name": "main", "image": "localhost/evil:1"}]}}'
         self.assertIn("changes no images", self._as_daemon("patch", "pod", name, "-n", "plain", "-p", image))
+        debugged = self._as_daemon("debug", name, "-n", "plain", "--image=localhost/busybox:1", "--", "true")
+        self.assertIn("adds containers to running pods", debugged)
         minted = self._as_daemon("create", "token", "default", "-n", "kube-system")
         self.assertIn("for tokens bound to pods", minted)
         # What it may do is what all the steps before were done with.
