@@ -226,6 +226,7 @@ def report(runs: list[Run], peering: Mapping[str, Any], rest: Mapping[str, Any])
         rows.append(
             [
                 *(one.qps or "stock", one.where, one.pods, one.ready, 1000 * sum(one.busy.values()) / one.pods),
+                sum(one.busy.values()) / one.ready,
                 *(1000 * total / one.pods, ours, peaks),
                 *(calls.get("c1", 0.0), calls.get("c2", 0.0)),
             ]
@@ -236,6 +237,7 @@ def report(runs: list[Run], peering: Mapping[str, Any], rest: Mapping[str, Any])
         "pods",
         "all Ready s",
         "CPU ms/pod until Ready",
+        "cores busy",
         "until quiet",
         "liqod CPU s",
         "liqod peak MiB",
