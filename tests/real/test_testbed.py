@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.real.base import RealClusters, eventually, require_clusters
 from tests.real.manifests import pod, service
 from tests.testbed import process, registry
+from tests.testbed.asking import Asker
 from tests.testbed.cluster import Cluster
 from tests.testbed.host import cgroups
 from tests.testbed.lan import TEST_ADDRESS
@@ -38,6 +39,33 @@ class TwoClusters(RealClusters):
         for cluster in self.clusters:
             names = [node["metadata"]["name"] for node in cluster.get("nodes")["items"]]
             self.assertEqual(names, [cluster.node_name])
+
+    def test_read_without_kubectl(self) -> None:
+        """What is read from the API server directly is to the letter what kubectl prints, for all ways to ask."""
+        for cluster in self.clusters:
+            asker = Asker(cluster.address, cluster.namespace, cluster.directory)
+            for args in (
+                ("ns",),
+                ("namespace", "kube-system"),
+                ("cm", "-A"),
+                ("configmaps", "kube-root-ca.crt", "-n", "kube-public"),
+                ("service", "kubernetes"),
+                ("endpointslices.discovery.k8s.io", "-A", "-l", "kubernetes.io/service-name=kubernetes"),
+                ("pods", "-l", "app in (nothing, nobody)", "-n", "kube-system"),
+                ("csr",),
+                ("clusterrole", "system:basic-user"),
+            ):
+                printed = json.loads(cluster.kubectl("get", *args, "-o=json"))
+                if printed["kind"] == "List":
+                    printed.pop("metadata")
+                self.assertEqual(asker.get(args), printed, args)
+
+    def test_what_is_not_there(self) -> None:
+        """What is not there is left to kubectl, whose words say so."""
+        for args in (("pod", "nobody"), ("nonsense",), ("pod/nobody",)):
+            with self.assertRaises(process.CommandFailed) as failed:
+                self.clusters[0].get(*args)
+            self.assertRegex(failed.exception.output, "not found|doesn't have a resource type")
 
     def test_logs_and_exec(self) -> None:
         """A pod runs in a real container: its log is read and commands are run in it."""
