@@ -243,6 +243,20 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(len(self.seen), 1)
         self.assertEqual(self.client._slots.in_use, 0)
 
+    def test_slow_answers_tell_a_busy_server(self) -> None:
+        """Answers that take a second, where the first one came at once, make the server count as busy."""
+        self.result(self.client.get(NODES, "n"))
+        self.assertFalse(self.client._slots.busy)
+        for _ in range(8):
+            self.answers = [None]
+            pending = self.call(self.client.get(NODES, "n"))
+            self.clock.advance(1)
+            self.open[-1].write(b"{}")
+            self.open[-1].finish()
+            self.server.flush()
+            self.assertEqual(self.successResultOf(pending), {})
+        self.assertTrue(self.client._slots.busy)
+
     def test_an_unknown_token_is_renewed_once(self) -> None:
         """401 has the token read anew and the request sent once more; a second 401 surfaces."""
         tokens = ["old", "new"]

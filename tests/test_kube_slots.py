@@ -9,6 +9,24 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kube.slots import LEAST, PATIENCE, Slots
 
 
+class Server:
+    """Works off one request after the other, each in so many seconds, and is so many seconds away."""
+
+    def __init__(self, clock: Clock, service: float, distance: float) -> None:
+        self._clock = clock
+        self._service = service
+        self._distance = distance
+        self._free_at = 0.0
+
+    def ask(self) -> Deferred[None]:
+        """Return a Deferred that fires with the answer."""
+        now = self._clock.seconds()
+        self._free_at = max(self._free_at, now) + self._service
+        answer: Deferred[None] = Deferred()
+        self._clock.callLater(self._free_at - now + self._distance, answer.callback, None)
+        return answer
+
+
 class SlotsTests(SynchronousTestCase):
     """Turns are given in order, to few at once, to more while they wait."""
 
@@ -108,3 +126,57 @@ class SlotsTests(SynchronousTestCase):
         self.assertTrue(all(one.called for one in asked))
         self.assertEqual(self.slots.in_use, 0)
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class PacingTests(SynchronousTestCase):
+    """What becomes of a burst in front of a model of a server."""
+
+    MOST = 32
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(1000)
+        self.slots = Slots(self.clock, self.MOST, 60.0)
+        self.waits: dict[str, list[float]] = {"pods": [], "config maps": []}
+
+    async def one(self, server: Server, flow: str) -> None:
+        asked = self.clock.seconds()
+        await self.slots.acquire(flow)
+        begun = self.clock.seconds()
+        await server.ask()
+        self.slots.answered(flow, self.clock.seconds() - begun)
+        self.slots.release()
+        self.waits[flow].append(self.clock.seconds() - asked)
+
+    async def again_and_again(self, server: Server) -> None:
+        while True:
+            await self.one(server, "pods")
+
+    def burst(self, server: Server, workers: int) -> None:
+        """Have one of each kind at rest, then a minute of a burst of pods, with a config map every half second."""
+        for flow in self.waits:
+            Deferred.fromCoroutine(self.one(server, flow))
+            self.clock.advance(1)
+        for waits in self.waits.values():
+            waits.clear()
+        for _ in range(workers):
+            Deferred.fromCoroutine(self.again_and_again(server))
+        for step in range(60_000):
+            if step % 500 == 0:
+                Deferred.fromCoroutine(self.one(server, "config maps"))
+            self.clock.advance(0.001)
+
+    def test_a_busy_server(self) -> None:
+        """It works off as much as it can, and what is not of the burst waits far less than if all were under way."""
+        self.burst(Server(self.clock, 0.03, 0.002), 24)
+        self.assertGreater(len(self.waits["pods"]) + len(self.waits["config maps"]), 0.98 * 60 / 0.03)
+        together = 24 * 0.03
+        settled = sorted(self.waits["config maps"][4:])
+        self.assertLess(settled[len(settled) // 2], 0.3 * together)
+        self.assertLess(settled[-1], 0.5 * together)
+
+    def test_a_distant_server(self) -> None:
+        """It gets as much at once as there may be."""
+        self.burst(Server(self.clock, 0.0005, 0.2), 60)
+        self.assertEqual(self.slots.limit, self.MOST)
+        self.assertGreater(len(self.waits["pods"]), 0.9 * 58 * self.MOST / 0.2)

@@ -427,8 +427,11 @@ class Client:
             attempt = 0
             while True:
                 self.requests[counted] += 1
+                begun = self.clock.seconds()
                 try:
-                    return await self._attempt(method, path, content_type, content, extra)
+                    answer = await self._attempt(method, path, content_type, content, extra)
+                    self._slots.answered(counted, self.clock.seconds() - begun)
+                    return answer
                 except Unauthorized:
                     if renewed or not await self._renewed():
                         raise

@@ -60,11 +60,16 @@ class Slots:
         if self.in_use == 0:
             self._idle_since = self._clock.seconds()
 
+    @property
+    def busy(self) -> bool:
+        """Whether the server seems to have more to do than it can."""
+        return self._load.busy
+
     def answered(self, kind: Hashable, seconds: float) -> None:
         """Take note of how long an answer took; only of what the server did, and not of the pauses between attempts."""
         now = self._clock.seconds()
         self._load.took(kind, seconds, now)
-        if self._load.busy and self.limit > LEAST and now - self._shrunk_at >= PATIENCE:
+        if self.busy and self.limit > LEAST and now - self._shrunk_at >= PATIENCE:
             self._shrunk_at = now
             self.limit -= 1
             self._watch()
@@ -92,7 +97,7 @@ class Slots:
     def _grow(self) -> None:
         self._timer = None
         if self._waiting:
-            if not self._load.busy:
+            if not self.busy:
                 self.limit += 1
                 self._admit()
             self._watch()
