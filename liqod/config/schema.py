@@ -197,7 +197,7 @@ class Reflection(Section, frozen=True):
     endpointslice: Inherited = Inherited()
     ingress: Reflected = Reflected()
     event: Reflected = Reflected()
-    serviceaccount: Inherited = Inherited(workers=3)
+    serviceaccount: Inherited = Inherited()
     persistentvolumeclaim: Inherited = Inherited(workers=3)
 
 
