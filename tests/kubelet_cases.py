@@ -297,7 +297,7 @@ class KubeletCases(KubeletSides):
         await self.settled()
         await self.pause(1)
         before = self.client.requests.copy()
-        await self.pause(4)
+        await self.pause(6)
         more = self.client.requests - before
         self.assertEqual({key for key in more if key[0] != "watch"}, {("patch", "leases")})
         self.assertLessEqual(more[("patch", "leases")], 2)

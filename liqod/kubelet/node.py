@@ -10,17 +10,20 @@ from typing import Any, Final
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
 
+from liqod.flow.backoff import Backoff
 from liqod.flow.instep import in_step
 from liqod.flow.observe import Latest
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.client import Client
-from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.errors import AlreadyExists, NotFound, Unreachable
 from liqod.kube.informer import Informer
 from liqod.kube.resources import LEASES, NODES
 from liqod.kubelet.forge.node import (
     LEASE_NAMESPACE,
+    RENEWED,
     NodeFacts,
     Readiness,
     forge_lease,
@@ -84,7 +87,7 @@ class NodeKeeper(MultiService):
         self._key = Key("", name)
         self._written: Overlay[Key, Node] = Overlay(reactor)
         self._nodes: Informer[Node] = Informer(client, NODES, Node, reactor, fields=f"metadata.name={name}")
-        self._queue: WorkQueue[str] = WorkQueue(reactor, f"node {name}")
+        self._queue: WorkQueue[str] = WorkQueue(reactor, f"node {name}", Backoff(cap=lease_duration / 8))
         self._workers: Workers[str] = Workers(self._queue, 2, self._process, f"keeping the virtual node {name}: its")
         self._nodes.subscribe(self._changed)
         self._nodes.setServiceParent(self)
@@ -202,17 +205,26 @@ class NodeKeeper(MultiService):
         return node
 
     async def _renew(self) -> float | None:
-        wait = in_step(self._reactor.seconds(), self._duration / 4)
+        wait = in_step(self._reactor.seconds(), self._duration * RENEWED)
         node = self._mine()
         if node is None:
             return None
         if not self._answers():
             # The next change of what is known about the lender brings us back.
             return wait
+        renewing = Deferred.fromCoroutine(self._write_lease(node.metadata.uid))
+        renewing.addTimeout(self._duration / 4, self._reactor)
+        try:
+            await renewing
+        except DeferredTimeout:
+            # Over another connection there may still be an answer before the lease is over.
+            raise Unreachable(f"the lease of {self._name} was not renewed in time") from None
+        return wait
+
+    async def _write_lease(self, uid: str) -> None:
         now = rfc3339_micro(self._reactor.seconds())
         try:
             await self._client.patch(LEASES, self._name, {"spec": {"renewTime": now}}, LEASE_NAMESPACE, view=None)
         except NotFound:
-            lease = forge_lease(self._name, self._duration, now, node.metadata.uid)
+            lease = forge_lease(self._name, self._duration, now, uid)
             await self._client.create(LEASES, lease, LEASE_NAMESPACE, view=None)
-        return wait

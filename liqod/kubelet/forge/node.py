@@ -27,6 +27,9 @@ APPLIED_LABELS: Final = "offloading.liqo.io/applied-labels"
 """Names the extra labels that were set, so that one that vanishes from the offer vanishes from the node."""
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
+RENEWED: Final = 1 / 4
+"""Part of a lease's life after which it is renewed, and after which a lender that says nothing is asked whether it is
+there. Source: kubelet."""
 _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 
