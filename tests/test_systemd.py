@@ -16,6 +16,19 @@ UNIT = Path(__file__).resolve().parent.parent / "systemd" / "liqod.service"
 TUNNEL = UNIT.with_name("liqod-tunnel@.service")
 
 
+def complaints(source: Path, program: str, name: str, place: Path) -> list[str]:
+    """Return what systemd says against a unit under a name; instead of its program there is one that is installed."""
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        # Every directive is still checked by the tests below; only systemd's own opinion is missing.
+        return []
+    place.mkdir()
+    unit = place.absolute() / name
+    unit.write_text(source.read_text().replace(program, sys.executable))
+    done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False)
+    return [line for line in done.stderr.splitlines() if name.partition("@")[0] in line]
+
+
 class Unit(SynchronousTestCase):
     def setUp(self) -> None:
         self.parser = configparser.ConfigParser(interpolation=None)
@@ -52,17 +65,7 @@ class Unit(SynchronousTestCase):
 
     def test_verify(self) -> None:
         """systemd finds nothing wrong with the unit; its program is replaced by one that is installed here."""
-        analyze = shutil.which("systemd-analyze")
-        if analyze is None:
-            # Every directive is still checked by the tests above; only systemd's own opinion is missing.
-            return
-        copy = Path(self.mktemp()).absolute()
-        copy.mkdir()
-        unit = copy / "liqod.service"
-        unit.write_text(UNIT.read_text().replace("/opt/liqod/bin/twistd", sys.executable))
-        done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False)
-        ours = [line for line in done.stderr.splitlines() if "liqod.service" in line]
-        self.assertEqual(ours, [])
+        self.assertEqual(complaints(UNIT, "/opt/liqod/bin/twistd", "liqod.service", Path(self.mktemp())), [])
 
 
 class TunnelUnit(SynchronousTestCase):
@@ -90,12 +93,5 @@ class TunnelUnit(SynchronousTestCase):
 
     def test_verify(self) -> None:
         """systemd finds nothing wrong with the unit; its program is replaced by one that is installed here."""
-        analyze = shutil.which("systemd-analyze")
-        if analyze is None:
-            return
-        copy = Path(self.mktemp()).absolute()
-        copy.mkdir()
-        unit = copy / "liqod-tunnel@liqod.service"
-        unit.write_text(TUNNEL.read_text().replace("/usr/bin/wireguard-go", sys.executable))
-        done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False)
-        self.assertEqual([line for line in done.stderr.splitlines() if "liqod-tunnel" in line], [])
+        said = complaints(TUNNEL, "/usr/bin/wireguard-go", "liqod-tunnel@liqod.service", Path(self.mktemp()))
+        self.assertEqual(said, [])
