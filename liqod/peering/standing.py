@@ -140,12 +140,7 @@ def _discovered(facts: Facts) -> Condition:
         return _yes("Discovered", "Found", f"found by {', '.join(facts.sources)}")
     if facts.connected:
         return _yes("Discovered", "Incoming", "the peer connected to us")
-    return Condition(
-        type="Discovered",
-        status="Unknown",
-        reason="OutOfSight",
-        message="no source shows the peer now; nothing is removed for that",
-    )
+    return _unknown("Discovered", "OutOfSight", "no source shows the peer now; nothing is removed for that")
 
 
 def _authenticated(facts: Facts, before: Sequence[Condition]) -> Condition | None:
@@ -155,9 +150,7 @@ def _authenticated(facts: Facts, before: Sequence[Condition]) -> Condition | Non
         return _no("Authenticated", *facts.doubt)
     if facts.met or find_condition(before, "Authenticated") is not None:
         return None  # what was once proven stays so; that the session is broken is told by the phase
-    return Condition(
-        type="Authenticated", status="Unknown", reason="NotContacted", message="no session was established yet"
-    )
+    return _unknown("Authenticated", "NotContacted", "no session was established yet")
 
 
 def _advertised(facts: Facts) -> Condition:
