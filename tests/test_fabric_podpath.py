@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import os
+import socket
 import struct
+from typing import Any, cast
 
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.internet import reactor as _reactor
+from twisted.internet import task
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.fabric.facts import (
     Node,
@@ -23,10 +29,12 @@ from liqod.fabric.facts import (
     uplink_mtu,
 )
 from liqod.fabric.health import SILENCE
-from liqod.fabric.ping import checksum
+from liqod.fabric.ping import Pinger, checksum, only
 from liqod.fabric.podpath import PodPath, target
 from liqod.model.meta import ObjectMeta
+from tests.netns.lan import require
 
+reactor = cast(Any, _reactor)
 NETWORKS = (ipaddress.ip_network("10.64.0.0/16"),)
 
 
@@ -47,6 +55,38 @@ def node(cidrs: list[str], address: str = "192.0.2.1") -> Node:
     )
 
 
+class Pings(TestCase):
+    """Echo requests to this very host."""
+
+    async def test_both_versions_are_heard(self) -> None:
+        """Addresses of either version that answer are heard, and one that does not answer is not."""
+        require("" if not os.geteuid() and has_six() else "raw sockets need root, and this host has to have IPv6")
+        pinger = Pinger(reactor, lambda: None)
+        self.addCleanup(pinger.close)
+        pinger.aim({"four": "127.0.0.1", "six": "::1", "nobody": "192.0.2.1"})
+        pinger.open(["127.0.0.1", "::1"])
+        pinger.open(["127.0.0.1", "::1"])
+        for _ in range(300):
+            await task.deferLater(reactor, 0.1)
+            if all(pinger.paths[name].heard is not None for name in ("four", "six")):
+                break
+        heard = {name: path.heard is not None for name, path in pinger.paths.items()}
+        self.assertEqual(heard, {"four": True, "six": True, "nobody": False})
+
+    def test_the_filter(self) -> None:
+        """All types of ICMPv6 but one are kept away (a bit for each, by words of 32)."""
+        words = struct.unpack("=8I", only(129))
+        self.assertEqual([kind for kind in range(256) if not words[kind >> 5] >> (kind & 31) & 1], [129])
+
+
+def has_six() -> bool:
+    """Tell whether this host has the loopback address of IPv6."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
+        sock.bind(("::1", 0))
+        return True
+    return False
+
+
 class Targets(SynchronousTestCase):
     """Which pod is probed."""
 
@@ -57,6 +97,14 @@ class Targets(SynchronousTestCase):
         self.assertEqual(target(pods, NETWORKS, "10.64.0.7"), "10.64.0.7")
         self.assertEqual(target(pods, NETWORKS, "10.64.0.9"), "10.64.0.5")
         self.assertEqual(target(pods[:3], NETWORKS, "10.64.0.5"), "")
+
+    def test_pods_of_either_version(self) -> None:
+        """One of IPv6 is probed where there is none of IPv4, also where both versions are the peer's."""
+        both = (*NETWORKS, ipaddress.ip_network("fd00:64::/48"))
+        six, four = pod("fd00:64::5"), pod("10.64.0.7")
+        self.assertEqual(target([six], both, ""), "fd00:64::5")
+        self.assertEqual(target([six, four], both, ""), "10.64.0.7")
+        self.assertEqual(target([six], NETWORKS, ""), "")
 
     def test_silence(self) -> None:
         """A pod that never answered proves nothing; one that stopped does."""

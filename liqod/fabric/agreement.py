@@ -93,7 +93,8 @@ def allocation(own: Own, config: NetworkConfig, others: Iterable[Subnets], avoid
         found = allocate(wanted, held, taken, [*avoided, *hosts_of(side.endpoints)], own.pools)
     except Refusal as refusal:
         return Subnets(reason=refusal.reason, message=refusal.message)
-    pods, *more = [str(one) for one in found[: len(side.pod_cidrs)]], *map(str, found[len(side.pod_cidrs) :])
+    texts = [str(one) for one in found]
+    pods, more = texts[: len(side.pod_cidrs)], texts[len(side.pod_cidrs) :]
     return Subnets(
         pod_cidrs=pods,
         external_cidr=more.pop(0) if side.external_cidr else "",

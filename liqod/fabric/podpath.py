@@ -30,14 +30,19 @@ class PodPath:
 
 
 def target(pods: Iterable[Pod], networks: Sequence[Network], present: str) -> str:
-    """Return a running pod's address inside a peer's networks: the present one as long as it runs, else the first."""
-    ranges = [network for network in networks if network.version == 4]
+    """Return a running pod's address inside a peer's networks: the present one as long as it runs, else the first.
+
+    One of IPv4 comes before all of IPv6.
+    """
     running = sorted(
-        address.ip
-        for pod in pods
-        if pod.status.phase == "Running" and not pod.metadata.deleting
-        for address in pod.status.pod_ips
-        if _is_inside(address.ip, ranges)
+        (
+            address.ip
+            for pod in pods
+            if pod.status.phase == "Running" and not pod.metadata.deleting
+            for address in pod.status.pod_ips
+            if _is_inside(address.ip, networks)
+        ),
+        key=lambda address: (":" in address, address),
     )
     return present if present in running else next(iter(running), "")
 

@@ -337,7 +337,7 @@ class Fabric(Turns):
             )
             for peer, agreed in self._agreed.items()
         }
-        self._pinger.open(str(own.gateway.network_address))
+        self._pinger.open([str(first_of(external).network_address) for external in own.externals])
         self._pinger.aim({peer: pod for peer, pod in pods.items() if pod})
 
     async def _tell(self) -> None:

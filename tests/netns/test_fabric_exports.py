@@ -50,6 +50,10 @@ class ExportSteps(FabricTests):
         for call, process in zip(calls, asked, strict=True):
             self.assertNotEqual(process.wait(60), 0, call)
 
+    def rules_of(self, name: str, table: str) -> str:
+        """Return a table of nftables on a host."""
+        return self.hosts.output(self.hosts.inside(name, "nft", "list", "table", "inet", table))
+
     def tried(self, at: str, peer: str, address: str, *, of: str) -> str:
         """Return what ``at`` would call for what ``of`` exported to another peer, if it were exported to it as well."""
         config = self.hosts.kubectl_get(of, f"/apis/net.liqo.io/v1alpha1/networkconfigs/{peer}")
@@ -103,7 +107,7 @@ class ExportTests(ExportSteps):
 
     def rules(self, name: str) -> str:
         """Return our table on a host."""
-        return self.hosts.output(self.hosts.inside(name, "nft", "list", "table", "inet", "liqod"))
+        return self.rules_of(name, "liqod")
 
     def keep_single(self, at: str, address: str, seconds: float) -> subprocess.Popen[str]:
         """Begin a connection to an exported address that is watched."""
@@ -157,6 +161,18 @@ class SixTests(ExportSteps):
         # What would be open as a whole is not exported at all where it is no pod.
         self.assertRaises(LookupError, self.hosts.exported, "a", "b", unnamed)
         self.refused(("b", self.hosts.exported("a", "b", host), SHUT), ("c", self.hosts.exported("a", "c", API), SHUT))
+        # The one pod of b that a knows has an address of IPv6 alone: it is pinged, and missed when it is cut off.
+        self.hosts.add_pod("a", "offloaded", pod)
+        heard = f"icmpv6 type echo-reply ip6 saddr {pod} counter"
+        self.hosts.nft("a", f"table inet ear {{ chain in {{ type filter hook input priority 0; {heard}; }}; }}")
+        eventually("answers of the pod", lambda: "packets 0 " not in self.rules_of("a", "ear"), 40)
+        self.assertTrue(self.hosts.connected(("a", "b")))
+        rule = 'iifname "liqod" meta nfproto ipv6 drop'
+        self.hosts.nft("b", f"table inet cut {{ chain on {{ type filter hook forward priority 0; {rule}; }}; }}")
+        eventually("red", lambda: self.hosts.tunnel("a", "b").get("reason") == "PodPathCut", 40)
+        self.hosts.nft("b", "delete table inet cut")
+        self.hosts.nft("a", "delete table inet ear")
+        self.connect()
         for name in self.names:
             self.hosts.kill(name)
             self.hosts.remove_all(name)
