@@ -35,7 +35,8 @@ ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 # What the specification has removed or changed on the way, and what no two clusters have in common.
 CHANGED = {
     "affinity", "nodeName", "nodeSelector", "preemptionPolicy", "priority", "priorityClassName", "schedulerName",
-    "tolerations", "serviceAccount", "serviceAccountName", "hostNetwork", "hostPID", "hostIPC",
+    "tolerations", "topologySpreadConstraints", "serviceAccount", "serviceAccountName", "hostNetwork", "hostPID",
+    "hostIPC",
 }  # fmt: skip
 
 
@@ -112,6 +113,14 @@ class NodeAndPods(Steps):
         at_home = {"matchExpressions": [{"key": "liqo.io/type", "operator": "Exists"}]}
         required = {"nodeSelectorTerms": [at_home]}
         self.home.apply(urgent)
+        # By a label that no node of the lender has, and with a key that each API server puts into the selector itself.
+        insisting = {
+            "topologyKey": "liqo.io/type",
+            "maxSkew": 1,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
+            "matchLabelKeys": ["tier"],
+        }
         body = pod(
             "whole",
             LOOP,
@@ -121,6 +130,7 @@ class NodeAndPods(Steps):
             priorityClassName="urgent",
             nodeSelector=VIRTUAL,
             affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+            topologySpreadConstraints=[insisting],
             tolerations=[{"key": "mine", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}],
             hostNetwork=True,
             hostPID=True,
@@ -145,7 +155,7 @@ class NodeAndPods(Steps):
                 {**self._busy("beside", LOOP), "restartPolicy": "Always"},
             ],
         )
-        body["metadata"] |= {"labels": {"app": "whole"}, "annotations": {"example.com/note": "n"}}
+        body["metadata"] |= {"labels": {"app": "whole", "tier": "back"}, "annotations": {"example.com/note": "n"}}
         body["spec"]["containers"][0] |= {
             "env": [
                 {"name": "WHO", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -167,6 +177,8 @@ class NodeAndPods(Steps):
             self.assertTrue(here["spec"].get(field), field)
             self.assertFalse(there["spec"].get(field), field)
         self.assertEqual(affinity(there), {})
+        (spread,) = there["spec"]["topologySpreadConstraints"]
+        self.assertEqual((spread["topologyKey"], spread["whenUnsatisfiable"]), ("liqo.io/type", "ScheduleAnyway"))
         self.assertEqual(there["spec"]["schedulerName"], "default-scheduler")
         self.assertEqual((there["spec"]["priority"], there["spec"]["preemptionPolicy"]), (0, "PreemptLowerPriority"))
         self.assertIn("mine", [toleration.get("key") for toleration in there["spec"]["tolerations"]])
@@ -183,7 +195,10 @@ class NodeAndPods(Steps):
         return {**container, "name": name}
 
     def test_06_status_comes_back(self) -> None:
-        """Phase, conditions and containers are the remote pod's; the host's address is the virtual node's."""
+        """Phase, conditions and containers are the remote pod's; the host's address is the virtual node's.
+
+        Gates of readiness are opened at home, by those who write the conditions of the home pod.
+        """
         here, there = self.here("pod", "whole")["status"], self.there("pod", "whole")["status"]
         for field in ("phase", "startTime", "podIP", "podIPs", "containerStatuses", "initContainerStatuses"):
             self.assertEqual(here[field], there[field], field)
@@ -193,6 +208,24 @@ class NodeAndPods(Steps):
         self.assertEqual((here["hostIP"], there["hostIP"]), (self.home.address, self.lender.address))
         self.drop("pod/whole")
         self.home.kubectl("delete", "priorityclass", "urgent")
+        self.make("gated", readinessGates=[{"conditionType": "example.com/open"}])
+        gated = partial(self.here, "pod", "gated")
+        eventually("its containers are ready", lambda: condition(gated(), "ContainersReady") == "True", 90)
+        self.assertEqual(condition(gated(), "Ready"), "False")
+        opened = {"status": {"conditions": [{"type": "example.com/open", "status": "True"}]}}
+        self.home.kubectl(
+            "patch",
+            "pod",
+            "gated",
+            "-n",
+            NAMESPACE,
+            "--subresource=status",
+            "--type=strategic",
+            "-p",
+            json.dumps(opened),
+        )
+        self.runs("gated")
+        self.drop("pod/gated")
 
     def test_07_changes_follow(self) -> None:
         """What changes of a pod at home, changes at the lender, in the same running pod."""
