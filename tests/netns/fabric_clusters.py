@@ -54,10 +54,10 @@ async def add_peer(client: Client, peer: str) -> None:
     await client.patch(FOREIGNCLUSTERS, peer, {"status": {"conditions": yes}}, subresource="status")
 
 
-async def carry(clients: dict[str, Client]) -> None:
-    """Tell each cluster what the others say, for ever; whoever lost a record is told again."""
+async def carry(clients: dict[str, Client], held: Path) -> None:
+    """Tell each cluster what the others say, for ever, but not while there is a file; whoever lost a record is told."""
     while True:
-        for own, client in clients.items():
+        for own, client in () if held.exists() else clients.items():
             for config in (await client.list(NETWORKCONFIGS)).items:
                 peer = clients.get(config["metadata"]["name"])
                 spec: dict[str, Any] = config.get("spec", {})
@@ -92,7 +92,7 @@ async def run(host: str, directory: Path, clusters: list[list[str]]) -> None:
         clients[own] = Client(load(str(path)), reactor)
         await furnish(clients[own], own, nodes, everyone)
     print("ready", flush=True)
-    await carry(clients)
+    await carry(clients, directory / "held")
 
 
 def main(host: str, directory: str, *clusters: str) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -315,6 +315,16 @@ class Hosts:
     def wireguard_peers(self, name: str) -> list[str]:
         """Return the keys of the peers that a host's tunnel takes."""
         return self.output(self.inside(name, "wg", "show", "liqod", "peers")).split()
+
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """Have clusters hear nothing of each other for a while; their tunnels go on."""
+        held = self.directory / "held"
+        held.touch()
+        try:
+            yield
+        finally:
+            held.unlink()
 
     def rotate_key(self, name: str) -> str:
         """Plan the exchange of a cluster's tunnel key; returns the public half of the next one."""

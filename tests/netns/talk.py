@@ -2,7 +2,8 @@
 
 ``keep HOST PORT SECONDS [FILE]`` holds one connection, a line every 20 ms, until there is such a file or so long, and
 says how long the longest silence was;
-``stream HOST PORT SECONDS`` makes one connection after the other, and says how many failed.
+``stream HOST PORT SECONDS`` makes one connection after the other, and says how many failed; ``pump HOST PORT SECONDS``
+sends and receives as much as goes in steps.
 ``questions HOST PORT`` and ``answers PORT`` are the two ends of a flow of datagrams; ``trips HOST PORT COUNT`` says how
 long so many round trips took, ``first HOST PORT`` when the first one of many short flows came back.
 """
@@ -105,6 +106,22 @@ def stream(host: str, port: str, seconds: str) -> None:
     print(json.dumps({"made": made, "failed": failed, "slowest": slowest}))
 
 
+def pump(host: str, port: str, seconds: str) -> None:
+    """Send 32 KB, have them back unharmed, and so on without a pause of more than 20 ms; say how many bytes it were."""
+    count, chunk = 0, random.Random(2).randbytes(32768)
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as sock:
+        stream = sock.makefile("rb")
+        stream.readline()
+        print("ready", flush=True)
+        end = time.monotonic() + float(seconds)
+        while time.monotonic() < end:
+            sock.sendall(chunk)
+            assert stream.read(len(chunk)) == chunk
+            count += len(chunk)
+            time.sleep(0.02)
+    print(json.dumps({"bytes": count}))
+
+
 def datagrams(host: str, port: str, *sizes: str) -> None:
     """Send datagrams that may not be fragmented, as IP packets of these sizes; say which could be sent in the end."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -198,6 +215,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "ask": ask,
     "keep": keep,
     "stream": stream,
+    "pump": pump,
     "datagrams": datagrams,
     "questions": questions,
     "answers": answers,

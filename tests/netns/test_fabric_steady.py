@@ -12,7 +12,7 @@ from functools import partial
 from itertools import permutations
 from typing import ClassVar
 
-from tests.netns.hosts import eventually
+from tests.netns.hosts import API, eventually
 from tests.netns.test_fabric import PORT, TALK, FabricTests, end_process
 
 
@@ -28,43 +28,104 @@ class SteadyTests(FabricTests):
         # The peering with the third begins anew below, and the third sees the others as it saw the other of them.
         held = {name: self.hosts.seen("c", name) for name in ("a", "b")}
         self.order = sorted(held, key=lambda name: tuple(map(int, held[name].split("."))), reverse=True)
+        machine = subprocess.Popen(
+            [*self.hosts.lan.inside("lan"), sys.executable, TALK, "serve", PORT], stdout=subprocess.PIPE
+        )
+        self._stack.callback(end_process, machine)
+        assert machine.stdout is not None
+        machine.stdout.readline()
         self.hosts.unpeer("c", "a")
         self.hosts.unpeer("c", "b")
         for name in ("a", "b"):
             self.hosts.unpeer(name, "c")
+        for name in ("a", "b"):
+            eventually("only one peer", partial(self.has_one_peer, name), 30)
+
+    def own_key(self, name: str) -> str:
+        """Return the public key of a host's tunnel."""
+        return self.hosts.output(self.hosts.inside(name, "wg", "show", "liqod", "public-key")).strip()
+
+    def is_told(self, name: str, other: str, key: str) -> bool:
+        """Tell whether a host has dealt with a key that is planned: it is in what its peer is to be told."""
+        config = self.hosts.kubectl_get(name, f"/apis/net.liqo.io/v1alpha1/networkconfigs/{other}")
+        return key in (config["spec"]["local"].get("nextKey"), config["spec"]["local"]["publicKey"])
+
+    def has_one_peer(self, name: str) -> bool:
+        """Tell whether a host's tunnel takes one peer alone."""
+        return len(self.hosts.wireguard_peers(name)) == 1
 
     def is_taken(self, key: str, other: str) -> bool:
         """Tell whether a host's tunnel takes a key, and no other one any more."""
         return self.hosts.wireguard_peers(other) == [key]
 
-    def stream(self, at: str, peer: str, seconds: float) -> subprocess.Popen[str]:
-        """Begin to make connections, one after the other."""
-        words = (sys.executable, TALK, "stream", self.hosts.seen(at, peer), PORT, str(seconds))
+    def held(self, name: str) -> tuple[str, ...]:
+        """Return what a host's kernel has for its peers: it carries traffic without any daemon."""
+        return (
+            self.hosts.dump(name),
+            *(
+                self.hosts.output(self.hosts.inside(name, "wg", "show", "liqod", what))
+                for what in ("peers", "allowed-ips")
+            ),
+        )
+
+    def begin(self, what: str, at: str, peer: str, seconds: float) -> subprocess.Popen[str]:
+        """Have the pod of one cluster begin something with that of another."""
+        words = (sys.executable, TALK, what, self.hosts.seen(at, peer), PORT, str(seconds))
         process = subprocess.Popen(self.hosts.in_pod(at, *words), stdout=subprocess.PIPE, text=True)
         self._stack.callback(end_process, process)
         assert process.stdout is not None
         process.stdout.readline()
         return process
 
+    def beside(self, seconds: float) -> subprocess.Popen[str]:
+        """Begin a watched connection from a pod to the network between the hosts: no tunnel is in its way."""
+        words = (sys.executable, TALK, "keep", API, PORT, str(seconds))
+        process = subprocess.Popen(self.hosts.in_pod("a", *words), stdout=subprocess.PIPE, text=True)
+        self._stack.callback(end_process, process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
     @contextmanager
-    def steady(self, what: str, seconds: float) -> Iterator[None]:
-        """Keep connections in both directions, and make new ones, while something happens; none may fail."""
-        kept = [self.keep(at, peer, seconds) for at, peer in (("a", "b"), ("b", "a"))]
-        streams = [self.stream(at, peer, seconds) for at, peer in (("a", "b"), ("b", "a"))]
+    def steady(self, what: str, seconds: float, *, still: bool = True) -> Iterator[None]:
+        """Keep connections in both directions, make new ones and move bytes, while something happens; none may fail.
+
+        Where it is ``still``, what is watched is silent for no longer than it takes to stand a stopping machine, which
+        a connection without a tunnel tells: a handshake that is not answered takes five seconds (WireGuard's rekey
+        timeout), and what the network repairs by itself ten.
+        """
+        ways = ("a", "b"), ("b", "a")
+        kept = [self.keep(at, peer, seconds) for at, peer in ways]
+        streams = [self.begin("stream", at, peer, seconds) for at, peer in ways]
+        pumps = [self.begin("pump", at, peer, seconds) for at, peer in ways]
+        plain = self.beside(seconds) if still else None
         yield
         self.longest = max(self.silence(one) for one in kept)
-        made = 0
+        made = moved = 0
         for one in streams:
             said = json.loads(one.communicate(timeout=150)[0])
             self.assertEqual(said["failed"], 0, f"{what}: {said}")
             made += said["made"]
-        print(f"\n{what}: {made} connections made, none failed; longest silence {self.longest * 1000:.0f} ms")
+        for one in pumps:
+            said, _ = one.communicate(timeout=150)
+            self.assertEqual(one.returncode, 0, f"{what}: a busy connection broke")
+            moved += json.loads(said)["bytes"]
+        print(
+            f"\n{what}: {made} connections made, none failed; {moved / 1e6:.0f} MB there and back; longest silence "
+            f"{self.longest * 1000:.0f} ms"
+        )
+        self.assertGreater(made, 10)
+        self.assertGreater(moved, 1e6)
+        if plain is not None:
+            self.assertLess(self.longest, 4 + self.silence(plain), what)
 
     def test_no_connection_is_lost(self) -> None:
         """Restart of the daemons, a third peer that comes and goes, new keys, another address: nothing breaks."""
         with self.steady("daemons restart", 8):
+            held = {name: self.held(name) for name in ("a", "b")}
             for name in ("a", "b"):
                 self.hosts.stop(name)
+            self.assertEqual({name: self.held(name) for name in ("a", "b")}, held)
             time.sleep(1)
             self.hosts.start("a", "b")
         with self.steady("a third peer comes and goes", 14):
@@ -79,9 +140,14 @@ class SteadyTests(FabricTests):
             eventually("only one peer", lambda: len(self.hosts.wireguard_peers("a")) == 1, 30)
         with self.steady("keys rotate", 10):
             for name, other in (("a", "b"), ("b", "a")):
-                key = self.hosts.rotate_key(name)
+                with self.hosts.silent():
+                    before = self.own_key(name)
+                    key = self.hosts.rotate_key(name)
+                    eventually("the next key is told", partial(self.is_told, name, other, key), 30)
+                    # The peer has not heard of it: nothing would come from there any more.
+                    self.assertEqual(self.own_key(name), before)
                 eventually("the new key", partial(self.is_taken, key, other), 30)
-        with self.steady("the endpoint roams", 15):
+        with self.steady("the endpoint roams", 15, still=False):
             self.hosts.readdress("b", "10.98.0.77")
             eventually(
                 "the learned endpoint",
