@@ -203,6 +203,20 @@ class ClientTests(SynchronousTestCase):
         self.failureResultOf(pending, Unreachable)
         self.assertEqual(len(self.seen), 3)
 
+    def test_a_question_is_asked_again_when_its_connection_breaks(self) -> None:
+        """Also one that is no object's: whether the server is ready is not known from a connection that was kept."""
+        self.answers = [None, (200, {})]
+        pending = self.call(self.client.raw("GET", "/readyz"))
+        self.server.cut()
+        self.clock.advance(1)
+        self.server.flush()
+        self.assertEqual(self.successResultOf(pending), b"{}")
+        self.answers = [None]
+        pending = self.call(self.client.raw("POST", "/anything"))
+        self.server.cut()
+        self.clock.advance(5)
+        self.failureResultOf(pending, Unreachable)
+
     def test_a_refused_connection_repeats_anything(self) -> None:
         """A request that never left is repeated, also a POST; after three tries it is unreachable, in one sentence."""
         self.server.refusing = True

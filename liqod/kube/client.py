@@ -336,7 +336,8 @@ class Client:
     ) -> bytes:
         """Send any request below the server's URL and return the body of the answer; raises ApiError from 300 on."""
         counted = (method.lower(), path.partition("?")[0])
-        return await self._request(counted, method.encode(), path, b"", body, extra=headers)
+        again = method == "GET"
+        return await self._request(counted, method.encode(), path, b"", body, repeatable=again, extra=headers)
 
     # Streams
 
