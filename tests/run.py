@@ -1,9 +1,8 @@
 """Run all checks and tests of the project and count them: ``python -m tests.run [--only MODULE...]``.
 
 Every test module runs in a trial process of its own, with a working directory of its own. Modules on real clusters run
-three at a time: each has clusters to itself, takes a third of a processor with them, and waits for the rest of its
-time. Beside them run the modules that need nothing but this machine and keep it busy; when either kind is done, the
-other has the machine to itself.
+two at a time: each has clusters to itself, and waits for them most of its time. Beside them run the modules that need
+nothing but this machine and keep it busy; when either kind is done, the other has the machine to itself.
 A few modules that failed run once more, alone: what then passes is listed as unsteady, in the open, and counts as
 passed; what is broken fails twice. The last line is the count, and nothing else: ``N passed, N failed, N skipped``.
 """
@@ -31,7 +30,7 @@ CHECKOUT: Final = Path(__file__).resolve().parents[1]
 REAL: Final = "tests.real."
 UNIT_LIMIT: Final = 600.0
 REAL_LIMIT: Final = 1500.0
-REAL_AT_A_TIME: Final = 3
+REAL_AT_A_TIME: Final = 2
 _LONG_REAL: Final = (
     *("three", "node", "network", "unpeer", "namespaces", "relay", "unpeer_network", "kill"),
     *("conformance_reflection", "kubelet_api", "conformance", "reflect", "offload", "network_mesh", "reflect_path"),
