@@ -29,3 +29,19 @@ def service(name: str, selector: dict[str, str], port: int, *, namespace: str = 
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"selector": selector, "ports": [{"port": port, "targetPort": port}]},
     }
+
+
+def slice_of(name: str, address: str, port: int, *, namespace: str) -> dict[str, Any]:
+    """Return a slice that somebody wrote by hand, with one endpoint."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": f"{name}-1",
+            "namespace": namespace,
+            "labels": {"kubernetes.io/service-name": name, "endpointslice.kubernetes.io/managed-by": "somebody"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+        "ports": [{"port": port, "protocol": "TCP"}],
+    }

@@ -6,14 +6,16 @@ import json
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any, ClassVar
 
+from liqod.model.names import REFLECTED_SLICE
 from tests.real.daemons import Daemon
+from tests.real.manifests import service, slice_of
 from tests.real.pair import PairTests
 from tests.real.path import (
     NAMESPACE,
@@ -34,6 +36,7 @@ from tests.testbed.process import CommandFailed
 
 SERVER, CLIENT, FAR = "server", "client", "far"
 PORT = "8080"
+MACHINE, CLOSED_PORT, EXPORTING = "machine", "8081", "exporting"
 SIZES, SIZES_PORT = str(Path(__file__).parents[1] / "netns" / "sizes.py"), "7010"
 WEB = "echo hello from the pod > /tmp/index.html; exec busybox httpd -f -v -p 8080 -h /tmp"
 HELD = (
@@ -211,12 +214,12 @@ class NetworkTests(PairTests):
         (remote,) = live_pods(self.milan.cluster, SERVER).values()
         there: tuple[str, str] = (remote["metadata"]["name"], remote["metadata"]["namespace"])
         here = (name, NAMESPACE)
-        for fetching, fetcher, serving, server, service in (
+        for fetching, fetcher, serving, server, called in (
             (self.rome, here, self.milan, there, SERVER),
             (self.milan, there, self.rome, here, CLIENT),
         ):
             made = make_large(serving.cluster, *server)
-            address = fetching.cluster.get("service", service, "-n", fetcher[1])["spec"]["clusterIP"]
+            address = fetching.cluster.get("service", called, "-n", fetcher[1])["spec"]["clusterIP"]
             eventually("the service", partial(self.answered, fetching.cluster, *fetcher, address), 60)
             started = time.monotonic()
             self.assertEqual(fetch_large(fetching.cluster, *fetcher, address), made)
@@ -308,6 +311,56 @@ class NetworkTests(PairTests):
         said = self.milan.cluster.kubectl("logs", "-n", meta["namespace"], meta["name"])
         self.assertIn(back, said)
         self.assertIn("liqodx", worker.run(["ip", "route", "get", there]))
+
+    def test_043_exported(self) -> None:
+        """What is no pod: milan's host is called by the pod on rome's second node, that node itself by milan's pod.
+
+        Each by a service of its own cluster, at the port that its slice names, and by no other.
+        """
+        worker = self.rome.cluster.workers[0]
+        (far,) = live_pods(self.rome.cluster, FAR)
+        (remote,) = live_pods(self.milan.cluster, SERVER).values()
+        there: tuple[str, str] = (remote["metadata"]["name"], remote["metadata"]["namespace"])
+        ends = (
+            (self.milan, self.milan.cluster.host, self.milan.cluster.address, self.rome, (far, NAMESPACE)),
+            (self.rome, worker.host, worker.address, self.milan, there),
+        )
+        # A namespace is the lender's concern from its first pod there on.
+        self.milan.cluster.apply(enabled_namespace(EXPORTING), deployment("tenant", 1, namespace=EXPORTING))
+        self.addCleanup(self.milan.cluster.kubectl, "delete", "namespace", EXPORTING, "--wait=false")
+        for home, host, address, caller, pod in ends:
+            page = host.directory / "machine"
+            page.mkdir()
+            (page / "index.html").write_text(f"at {address}\n")
+            for port in (PORT, CLOSED_PORT):
+                words = ["-m", "http.server", port, "--bind", address, "--directory", str(page)]
+                server = host.spawn(f"machine-{port}", [sys.executable, *words])
+                self.addCleanup(server.stop)
+            space = EXPORTING if home is self.milan else NAMESPACE
+            front = service(MACHINE, {}, int(PORT), namespace=space)
+            del front["spec"]["selector"]
+            home.cluster.apply(front, slice_of(MACHINE, address, int(PORT), namespace=space))
+            exported = eventually(f"{address} is exported", partial(self.machine, caller), 60)
+            answered = partial(self.page_of, caller.cluster, *pod, exported, PORT)
+            eventually(f"an answer of {address}", partial(self.has, f"at {address}", answered), 60)
+            self.assertNotIn("at ", self.page_of(caller.cluster, *pod, exported, CLOSED_PORT))
+
+    def has(self, wanted: str, ask: Callable[[], str]) -> bool:
+        """Tell whether what is asked for now has a text in it."""
+        return wanted in ask()
+
+    def machine(self, caller: Daemon) -> str:
+        """Return the address that a peer was told for what a cluster exported; empty while it was told none."""
+        label = f"kubernetes.io/service-name={MACHINE},endpointslice.kubernetes.io/managed-by={REFLECTED_SLICE}"
+        for each in caller.cluster.get("endpointslices", "-A", "-l", label)["items"]:
+            for endpoint in each.get("endpoints") or ():
+                return str(endpoint["addresses"][0])
+        return ""
+
+    def page_of(self, cluster: Cluster, pod: str, namespace: str, address: str, port: str) -> str:
+        """Return what a pod gets from a port, which may be nothing."""
+        script = f"printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc -w 3 {address} {port}; true"
+        return cluster.kubectl("exec", "-n", namespace, pod, "--", "sh", "-c", script)
 
     def test_05_closed(self) -> None:
         """A pod of a namespace that is not offloaded reaches nothing on the other side."""

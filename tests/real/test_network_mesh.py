@@ -18,7 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.model.names import REFLECTED_SLICE, remote_namespace
 from tests.real.base import require_clusters
 from tests.real.daemons import Daemon
-from tests.real.manifests import pod, service
+from tests.real.manifests import pod, service, slice_of
 from tests.real.path import (
     NAMESPACE,
     deployment,
@@ -182,7 +182,7 @@ class MeshTests(SynchronousTestCase):
         self.addCleanup(machine.stop)
         front = service(OUTSIDE, {}, OUTSIDE_PORT, namespace=NAMESPACE)
         del front["spec"]["selector"]
-        rome.apply(front, slice_of(OUTSIDE, TEST_ADDRESS, OUTSIDE_PORT))
+        rome.apply(front, slice_of(OUTSIDE, TEST_ADDRESS, OUTSIDE_PORT, namespace=NAMESPACE))
         (address,) = eventually("milan is told", partial(self.told, "milan", OUTSIDE), 60)
         self.assertTrue(self.is_external("milan", address), address)
         cluster, space = self.daemons["milan"].cluster, self.space("milan")
@@ -202,22 +202,6 @@ class MeshTests(SynchronousTestCase):
 def ask(address: str, port: int) -> str:
     """Return the line of shell that fetches a page."""
     return f"printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {port}"
-
-
-def slice_of(name: str, address: str, port: int) -> dict[str, Any]:
-    """Return a slice that somebody wrote by hand, with one endpoint."""
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "name": f"{name}-1",
-            "namespace": NAMESPACE,
-            "labels": {"kubernetes.io/service-name": name, "endpointslice.kubernetes.io/managed-by": "somebody"},
-        },
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
-        "ports": [{"port": port, "protocol": "TCP"}],
-    }
 
 
 def running(cluster: Cluster) -> bool:
