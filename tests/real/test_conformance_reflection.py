@@ -432,7 +432,7 @@ class Reflection(Steps):
         self.assertIn(virtual_node(self.home)["metadata"]["labels"][wanted["key"]], wanted["values"])
 
     def _disk(self, cluster: Any) -> None:
-        """Give a cluster a class of storage and one volume of it, a directory of its node."""
+        """Give a cluster a class of storage and two volumes of it, directories of its node."""
         default = {"storageclass.kubernetes.io/is-default-class": "true"}
         on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": [cluster.node_name]}
         cluster.apply(
@@ -443,19 +443,22 @@ class Reflection(Steps):
                 "provisioner": "kubernetes.io/no-provisioner",
                 "volumeBindingMode": "WaitForFirstConsumer",
             },
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolume",
-                "metadata": {"name": "disk-1"},
-                "spec": {
-                    "capacity": {"storage": "1Gi"},
-                    "accessModes": ["ReadWriteOnce"],
-                    "storageClassName": "disk",
-                    "persistentVolumeReclaimPolicy": "Retain",
-                    "hostPath": {"path": str(cluster.directory / "disk-1"), "type": "DirectoryOrCreate"},
-                    "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
-                },
-            },
+            *(
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolume",
+                    "metadata": {"name": name},
+                    "spec": {
+                        "capacity": {"storage": size},
+                        "accessModes": ["ReadWriteOnce"],
+                        "storageClassName": "disk",
+                        "persistentVolumeReclaimPolicy": "Retain",
+                        "hostPath": {"path": str(cluster.directory / name), "type": "DirectoryOrCreate"},
+                        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
+                    },
+                }
+                for name, size in (("disk-1", "1Gi"), ("disk-2", "2Gi"))
+            ),
         )
 
     def _offered(self) -> bool:
@@ -468,8 +471,20 @@ class Reflection(Steps):
         return body
 
     def test_17_later_pods(self) -> None:
-        """A later pod with the claim is scheduled on the virtual node, without asking for it, and finds the data."""
+        """A later pod with the claim is scheduled on the virtual node, without asking for it, and finds the data.
+
+        A volume that lives as long as its pod is storage at the lender, too.
+        """
         self.drop("pod/writer")
+        spec = {**_claim_spec("liqo"), "resources": {"requests": {"storage": "2Gi"}}}
+        scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+        passing = self._using("passing", scratch, "echo x > /data/file && exec sleep 1000")
+        passing["spec"]["nodeSelector"] = VIRTUAL
+        self.home.apply(passing)
+        self.runs("passing")
+        self.assertEqual(self.there("pvc", "passing-scratch")["spec"]["volumeName"], "disk-2")
+        self.drop("pod/passing")
+        eventually("its claim goes", lambda: self.is_absent(self.lender, "pvc", "passing-scratch", self.remote()))
         mount = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
         self.home.apply(self._using("reader", mount, "exec sleep 1000"))
         self.assertEqual(self.runs("reader")["spec"]["nodeName"], "liqo-milan")
