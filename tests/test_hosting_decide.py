@@ -11,7 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting import words
 from liqod.hosting.admit import MAX_MESSAGE, Admit, Refuse, admit, sentence
-from liqod.hosting.decide import Collide, Create, Finish, Follow, Nothing, Remove, Step, decide, how_it_ended
+from liqod.hosting.decide import Collide, Create, End, Finish, Follow, Nothing, Remove, Step, decide, how_it_ended
+from liqod.hosting.forge import MAX_GRACE
 from liqod.hosting.pace import Pace
 from liqod.hosting.views import Pod
 from liqod.kube.errors import from_status
@@ -181,6 +182,32 @@ class DecideTests(SynchronousTestCase):
             noted.metadata.annotations["offloading.liqo.io/finished"] = told
             self.assertEqual(decide(noted, None), step)
             self.assertEqual(decide(noted, pod()), Follow())
+
+    def test_a_grace_to_end_with(self) -> None:
+        """A pod ends with the seconds that its borrower says, once, and is not made again; nonsense means nothing."""
+
+        def asked(text: str) -> ShadowPod:
+            noted = shadow()
+            noted.metadata.annotations["offloading.liqo.io/deletion-grace-period-seconds"] = text
+            return noted
+
+        def ends(left: int) -> Pod:
+            ending = pod(deleting=True)
+            return msgspec.structs.replace(
+                ending, metadata=msgspec.structs.replace(ending.metadata, deletion_grace_period_seconds=left)
+            )
+
+        for text, grace in (("7", 7), ("0", 1), ("999999999", MAX_GRACE)):
+            self.assertEqual(decide(asked(text), pod()), End("p-1", grace))
+        for text in ("", "-1", "soon", "1.5", "\u0661", "9999999999", " 7"):
+            self.assertEqual(decide(asked(text), pod()), Follow(), text)
+        self.assertEqual(decide(asked("7"), ends(30)), End("p-1", 7))
+        for left in (7, 3, 0):
+            self.assertEqual(decide(asked("7"), ends(left)), Nothing())
+        self.assertEqual(decide(asked("7"), None), Nothing())
+        self.assertEqual(decide(asked("7"), pod(managed=False)), Nothing())
+        self.assertEqual(decide(asked("7"), pod(owner="s-0")), Nothing())
+        self.assertEqual(decide(asked("7"), pod(phase="Succeeded", policy="Never"), ended=Finish("x")), Finish("x"))
 
     def test_ended_by_its_deletion_is_not_finished(self) -> None:
         """A kubelet ends a pod it is told to delete: that says nothing about a pod that was to run for ever."""

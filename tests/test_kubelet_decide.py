@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kubelet import mapping
 from liqod.kubelet.decide import (
+    HEED,
     Create,
     Decision,
     DeleteHome,
@@ -120,6 +121,31 @@ class Pods(SynchronousTestCase):
         ]
         for what, pod, there, runs, expected in table:
             self.assertIsInstance(ask(pod, there, runs), expected, what)
+
+    def test_grace(self) -> None:
+        """A grace that home gave instead of the pod's own is told first; the ShadowPod goes when it is heeded."""
+        key = "offloading.liqo.io/deletion-grace-period-seconds"
+        usual, other = home(**DELETING), home(**{**DELETING, "deletionGracePeriodSeconds": 7})
+        gone = DeleteShadow("s1")
+        told = Patch({"metadata": {"uid": "s1", "annotations": {key: "7"}}})
+        annotations = shadow().metadata.annotations
+        knows = shadow(annotations={**annotations, key: "7"})
+        knew = shadow(annotations={**annotations, key: "30"})
+        table: list[tuple[str, Any, Any, Any, Any]] = [
+            ("its own", usual, shadow(), remote(), gone),
+            ("another", other, shadow(), remote(), told),
+            ("it changed", other, knew, remote(), told),
+            ("no pod yet", other, shadow(), None, gone),
+            ("heeded", other, knows, remote(deletionTimestamp=NOW), gone),
+            ("it leaves anyway", other, shadow(), remote(deletionTimestamp=NOW), gone),
+            ("a predecessor's", home(**{**DELETING, "deletionGracePeriodSeconds": 7}, uid="u2"), knew, remote(), gone),
+        ]
+        for what, pod, there, runs, expected in table:
+            self.assertEqual(ask(pod, there, runs), expected, what)
+        waits = ask(other, knows, remote())
+        self.assertIsInstance(waits, Keep)
+        self.assertEqual(waits.again, HEED)  # type: ignore[union-attr]
+        self.assertEqual(ask(other, knows, remote(), unheeded=True), gone)
 
     def test_unreachable(self) -> None:
         """While the lender does not answer no pod becomes ready; after long none is, and no status is written twice."""

@@ -12,9 +12,10 @@ from typing import Final
 from attrs import frozen
 
 from liqod.hosting.admit import sentence
+from liqod.hosting.forge import MAX_GRACE
 from liqod.hosting.views import Pod, controller_of, is_managed
 from liqod.model.ending import is_to_return
-from liqod.model.names import FINISHED_ANNOTATION
+from liqod.model.names import DELETION_GRACE_ANNOTATION, FINISHED_ANNOTATION
 from liqod.model.records import ShadowPod
 
 FINAL_PHASES: Final = ("Succeeded", "Failed")
@@ -60,7 +61,15 @@ class Collide:
     """A pod that this ShadowPod has no right to bears its name."""
 
 
-Step = Nothing | Create | Follow | Remove | Finish | Collide
+@frozen
+class End:
+    """The pod of this uid is to end with ``grace`` seconds: the borrower wants it, and deletes the ShadowPod then."""
+
+    uid: str
+    grace: int
+
+
+Step = Nothing | Create | Follow | Remove | Finish | Collide | End
 
 
 def decide(shadow: ShadowPod | None, pod: Pod | None, *, ended: Finish | None = None, witnessed: str = "") -> Step:
@@ -79,6 +88,8 @@ def decide(shadow: ShadowPod | None, pod: Pod | None, *, ended: Finish | None = 
         return Nothing()
     if ended is not None:
         return ended
+    if (grace := grace_to_end(shadow)) is not None:
+        return _end(shadow, pod, grace)
     if pod is None:
         # The borrower saw it end while nobody here looked, and it is gone since.
         told = shadow.metadata.annotations.get(FINISHED_ANNOTATION, "")
@@ -96,6 +107,28 @@ def how_it_ended(pod: Pod) -> Finish | None:
     if not pod.finished or _is_to_return(pod):
         return None
     return Finish(pod.status.phase, sentence(pod.status.reason)[:64], sentence(pod.status.message))
+
+
+def grace_to_end(shadow: ShadowPod) -> int | None:
+    """Return the seconds within which a borrower wants a pod to end; None when it wants none to, or says it wrongly.
+
+    It is a second at least: the node has to see the pod end. Source: kubelet, "Termination of Pods".
+    """
+    text = shadow.metadata.annotations.get(DELETION_GRACE_ANNOTATION, "")
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        return None
+    return min(max(1, int(text)), MAX_GRACE)
+
+
+def _end(shadow: ShadowPod, pod: Pod | None, grace: int) -> Step:
+    """End what runs; nothing is made again, and what is no pod of this ShadowPod is left alone."""
+    if pod is None or not is_managed(pod) or _owner(pod) != shadow.metadata.uid:
+        return Nothing()
+    left = pod.metadata.deletion_grace_period_seconds
+    # An API server lets a pod's grace be shortened only. Source: Kubernetes, pkg/registry/core/pod/strategy.go.
+    if pod.metadata.deleting and (left is None or left <= grace):
+        return Nothing()
+    return End(pod.metadata.uid, grace)
 
 
 def _about_own(pod: Pod) -> Step:

@@ -25,6 +25,7 @@ from liqod.hosting.decide import (
     FINAL_PHASES,
     Collide,
     Create,
+    End,
     Finish,
     Follow,
     Remove,
@@ -166,6 +167,8 @@ class ShadowPods(MultiService):
                 return None
             case Collide():
                 return await self._refuse(shadow, _name_taken(shadow.metadata.key))
+            case End(uid, grace):
+                return await self._end(shadow.metadata.key, uid, grace)
             case _:
                 return None if pod is None else await self._await_end(pod)
 
@@ -259,6 +262,13 @@ class ShadowPods(MultiService):
         except Conflict:
             return 0.5
         self._witnessed.pop(key, None)
+        return None
+
+    async def _end(self, key: Key, uid: str, grace: int) -> float | None:
+        try:
+            await self._client.delete(PODS, key.name, key.namespace, uid=uid, grace=grace)
+        except Conflict:
+            return 0.5
         return None
 
     async def _is_gone(self, key: Key, uid: str) -> bool:

@@ -6,7 +6,7 @@ left to do. Never decide before all three views are complete: absence must mean 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from attrs import frozen
 
@@ -31,7 +31,12 @@ from liqod.kubelet.forge.status import (
 from liqod.kubelet.restarts import Tally
 from liqod.kubelet.views import HomePod, RemotePod, Shadow, decoded
 from liqod.model.ending import is_to_return
-from liqod.model.names import FINISHED_ANNOTATION
+from liqod.model.names import DELETION_GRACE_ANNOTATION, FINISHED_ANNOTATION
+
+DEFAULT_GRACE: Final = 30
+"""Seconds of grace of a pod that names none. Source: Kubernetes API, PodSpec.terminationGracePeriodSeconds."""
+HEED: Final = 10.0
+"""Seconds that a lender has to begin ending a pod with the grace that was asked for."""
 
 
 @frozen
@@ -80,9 +85,10 @@ class WriteStatus:
 
 @frozen
 class Keep:
-    """Nothing to do; ``why`` is for people who ask."""
+    """Nothing to do; ``why`` is for people who ask, ``again`` the seconds after which to look again all the same."""
 
     why: str = ""
+    again: float | None = None
 
 
 @frozen
@@ -106,12 +112,13 @@ def decide(
     now: str,
     peer_lost: bool = False,
     ended: RemotePod | None = None,
+    unheeded: bool = False,
 ) -> Decision:
     """Return the next step for a pod of an offloaded namespace.
 
     ``namespace`` is the remote one; ``tally`` counts restarts of the remote pod (None without one); ``now`` is RFC
     3339; ``peer_lost`` says that a deleted pod has waited for the lender long enough; ``ended`` is the last sight of a
-    remote pod that had ended and is gone.
+    remote pod that had ended and is gone; ``unheeded``, that the lender had time to end it with the grace asked for.
     """
     for seen in (shadow, remote):
         if seen is not None and not is_ours(seen.metadata, place):
@@ -121,7 +128,7 @@ def decide(
     if home is None:
         return _delete(shadow) if shadow is not None else Keep("there is no such pod")
     if home.metadata.deleting:
-        return _end(home, shadow, remote, place, tally, now, peer_lost)
+        return _end(home, shadow, remote, place, tally, now, peer_lost, unheeded)
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         return _finished(home, status, shadow, remote)
@@ -283,11 +290,14 @@ def _end(
     tally: Tally | None,
     now: str,
     peer_lost: bool,
+    unheeded: bool,
 ) -> Decision:
     if peer_lost:
         return _delete_home(home)
     if shadow is not None and not shadow.metadata.deleting:
-        return _delete(shadow)
+        if home_uid(shadow.metadata) != home.metadata.uid or remote is None or remote.metadata.deleting or unheeded:
+            return _delete(shadow)
+        return _end_with_grace(home, shadow)
     if shadow is None and remote is None:
         return _delete_home(home)
     if remote is not None and tally is not None and home_uid(remote.metadata) in ("", home.metadata.uid):
@@ -296,6 +306,17 @@ def _end(
             # How it ended is what controllers of jobs look for; other changes on the way out are not worth a request.
             return _write(status, forge_status(status, seen, tally, place, now, decoded(home.spec)), None)
     return Keep("waiting for the pod at the lender to end")
+
+
+def _end_with_grace(home: HomePod, shadow: Shadow) -> Decision:
+    """Delete a ShadowPod, so that its pod ends with the grace of its spec; if home gave another one, say so before."""
+    grace, own = home.metadata.deletion_grace_period_seconds, decoded(home.spec).get("terminationGracePeriodSeconds")
+    if grace is None or grace == (DEFAULT_GRACE if own is None else max(1, own)):
+        return _delete(shadow)
+    if shadow.metadata.annotations.get(DELETION_GRACE_ANNOTATION) != str(grace):
+        note = {"uid": shadow.metadata.uid, "annotations": {DELETION_GRACE_ANNOTATION: str(grace)}}
+        return Patch({"metadata": note})
+    return Keep("the lender is told with which grace the pod is to end", again=HEED)
 
 
 def _delete(shadow: Shadow) -> Decision:

@@ -20,6 +20,7 @@ from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.client import Client
 from liqod.kube.informer import Informer
 from liqod.kubelet.decide import (
+    HEED,
     Create,
     Decision,
     DeleteHome,
@@ -44,8 +45,9 @@ from liqod.kubelet.remote import RemoteNamespace
 from liqod.kubelet.restarts import Tally, tally
 from liqod.kubelet.steps import Parked, Steps
 from liqod.kubelet.times import epoch, rfc3339
-from liqod.kubelet.views import HomePod, RemotePod, decoded
+from liqod.kubelet.views import HomePod, RemotePod, Shadow, decoded
 from liqod.model.ids import Key
+from liqod.model.names import DELETION_GRACE_ANNOTATION
 
 PATIENCE: Final = 30.0
 """Seconds after a deleted pod's grace that the lender has to answer before the pod goes at home all the same."""
@@ -66,6 +68,7 @@ class Track:
     home_uid: str = ""
     tally: Tally | None = None
     status_due: float | None = None
+    grace_told: float | None = None
 
 
 class Pods(MultiService):
@@ -245,21 +248,32 @@ class Pods(MultiService):
     def _decide_served(
         self, key: Key, home: HomePod | None, remote: RemoteNamespace, draining: bool, now: float
     ) -> Decision:
-        runs = remote.pod(key.name)
+        runs, shadow = remote.pod(key.name), remote.shadow(key.name)
+        counted = self._count(key, home, runs or remote.ended(key.name))
         decision = decide(
             home,
-            remote.shadow(key.name),
+            shadow,
             runs,
             place=self._place,
             namespace=remote.namespace,
-            tally=self._count(key, home, runs or remote.ended(key.name)),
+            tally=counted,
             now=rfc3339(now),
             peer_lost=home is not None and self._is_lost(home, now),
             ended=remote.ended(key.name),
+            unheeded=self._is_unheeded(key, shadow, now),
         )
         if draining and isinstance(decision, Create):
             return Keep("the namespace is no longer offloaded: the pod is about to leave")
         return decision
+
+    def _is_unheeded(self, key: Key, shadow: Shadow | None, now: float) -> bool:
+        """Tell whether a lender has known for long with which grace a pod is to end."""
+        track = self._tracks.get(key)
+        if track is None or shadow is None or DELETION_GRACE_ANNOTATION not in shadow.metadata.annotations:
+            return False
+        if track.grace_told is None:
+            track.grace_told = now
+        return now >= track.grace_told + HEED
 
     def _count(self, key: Key, home: HomePod | None, runs: RemotePod | None) -> Tally | None:
         if home is None:
@@ -305,6 +319,8 @@ class Pods(MultiService):
                 return await self._steps.delete_home(key, uid)
             case Skip(report):
                 return await self._steps.skip(home, report)
+            case Keep(_, again):
+                return again
         return None
 
     def _is_lost(self, home: HomePod, now: float) -> bool:

@@ -31,6 +31,8 @@ ANTI_AFFINITY_LABELS: Final = "liqo.io/anti-affinity-labels"
 HOME_POD_UID_ANNOTATION: Final = "offloading.liqo.io/home-pod-uid"
 FINISHED_ANNOTATION: Final = "offloading.liqo.io/finished"
 """On a ShadowPod: the phase in which its home pod ended, where the lender did not say so itself."""
+DELETION_GRACE_ANNOTATION: Final = "offloading.liqo.io/deletion-grace-period-seconds"
+"""On a ShadowPod: its pod is to end, with so many seconds of grace instead of those of its spec."""
 
 SKIP_REFLECTION: Final = "liqo.io/skip-reflection"
 ALLOW_REFLECTION: Final = "liqo.io/allow-reflection"

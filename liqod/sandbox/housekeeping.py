@@ -241,9 +241,10 @@ class GarbageCollector(Reconciler):
             remaining = [each for each in self._owners.get((resource, dependent), ()) if each in self._alive]
             if remaining:
                 await self.api.change(self.caller, kind, dependent, lambda body: _disowned(body, uid))
-            else:
-                found = stored.object["metadata"]["uid"]
-                await self.api.delete(self.caller, kind, dependent, DeleteOptions(uid=found))
+            elif not (metadata := stored.object["metadata"]).get("deletionTimestamp"):
+                # What is being deleted is left alone: a second deletion could take away its grace.
+                # Source: Kubernetes, pkg/controller/garbagecollector, attemptToDeleteItem.
+                await self.api.delete(self.caller, kind, dependent, DeleteOptions(uid=metadata["uid"]))
         return None
 
     async def _deleting(self, at: tuple[GroupResource, Key], owner: Stored) -> float | None:

@@ -27,6 +27,10 @@ class Ends(ScenarioCase):
         found = all_of(side, JOB)
         return str(found[0]["status"].get("phase")) if found else ""
 
+    def graces(self, side: Side, name: str) -> list[int | None]:
+        """Return the seconds with which the pods of an app are being deleted, None for those that are not."""
+        return [pod["metadata"].get("deletionGracePeriodSeconds") for pod in all_of(side, name)]
+
     def test_finished_and_deleted_unseen(self) -> None:
         """A pod that ends and is deleted while the lender's daemon is down is not run again, whenever that began."""
         for stage in ("created", "running", "finished", "told"):
@@ -77,6 +81,38 @@ class Ends(ScenarioCase):
         scene.world.run(120)
         self.assertEqual((milan.door.writes("liqod") - before)["patch", "shadowpods"], 0)
         self.assertEqual(rome.object(PODS, JOB, SHOP)["status"]["phase"], "Succeeded")  # type: ignore[index]
+
+    def test_the_grace_of_a_deletion(self) -> None:
+        """A pod ends at the lender with the grace that it was deleted with at home, longer or shorter than its own; if
+        nobody there heeds it, with its own.
+        """
+        scene = self.scene()
+        rome = scene.side("rome", nodes=(SMALL,), peers=(2,))
+        milan = scene.side("milan", nodes=(attrs.evolve(BIG, stop_delay=1000.0),))
+        rome.start()
+        milan.start()
+        scene.acquaint((rome, milan))
+        scene.becomes("the node is ready", lambda: node_ready(rome, milan))
+        scene.enable(rome)
+        self.one_grace(scene, rome, milan, "longer", asked=90, given=90)
+        self.one_grace(scene, rome, milan, "shorter", asked=5, given=5)
+        self.one_grace(scene, rome, milan, "usual", asked=30, given=30)
+        self.one_grace(scene, rome, milan, "unheeded", asked=7, given=30)
+
+    def one_grace(self, scene: Scene, rome: Side, milan: Side, name: str, *, asked: int, given: int) -> None:
+        spec = {"nodeSelector": {"liqo.io/type": "virtual-node"}, "containers": [{"name": "x", "image": "x"}]}
+        body = {"metadata": {"name": name, "labels": {"app": name}}, "spec": spec}
+        scene.do(rome.client.create(POD, body, SHOP, view=None))
+        scene.becomes("it runs", lambda: offloaded(rome, milan, name, 1))
+        if asked != given:
+            milan.kill()
+        scene.do(rome.client.delete(POD, name, SHOP, grace=asked))
+        scene.becomes("it ends", lambda: self.graces(milan, name) != [None], 40)
+        self.assertEqual(self.graces(milan, name), [given], name)
+        began = scene.world.now
+        scene.becomes("it is gone", lambda: not all_of(milan, name), 120)
+        self.assertGreater(scene.world.now - began, given - 3, name)
+        scene.becomes("it is gone at home", lambda: not all_of(rome, name), 60)
 
     def test_a_lost_node(self) -> None:
         """Pods on a node of the lender that is lost run on another one; one of a StatefulSet is left to people."""
