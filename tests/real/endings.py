@@ -45,6 +45,17 @@ def dump(cluster: Cluster) -> dict[str, Any]:
     return found
 
 
+def ending(cluster: Cluster) -> dict[str, list[str]]:
+    """Return the namespaces that are being deleted, with what they wait for."""
+    found = [one for one in cluster.get("namespaces")["items"] if "deletionTimestamp" in one["metadata"]]
+    return {
+        one["metadata"]["name"]: [
+            str(c.get("message")) for c in one["status"].get("conditions", []) if c["status"] == "True"
+        ]
+        for one in found
+    }
+
+
 class EndingTests(PairTests):
     """Steps that peer and end it, several times over on the same clusters; ``before`` is what was there without."""
 
@@ -67,7 +78,8 @@ class EndingTests(PairTests):
 
         def same() -> bool:
             now = {name: body for name, body in dump(daemon.cluster).items() if name not in allowed}
-            self.assertEqual(sorted(now), sorted(before))
+            left, missing = sorted(now.keys() - before), sorted(before.keys() - now)
+            self.assertFalse(left or missing, f"left: {left}, missing: {missing}, namespaces: {ending(daemon.cluster)}")
             for name, body in before.items():
                 self.assertEqual(now[name], body, name)
             return True
