@@ -65,6 +65,8 @@ class Plan(SynchronousTestCase):
             (Course("relay", "direct", proven=True, looked=90.0), 99.0, ("stay", LOOK_BACK - 9.0)),
             (Course("relay", "direct", proven=True, looked=0.0), 99.0, ("look", None)),
             (Course("relay", "direct", proven=True, looked=90.0, answers=STEADY), 99.0, ("change", None)),
+            (Course("relay", "direct", proven=True, looked=90.0, answers=1, untried=True), 99.0, ("change", None)),
+            (Course("relay", "direct", untried=True), 99.0, ("look", None)),
             (Course("relay", "direct", proven=True, looked=90.0, answers=STEADY - 1), 99.0, ("stay", LOOK_BACK - 9.0)),
         ):
             self.assertEqual(plan(course, now), step, course)
@@ -189,6 +191,7 @@ class ChangeOver(SynchronousTestCase):
 
     def test_a_way_that_comes_and_goes(self) -> None:
         """A direct way that answers every other time is not taken back: whatever watches the lender is left alone."""
+        self.up = {"relay"}
         self.begin("relay", "direct")
         for turn in range(20):
             self.up = {"relay", "direct"} if turn % 2 else {"relay"}
@@ -206,6 +209,22 @@ class ChangeOver(SynchronousTestCase):
         self.up = {"relay"}
         self.pass_(9)
         self.assertEqual(self.access.taken, ["relay"])
+
+    def test_a_way_that_is_new(self) -> None:
+        """A direct way that the lender offers from now on is taken as soon as it answers; once it failed, slowly."""
+        for up, taken in (({"direct", "relay"}, ["direct"]), ({"relay"}, [])):
+            self.setUp()
+            self.begin("relay")
+            self.pass_(90)
+            self.up = cast(Any, up)
+            self.access.ways.set(("direct", "relay"))
+            self.pass_(3)
+            self.assertEqual(self.access.taken, taken)
+        self.up = {"direct", "relay"}
+        self.pass_(LOOK_BACK * (STEADY - 1))
+        self.assertEqual(self.access.taken, [])
+        self.pass_(LOOK_BACK + 30)
+        self.assertEqual(self.access.taken, ["direct"])
 
     def test_only_one_way(self) -> None:
         """Where there is only one way nothing is looked at."""

@@ -26,6 +26,7 @@ class Approach(Service):
         self._access = access
         self._reach = reach
         self._course: Course | None = None
+        self._offered: tuple[Way, ...] = ()
         self._timer: IDelayedCall | None = None
         self._looking: Deferred[None] | None = None
         self._unsubscribe: list[Any] = []
@@ -53,8 +54,11 @@ class Approach(Service):
         """The ways that there are have changed."""
         way, ways = self._access.way.value, self._access.ways.value
         other = next((each for each in ways if each != way), None)
+        untried = other == "direct" and other not in self._offered
+        self._offered = ways
         # A look at the relay right at the start of its use would tell what the failure told that led to it.
-        self._course = Course(way, other, looked=self._reactor.seconds()) if way else None
+        looked = float("-inf") if untried else self._reactor.seconds()
+        self._course = Course(way, other, looked=looked, untried=untried) if way else None
         self._heard()
 
     def _heard(self) -> None:
@@ -114,7 +118,8 @@ class Approach(Service):
         course = self._course
         if course is not None and course.other == way:
             heard = course.answers + 1 if answered else 0
-            self._course = attrs.evolve(course, answers=heard, looked=self._reactor.seconds())
+            untried = course.untried and answered
+            self._course = attrs.evolve(course, answers=heard, looked=self._reactor.seconds(), untried=untried)
 
     def _disarm(self) -> None:
         if self._timer is not None and self._timer.active():

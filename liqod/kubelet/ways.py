@@ -2,7 +2,8 @@
 
 Direct is preferred, because it costs nobody anything. It is left when it fails, after some patience, and only for a
 relay that answers; and it is taken again only after it answered several times in a row, so that a way that comes and
-goes does not make everything that watches the lender begin anew each time.
+goes does not make everything that watches the lender begin anew each time. One that has only just been offered has not
+come and gone: it is taken when it answers.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Course:
     """How it goes on the way in use: ``proven`` once the lender answered on it, ``ill_since`` when it began to fail.
 
     ``other`` is the other way, None where there is none; ``answers`` how often it answered in a row when it was looked
-    at, the last time at ``looked``.
+    at, the last time at ``looked``; ``untried``: it has been offered since the way in use was, and has not failed.
     """
 
     way: Way
@@ -48,6 +49,7 @@ class Course:
     ill_since: float | None = None
     answers: int = 0
     looked: float = float("-inf")
+    untried: bool = False
 
 
 Step = Literal["stay", "look", "change"]
@@ -66,7 +68,7 @@ def plan(course: Course, now: float) -> tuple[Step, float | None]:
         return _look(course, now, IMPATIENT)
     if course.way == "direct":
         return "stay", None
-    if course.answers >= STEADY:
+    if course.answers >= (1 if course.untried else STEADY):
         return "change", None
     return _look(course, now, LOOK_BACK)
 

@@ -21,7 +21,7 @@ def eventually(what: str, done: Callable[[], Any], timeout: float = 60.0, pause:
     while time.monotonic() < deadline:
         try:
             seen = done()
-        except (CommandFailed, LookupError, AssertionError) as error:
+        except (CommandFailed, LookupError, ValueError, AssertionError) as error:
             seen = error
         else:
             if seen:

@@ -139,7 +139,7 @@ class Asker:
             self._context.load_cert_chain(self.directory / "admin.crt", self.directory / "admin.key")
         connection = http.client.HTTPSConnection(self.host, 6443, timeout=self.timeout, context=self._context)
         try:
-            connection.request("GET", path, headers={"Accept": accept})
+            connection.request("GET", path, headers={"Accept": accept, "User-Agent": "tests"})
             answer = connection.getresponse()
             body = answer.read()
         finally:
