@@ -58,10 +58,12 @@ class Endings:
         self._tombstones = tombstones
         self._traces = traces
         self._begun: dict[ClusterID, float] = {}
+        self._over: dict[ClusterID, str] = {}
 
     def forget(self, peer: ClusterID) -> None:
         """The record is gone."""
         self._begun.pop(peer, None)
+        self._over.pop(peer, None)
 
     async def _follow(self, peer: Peer, record: ForeignCluster, kind: Kind) -> None:
         """End a peering because the peer does."""
@@ -93,7 +95,7 @@ class Endings:
             if peer.ordered:
                 await self._follow(peer, record, peer.ordered)
             return None
-        if FINALIZER not in record.metadata.finalizers:
+        if FINALIZER not in record.metadata.finalizers or self._over.get(peer_id) == record.metadata.uid:
             return None
         now = self._clock.seconds()
         passed = now - self._begun.setdefault(peer_id, now)
@@ -165,6 +167,10 @@ class Endings:
             return LOOK
         except NotFound:
             pass
+        # The watch may tell much later that the record is gone. Meanwhile the peer may trust anew, and come with the
+        # same key: that must not be answered with the end of what is over.
+        self._over[peer.id] = record.metadata.uid
+        self._records.pins.pop(peer.id, None)
         self._log.info("the peering with {peer} is over", peer=peer.id)
         return None
 

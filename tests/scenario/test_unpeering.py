@@ -17,7 +17,7 @@ from liqod.sandbox.kinds import NAMESPACES, NODES, GroupResource
 from tests.scenario.case import FOREIGN, OFFERS, SHADOWPODS, ScenarioCase, has_seen, node_ready, unchanged
 from tests.scenario.profile import profile, run_cases
 from tests.scenario.side import Fault, Side
-from tests.scenario.test_failures import SIDE, VIRTUALNODES, Pair, Trouble
+from tests.scenario.test_failures import SIDE, VIRTUALNODES, Pair, Trouble, short_offers
 
 TABLES = GroupResource("virtualkubelet.liqo.io", "namespacenattingtables")
 ORDERS = st.sampled_from([Order(), Order("asked", 0.0), Order("asked", 5.0), Order("dead")])
@@ -80,6 +80,20 @@ class Endings(ScenarioCase):
         end(pair, 0, Order())
         end(pair, 1, Order())
         self.ends_and_begins_anew(pair)
+
+    def test_trusted_anew_before_the_watch_tells(self) -> None:
+        """A record that is gone, though the watch does not tell so yet, does not end what the peer begins anew."""
+        pair = self.pair(short_offers)
+        scene, rome, milan = pair.scene, pair.rome, pair.milan
+        end(pair, 0, Order("asked", 0.0))
+        scene.network.part(rome.address, milan.address)
+        end(pair, 1, Order("asked", 0.0))
+        scene.network.part(rome.address, milan.api_address)
+        scene.scale(rome, "moving", 1)
+        milan.stop_api()
+        scene.network.heal()
+        milan.start_api()
+        self.ends_and_begins_anew(pair, 30.0)
 
     def test_trusted_anew_on_one_side_only(self) -> None:
         """Who was told of the end and trusts anew keeps that trust, sees whose turn it is, and shares once it is done.
