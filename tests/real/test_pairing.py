@@ -8,7 +8,7 @@ from functools import partial
 
 from tests.real.daemons import Daemon
 from tests.real.pair import PairTests
-from tests.real.path import eventually, node_ready, peer_of
+from tests.real.path import eventually, in_phase, node_ready, peer_of
 from tests.testbed.process import CommandFailed
 
 
@@ -28,7 +28,8 @@ class PairingTests(PairTests):
         self.assertIn("trust each other", self.milan.liqodctl("peer", text, "--timeout=30"))
         for daemon in (self.rome, self.milan):
             eventually("the virtual node is Ready", partial(node_ready, daemon.cluster))
-        self.assertEqual(peer_of(self.rome.cluster, "milan")["status"]["phase"], "Ready")
+        seen = partial(peer_of, self.rome.cluster, "milan")
+        eventually("the peer is shown as Ready", partial(in_phase, seen, "Ready"))
         self.assertIn("used", self.rome.liqodctl("token", "list"))
         with self.assertRaises(CommandFailed):
             self.rome.cluster.kubectl("get", "secret", "-n", "liqo-system", "liqod-invitation-milan")

@@ -78,7 +78,8 @@ class RelayTests(PairTests):
         trust_each_other(self.rome, self.milan)
         for daemon, peer in ((self.rome, "milan"), (self.milan, "rome")):
             eventually(f"{daemon.name} is peered", partial(self.reaches, daemon, peer, "relay"), 120)
-            self.assertEqual(peer_of(daemon.cluster, peer)["status"]["api"], "relay")
+            shown = partial(peer_of, daemon.cluster, peer)
+            eventually("its record says so", lambda shown=shown: shown()["status"].get("api") == "relay")  # type: ignore[misc]
         secret = self.rome.cluster.get("secret", "liqo-credential", "-n", tenant_namespace(self.milan_id))
         self.assertEqual(secret["data"]["token"], "", "no token leaves a lender that offers only the relay")
 
