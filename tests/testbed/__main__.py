@@ -31,6 +31,10 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--kwok", type=int, default=0, help="the number of made-up nodes in each cluster")
     up.add_argument("--qps", type=int, default=0, help="request rate of controller-manager and scheduler")
     up.add_argument("--same-pod-cidr", action="store_true", help="all clusters use the same pod addresses")
+    up.add_argument("--dns", action="store_true", help="CoreDNS answers the pods")
+    up.add_argument(
+        "--families", nargs="+", default=["4"], help="IP versions of one cluster after the other: 4, 6, 46 or 64"
+    )
     kubectl = commands.add_parser("kubectl", help="run kubectl in a cluster")
     kubectl.add_argument("cluster", type=int)
     kubectl.add_argument("rest", nargs=argparse.REMAINDER)
@@ -58,6 +62,8 @@ def _up(args: argparse.Namespace) -> None:
         kwok=args.kwok,
         qps=args.qps,
         same_pod_cidr=args.same_pod_cidr,
+        dns=args.dns,
+        families=args.families,
         name=args.name,
         stays=True,
     )

@@ -15,7 +15,7 @@ from tests.testbed import controlplane, dns, kwok, node, process, versions
 from tests.testbed.asking import Asker
 from tests.testbed.controlplane import Addresses, wait
 from tests.testbed.host import Host, remove_cgroups
-from tests.testbed.lan import address
+from tests.testbed.lan import address, six
 from tests.testbed.process import Process
 from tests.testbed.worker import Worker
 
@@ -29,6 +29,8 @@ class Shape:
     ``same_pod_cidr``: all clusters use the same addresses for their pods. ``workers``: further real nodes of the first
     cluster, each on a host of its own. ``dns``: CoreDNS answers the pods. ``proxies``: the modes of kube-proxy,
     for one cluster after the other and again. ``audit``: the API server notes what it is asked for (``audited``).
+    ``families``: the IP versions of nodes, pods and services, in the same way: "4", "6", or both, the first one first
+    ("46", "64"); clusters with further nodes have "4".
     """
 
     nodes: bool = True
@@ -39,6 +41,7 @@ class Shape:
     dns: bool = False
     proxies: Sequence[str] = ("nftables",)
     audit: bool = False
+    families: Sequence[str] = ("4",)
 
 
 class Cluster:
@@ -57,12 +60,7 @@ class Cluster:
         self.namespace = f"{testbed}-{self.name}"
         self.cgroup = self.namespace
         self.address = address(index)
-        self.addresses = Addresses(
-            host=self.address,
-            service_cidr=f"10.{100 + index}.0.0/16",
-            first_service=f"10.{100 + index}.0.1",
-            pod_cidr="10.201.0.0/16" if shape.same_pod_cidr else f"10.{200 + index}.0.0/16",
-        )
+        self.addresses = _addresses(index, shape)
         self.kubeconfig = directory / "admin.conf"
         self.host = Host(self.namespace, directory, leased=leased)
         count = shape.workers if index == 1 else 0
@@ -86,7 +84,7 @@ class Cluster:
         """Start everything and wait until pods can be made and the node is Ready."""
         begin = time.monotonic()
         self.host.start()
-        authority = controlplane.issue(self.host, self.namespace, self.node_name, self.addresses)
+        authority = controlplane.issue(self.host, self.namespace, self.node_name, self.addresses, self.address)
         with ThreadPoolExecutor(1) as beside:
             runtime = (
                 beside.submit(node.start_runtime, self.host, self.addresses, archive) if self.shape.nodes else None
@@ -214,3 +212,26 @@ class Cluster:
 
     def _wait(self, what: str, done: Any) -> None:
         wait(f"{what} of {self.name}", done, self._daemons, 120)
+
+
+def families(index: int, shape: Shape) -> str:
+    """Return the IP versions of the cluster with a number from 1."""
+    return shape.families[(index - 1) % len(shape.families)]
+
+
+def _addresses(index: int, shape: Shape) -> Addresses:
+    """Return the addresses of the cluster with a number from 1."""
+    pods = 201 if shape.same_pod_cidr else 200 + index
+    host = address(index)
+    by_version = {
+        "4": (host, f"10.{100 + index}.0.0/16", f"10.{100 + index}.0.1", f"10.{pods}.0.0/16"),
+        "6": (six(host), f"fd00:{100 + index}::/112", f"fd00:{100 + index}::1", f"fd00:{pods}::/48"),
+    }
+    hosts, services, firsts, networks = zip(*(by_version[one] for one in families(index, shape)), strict=True)
+    return Addresses(
+        host=hosts[0],
+        service_cidr=",".join(services),
+        first_service=firsts[0],
+        pod_cidr=",".join(networks),
+        second=hosts[1] if len(hosts) > 1 else "",
+    )

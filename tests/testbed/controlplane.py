@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from typing import Final
 
 from attrs import frozen
@@ -32,42 +33,55 @@ _AUDIT_POLICY: Final = {
 
 @frozen
 class Addresses:
-    """The addresses of one cluster: its host on the test network, and the ranges inside of it."""
+    """The addresses of one cluster: its host on the test network, and the ranges inside of it.
+
+    With two IP versions the ranges are two each, with a comma between them, and ``second`` is the host's other address.
+    ``first_service`` is of the first version, like ``host``.
+    """
 
     host: str
     service_cidr: str
     first_service: str
     pod_cidr: str
+    second: str = ""
 
     @property
     def dns(self) -> str:
         """The service address of the cluster's DNS server, the tenth by custom."""
-        return self.first_service.rpartition(".")[0] + ".10"
+        return str(ip_address(self.first_service) + 9)
 
     @property
     def server(self) -> str:
         """The URL of the API server."""
-        return f"https://{self.host}:6443"
+        return f"https://{f'[{self.host}]' if ':' in self.host else self.host}:6443"
+
+    @property
+    def hosts(self) -> list[str]:
+        """The host's addresses, by IP version one at most."""
+        return [self.host, *([self.second] if self.second else [])]
 
 
-def issue(host: Host, name: str, node: str, addresses: Addresses) -> certs.Authority:
-    """Write every certificate and kubeconfig of the cluster into its directory; returns who issued them."""
+def issue(host: Host, name: str, node: str, addresses: Addresses, address: str) -> certs.Authority:
+    """Write every certificate and kubeconfig of the cluster into its directory; returns who issued them.
+
+    The test process calls the API server at ``address``.
+    """
     authority = certs.Authority(host.directory, f"{name}-authority")
     certs.service_account_keys(host.directory)
     services = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
-    serving = [*services, "localhost", "127.0.0.1", addresses.host, addresses.first_service]
+    serving = [*services, "localhost", "127.0.0.1", *{address, *addresses.hosts}, addresses.first_service]
     authority.issue("apiserver", "kube-apiserver", hosts=serving)
     authority.issue("kubelet-client", "kube-apiserver-kubelet-client", group="system:masters")
     authority.kubeconfig("admin", addresses.server, "admin", group="system:masters")
     for who in ("kube-controller-manager", "kube-scheduler"):
         authority.kubeconfig(who, addresses.server, f"system:{who}")
-    issue_node(authority, node, addresses.host, addresses.server)
+    issue_node(authority, node, addresses.hosts, addresses.server)
     return authority
 
 
-def issue_node(authority: certs.Authority, node: str, address: str, server: str) -> None:
+def issue_node(authority: certs.Authority, node: str, addresses: Sequence[str], server: str) -> None:
     """Write what a node needs to join."""
-    authority.issue("kubelet", f"system:node:{node}", group="system:nodes", hosts=[node, address])
+    authority.issue("kubelet", f"system:node:{node}", group="system:nodes", hosts=[node, *addresses])
     authority.kubeconfig("node", server, f"system:node:{node}", group="system:nodes")
     authority.kubeconfig("kube-proxy", server, "system:kube-proxy")
 
@@ -87,6 +101,7 @@ def start_api(host: Host, addresses: Addresses, *, audit: bool = False) -> list[
     api = [
         f"--etcd-servers={client}",
         "--secure-port=6443",
+        *(["--bind-address=::"] if any(":" in one for one in addresses.hosts) else []),
         f"--advertise-address={addresses.host}",
         f"--service-cluster-ip-range={addresses.service_cidr}",
         f"--client-ca-file={d}/ca.crt",

@@ -14,7 +14,7 @@ _COREFILE = """\
 .:53 {{
     bind {address}
     errors
-    kubernetes cluster.local in-addr.arpa {{
+    kubernetes cluster.local in-addr.arpa ip6.arpa {{
         kubeconfig {kubeconfig} testbed
     }}
     cache 1
@@ -24,8 +24,8 @@ _COREFILE = """\
 
 def start(cluster: Cluster) -> Process:
     """Start the server and make its service; the API server has to be ready."""
-    corefile = cluster.directory / "Corefile"
-    corefile.write_text(_COREFILE.format(address=cluster.address, kubeconfig=cluster.kubeconfig))
+    corefile, address = cluster.directory / "Corefile", cluster.addresses.host
+    corefile.write_text(_COREFILE.format(address=address, kubeconfig=cluster.kubeconfig))
     ports = [{"name": name, "port": 53, "protocol": name.upper()} for name in ("udp", "tcp")]
     meta: dict[str, object] = {"name": "kube-dns", "namespace": "kube-system"}
     labelled = dict(meta, labels={"kubernetes.io/service-name": "kube-dns"})
@@ -40,8 +40,8 @@ def start(cluster: Cluster) -> Process:
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
             "metadata": labelled,
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": [cluster.address]}],
+            "addressType": "IPv6" if ":" in address else "IPv4",
+            "endpoints": [{"addresses": [address]}],
             "ports": ports,
         },
     )

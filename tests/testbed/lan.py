@@ -11,6 +11,7 @@ import contextlib
 from tests.testbed.process import NETNS, CommandFailed, run
 
 TEST_ADDRESS = "10.99.0.1"
+TEST_SIX = "fd99::1"
 _PREFIX = 24
 
 
@@ -19,8 +20,16 @@ def address(index: int) -> str:
     return f"10.99.0.{10 + index}"
 
 
-def make_lan(netns: str) -> None:
-    """Make the namespace with the bridge. Multicast is flooded, as on a plain switch, so that mDNS works."""
+def six(host: str) -> str:
+    """Return the IPv6 address of a host with an IPv4 address on the test network."""
+    return f"fd99::{host.rpartition('.')[2]}"
+
+
+def make_lan(netns: str, *, both: bool = False) -> None:
+    """Make the namespace with the bridge. Multicast is flooded, as on a plain switch, so that mDNS works.
+
+    ``both``: the bridge has an IPv6 address as well.
+    """
     run(["ip", "netns", "add", netns])
     _batch(
         netns,
@@ -28,11 +37,15 @@ def make_lan(netns: str) -> None:
         "link add br0 type bridge mcast_snooping 0",
         "link set br0 up",
         f"addr add {TEST_ADDRESS}/{_PREFIX} dev br0",
+        *((f"addr add {TEST_SIX}/64 dev br0 nodad",) if both else ()),
     )
 
 
-def add_host(lan: str, netns: str, host: str) -> None:
-    """Make a namespace with one address on the bridge; its default route leads to the bridge, and there it ends."""
+def add_host(lan: str, netns: str, host: str, *, both: bool = False) -> None:
+    """Make a namespace with one address on the bridge; its default route leads to the bridge, and there it ends.
+
+    ``both``: it has the IPv6 address that goes with it as well, and such a default route.
+    """
     run(["ip", "netns", "add", netns])
     port = f"p{host.rpartition('.')[2]}"
     _batch(lan, f"link add {port} type veth peer name eth0 netns {netns}", f"link set {port} master br0 up")
@@ -42,6 +55,7 @@ def add_host(lan: str, netns: str, host: str) -> None:
         f"addr add {host}/{_PREFIX} dev eth0",
         "link set eth0 up",
         f"route add default via {TEST_ADDRESS}",
+        *((f"addr add {six(host)}/64 dev eth0 nodad", f"route add default via {TEST_SIX}") if both else ()),
     )
 
 

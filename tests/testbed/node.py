@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from ipaddress import IPv4Network
+from collections.abc import Sequence
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ def start_runtime(host: Host, addresses: Addresses, archive: Path, *, first: boo
     directory.mkdir()
     (directory / "cni").mkdir()
     if first:
-        write_network(host, str(next(IPv4Network(addresses.pod_cidr).subnets(new_prefix=24))))
+        write_network(host, [_first_of(text) for text in addresses.pod_cidr.split(",")])
     (directory / "containerd.toml").write_text(_containerd(directory))
     daemon = host.spawn("containerd", ["containerd", "--config", str(directory / "containerd.toml")])
     ctr = ["ctr", "--address", _SOCKET, "--namespace", "k8s.io"]
@@ -53,7 +54,7 @@ def start_kubelet(
         f"--root-dir={d}/kubelet",
         f"--cert-dir={d}/kubelet/pki",
         f"--hostname-override={node}",
-        f"--node-ip={addresses.host}",
+        f"--node-ip={','.join(addresses.hosts)}",
     ]
     proxying = [f"--config={d}/kube-proxy.yaml", f"--hostname-override={node}"]
     return [
@@ -62,13 +63,19 @@ def start_kubelet(
     ]
 
 
-def write_network(host: Host, subnet: str) -> None:
-    """Give the node its pod network; it is not Ready before."""
+def write_network(host: Host, subnets: Sequence[str]) -> None:
+    """Give the node the networks of its pods, by IP version one at most; it is not Ready before."""
     directory = host.directory / "runtime"
-    (directory / "cni" / "10-testbed.conflist").write_text(json.dumps(_network(directory, subnet)))
+    (directory / "cni" / "10-testbed.conflist").write_text(json.dumps(_network(directory, subnets)))
 
 
-def _network(directory: Path, subnet: str) -> dict[str, object]:
+def _first_of(pod_cidr: str) -> str:
+    """Return the part of a cluster's network that its first node gets: of the size that Kubernetes gives by default."""
+    whole = ip_network(pod_cidr)
+    return str(next(whole.subnets(new_prefix=24 if whole.version == 4 else 64)))
+
+
+def _network(directory: Path, subnets: Sequence[str]) -> dict[str, object]:
     bridge = {
         "type": "bridge",
         "bridge": "cni0",
@@ -78,8 +85,8 @@ def _network(directory: Path, subnet: str) -> dict[str, object]:
         "ipam": {
             "type": "host-local",
             "dataDir": str(directory / "ipam"),
-            "ranges": [[{"subnet": subnet}]],
-            "routes": [{"dst": "0.0.0.0/0"}],
+            "ranges": [[{"subnet": subnet}] for subnet in subnets],
+            "routes": [{"dst": "::/0" if ":" in subnet else "0.0.0.0/0"} for subnet in subnets],
         },
     }
     portmap = {"type": "portmap", "capabilities": {"portMappings": True}}

@@ -47,6 +47,7 @@ class Testbed:
         dns: bool = False,
         proxies: Sequence[str] = ("nftables",),
         audit: bool = False,
+        families: Sequence[str] = ("4",),
         name: str = "",
         stays: bool = False,
     ) -> None:
@@ -61,6 +62,7 @@ class Testbed:
             dns=dns,
             proxies=proxies,
             audit=audit,
+            families=families,
         )
         self.directory = Path(tempfile.gettempdir()).resolve() / "liqod-testbed" / self.name
         self.stays = stays
@@ -93,9 +95,10 @@ class Testbed:
             archive = self.directory / "image.tar"
             if self.shape.nodes:
                 make_image(archive)
-            lan.make_lan(self.lan)
+            both = any("6" in one for one in self.shape.families)
+            lan.make_lan(self.lan, both=both)
             for cluster in self.clusters:
-                lan.add_host(self.lan, cluster.namespace, cluster.address)
+                lan.add_host(self.lan, cluster.namespace, cluster.address, both=both)
                 for worker in cluster.workers:
                     lan.add_host(self.lan, worker.namespace, worker.address)
             with ThreadPoolExecutor(len(self.clusters)) as pool:
@@ -162,6 +165,7 @@ class Testbed:
                     "dns": self.shape.dns,
                     "proxies": list(self.shape.proxies),
                     "audit": self.shape.audit,
+                    "families": list(self.shape.families),
                 },
             }
         )

@@ -35,13 +35,13 @@ class Worker:
         """Start the node's programs; the other nodes are led to its pods, and it to theirs."""
         cluster = self.cluster
         self.host.start()
-        controlplane.issue_node(authority.at(self.directory), self.node_name, self.address, cluster.server)
+        controlplane.issue_node(authority.at(self.directory), self.node_name, [self.address], cluster.server)
         addresses = attrs.evolve(cluster.addresses, host=self.address)
         daemons = node.start_runtime(self.host, addresses, archive, first=False)
         daemons += node.start_kubelet(self.host, addresses, self.node_name, self._cgroup, **cluster.node_options)
         wait(f"the pod network of {self.node_name}", lambda: bool(self._pod_cidr(self.node_name)), daemons, 60)
         mine, first = self._pod_cidr(self.node_name), self._pod_cidr(cluster.node_name)
-        node.write_network(self.host, mine)
+        node.write_network(self.host, [mine])
         cluster.run(["ip", "route", "replace", mine, "via", self.address])
         self.run(["ip", "route", "replace", first, "via", cluster.address])
         return daemons
