@@ -71,7 +71,7 @@ class EndingTests(PairTests):
         for daemon in (self.rome, self.milan):
             eventually("the virtual node is Ready", partial(node_ready, daemon.cluster))
         self.rome.cluster.apply(enabled_namespace(), deployment(APP, 2))
-        eventually("two pods run at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, APP, 2), 90)
+        eventually("two pods run at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, APP, 2))
 
     def as_before(self, daemon: Daemon, before: dict[str, Any], allowed: tuple[str, ...] = ()) -> None:
         """Have the peering's end show in the API server: nothing more, nothing less, nothing else than before."""
@@ -88,7 +88,7 @@ class EndingTests(PairTests):
 
     def tidy(self) -> None:
         """Remove what belongs to the user."""
-        self.rome.cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s", timeout=70)
+        self.rome.cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=120s", timeout=130)
 
     def forget(self) -> None:
         """Remove what rome remembers of peerings that it ended."""

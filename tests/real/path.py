@@ -12,9 +12,11 @@ from tests.testbed.cluster import Cluster
 from tests.testbed.process import CommandFailed
 
 NAMESPACE = "shop"
+CEILING = 120.0
+"""Seconds that anything may take on a slow or busy machine: only a failure takes as long."""
 
 
-def eventually(what: str, done: Callable[[], Any], timeout: float = 60.0, pause: float = 0.25) -> Any:
+def eventually(what: str, done: Callable[[], Any], timeout: float = CEILING, pause: float = 0.25) -> Any:
     """Call until something true comes back, and return it; what fails meanwhile is part of the complaint at the end."""
     deadline = time.monotonic() + timeout
     seen: object = None

@@ -17,8 +17,8 @@ class Asked(RealClusters):
     cluster_count = 2
     nodes = False
     kwok = 1
-    patience = 40.0
-    timeout = 180
+    patience = 120.0
+    timeout = 600
 
     admins: list[Client]
 

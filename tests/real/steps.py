@@ -64,7 +64,7 @@ class Steps(PairTests):
     def peer_up(self) -> None:
         """Have both trust each other, and rome's virtual node Ready."""
         trust_each_other(self.rome, self.milan)
-        eventually("the virtual node is Ready", partial(node_ready, self.home), 90)
+        eventually("the virtual node is Ready", partial(node_ready, self.home))
 
     def make(self, name: str, command: list[str] | None = None, **more: Any) -> None:
         """Make a pod for the virtual node; ``labels`` and ``annotations`` go to its metadata."""
@@ -76,12 +76,12 @@ class Steps(PairTests):
 
     def runs(self, name: str, namespace: str = NAMESPACE) -> dict[str, Any]:
         """Wait until a pod is Running and Ready at home, and return it."""
-        eventually(f"{name} runs", lambda: is_running(self.here("pod", name, namespace)), 90)
+        eventually(f"{name} runs", lambda: is_running(self.here("pod", name, namespace)))
         return self.here("pod", name, namespace)
 
     def drop(self, *what: str, namespace: str = NAMESPACE) -> None:
         """Delete objects at home, given as KIND/NAME."""
-        self.home.kubectl("delete", "-n", namespace, *what, "--timeout=60s", timeout=70)
+        self.home.kubectl("delete", "-n", namespace, *what, "--timeout=120s", timeout=130)
 
     def stays(self, what: str, holds: Callable[[], bool], seconds: float = 4.0) -> None:
         """Look again and again for some seconds, and fail as soon as it is otherwise."""

@@ -153,13 +153,13 @@ class Reflection(Steps):
             body["spec"]["template"]["metadata"]["labels"]["set"] = "both"
         service = made("Service", "both", spec={"selector": {"set": "both"}, "ports": [{"port": 80}]})
         self.home.apply(here, there, service)
-        eventually("two run there", lambda: offloaded(self.home, self.lender, "both-there", 2), 90)
+        eventually("two run there", lambda: offloaded(self.home, self.lender, "both-there", 2))
 
         def running() -> list[dict[str, Any]]:
             pods = self.home.get("pods", "-n", NAMESPACE, "-l", "set=both")["items"]
             return pods if len(pods) == 4 and all(one["status"].get("podIP") for one in pods) else []
 
-        pods = eventually("all four have addresses", running, 60)
+        pods = eventually("all four have addresses", running)
         expected = sorted(one["status"]["podIP"] for one in pods)
         at_home = {one["status"]["podIP"] for one in pods if one["spec"]["nodeName"] == self.home.node_name}
 
@@ -265,7 +265,7 @@ class Reflection(Steps):
             self.stays("", lambda: True, 3.0)
             return writes(self.lender, *kinds) == before
 
-        eventually("nothing is written", quiet, 60)
+        eventually("nothing is written", quiet)
         before = writes(self.lender, *kinds)
         self.home.apply(
             *(made("ConfigMap", f"many-{n}", namespace=ns) for n in range(5) for ns in (NAMESPACE, "other"))
@@ -398,9 +398,7 @@ class Reflection(Steps):
         """A namespace that is not enabled any more loses its remote namespace and its translation; others stay."""
         self.drop("pod/web", namespace="other")
         self.home.kubectl("label", "namespace", "other", "liqo.io/enabled-")
-        eventually(
-            "it is gone at the lender", lambda: self.is_absent(self.lender, "namespace", self.remote("other")), 90
-        )
+        eventually("it is gone at the lender", lambda: self.is_absent(self.lender, "namespace", self.remote("other")))
         eventually(
             "it is not translated", lambda: set(self.home.get("nnt")["items"][0]["spec"]["nattingTable"]) == {NAMESPACE}
         )
@@ -416,7 +414,7 @@ class Reflection(Steps):
         body = self._using("writer", mount, "echo kept > /data/file; exec sleep 1000")
         body["spec"]["nodeSelector"] = VIRTUAL
         eventually("the class at home", lambda: self.home.get("storageclass", "liqo"))
-        eventually("storage is offered", self._offered, 60)
+        eventually("storage is offered", self._offered)
         self.home.apply(body)
         self.runs("writer")
         here, there = self.here("pvc", "data"), self.there("pvc", "data")

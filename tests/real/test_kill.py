@@ -35,6 +35,8 @@ from tests.testbed.process import Process
 
 ROUNDS = int(os.environ.get("LIQOD_KILL_ROUNDS", "5"))
 FEWEST = 20
+EACH = 3
+"""Kills in a round at least."""
 CHECKOUT = Path(__file__).resolve().parents[2]
 COUNT = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.2; done"
 
@@ -110,13 +112,13 @@ class KillTests(PairTests):
             time.sleep(8)
             home.apply(enabled_namespace(), self._counting())
             time.sleep(8)
+            eventually("some kills", lambda: len(killer.kills) > 3)
         finally:
             killer.end()
         self.kills.extend(killer.kills)
-        self.assertGreater(len(killer.kills), 3)
         for cluster in (home, lender):
-            eventually("the virtual node is Ready", partial(node_ready, cluster), 60)
-        eventually("three pods run", lambda: offloaded(home, lender, "first", 3), 60)
+            eventually("the virtual node is Ready", partial(node_ready, cluster))
+        eventually("three pods run", lambda: offloaded(home, lender, "first", 3))
         for pod in live_pods(home, "first").values():
             self.assertEqual([c["restartCount"] for c in pod["status"]["containerStatuses"]], [0])
 
@@ -142,13 +144,14 @@ class KillTests(PairTests):
                 time.sleep(3)
                 home.kubectl("scale", "-n", NAMESPACE, f"deployment/{name}", "--replicas=4")
                 time.sleep(2)
-                victim = sorted(live_pods(home, name))[0]
+                victim = eventually(f"pods of {name}", lambda name=name: sorted(live_pods(home, name)))[0]  # type: ignore[misc]
                 home.kubectl("delete", "pod", "-n", NAMESPACE, victim, "--wait=false")
                 time.sleep(2)
+                eventually("some kills", lambda killer=killer: len(killer.kills) >= EACH)  # type: ignore[misc]
             finally:
                 killer.end()
             self.kills.extend(killer.kills)
-            pods = eventually(f"{name} converges after {killer.kills}", partial(offloaded, home, lender, name, 4), 60)
+            pods = eventually(f"{name} converges after {killer.kills}", partial(offloaded, home, lender, name, 4))
             for pod in pods.values():
                 self.assertEqual([c["restartCount"] for c in pod["status"]["containerStatuses"]], [0], killer.kills)
             self.assertNotIn(victim, pods)
@@ -156,14 +159,13 @@ class KillTests(PairTests):
             eventually(
                 f"{name} is gone on both sides after {killer.kills}",
                 partial(gone, home, lender, name),
-                60,
             )
             now = {pod_name: pod["metadata"]["uid"] for pod_name, pod in live_pods(lender, "first").items()}
             self.assertEqual(now, steady, f"the steady pods were touched in {name} by {killer.kills}")
             for pod in live_pods(home, "first").values():
                 self.assertEqual([c["restartCount"] for c in pod["status"]["containerStatuses"]], [0], killer.kills)
             done = partial(home.get, "job", f"job-{number}", "-n", NAMESPACE)
-            eventually(f"job-{number} is complete", lambda done=done: condition(done(), "Complete") == "True", 60)  # type: ignore[misc]
+            eventually(f"job-{number} is complete", lambda done=done: condition(done(), "Complete") == "True")  # type: ignore[misc]
 
     def _job(self, name: str) -> dict[str, Any]:
         """Return a job whose pod may run once and only there."""
@@ -180,7 +182,7 @@ class KillTests(PairTests):
         changes = int(self.writer.tail(1))
         self.assertGreater(changes, 100)
         remote = remote_namespace(NAMESPACE, peer_of(lender, "rome")["metadata"]["name"])
-        eventually("the objects are the same", lambda: self._same(home, lender, remote, changes), 60)
+        eventually("the objects are the same", lambda: self._same(home, lender, remote, changes))
         for witness in self.witnesses:
             seen = witness.check()
             for number in range(ROUNDS):

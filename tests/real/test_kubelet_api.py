@@ -38,7 +38,7 @@ except OSError as error:
 class KubectlOnVirtualNodes(PairTests):
     """Steps in the order of their numbers."""
 
-    def _kubectl(self, *args: str, input: str | None = None, timeout: float = 30.0) -> str:
+    def _kubectl(self, *args: str, input: str | None = None, timeout: float = 120.0) -> str:
         return self.rome.cluster.kubectl("-n", NAMESPACE, *args, input=input, timeout=timeout)
 
     def _make(self, name: str, script: str, **spec: Any) -> None:
@@ -48,7 +48,7 @@ class KubectlOnVirtualNodes(PairTests):
         self.rome.cluster.apply(body)
 
     def _wait(self, name: str) -> None:
-        eventually(f"{name} runs", lambda: is_running(self.rome.cluster.get("pod", name, "-n", NAMESPACE)), 60)
+        eventually(f"{name} runs", lambda: is_running(self.rome.cluster.get("pod", name, "-n", NAMESPACE)))
 
     def _call(
         self, path: str, *, method: str = "GET", token: str = "", certificate: tuple[Path, Path] | None = None
@@ -61,10 +61,10 @@ class KubectlOnVirtualNodes(PairTests):
     def test_01_node(self) -> None:
         """The node says where its API is, and the cluster signed the certificate that is shown there."""
         trust_each_other(self.rome, self.milan)
-        node = eventually("the virtual node is Ready", partial(node_ready, self.rome.cluster), 90)
+        node = eventually("the virtual node is Ready", partial(node_ready, self.rome.cluster))
         self.assertEqual(node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"], PORT)
         self.assertEqual(node["status"]["addresses"][0], {"type": "InternalIP", "address": self.rome.cluster.address})
-        eventually("the certificate is signed", lambda: self._call("/healthz").startswith("401"), 30)
+        eventually("the certificate is signed", lambda: self._call("/healthz").startswith("401"))
         self.rome.cluster.apply(enabled_namespace())
         hello = "trap 'exit 0' TERM; echo hello from $HOSTNAME; echo and again; while :; do sleep 1; done"
         self._make("speaker", hello)
@@ -76,7 +76,7 @@ class KubectlOnVirtualNodes(PairTests):
     def test_02_logs(self) -> None:
         """``kubectl logs`` shows the log of the real container, with the options that choose from it."""
         whole = "hello from speaker\nand again\n"
-        self.assertEqual(eventually("a log", lambda: self._kubectl("logs", "speaker")), whole)
+        eventually("the log", lambda: self._kubectl("logs", "speaker") == whole)
         self.assertEqual(self._kubectl("logs", "speaker", "--tail=1"), "and again\n")
         self.assertEqual(self._kubectl("logs", "speaker", "--since=1h"), whole)
         self.assertEqual(self._kubectl("logs", "speaker", "--since-time=2099-01-01T00:00:00Z"), "")
@@ -86,7 +86,7 @@ class KubectlOnVirtualNodes(PairTests):
     def test_03_followed(self) -> None:
         """``kubectl logs -f`` shows lines as they come, and ends with the container."""
         lines = "".join(f"line {number}\n" for number in range(1, 6))
-        self.assertEqual(eventually("the log", lambda: self._kubectl("logs", "-f", "counter")), lines)
+        eventually("the log", lambda: self._kubectl("logs", "-f", "counter") == lines)
 
     def test_04_exec(self) -> None:
         """``kubectl exec`` runs commands in the container: output, errors, exit code and standard input."""
@@ -103,15 +103,17 @@ class KubectlOnVirtualNodes(PairTests):
     def test_04_terminal(self) -> None:
         """``kubectl exec -it`` gives a terminal, of the size of one's own."""
         kubectl = f"{versions.program('kubectl')} --kubeconfig={self.rome.cluster.kubeconfig} -n {NAMESPACE}"
-        inside = "stty rows 31 cols 97; exec " + kubectl + " exec -it speaker -- sh -c 'sleep 1; tty; stty size'"
-        said = self.rome.cluster.run(["script", "-qec", inside, "/dev/null"], timeout=30)
+        # The size comes after the terminal.
+        sized = 'i=0; until [ "$(stty size)" = "31 97" ] || [ $i = 60 ]; do i=$((i+1)); sleep 1; done; tty; stty size'
+        inside = f"stty rows 31 cols 97; exec {kubectl} exec -it speaker -- sh -c '{sized}'"
+        said = self.rome.cluster.run(["script", "-qec", inside, "/dev/null"], timeout=120)
         self.assertIn("/dev/pts/", said)
         self.assertIn("31 97", said)
 
     def test_05_much(self) -> None:
         """Twenty megabytes out of a container arrive whole."""
         script = "dd if=/dev/zero bs=1024 count=20480 2>/dev/null | tr '\\0' x"
-        self.assertEqual(len(self._kubectl("exec", "speaker", "--", "sh", "-c", script, timeout=60)), 20 << 20)
+        self.assertEqual(len(self._kubectl("exec", "speaker", "--", "sh", "-c", script)), 20 << 20)
 
     def test_06_copy(self) -> None:
         """``kubectl cp`` carries files both ways."""
@@ -135,15 +137,14 @@ class KubectlOnVirtualNodes(PairTests):
         try:
             fetch = ["busybox", "wget", "-q", "-O", "-", "http://127.0.0.1:18080/"]
             for _ in range(3):
-                self.assertEqual(eventually("an answer", lambda: cluster.run(fetch), 20), "hello\n")
+                self.assertEqual(eventually("an answer", lambda: cluster.run(fetch)), "hello\n")
         finally:
             forwarding.stop(5.0)
 
     def test_09_previous(self) -> None:
         """``kubectl logs --previous`` shows the log of the container before its restart."""
         self._kubectl("exec", "speaker", "--", "kill", "-TERM", "1")
-        previous = eventually("the log before", lambda: self._kubectl("logs", "--previous", "speaker"), 60)
-        self.assertIn("hello from speaker\n", previous)
+        eventually("the log before", lambda: "hello from speaker\n" in self._kubectl("logs", "--previous", "speaker"))
 
     def test_10_what_the_lender_says(self) -> None:
         """What the lender refuses reaches the user in the lender's words."""
@@ -204,7 +205,7 @@ class KubectlOnVirtualNodes(PairTests):
             "--clusterrole=watch-nodes",
             f"--serviceaccount={NAMESPACE}:watcher",
         )
-        eventually("the right counts", lambda: self._call("/pods", token=token).startswith("200"), 30)
+        eventually("the right counts", lambda: self._call("/pods", token=token).startswith("200"))
         pods = json.loads(self._call("/pods", token=token).partition(" ")[2])
         self.assertIn("speaker", [one["metadata"]["name"] for one in pods["items"]])
         self.assertTrue(self._call("/metrics/resource", token=token).startswith("200"))
@@ -218,9 +219,9 @@ class KubectlOnVirtualNodes(PairTests):
         argv = [str(versions.program("kubectl")), f"--kubeconfig={cluster.kubeconfig}", "-n", NAMESPACE]
         before = self._open()
         following = cluster.spawn("follow", [*argv, "logs", "-f", "web"])
-        eventually("the log is followed", lambda: self._open() > before, 20)
+        eventually("the log is followed", lambda: self._open() > before)
         following.stop(5.0)
-        eventually("nothing stays open", lambda: self._open() <= before, 20)
+        eventually("nothing stays open", lambda: self._open() <= before)
 
     def test_13_log(self) -> None:
         """All of this is ordinary: no daemon logged a failure of its own."""

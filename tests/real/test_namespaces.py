@@ -86,7 +86,7 @@ class NamespaceTests(PairTests):
                 and words in status.get("message", "")
             )
 
-        eventually(f"{namespace} is {phase}", told, 60)
+        eventually(f"{namespace} is {phase}", told)
 
     def run_here(self, app: str, count: int) -> dict[str, dict[str, Any]]:
         """Wait until so many pods run on rome's own node, and return them."""
@@ -99,13 +99,13 @@ class NamespaceTests(PairTests):
             )
             return pods if right else None
 
-        found: dict[str, dict[str, Any]] = eventually(f"{count} of {app} run at home", here, 90)
+        found: dict[str, dict[str, Any]] = eventually(f"{count} of {app} run at home", here)
         return found
 
     def run_there(self, app: str, count: int) -> dict[str, dict[str, Any]]:
         """Wait until so many pods run at milan, and return the home ones."""
         found: dict[str, dict[str, Any]] = eventually(
-            f"{count} of {app} run at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, app, count), 90
+            f"{count} of {app} run at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, app, count)
         )
         return found
 
@@ -120,7 +120,7 @@ class NamespaceTests(PairTests):
     def test_01_peering(self) -> None:
         """Two daemons with accounts of their own peer, and the virtual node is Ready."""
         trust_each_other(self.rome, self.milan)
-        eventually("the virtual node is Ready", partial(node_ready, self.rome.cluster), 90)
+        eventually("the virtual node is Ready", partial(node_ready, self.rome.cluster))
 
     def test_02_label_alone(self) -> None:
         """A namespace with the label alone: the toleration, no affinity, the default name; a pod runs at milan."""
@@ -136,7 +136,7 @@ class NamespaceTests(PairTests):
     def test_03_remote(self) -> None:
         """With Remote pods go to virtual nodes although the node here has room; what users ask of nodes stays."""
         self.rome.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "away"}})
-        self.rome.liqodctl("offload", "namespace", "away", "--placement=Remote", "--wait", timeout=90)
+        self.rome.liqodctl("offload", "namespace", "away", "--placement=Remote", "--wait", timeout=200)
         body = anywhere("away", 2, "away")
         mine = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
         required = {"nodeSelectorTerms": [{"matchExpressions": [mine]}]}
@@ -170,15 +170,15 @@ class NamespaceTests(PairTests):
             pods = list(live_pods(self.rome.cluster, "picky").values())
             return len(pods) == 1 and condition(pods[0], "PodScheduled") == "False" and tolerates(pods[0])
 
-        eventually("no node will do", waits, 60)
+        eventually("no node will do", waits)
         self.rome.cluster.kubectl("label", "node", NODE, "region=eu")
         before = self.run_there("picky", 1)
         self.phase_is("picky", "Ready", "offloaded to 1")
         self.rome.cluster.kubectl("label", "node", NODE, "region-")
-        eventually("the namespace is given back", lambda: not exists(self.milan.cluster, self.remote("picky")), 90)
-        eventually("its owner made another", lambda: live_pods(self.rome.cluster, "picky").keys() - before.keys(), 60)
-        eventually("no node will do", waits, 60)
-        self.rome.cluster.kubectl("delete", "namespace", "picky", "--timeout=60s", timeout=70)
+        eventually("the namespace is given back", lambda: not exists(self.milan.cluster, self.remote("picky")))
+        eventually("its owner made another", lambda: live_pods(self.rome.cluster, "picky").keys() - before.keys())
+        eventually("no node will do", waits)
+        self.rome.cluster.kubectl("delete", "namespace", "picky", "--timeout=120s", timeout=130)
 
     def test_06_what_is_refused(self) -> None:
         """The API server itself refuses what makes no sense, also while no daemon runs, and says what to do."""
@@ -218,8 +218,8 @@ class NamespaceTests(PairTests):
         self.run_there("bazaar", 1)
         (pod,) = live_pods(self.milan.cluster, "bazaar").values()
         self.assertEqual(pod["metadata"]["namespace"], "market")
-        self.rome.cluster.kubectl("delete", "namespace", "bazaar", "odd", "--timeout=90s", timeout=100)
-        eventually("market is given back", lambda: not exists(self.milan.cluster, "market"), 90)
+        self.rome.cluster.kubectl("delete", "namespace", "bazaar", "odd", "--timeout=120s", timeout=130)
+        eventually("market is given back", lambda: not exists(self.milan.cluster, "market"))
 
     def test_08_foreign_namespace(self) -> None:
         """A namespace of the lender's own with the wanted name is never used, changed or removed."""
@@ -229,20 +229,20 @@ class NamespaceTests(PairTests):
         before = self.milan.cluster.get("namespace", remote)["metadata"]["resourceVersion"]
         self.rome.cluster.apply(enabled_namespace("trap"), wish("trap"), deployment("trap", 1, namespace="trap"))
         self.phase_is("trap", "AllFailed", "NamespaceTaken")
-        (pod,) = live_pods(self.rome.cluster, "trap").values()
+        (pod,) = eventually("its pod", lambda: live_pods(self.rome.cluster, "trap")).values()
         eventually(
             "the pod says so",
             lambda: (
                 "NamespaceTaken" in self.rome.liqodctl("explain", pod["metadata"]["name"], "-n", "trap", "-o", "json")
             ),
         )
-        self.rome.cluster.kubectl("delete", "namespace", "trap", "--timeout=90s", timeout=100)
+        self.rome.cluster.kubectl("delete", "namespace", "trap", "--timeout=120s", timeout=130)
 
         def forgotten() -> bool:
             (table,) = self.rome.cluster.get("nnt")["items"]
             return "trap" not in table["spec"].get("nattingTable", {})
 
-        eventually("the translation is forgotten", forgotten, 60)
+        eventually("the translation is forgotten", forgotten)
         self.assertEqual(self.milan.cluster.get("namespace", remote)["metadata"]["resourceVersion"], before)
 
     def test_09_the_way_home(self) -> None:
@@ -258,17 +258,16 @@ class NamespaceTests(PairTests):
         eventually(
             "the budget counts two",
             lambda: self.rome.cluster.get("pdb", "all", "-n", "away").get("status", {}).get("currentHealthy") == 2,
-            60,
         )
         self.rome.cluster.kubectl("label", "namespace", "away", "liqo.io/enabled-")
         self.phase_is("away", "NotEnabled")
-        conditions = str(self.offloading("away")["status"]["remoteNamespacesConditions"])
-        self.assertIn("Draining", conditions)
+        status = partial(self.offloading, "away")
+        eventually("it drains", lambda: "Draining" in str(status()["status"]["remoteNamespacesConditions"]))
         self.assertEqual(live_pods(self.rome.cluster, "away").keys(), before.keys())
         self.rome.cluster.kubectl("delete", "pdb", "all", "-n", "away")
-        self.rome.liqodctl("unoffload", "namespace", "away", "--wait", timeout=150)
+        self.rome.liqodctl("unoffload", "namespace", "away", "--wait", timeout=200)
         self.assertFalse(self.run_here("away", 2).keys() & before.keys())
-        eventually("nothing is left there", lambda: not exists(self.milan.cluster, self.remote("away")), 60)
+        eventually("nothing is left there", lambda: not exists(self.milan.cluster, self.remote("away")))
         self.assertTrue(exists(self.milan.cluster, self.remote("plain")))
         self.run_there("plain", 1)
 
@@ -281,7 +280,7 @@ class NamespaceTests(PairTests):
             pods = list(live_pods(self.rome.cluster, "late").values())
             return len(pods) == 1 and condition(pods[0], "PodScheduled") == "False"
 
-        eventually("no node will do", waits, 60)
+        eventually("no node will do", waits)
         before = live_pods(self.rome.cluster, "late").keys()
         self.rome.liqodctl("offload", "namespace", "late")
         self.assertEqual(self.run_there("late", 1).keys(), before)
@@ -298,7 +297,6 @@ class NamespaceTests(PairTests):
             eventually(
                 "a pod was made without being asked about",
                 lambda: any(not tolerates(pod) for pod in live_pods(self.rome.cluster, "plain").values()),
-                60,
             )
         finally:
             self.rome.start()
@@ -312,7 +310,6 @@ class NamespaceTests(PairTests):
                     "get", "events", "-n", "strict", f"--field-selector=involvedObject.name={name}"
                 )
             ),
-            90,
         )
         said = json.loads(self.rome.liqodctl("explain", name, "-n", "strict", "-o", "json"))
         self.assertIn("does not tolerate", said["answer"]["why"])

@@ -176,7 +176,7 @@ class NetworkTests(PairTests):
         ]
         self.rome.cluster.apply(enabled_namespace(), server, client, *services)
         home = eventually(
-            "the server runs at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, SERVER, 1), 90
+            "the server runs at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, SERVER, 1)
         )
         eventually(
             "the client runs at home", lambda: all(_runs(pod) for pod in self.clients().values()) and self.clients()
@@ -194,11 +194,14 @@ class NetworkTests(PairTests):
         """A pod at home calls the service; the server in the other cluster sees the pod's mapped address."""
         (name,) = self.clients()
         address = self.rome.cluster.get("service", SERVER, "-n", NAMESPACE)["spec"]["clusterIP"]
-        eventually("an answer by service", lambda: "hello" in self.ask(self.rome.cluster, name, NAMESPACE, address), 30)
+        eventually("an answer by service", lambda: "hello" in self.ask(self.rome.cluster, name, NAMESPACE, address))
         (remote,) = live_pods(self.milan.cluster, SERVER).values()
-        said = self.milan.cluster.kubectl("logs", "-n", remote["metadata"]["namespace"], remote["metadata"]["name"])
-        mine = self.clients()[name]["status"]["podIP"]
-        self.assertIn(self.seen(self.milan, self.rome, mine), said)
+        self.logged(self.milan, remote, self.seen(self.milan, self.rome, self.clients()[name]["status"]["podIP"]))
+
+    def logged(self, daemon: Daemon, pod: dict[str, Any], caller: str) -> None:
+        """Wait until the log of a pod names a caller: what it says reaches the log a moment later."""
+        words = ("logs", "-n", pod["metadata"]["namespace"], pod["metadata"]["name"])
+        eventually(f"the log names {caller}", lambda: caller in daemon.cluster.kubectl(*words))
 
     def test_04_back(self) -> None:
         """The offloaded pod calls a pod at home by the address that its cluster sees."""
@@ -206,7 +209,7 @@ class NetworkTests(PairTests):
         (client,) = self.clients().values()
         address = self.seen(self.milan, self.rome, client["status"]["podIP"])
         meta = remote["metadata"]
-        self.assertIn("hello", self.ask(self.milan.cluster, meta["name"], meta["namespace"], address))
+        eventually("an answer", partial(self.answered, self.milan.cluster, meta["name"], meta["namespace"], address))
 
     def test_0401_large(self) -> None:
         """A hundred megabytes pass through the service unharmed, from either cluster to the other."""
@@ -220,7 +223,7 @@ class NetworkTests(PairTests):
         ):
             made = make_large(serving.cluster, *server)
             address = fetching.cluster.get("service", called, "-n", fetcher[1])["spec"]["clusterIP"]
-            eventually("the service", partial(self.answered, fetching.cluster, *fetcher, address), 60)
+            eventually("the service", partial(self.answered, fetching.cluster, *fetcher, address))
             started = time.monotonic()
             self.assertEqual(fetch_large(fetching.cluster, *fetcher, address), made)
             print(f"\n{LARGE} MB to {fetching.name} in {time.monotonic() - started:.1f} s")
@@ -266,18 +269,14 @@ class NetworkTests(PairTests):
     def test_041_by_name(self) -> None:
         """Pods on both sides call a service by its DNS name, whichever cluster its pods run in."""
         (name,) = self.clients()
-        eventually(
-            "an answer by name", lambda: "hello" in self.name_called(self.rome.cluster, name, NAMESPACE, SERVER), 60
-        )
+        eventually("an answer by name", lambda: "hello" in self.name_called(self.rome.cluster, name, NAMESPACE, SERVER))
         (remote,) = live_pods(self.milan.cluster, SERVER).values()
         meta = remote["metadata"]
         eventually(
             "an answer by name, from home",
             lambda: "hello" in self.name_called(self.milan.cluster, meta["name"], meta["namespace"], CLIENT),
-            60,
         )
-        said = self.rome.cluster.kubectl("logs", "-n", NAMESPACE, name)
-        self.assertIn(self.seen(self.rome, self.milan, remote["status"]["podIP"]), said)
+        self.logged(self.rome, self.clients()[name], self.seen(self.rome, self.milan, remote["status"]["podIP"]))
 
     def test_042_second_node(self) -> None:
         """A pod on a node that is not the gateway calls and is called, through the daemon of its own host."""
@@ -291,7 +290,6 @@ class NetworkTests(PairTests):
         eventually(
             "the pod on the second node",
             lambda: [p for p in live_pods(self.rome.cluster, FAR).values() if _runs(p)],
-            60,
         )
         (pod,) = live_pods(self.rome.cluster, FAR).values()
         (remote,) = live_pods(self.milan.cluster, SERVER).values()
@@ -300,16 +298,13 @@ class NetworkTests(PairTests):
         eventually(
             "an answer to the second node",
             lambda: "hello" in self.ask(self.rome.cluster, pod["metadata"]["name"], NAMESPACE, there),
-            60,
         )
         meta = remote["metadata"]
         eventually(
             "an answer from the second node",
             lambda: "hello" in self.ask(self.milan.cluster, meta["name"], meta["namespace"], back),
-            60,
         )
-        said = self.milan.cluster.kubectl("logs", "-n", meta["namespace"], meta["name"])
-        self.assertIn(back, said)
+        self.logged(self.milan, remote, back)
         self.assertIn("liqodx", worker.run(["ip", "route", "get", there]))
 
     def test_043_exported(self) -> None:
@@ -340,9 +335,9 @@ class NetworkTests(PairTests):
             front = service(MACHINE, {}, int(PORT), namespace=space)
             del front["spec"]["selector"]
             home.cluster.apply(front, slice_of(MACHINE, address, int(PORT), namespace=space))
-            exported = eventually(f"{address} is exported", partial(self.machine, caller), 60)
+            exported = eventually(f"{address} is exported", partial(self.machine, caller))
             answered = partial(self.page_of, caller.cluster, *pod, exported, PORT)
-            eventually(f"an answer of {address}", partial(self.has, f"at {address}", answered), 60)
+            eventually(f"an answer of {address}", partial(self.has, f"at {address}", answered))
             self.assertNotIn("at ", self.page_of(caller.cluster, *pod, exported, CLOSED_PORT))
 
     def has(self, wanted: str, ask: Callable[[], str]) -> bool:
@@ -404,7 +399,7 @@ class NetworkTests(PairTests):
         self.rome.kill()
         self.lose_network(self.rome)
         self.rome.start()
-        eventually("traffic", partial(self.answered, self.rome.cluster, name, NAMESPACE, address), 90)
+        eventually("traffic", partial(self.answered, self.rome.cluster, name, NAMESPACE, address))
         eventually("the tunnel", partial(self.connected, self.rome, self.milan))
         eventually("the tunnel back", partial(self.connected, self.milan, self.rome))
         eventually("what there was", lambda: {words: run(list(words)) for words in HELD} == before)
@@ -442,11 +437,15 @@ class NetworkTests(PairTests):
 
     def test_071_commands(self) -> None:
         """Nothing is planned, every hop is good, pods call each other, and there are figures for what they get."""
-        eventually("nothing to do", lambda: self.on_host(self.rome, "plan") == "nothing to do\n", 60)
-        said = self.on_host(self.rome, "netcheck", "milan")
-        for hop in ("Agreement", "Local route", "Tunnel", "Peer's gateway", "Sizes", "Peer's pods"):
-            self.assertIn(hop, said)
-        self.assertNotIn("✗", said)
+        eventually("nothing to do", lambda: self.on_host(self.rome, "plan") == "nothing to do\n")
+
+        def good() -> bool:
+            said = self.on_host(self.rome, "netcheck", "milan")
+            for hop in ("Agreement", "Local route", "Tunnel", "Peer's gateway", "Sizes", "Peer's pods"):
+                self.assertIn(hop, said)
+            return "✗" not in said
+
+        eventually("every hop is good", good)
         commands = (
             ("test", "milan"),
             ("bench", "milan", "latency", "--count=5"),
@@ -477,15 +476,20 @@ class NetworkTests(PairTests):
         rule = 'table inet cut { chain on { type filter hook forward priority 0; iifname "liqod" drop; }; }'
         self.milan.cluster.run(["nft", rule])
         started = time.monotonic()
-        eventually("red", lambda: self.tunnel(self.rome, self.milan).get("phase") == "Error", 15)
+        eventually("red", lambda: self.tunnel(self.rome, self.milan).get("phase") == "Error")
         took = time.monotonic() - started
         status = self.tunnel(self.rome, self.milan)
         print(f"\nred after {took:.1f} s: {status['message']}")
         self.assertEqual(status["cut"], "remote pods")
         self.assertLess(took, 10)
         eventually("its pods are not Ready, and say why", lambda: self.reasons() == {"NetworkDown"})
-        node = virtual_node(self.rome.cluster)
-        self.assertEqual((condition(node, "Ready"), condition(node, "NetworkUnavailable")), ("False", "True"))
+
+        def told() -> bool:
+            node = virtual_node(self.rome.cluster)
+            self.assertEqual((condition(node, "Ready"), condition(node, "NetworkUnavailable")), ("False", "True"))
+            return True
+
+        eventually("the node says so", told)
         eventually("no service leads there", lambda: not self.served())
         self.milan.cluster.run(["nft", "delete table inet cut"])
         eventually("green again", partial(self.connected, self.rome, self.milan))
@@ -513,9 +517,14 @@ class NetworkTests(PairTests):
         """When the peering ends on one side, nothing of the network is left on that side's host."""
         peer = peer_of(self.rome.cluster, "milan")["metadata"]["name"]
         self.rome.cluster.kubectl("delete", "fc", peer, "--wait=false")
-        eventually("a clean host", lambda: ": liqod:" not in self.rome.cluster.run(["ip", "-o", "link"]), 90)
-        self.assertNotIn("18952", self.rome.cluster.run(["ip", "rule"]))
-        self.assertNotIn("inet liqod", self.rome.cluster.run(["nft", "list", "tables"]))
+
+        def clean() -> bool:
+            self.assertNotIn(": liqod:", self.rome.cluster.run(["ip", "-o", "link"]))
+            self.assertNotIn("18952", self.rome.cluster.run(["ip", "rule"]))
+            self.assertNotIn("inet liqod", self.rome.cluster.run(["nft", "list", "tables"]))
+            return True
+
+        eventually("a clean host", clean)
 
     def test_10_uninstall(self) -> None:
         """On the side that was not told, uninstalling leaves nothing in the host's network either."""

@@ -27,6 +27,7 @@ from tests.real.path import (
     trust_each_other,
     virtual_node,
 )
+from tests.testbed.cluster import Cluster
 from tests.testbed.process import CommandFailed
 
 APP = "web"
@@ -41,10 +42,10 @@ class OffloadPathTests(PairTests):
         """The daemons find each other by mDNS and wait for their administrators: nothing is shared before that."""
         for daemon, other in ((self.rome, self.milan), (self.milan, self.rome)):
             seen = partial(peer_of, daemon.cluster, other.name)
-            record = eventually(f"{daemon.name} sees {other.name}", seen)
+            eventually(f"{daemon.name} sees {other.name}", seen)
             eventually("the record waits for trust", partial(in_phase, seen, "TrustPending"))
-            self.assertNotIn("fingerprint", record.get("spec", {}))
-            self.assertTrue(record["status"]["words"])
+            self.assertNotIn("fingerprint", seen().get("spec", {}))
+            eventually("its words are shown", lambda seen=seen: seen()["status"]["words"])  # type: ignore[misc]
             self.assertEqual(daemon.cluster.get("adv")["items"], [])
             self.assertIn(other.name, daemon.liqodctl("discover"))
         mine, theirs = (peer_of(d.cluster, o.name) for d, o in ((self.rome, self.milan), (self.milan, self.rome)))
@@ -64,21 +65,25 @@ class OffloadPathTests(PairTests):
             node = eventually("the virtual node is Ready", partial(node_ready, daemon.cluster))
             self.assertEqual(node["metadata"]["name"], f"liqo-{other.name}")
             peer_id = peer_of(daemon.cluster, other.name)["metadata"]["name"]
-            offer = advertisement(daemon.cluster, peer_id)["spec"]["offer"]["resources"]
-            for name in ("cpu", "memory", "pods"):
-                self.assertEqual(node["status"]["allocatable"][name], offer[name])
+            eventually("the node has what is offered", partial(self.has_offered, daemon.cluster, peer_id))
             self.assertIn(
                 {"key": "virtual-node.liqo.io/not-allowed", "value": "true", "effect": "NoExecute"},
                 node["spec"]["taints"],
             )
             self.assertIn(f"liqo-{other.name}", daemon.cluster.kubectl("get", "nodes"))
 
+    def has_offered(self, cluster: Cluster, peer_id: str) -> bool:
+        """Have the virtual node be as large as the offer."""
+        offer = advertisement(cluster, peer_id)["spec"]["offer"]["resources"]
+        allocatable = virtual_node(cluster)["status"]["allocatable"]
+        for name in ("cpu", "memory", "pods"):
+            self.assertEqual(allocatable[name], offer[name])
+        return True
+
     def test_04_deployment(self) -> None:
         """A Deployment of three in a labelled namespace runs three real containers in the other cluster."""
         self.rome.cluster.apply(enabled_namespace(), deployment(APP, 3))
-        home = eventually(
-            "three pods run at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, APP, 3), 90
-        )
+        home = eventually("three pods run at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, APP, 3))
         remote = live_pods(self.milan.cluster, APP)
         home_id = peer_of(self.milan.cluster, "rome")["metadata"]["name"]
         for name, pod in remote.items():
@@ -86,7 +91,8 @@ class OffloadPathTests(PairTests):
             self.assertEqual(pod["spec"]["nodeName"], self.milan.cluster.node_name)
             container = pod["status"]["containerStatuses"][0]
             self.assertTrue(container["containerID"].startswith("containerd://"))
-            self.assertIn("hello from", self.milan.cluster.kubectl("logs", "-n", pod["metadata"]["namespace"], name))
+            said = partial(self.milan.cluster.kubectl, "logs", "-n", pod["metadata"]["namespace"], name)
+            eventually(f"{name} speaks", lambda said=said: "hello from" in said())  # type: ignore[misc]
             self.assertEqual(home[name]["spec"]["nodeName"], "liqo-milan")
         wide = self.rome.cluster.kubectl("get", "pods", "-n", NAMESPACE, "-o", "wide")
         self.assertEqual(wide.count("1/1"), 3, wide)
@@ -96,11 +102,11 @@ class OffloadPathTests(PairTests):
         """Scaling up and down reaches the other side, and the pods that stay are left alone."""
         before = {name: pod["metadata"]["uid"] for name, pod in live_pods(self.milan.cluster, APP).items()}
         self.rome.cluster.kubectl("scale", "-n", NAMESPACE, f"deployment/{APP}", "--replicas=5")
-        eventually("five pods run", lambda: offloaded(self.rome.cluster, self.milan.cluster, APP, 5), 60)
+        eventually("five pods run", lambda: offloaded(self.rome.cluster, self.milan.cluster, APP, 5))
         after = live_pods(self.milan.cluster, APP)
         self.assertEqual({name: after[name]["metadata"]["uid"] for name in before}, before)
         self.rome.cluster.kubectl("scale", "-n", NAMESPACE, f"deployment/{APP}", "--replicas=2")
-        eventually("two pods run", lambda: offloaded(self.rome.cluster, self.milan.cluster, APP, 2), 60)
+        eventually("two pods run", lambda: offloaded(self.rome.cluster, self.milan.cluster, APP, 2))
         eventually(
             "the others are gone on both sides",
             lambda: all(
@@ -113,7 +119,7 @@ class OffloadPathTests(PairTests):
         """A pod deleted at home goes at the other side too, and its owner's new one runs there."""
         name = sorted(live_pods(self.rome.cluster, APP))[0]
         self.rome.cluster.kubectl("delete", "pod", "-n", NAMESPACE, name)
-        eventually("a new pod runs", lambda: offloaded(self.rome.cluster, self.milan.cluster, APP, 2), 60)
+        eventually("a new pod runs", lambda: offloaded(self.rome.cluster, self.milan.cluster, APP, 2))
         self.assertNotIn(name, live_pods(self.rome.cluster, APP))
         self.assertNotIn(name, live_pods(self.milan.cluster, APP))
 
@@ -129,7 +135,6 @@ class OffloadPathTests(PairTests):
                 and live_pods(self.milan.cluster, APP)[name]["metadata"]["uid"] != pod["metadata"]["uid"]
                 and live_pods(self.rome.cluster, APP)[name]["status"]["containerStatuses"][0]["restartCount"] == 1
             ),
-            60,
         )
         self.assertEqual(live_pods(self.rome.cluster, APP)[name]["metadata"]["uid"], home[name]["metadata"]["uid"])
 
@@ -143,7 +148,6 @@ class OffloadPathTests(PairTests):
         eventually(
             "the widgets are offered",
             lambda: virtual_node(self.rome.cluster)["status"]["allocatable"].get("example.com/widget"),
-            60,
         )
 
         def memory() -> Fraction:
@@ -151,10 +155,10 @@ class OffloadPathTests(PairTests):
 
         whole = memory()
         milan.kubectl("cordon", milan.node_name)
-        eventually("a cordoned node is not lent", lambda: memory() < whole / 2, 60)
+        eventually("a cordoned node is not lent", lambda: memory() < whole / 2)
         milan.kubectl("uncordon", milan.node_name)
         # Changes below the threshold of five percent are not worth an offer of their own.
-        eventually("it is lent again", lambda: memory() > whole * Fraction(9, 10), 60)
+        eventually("it is lent again", lambda: memory() > whole * Fraction(9, 10))
 
     def test_09_columns(self) -> None:
         """``kubectl get fc,adv,vn,nnt`` says what is going on."""
@@ -178,7 +182,7 @@ class OffloadPathTests(PairTests):
             )
             return bool(said) and "privileged" in said[0]["message"] and "privileged" in events
 
-        eventually("the pod says why", told, 60)
+        eventually("the pod says why", told)
         self.rome.cluster.kubectl("delete", "deployment", "-n", NAMESPACE, "forbidden")
         forced = {
             "apiVersion": "v1",
@@ -197,7 +201,7 @@ class OffloadPathTests(PairTests):
                 self.rome.cluster.get("pod", "forced", "-n", "default")["status"].get("reason") == "OffloadingBackOff"
             ),
         )
-        self.rome.cluster.kubectl("delete", "pod", "forced", "-n", "default", "--timeout=30s")
+        self.rome.cluster.kubectl("delete", "pod", "forced", "-n", "default", "--timeout=120s", timeout=130)
 
     def test_11_standby(self) -> None:
         """When the first daemon of a cluster dies, the second takes over within 15 s, and no pod notices; started
@@ -240,7 +244,7 @@ class OffloadPathTests(PairTests):
         """Deleting the namespace removes everything of it at the other side."""
         home_id = peer_of(self.milan.cluster, "rome")["metadata"]["name"]
         remote = remote_namespace(NAMESPACE, home_id)
-        self.rome.cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s", timeout=70)
+        self.rome.cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=120s", timeout=130)
 
         def gone() -> bool:
             try:
@@ -249,6 +253,10 @@ class OffloadPathTests(PairTests):
                 return "NotFound" in error.output
             return False
 
-        eventually("the remote namespace is gone", gone, 60)
-        table = self.rome.cluster.get("nnt")["items"][0]
-        self.assertNotIn(NAMESPACE, table["spec"].get("nattingTable", {}))
+        eventually("the remote namespace is gone", gone)
+
+        def forgotten() -> bool:
+            (table,) = self.rome.cluster.get("nnt")["items"]
+            return NAMESPACE not in table["spec"].get("nattingTable", {})
+
+        eventually("it is translated no more", forgotten)

@@ -162,7 +162,7 @@ class ReflectionPathTests(PairTests):
 
         eventually("the event has the lender's words", told)
         self.milan.cluster.kubectl("delete", "resourcequota", "-n", self.remote, "few")
-        eventually("it goes when there is room", lambda: self.at_milan("configmap", "too-much"), 90)
+        eventually("it goes when there is room", lambda: self.at_milan("configmap", "too-much"))
 
     def test_5_tokens(self) -> None:
         """An offloaded pod speaks to its own cluster's API server, with its account's rights, until it is gone."""
@@ -293,6 +293,6 @@ class ReflectionPathTests(PairTests):
             self.rome.cluster.kubectl("delete", "deployment,pvc", "-n", NAMESPACE, name, "--wait=false")
         for cluster, where in ((self.milan.cluster, self.remote), (self.rome.cluster, "liqo-storage")):
             no_claims = partial(_none_of, cluster, "pvc", where)
-            eventually(f"the claim is gone in {where}", no_claims, 90)
+            eventually(f"the claim is gone in {where}", no_claims)
         volumes = partial(self.rome.cluster.get, "pv")
         eventually("the volumes are gone", lambda: [v["metadata"]["name"] for v in volumes()["items"]] == ["disk"])

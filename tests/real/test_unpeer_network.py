@@ -83,7 +83,7 @@ class UnpeerNetworkTests(EndingTests):
         words = ("once", "--image=localhost/busybox:1", "--image-pull-policy=Never", "--restart=Never")
         cluster.kubectl("run", *words, "--", "true")
         eventually("a pod ran", lambda: cluster.get("pod", "once")["status"]["phase"] == "Succeeded")
-        cluster.kubectl("delete", "pod", "once", "--timeout=60s", timeout=70)
+        cluster.kubectl("delete", "pod", "once", "--timeout=120s", timeout=130)
 
     def connected(self) -> None:
         """Wait until packets cross in both directions."""
