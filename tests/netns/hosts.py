@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from liqod.fabric.key import NEXT, SECRET, generate
 from liqod.model.network import Network
@@ -426,7 +426,11 @@ class Hosts:
         return all(self.tunnel(at, peer).get("phase") == "Connected" for at, peer in pairs)
 
 
-def eventually(what: str, check: Callable[[], object], timeout: float = 30.0) -> None:
+CEILING: Final = 120.0
+"""Seconds that anything may take on a slow or busy machine: only a failure takes as long."""
+
+
+def eventually(what: str, check: Callable[[], object], timeout: float = CEILING) -> None:
     """Call until the answer is true."""
     deadline, last = time.monotonic() + timeout, ""
     while time.monotonic() < deadline:

@@ -64,14 +64,14 @@ class ExportSteps(FabricTests):
 
     def reached(self, at: str, peer: str, address: str, port: str) -> dict[str, Any]:
         """Wait until a peer's pod is answered by what a cluster exported to it; returns what it was told."""
-        eventually("the export", partial(self.hosts.exported, at, peer, address), 40)
+        eventually("the export", partial(self.hosts.exported, at, peer, address))
         said: list[dict[str, Any]] = []
 
         def answered() -> bool:
             said.append(self.call(peer, self.hosts.exported(at, peer, address), port))
             return True
 
-        eventually(f"an answer from {address}", answered, 40)
+        eventually(f"an answer from {address}", answered)
         return said[-1]
 
 
@@ -102,7 +102,7 @@ class ExportTests(ExportSteps):
         self.assertLess(self.silence(kept), 5)
         self.assertEqual(self.hosts.exported("a", "b", API), outside)
         self.hosts.claim("a", {"b": []})
-        eventually("the end of it", lambda: "real_" not in self.rules("a"), 40)
+        eventually("the end of it", lambda: "real_" not in self.rules("a"))
         self.refused(("b", outside, OPEN), ("b", inside, OPEN))
 
     def rules(self, name: str) -> str:
@@ -129,7 +129,7 @@ class ExportTests(ExportSteps):
         # The way back is no way in: b got nothing of c's.
         self.refused(("b", self.tried("b", "c", address, of="a"), PORT))
         self.hosts.claim("a", {})
-        eventually("the end of it", lambda: "real_" not in self.rules("a"), 40)
+        eventually("the end of it", lambda: "real_" not in self.rules("a"))
         self.refused(("c", address, PORT))
 
 
@@ -165,11 +165,11 @@ class SixTests(ExportSteps):
         self.hosts.add_pod("a", "offloaded", pod)
         heard = f"icmpv6 type echo-reply ip6 saddr {pod} counter"
         self.hosts.nft("a", f"table inet ear {{ chain in {{ type filter hook input priority 0; {heard}; }}; }}")
-        eventually("answers of the pod", lambda: "packets 0 " not in self.rules_of("a", "ear"), 40)
+        eventually("answers of the pod", lambda: "packets 0 " not in self.rules_of("a", "ear"))
         self.assertTrue(self.hosts.connected(("a", "b")))
         rule = 'iifname "liqod" meta nfproto ipv6 drop'
         self.hosts.nft("b", f"table inet cut {{ chain on {{ type filter hook forward priority 0; {rule}; }}; }}")
-        eventually("red", lambda: self.hosts.tunnel("a", "b").get("reason") == "PodPathCut", 40)
+        eventually("red", lambda: self.hosts.tunnel("a", "b").get("reason") == "PodPathCut")
         self.hosts.nft("b", "delete table inet cut")
         self.hosts.nft("a", "delete table inet ear")
         self.connect()

@@ -8,7 +8,7 @@ import sys
 from typing import Any, ClassVar
 
 from tests.netns.hosts import eventually
-from tests.netns.test_fabric import PORT, TALK, FabricTests, end_process
+from tests.netns.test_fabric import PORT, STILL, TALK, FabricTests, end_process
 
 SECOND = "a2"
 
@@ -78,14 +78,14 @@ class TwoHostsTests(FabricTests):
         # But for those that are exported, at the ports that were named.
         here = self.hosts.lan.addresses[SECOND]
         self.hosts.claim("a", {"b": [(here, "TCP/7001")]})
-        eventually("the export", lambda: self.hosts.exported("a", "b", here), 40)
+        eventually("the export", lambda: self.hosts.exported("a", "b", here))
         exported = self.hosts.exported("a", "b", here)
 
         def answer() -> dict[str, Any]:
             words = (sys.executable, TALK, "ask", exported, "7001", "100000")
             return dict(json.loads(self.hosts.output(self.hosts.in_pod("b", *words))))
 
-        eventually("an answer of the second host", lambda: answer()["whole"], 40)
+        eventually("an answer of the second host", lambda: answer()["whole"])
         self.assertEqual(answer()["seen"], self.hosts.seen("a", "b"))
         with self.assertRaises(AssertionError):
             self.talk("b", exported, 1)
@@ -97,7 +97,7 @@ class TwoHostsTests(FabricTests):
         for name in ("a", SECOND):
             self.hosts.kill(name)
         self.hosts.start("a", SECOND)
-        self.assertLess(self.silence(watched), 1.0)
+        self.assertLess(self.silence(watched), STILL)
         self.connect()
 
         for name in (SECOND, "a"):

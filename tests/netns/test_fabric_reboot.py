@@ -55,9 +55,9 @@ class RebootTests(FabricTests):
         for booting in (("a",), self.names):
             self.boot(*booting)
             for at, peer in pairs:
-                eventually(f"traffic from {at}", partial(self.ask, at, peer), 90)
+                eventually(f"traffic from {at}", partial(self.ask, at, peer))
                 self.assertTrue(self.ask(at, peer)["whole"])
                 self.assertEqual(self.ask(at, peer)["seen"], seen[peer, at])
             self.connect()
             self.assertEqual({pair: self.hosts.seen(*pair) for pair in pairs}, seen)
-            eventually("what there was", partial(self.holds, held), 60)
+            eventually("what there was", partial(self.holds, held))

@@ -39,7 +39,7 @@ class SteadyTests(FabricTests):
         for name in ("a", "b"):
             self.hosts.unpeer(name, "c")
         for name in ("a", "b"):
-            eventually("only one peer", partial(self.has_one_peer, name), 30)
+            eventually("only one peer", partial(self.has_one_peer, name))
 
     def own_key(self, name: str) -> str:
         """Return the public key of a host's tunnel."""
@@ -132,31 +132,30 @@ class SteadyTests(FabricTests):
             for name in self.order:
                 self.hosts.peer(name, "c")
                 self.hosts.peer("c", name)
-                eventually(f"networks for {name}", partial(self.hosts.seen, "c", name), 40)
-            eventually("the third peer", lambda: self.hosts.connected(("a", "c"), ("c", "a")), 40)
+                eventually(f"networks for {name}", partial(self.hosts.seen, "c", name))
+            eventually("the third peer", lambda: self.hosts.connected(("a", "c"), ("c", "a")))
             for one, two in permutations(self.names, 2):
                 if "c" in (one, two):
                     self.hosts.unpeer(one, two)
-            eventually("only one peer", lambda: len(self.hosts.wireguard_peers("a")) == 1, 30)
+            eventually("only one peer", lambda: len(self.hosts.wireguard_peers("a")) == 1)
         with self.steady("keys rotate", 10):
             for name, other in (("a", "b"), ("b", "a")):
                 with self.hosts.silent():
                     before = self.own_key(name)
                     key = self.hosts.rotate_key(name)
-                    eventually("the next key is told", partial(self.is_told, name, other, key), 30)
+                    eventually("the next key is told", partial(self.is_told, name, other, key))
                     # The peer has not heard of it: nothing would come from there any more.
                     self.assertEqual(self.own_key(name), before)
-                eventually("the new key", partial(self.is_taken, key, other), 30)
+                eventually("the new key", partial(self.is_taken, key, other))
         with self.steady("the endpoint roams", 15, still=False):
             self.hosts.readdress("b", "10.98.0.77")
             eventually(
                 "the learned endpoint",
                 lambda: "10.98.0.77:" in self.hosts.output(self.hosts.inside("a", "wg", "show", "liqod", "endpoints")),
-                40,
             )
             time.sleep(11)  # a look of the daemon's at the kernel lies in between
             endpoints = self.hosts.output(self.hosts.inside("a", "wg", "show", "liqod", "endpoints"))
             self.assertIn("10.98.0.77:", endpoints)
         # wireguard-go alone goes on sending from the address that is gone until it has heard nothing for 15 seconds.
         self.assertLess(self.longest, 12)
-        eventually("still Connected", lambda: self.hosts.connected(("a", "b"), ("b", "a")), 30)
+        eventually("still Connected", lambda: self.hosts.connected(("a", "b"), ("b", "a")))

@@ -289,7 +289,7 @@ class World:
 
     # Waiting.
 
-    def eventually(self, what: str, check: Callable[[], T], timeout: float = 60.0) -> T:
+    def eventually(self, what: str, check: Callable[[], T], timeout: float = 120.0) -> T:
         """Call until the answer is true, and return it."""
         deadline, last = time.monotonic() + timeout, ""
         while time.monotonic() < deadline:
