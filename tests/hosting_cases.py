@@ -35,7 +35,7 @@ from liqod.kube.resources import (
     VIRTUALNODES,
 )
 from liqod.model.ids import ClusterID
-from liqod.model.names import remote_namespace, tenant_namespace
+from liqod.model.names import REMOTE_CLUSTER_LABEL, remote_namespace, tenant_namespace
 from liqod.model.offer import AccessGrant, Refusal
 
 T = TypeVar("T")
@@ -190,8 +190,9 @@ class HostingCases(TestCase):
     def writes(self, client: Client) -> dict[tuple[str, str], int]:
         return {key: n for key, n in client.requests.items() if key[0] not in ("get", "list", "watch")}
 
-    async def end_pod(self, namespace: str, name: str, phase: str, reason: str = "") -> None:
-        status = {"status": {"phase": phase, "reason": reason or None}}
+    async def end_pod(self, namespace: str, name: str, phase: str, reason: str = "", *, disrupted: bool = False) -> None:
+        conditions = [{"type": "DisruptionTarget", "status": "True"}] if disrupted else None
+        status = {"status": {"phase": phase, "reason": reason or None, "conditions": conditions}}
         await self.admin.patch(PODS, name, status, namespace, subresource="status")
 
     # A pod's way
@@ -250,9 +251,17 @@ class HostingCases(TestCase):
         borrower, namespace = await self.tenant()
         await self.shadow(borrower, namespace)
         first = await self.runs(namespace)
-        await self.end_pod(namespace, "web", "Failed", "Evicted")
+        await self.end_pod(namespace, "web", "Failed", "Evicted", disrupted=True)
         await self.runs(namespace, beside=first["metadata"]["uid"])
         await self.told(namespace, "web", phase="")
+
+    async def test_a_pod_beyond_its_limits_has_ended(self) -> None:
+        """A pod that was evicted for the storage it used itself is not made again, also one to run for ever."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        await self.runs(namespace)
+        await self.end_pod(namespace, "web", "Failed", "Evicted")
+        await self.told(namespace, "web", phase="Failed", reason="Evicted")
 
     async def test_deleted_with_its_shadow_pod(self) -> None:
         """The pod goes when the ShadowPod goes, and its quota with it."""
@@ -415,6 +424,21 @@ class HostingCases(TestCase):
             await self.told(namespace, name, phase="Pending", reason="InvalidPod")
 
     # Attacks
+
+    async def test_what_is_of_others(self) -> None:
+        """A pod gets no token of this cluster's accounts, and keeps off nobody's pods but its own tenant's."""
+        borrower, namespace = await self.tenant()
+        token = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+        await self.shadow(borrower, namespace, name="thief", spec=pod_spec(volumes=[token]))
+        told = await self.told(namespace, "thief", reason="InvalidPod")
+        self.assertIn("serviceAccountToken", told["message"])
+        term = {"topologyKey": "kubernetes.io/os", "labelSelector": {}, "namespaceSelector": {}}
+        alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        await self.shadow(borrower, namespace, name="alone", spec=pod_spec(affinity=alone))
+        pod = await self.runs(namespace, "alone")
+        (kept,) = pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        self.assertEqual(kept["namespaceSelector"]["matchLabels"], {REMOTE_CLUSTER_LABEL: str(self.peer)})
+        await self.has_no_pod(namespace, "thief")
 
     async def test_a_borrower_can_do_nothing_elsewhere(self) -> None:
         """With its token a borrower reaches its own namespaces, and there what it needs; all else is denied."""

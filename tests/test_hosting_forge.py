@@ -93,7 +93,7 @@ class ForgeTests(SynchronousTestCase):
 
         def terms(*given: dict[str, Any]) -> list[dict[str, Any]]:
             affinity = {"nodeAffinity": {required: {"nodeSelectorTerms": list(given)}}}
-            forged = forge.spec_of({"containers": CONTAINERS, "affinity": affinity})
+            forged = forge.spec_of({"containers": CONTAINERS, "affinity": affinity}, "c1")
             found: list[dict[str, Any]] = forged["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"]
             return found
 
@@ -104,7 +104,7 @@ class ForgeTests(SynchronousTestCase):
         )
         self.assertEqual(terms({}), [{}], "an empty term matches no node and must not begin to match some")
         tolerations = [{"key": "virtual-node.liqo.io/not-allowed", "operator": "Exists"}, {"key": "b"}]
-        self.assertEqual(forge.spec_of({"tolerations": tolerations})["tolerations"], [{"key": "b"}])
+        self.assertEqual(forge.spec_of({"tolerations": tolerations}, "c1")["tolerations"], [{"key": "b"}])
 
     def test_ownership(self) -> None:
         """The pod is controlled by the ShadowPod, without blocking its deletion, and says who keeps it."""
@@ -173,10 +173,10 @@ class ForgeTests(SynchronousTestCase):
     def test_any_json(self, value: Any) -> None:
         """Whatever a borrower writes is either forged, safely and the same way twice, or a value error."""
         try:
-            once = forge.spec_of(value)
+            once = forge.spec_of(value, "c1")
         except ValueError:
             return
-        self.assertEqual(forge.spec_of(once), once)
+        self.assertEqual(forge.spec_of(once, "c1"), once)
         self.assertIs(once["hostPID"], False)
         self.assertIs(once["automountServiceAccountToken"], False)
 

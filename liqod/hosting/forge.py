@@ -3,7 +3,8 @@ of it.
 
 The spec is the borrower's, word for word, except for what would reach beyond its namespaces: the host's network,
 process and IPC namespaces, a node chosen past the scheduler, priorities of this cluster, tokens of its service
-accounts. A pod never lands on a virtual node here: what is lent is lent once.
+accounts, pods and data of others (``hosting.confine``). A pod never lands on a virtual node here: what is lent is lent
+once.
 
 Each pod carries, in one annotation, a digest of the changeable part it was forged from and the names of the labels
 and annotations that came from the ShadowPod. A change is therefore seen after any restart, and what this cluster's
@@ -18,7 +19,9 @@ from typing import Any, Final
 
 import msgspec
 
+from liqod.hosting import confine
 from liqod.hosting.admit import read_spec
+from liqod.hosting.shapes import items_in, mapping_in
 from liqod.hosting.views import (
     SHADOW_POD_GROUP,
     SHADOW_POD_KIND,
@@ -30,6 +33,7 @@ from liqod.hosting.views import (
 from liqod.model.names import (
     MANAGED_BY_LABEL,
     MANAGED_BY_SHADOWPOD,
+    ORIGIN_LABEL,
     SHADOW_POD_LABEL,
     TAINT_KEY,
     TYPE_LABEL,
@@ -93,25 +97,26 @@ def pod(shadow: ShadowPod) -> dict[str, Any]:
                 }
             ],
         },
-        "spec": spec_of(msgspec.json.decode(shadow.spec.pod)),
+        "spec": spec_of(msgspec.json.decode(shadow.spec.pod), labels.get(ORIGIN_LABEL, "")),
     }
 
 
-def spec_of(wanted: Any) -> dict[str, Any]:
+def spec_of(wanted: Any, tenant: str) -> dict[str, Any]:
     """Return a pod spec with what is enforced here; forging twice changes nothing more. Raises ValueError for a wrong
-    shape.
+    shape, and for volumes that a borrower may not have.
     """
-    spec = {key: value for key, value in _mapping(wanted, "spec").items() if key not in _DROPPED}
+    spec = {key: value for key, value in mapping_in(wanted, "spec").items() if key not in _DROPPED}
     spec |= _FORCED
     grace = spec.get("terminationGracePeriodSeconds")
     if isinstance(grace, int | float) and grace > MAX_GRACE:
         spec["terminationGracePeriodSeconds"] = MAX_GRACE
-    tolerations = [t for t in _items(spec.get("tolerations"), "spec.tolerations") if not is_for_virtual_nodes(t)]
+    tolerations = [t for t in items_in(spec.get("tolerations"), "spec.tolerations") if not is_for_virtual_nodes(t)]
     if "tolerations" in spec:
         spec["tolerations"] = tolerations
-    affinity = dict(_mapping(spec.get("affinity"), "spec.affinity"))
+    confine.check_volumes(items_in(spec.get("volumes"), "spec.volumes"))
+    affinity = confine.pod_affinity(mapping_in(spec.get("affinity"), "spec.affinity"), tenant)
     spec["affinity"] = affinity | {
-        "nodeAffinity": _off_virtual_nodes(_mapping(affinity.get("nodeAffinity"), "spec.affinity.nodeAffinity"))
+        "nodeAffinity": _off_virtual_nodes(mapping_in(affinity.get("nodeAffinity"), "spec.affinity.nodeAffinity"))
     }
     return spec
 
@@ -179,10 +184,10 @@ def decode_record(text: str) -> Forged:
 
 def _off_virtual_nodes(affinity: Mapping[str, Any]) -> dict[str, Any]:
     where = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-    required = _mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"), where)
+    required = mapping_in(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"), where)
     terms = []
-    for term in _items(required.get("nodeSelectorTerms"), f"{where}.nodeSelectorTerms"):
-        expressions = list(_items(_mapping(term, where).get("matchExpressions"), f"{where}.matchExpressions"))
+    for term in items_in(required.get("nodeSelectorTerms"), f"{where}.nodeSelectorTerms"):
+        expressions = list(items_in(mapping_in(term, where).get("matchExpressions"), f"{where}.matchExpressions"))
         # An empty term matches no node; an expression added to it would make it match some.
         if (expressions or term.get("matchFields")) and _OFF_VIRTUAL_NODES not in expressions:
             term = {**term, "matchExpressions": [*expressions, _OFF_VIRTUAL_NODES]}
@@ -199,19 +204,3 @@ def _off_virtual_nodes(affinity: Mapping[str, Any]) -> dict[str, Any]:
 def is_for_virtual_nodes(toleration: Toleration) -> bool:
     """Tell whether a toleration is about the taint of virtual nodes."""
     return toleration.get("key") == TAINT_KEY
-
-
-def _mapping(value: Any, where: str) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ValueError(f"{where} is not a mapping")
-    return value
-
-
-def _items(value: Any, where: str) -> list[dict[str, Any]]:
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise ValueError(f"{where} is not a list of mappings")
-    return value
