@@ -25,6 +25,8 @@ from tests.testbed.testbed import Testbed, attach
 
 T = TypeVar("T")
 
+CEILING = 120.0
+"""Seconds that anything may take on a slow or busy machine: only a failure takes as long."""
 _NOT_YET = (AssertionError, CommandFailed, LookupError)
 
 
@@ -99,7 +101,7 @@ class RealClusters(TestCase):
         self.clusters = self.testbed.clusters
 
 
-def eventually(check: Callable[[], T], timeout: float = 30.0, what: str = "it") -> T:
+def eventually(check: Callable[[], T], timeout: float = CEILING, what: str = "it") -> T:
     """Call until the answer is true in Python's sense and return it; FailTest says what did not happen.
 
     A check that raises an assertion, a failed command or a missing key is called again. It blocks the reactor.
@@ -117,7 +119,7 @@ def eventually(check: Callable[[], T], timeout: float = 30.0, what: str = "it") 
         time.sleep(0.25)
 
 
-async def becomes(check: Callable[[], Awaitable[T]], timeout: float = 30.0, what: str = "it") -> T:
+async def becomes(check: Callable[[], Awaitable[T]], timeout: float = CEILING, what: str = "it") -> T:
     """Do the same as ``eventually`` with a coroutine function, while the reactor runs on."""
     from twisted.internet import reactor
 

@@ -92,7 +92,7 @@ class Daemon:
         if self.process is not None:
             self.process.stop(10.0)
 
-    def liqodctl(self, *args: str, timeout: float = 60.0) -> str:
+    def liqodctl(self, *args: str, timeout: float = 120.0) -> str:
         """Run liqodctl on the daemon's own cluster and return what it prints."""
         program = str(Path(sys.executable).with_name("liqodctl"))
         return self.cluster.run([program, *args, f"--kubeconfig={self.cluster.kubeconfig}"], timeout=timeout)

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ class TwoClusters(RealClusters):
             cluster.kubectl, "delete", "-f", "-", "--wait=false", input=json.dumps({"kind": "List", "items": manifests})
         )
         pods = [f"pod/{one['metadata']['name']}" for one in manifests if one["kind"] == "Pod"]
-        cluster.kubectl("wait", *pods, "--for=condition=Ready", "--timeout=60s", timeout=70)
+        cluster.kubectl("wait", *pods, "--for=condition=Ready", "--timeout=120s", timeout=130)
 
     def test_nodes(self) -> None:
         """Each cluster has its own node, and neither sees the other's."""
@@ -55,10 +57,15 @@ class TwoClusters(RealClusters):
                 ("csr",),
                 ("clusterrole", "system:basic-user"),
             ):
-                printed = json.loads(cluster.kubectl("get", *args, "-o=json"))
-                if printed["kind"] == "List":
-                    printed.pop("metadata")
-                self.assertEqual(asker.get(args), printed, args)
+                eventually(partial(self._same, cluster, asker, args), what="the same answer")
+
+    def _same(self, cluster: Cluster, asker: Asker, args: Sequence[str]) -> bool:
+        """Have both ways have the same answer, which may change between the two."""
+        printed = json.loads(cluster.kubectl("get", *args, "-o=json"))
+        if printed["kind"] == "List":
+            printed.pop("metadata")
+        self.assertEqual(asker.get(args), printed, args)
+        return True
 
     def test_what_is_not_there(self) -> None:
         """What is not there is left to kubectl, whose words say so."""
@@ -85,7 +92,7 @@ class TwoClusters(RealClusters):
         )
         address = cluster.get("service", "web")["spec"]["clusterIP"]
         call = ["wget", "-q", "-O", "-", f"http://{address}:8080/"]
-        self.assertEqual(eventually(lambda: cluster.run(["busybox", *call]), 10, "an answer to the host"), "hello\n")
+        self.assertEqual(eventually(lambda: cluster.run(["busybox", *call]), what="an answer to the host"), "hello\n")
         self.assertEqual(cluster.kubectl("exec", "caller", "--", *call), "hello\n")
 
     def test_network(self) -> None:
@@ -106,7 +113,7 @@ from tests.testbed.testbed import Testbed
 with Testbed(1, name=sys.argv[1]) as testbed:
     one = testbed[1]
     one.kubectl("run", "sleeper", "--image=localhost/busybox:1", "--image-pull-policy=Never", "--", "sleep", "1000")
-    one.kubectl("wait", "pod/sleeper", "--for=condition=Ready", "--timeout=60s", timeout=70)
+    one.kubectl("wait", "pod/sleeper", "--for=condition=Ready", "--timeout=120s", timeout=130)
     print("stands", flush=True)
     sys.stdin.read()
 """
@@ -137,10 +144,10 @@ with Testbed(1, name=sys.argv[1]) as testbed:
             running.send_signal(signum)
             running.communicate()
         if not guarded:
-            eventually(lambda: not any(process.birth(pid) for pid in inside), 10, "the end of the cluster")
+            eventually(lambda: not any(process.birth(pid) for pid in inside), what="the end of the cluster")
             self.assertIn(name, registry.names())
             self.assertIn(name, registry.sweep())
-        eventually(lambda: name not in registry.names(), 30, "the removal")
+        eventually(lambda: name not in registry.names(), what="the removal")
         self.assertEqual([netns for netns in note["namespaces"] if (process.NETNS / netns).exists()], [])
         self.assertEqual([found for cgroup in note["cgroups"] for found in cgroups(cgroup)], [])
         self.assertEqual([pid for pid in inside if process.birth(pid)], [])

@@ -141,13 +141,20 @@ class Cluster:
                 if daemon.name in node.PROGRAMS:
                     daemon.stop()
             self._daemons = [daemon for daemon in self._daemons if daemon.name not in node.PROGRAMS]
+            before = self._heartbeat()
             self._daemons += node.start_kubelet(
                 self.host, self.addresses, self.node_name, self.cgroup, **self.node_options
             )
+            # What the node said before it was away would do as well otherwise.
+            self._wait("the kubelet", lambda: self._heartbeat() != before)
         if self.shape.nodes:
             self._wait("the node", lambda: self._node_ready(self.node_name))
 
-    def kubectl(self, *args: str, input: str | None = None, timeout: float = 60.0) -> str:
+    def _heartbeat(self) -> str:
+        """Return when the kubelet last said that it lives."""
+        return str(self.get("lease", self.node_name, "-n", "kube-node-lease")["spec"]["renewTime"])
+
+    def kubectl(self, *args: str, input: str | None = None, timeout: float = 120.0) -> str:
         """Run kubectl as administrator and return what it prints; CommandFailed holds what it complains about."""
         command = [
             str(versions.program("kubectl")),
@@ -179,7 +186,7 @@ class Cluster:
         body = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
         return self.kubectl("apply", "-f", "-", input=json.dumps(body))
 
-    def run(self, argv: Sequence[str], *, input: str | None = None, timeout: float = 60.0) -> str:
+    def run(self, argv: Sequence[str], *, input: str | None = None, timeout: float = 120.0) -> str:
         """Run a program to its end in the cluster's network namespace and return its standard output."""
         return process.run_in(self.namespace, argv, input=input, timeout=timeout)
 

@@ -113,17 +113,29 @@ class Process:
         return tail(self.log, lines)
 
     def stop(self, grace: float = 5.0) -> None:
-        """Ask the program and its children to end, end them after the grace period, and wait for it."""
-        for signum, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
+        """Ask the program and its children to end, end them after the grace period, and wait for all of them.
+
+        What was entered a process namespace for is a child of the program that entered, and outlives it: whoever starts
+        the same again at once finds its ports taken.
+        """
+        for signum, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signum)
+            if self._has_ended(patience):
+                break
+
+    def _has_ended(self, patience: float) -> bool:
+        """Wait until no process of the group is left; return whether that is so in time."""
+        deadline = time.monotonic() + patience
+        while True:
+            self._popen.poll()
             try:
-                self._popen.wait(patience)
-            except subprocess.TimeoutExpired:
-                continue
-            break
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._popen.pid, signal.SIGKILL)
+                os.killpg(self._popen.pid, 0)
+            except ProcessLookupError:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
 
 
 def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, stdin: int | None = None) -> Process:
