@@ -72,6 +72,9 @@ class Turns(MultiService):
     async def _stop(self) -> None:
         await maybeDeferred(super().stopService)
         self._queue.close()
+        # The turn that was under way may have opened what was closed before. It would be held for as long as the
+        # process lives, and nobody who leads here later could have it.
+        self._deafen()
 
     def _poke(self) -> None:
         self._queue.add(_TURN)
