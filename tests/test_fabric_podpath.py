@@ -30,7 +30,7 @@ from liqod.fabric.facts import (
 )
 from liqod.fabric.health import SILENCE
 from liqod.fabric.ping import Pinger, checksum, only
-from liqod.fabric.podpath import PodPath, target
+from liqod.fabric.podpath import Cut, PodPath, cut_of, target, targets
 from liqod.model.meta import ObjectMeta
 from tests.netns.lan import require
 
@@ -63,15 +63,16 @@ class Pings(TestCase):
         require("" if not os.geteuid() and has_six() else "raw sockets need root, and this host has to have IPv6")
         pinger = Pinger(reactor, lambda: None)
         self.addCleanup(pinger.close)
-        pinger.aim({"four": "127.0.0.1", "six": "::1", "nobody": "192.0.2.1"})
+        pinger.aim({("us", 4): "127.0.0.1", ("us", 6): "::1", ("nobody", 4): "192.0.2.1"})
         pinger.open(["127.0.0.1", "::1"])
         pinger.open(["127.0.0.1", "::1"])
         for _ in range(300):
             await task.deferLater(reactor, 0.1)
-            if all(pinger.paths[name].heard is not None for name in ("four", "six")):
+            if all(path.heard is not None for path in pinger.paths_to("us")):
                 break
-        heard = {name: path.heard is not None for name, path in pinger.paths.items()}
-        self.assertEqual(heard, {"four": True, "six": True, "nobody": False})
+        heard = {way: path.heard is not None for way, path in pinger.paths.items()}
+        self.assertEqual(heard, {("us", 4): True, ("us", 6): True, ("nobody", 4): False})
+        self.assertEqual(pinger.present("us"), {4: "127.0.0.1", 6: "::1"})
 
     def test_the_filter(self) -> None:
         """All types of ICMPv6 but one are kept away (a bit for each, by words of 32)."""
@@ -105,6 +106,33 @@ class Targets(SynchronousTestCase):
         self.assertEqual(target([six], both, ""), "fd00:64::5")
         self.assertEqual(target([six, four], both, ""), "10.64.0.7")
         self.assertEqual(target([six], NETWORKS, ""), "")
+
+    def test_one_of_each_version(self) -> None:
+        """Where the peer has both versions, an address of each is probed, each for as long as its pod runs."""
+        both = (*NETWORKS, ipaddress.ip_network("fd00:64::/48"))
+        pods = [pod("10.64.0.7"), pod("fd00:64::5"), pod("10.64.0.5"), pod("fd00:64::9")]
+        self.assertEqual(targets(pods, both, {}), {4: "10.64.0.5", 6: "fd00:64::5"})
+        self.assertEqual(targets(pods, both, {4: "10.64.0.7", 6: "fd00:64::7"}), {4: "10.64.0.7", 6: "fd00:64::5"})
+        self.assertEqual(targets(pods, NETWORKS, {}), {4: "10.64.0.5"})
+        self.assertEqual(targets(pods[1:2], both, {}), {6: "fd00:64::5"})
+
+    def test_a_cut_of_one_version(self) -> None:
+        """It is told from a cut of all by another one that goes on answering; who never answered proves nothing."""
+        now = 100.0 + SILENCE
+        silent, silent_six = PodPath("10.64.0.5", 0.0, 100.0), PodPath("fd00:64::5", 0.0, 100.0)
+        lively, mute = PodPath("10.64.0.5", 0.0, now), PodPath("10.64.0.5", 0.0)
+        for paths, wanted in (
+            ((lively, silent_six), Cut(("fd00:64::5",), whole=False)),
+            ((silent, silent_six), Cut(("10.64.0.5", "fd00:64::5"), whole=True)),
+            ((mute, silent_six), Cut(("fd00:64::5",), whole=True)),
+            ((silent,), Cut(("10.64.0.5",), whole=True)),
+            ((lively,), None),
+            ((mute,), None),
+            ((), None),
+        ):
+            self.assertEqual(cut_of(paths, now), wanted)
+        self.assertIn("not those of IPv6", Cut(("fd00:64::5",), whole=False).message)
+        self.assertIn("pods 10.64.0.5, fd00:64::5 do not", Cut(("10.64.0.5", "fd00:64::5"), whole=True).message)
 
     def test_silence(self) -> None:
         """A pod that never answered proves nothing; one that stopped does."""

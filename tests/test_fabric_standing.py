@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -40,29 +42,33 @@ class Table(SynchronousTestCase):
     """One row for each situation."""
 
     def say(
-        self, seen: Observed, probes: Health | None, path: PodPath | None = None, before: str = ""
+        self, seen: Observed, probes: Health | None, paths: Sequence[PodPath] = (), before: str = ""
     ) -> tuple[str, str, str]:
         """Return phase, reason and place."""
-        status = tunnel_status(AGREED, seen, probes, path, "liqod", TunnelEndpointStatus(phase=before), NOW, STAMP)
+        status = tunnel_status(AGREED, seen, probes, paths, "liqod", TunnelEndpointStatus(phase=before), NOW, STAMP)
         return status.phase, status.reason, status.cut
 
     def test_situations(self) -> None:
         """Each has its phase, its reason and, where packets do not cross, the place of the cut."""
         silent = PodPath("10.72.0.9", NOW - 60, NOW - SILENCE - 1)
         bare = attrs.evolve(observed(), routes={})
-        for seen, probes, path, wanted in (
-            (bare, health(60, 1), None, ("Error", "LocalRouteMissing", "local route")),
-            (attrs.evolve(observed(), device=None), health(60, 1), None, ("Error", "LocalRouteMissing", "local route")),
-            (observed(), health(60, 1), silent, ("Error", "PodPathCut", "remote pods")),
-            (observed(), health(60, 1), None, ("Connected", "PacketsCross", "")),
-            (observed(), health(1), None, ("Connecting", "Probing", "")),
-            (observed(), None, None, ("Connecting", "Probing", "")),
-            (observed(None), health(60), None, ("Error", "NoHandshake", "tunnel")),
-            (observed(NOW - 600), health(60, SILENCE + 1), None, ("Error", "NoHandshake", "tunnel")),
-            (observed(received=0), health(60), None, ("Error", "TunnelSilent", "tunnel")),
-            (observed(), health(60, SILENCE + 1), None, ("Error", "ProbesLost", "remote host")),
+        six, quiet = PodPath("fd00:72::9", NOW - 60, NOW - 1), PodPath("fd00:72::9", NOW - 60)
+        for seen, probes, paths, wanted in (
+            (bare, health(60, 1), (), ("Error", "LocalRouteMissing", "local route")),
+            (attrs.evolve(observed(), device=None), health(60, 1), (), ("Error", "LocalRouteMissing", "local route")),
+            (observed(), health(60, 1), (silent,), ("Error", "PodPathCut", "remote pods")),
+            (observed(), health(60, 1), (silent, quiet), ("Error", "PodPathCut", "remote pods")),
+            (observed(), health(60, 1), (silent, six), ("Connected", "FamilyCut", "remote pods")),
+            (observed(), health(60, 1), (six, quiet), ("Connected", "PacketsCross", "")),
+            (observed(), health(60, 1), (), ("Connected", "PacketsCross", "")),
+            (observed(), health(1), (), ("Connecting", "Probing", "")),
+            (observed(), None, (), ("Connecting", "Probing", "")),
+            (observed(None), health(60), (), ("Error", "NoHandshake", "tunnel")),
+            (observed(NOW - 600), health(60, SILENCE + 1), (), ("Error", "NoHandshake", "tunnel")),
+            (observed(received=0), health(60), (), ("Error", "TunnelSilent", "tunnel")),
+            (observed(), health(60, SILENCE + 1), (), ("Error", "ProbesLost", "remote host")),
         ):
-            self.assertEqual(self.say(seen, probes, path), wanted)
+            self.assertEqual(self.say(seen, probes, paths), wanted)
 
     def test_a_restart_does_not_take_back_what_was_known(self) -> None:
         """Connected stays so until there was time for an answer; then silence counts as ever."""

@@ -297,6 +297,27 @@ class Statuses(SynchronousTestCase):
         self.assertNotIn("observedGeneration", forged)
         self.assertNotIn("observedGeneration", str(forged["conditions"]))
 
+    def test_addresses_of_both_versions(self) -> None:
+        """All are mapped; that of the version that nodes have at home comes first, whatever is first at the lender."""
+        four, six = {"ip": "10.71.0.9"}, {"ip": "fd00:71::9"}
+        for node_address, there, wanted in (
+            ("10.0.0.1", ["10.1.0.9", "fd00:1::9"], [four, six]),
+            ("10.0.0.1", ["fd00:1::9", "10.1.0.9"], [four, six]),
+            ("fd00::1", ["10.1.0.9", "fd00:1::9"], [six, four]),
+            ("fd00::1", ["10.1.0.9"], [four]),
+            ("", ["fd00:1::9", "10.1.0.9"], [six, four]),
+        ):
+            place = Place(
+                home=PLACE.home,
+                lender=PLACE.lender,
+                node_name="n",
+                node_address=node_address,
+                map_address=lambda address: address.replace("10.1.", "10.71.").replace("fd00:1:", "fd00:71:"),
+            )
+            remote = remote_status(podIP=there[0], podIPs=[{"ip": address} for address in there])
+            forged = forge_status(HOME_PENDING, remote, tally(None, {}, "r", remote), place, NOW, {})
+            self.assertEqual((forged["podIP"], forged["podIPs"]), (wanted[0]["ip"], wanted), (node_address, there))
+
     def test_a_pending_remote_pod_is_no_news(self) -> None:
         """A remote pod that was only scheduled leaves the home pod's status equal, so nothing is written."""
         scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": NOW, "observedGeneration": 1}

@@ -47,7 +47,7 @@ _OF_KUBERNETES = """
 
 _OF_OURS = """
     AllowList AutoAcceptAll AutoAcceptMax CSafeLoader ClusterID DefaultName DenyList EnforceSameName IPv4
-    LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL OutOf RemoteClusterHasNo SelectedName
+    IPv6 LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL OutOf RemoteClusterHasNo SelectedName
 """
 """Values of settings, parts of words, names of fields."""
 

@@ -190,6 +190,11 @@ class Claims(SynchronousTestCase):
         self.assertIsInstance(step(CLAIM, self.goal(uid="h2"), self.there()), Skip)
 
 
+def with_families(families: frozenset[str]) -> Place:
+    """Return the place with a lender whose pods have these IP versions."""
+    return Place(PLACE.home, PLACE.lender, PLACE.node_name, families=lambda: families)
+
+
 class Convergence(SynchronousTestCase):
     """Whatever happens at home, one write at a time brings the lender there."""
 
@@ -239,6 +244,35 @@ class Convergence(SynchronousTestCase):
         spec["type"] = "NodePort"
         goal = goal_of(SERVICE, home(SERVICE, spec=spec))
         self.assertEqual(step(SERVICE, goal, None).body["spec"]["externalTrafficPolicy"], "Cluster")
+
+    def test_ip_versions(self) -> None:
+        """The first version of a service goes where the lender has it; the lender adds the other one by the policy."""
+        four, six, both = frozenset({"IPv4"}), frozenset({"IPv6"}), frozenset({"IPv4", "IPv6"})
+        for own, there, wanted in (
+            (["IPv6"], both, ["IPv6"]),
+            (["IPv6", "IPv4"], both, ["IPv6"]),
+            (["IPv4", "IPv6"], both, ["IPv4"]),
+            (["IPv4", "IPv6"], four, ["IPv4"]),
+            (["IPv6"], four, None),
+            (["IPv4"], six, None),
+            (["IPv6"], frozenset(), None),
+            ([], both, None),
+        ):
+            spec = {"ipFamilies": own, "ipFamilyPolicy": "PreferDualStack"}
+            found = step(SERVICE, goal_of(SERVICE, home(SERVICE, spec=spec), with_families(there)), None)
+            self.assertEqual(found.body["spec"].get("ipFamilies"), wanted, (own, there))
+            self.assertEqual(found.body["spec"]["ipFamilyPolicy"], "PreferDualStack")
+
+    def test_a_service_of_another_ip_version(self) -> None:
+        """Its first version cannot be changed: it is made anew; a second one that the lender added is left alone."""
+        spec = {"ipFamilies": ["IPv6"], "ipFamilyPolicy": "PreferDualStack"}
+        goal = goal_of(SERVICE, home(SERVICE, spec=spec), with_families(frozenset({"IPv4", "IPv6"})))
+        there = made(SERVICE, step(SERVICE, goal, None))
+        for families, wanted in ((["IPv6", "IPv4"], Keep), (["IPv6"], Keep), (["IPv4", "IPv6"], Delete)):
+            there["spec"]["ipFamilies"] = families
+            self.assertIsInstance(step(SERVICE, goal, thing(SERVICE.there_view, there)), wanted, families)
+        unknown = goal_of(SERVICE, home(SERVICE, spec=spec))
+        self.assertIsInstance(step(SERVICE, unknown, thing(SERVICE.there_view, there)), Keep)
 
     def test_labels_not_reflected(self) -> None:
         """A label that is excluded from now on is taken off objects that are there, and only that."""

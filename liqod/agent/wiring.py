@@ -159,6 +159,7 @@ class Features:
             "network": network,
             "map_address": fabric.map_address,
             "export_address": fabric.export_address,
+            "families": fabric.families,
             "exports": fabric.exporting,
             "claimed": fabric.look,
         }

@@ -18,7 +18,7 @@ from liqod.cli.session import Options, Session, cluster_options, console, in_clu
 from liqod.fabric.facts import Pod, parse_all
 from liqod.fabric.kernel import HostKernel, Kernel, KernelError, observe
 from liqod.fabric.model import Observed
-from liqod.fabric.podpath import target as target_pod
+from liqod.fabric.podpath import targets
 from liqod.fabric.volley import Round, survey
 from liqod.fabric.wireguard import ALIVE
 from liqod.kube.errors import NotFound
@@ -102,6 +102,8 @@ def _said(tunnel: TunnelEndpoint) -> Finding:
         return bad("Daemon's view", text, f"cut at the {status.cut}" if status.cut else "")
     if status.phase != "Connected":
         return warning("Daemon's view", text, "it is looked at again within seconds")
+    if status.cut:
+        return warning("Daemon's view", text, f"one IP version is cut at the {status.cut}")
     return good("Daemon's view", text)
 
 
@@ -145,20 +147,23 @@ async def _packets(
     for finding in judge(rounds, tunnel.status.path_mtu):
         yield finding
     pods = (await session.client.list(PODS, view=Pod)).items
-    pod = target_pod(pods, parse_all(config.spec.remap.pod_cidrs), "")
-    if not pod:
+    found = targets(pods, parse_all(config.spec.remap.pod_cidrs), {})
+    if not found:
         yield warning("Peer's pods", "none runs that could be asked", "`liqodctl test` runs one for a moment")
-        return
+    for _, pod in sorted(found.items()):
+        yield await _pinged(kernel, pod, count)
+
+
+async def _pinged(kernel: Kernel, pod: str, count: int) -> Finding:
+    """Ping a pod of the peer."""
     try:
         said = await kernel.run(("ping", "-n", "-q", "-c", str(count), "-i", "0.2", "-W", "2", pod))
     except KernelError as error:
-        yield warning("Peer's pods", str(error), "the package is iputils-ping")
-        return
+        return warning("Peer's pods", str(error), "the package is iputils-ping")
     summary = next((line for line in said.out.splitlines() if "packet" in line), said.err.strip())
     if said.code:
-        yield bad("Peer's pods", f"{pod}: {summary}", "the peer's own pod network, behind its gateway")
-    else:
-        yield good("Peer's pods", f"{pod}: {summary}")
+        return bad("Peer's pods", f"{pod}: {summary}", "the peer's own pod network, behind its gateway")
+    return good("Peer's pods", f"{pod}: {summary}")
 
 
 def judge(rounds: Sequence[Round], path_mtu: int) -> list[Finding]:

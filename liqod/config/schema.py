@@ -1,7 +1,8 @@
 """The settings: one frozen class per section of ``/etc/liqod/liqod.toml``, with defaults and bounds.
 
 Keys are written in kebab-case in the file. Durations are seconds. Endpoint strings are Twisted's
-(``tcp:5872``, ``tcp:5872:interface=10.0.0.1``, ``systemd:domain=INET:name=liqod``).
+(``tcp:5872``, ``tcp:5872:interface=10.0.0.1``, ``systemd:domain=INET:name=liqod``); a port alone is that of
+all addresses of both IP versions.
 """
 
 from __future__ import annotations

@@ -87,8 +87,12 @@ class _Ear:
                 self._heard(sender, packet[header + _HEAD.size :][:_TOKEN])
 
 
+Way = tuple[str, int]
+"""A peer, and an IP version."""
+
+
 class Pinger:
-    """Pings one pod of each peer; ``paths`` is what is known, ``changed`` is called when a path turns."""
+    """Pings one pod of each peer and IP version; ``paths`` is what is known, ``changed`` is called when one turns."""
 
     _log = Logger()
 
@@ -98,11 +102,11 @@ class Pinger:
         self._ears: dict[int, _Ear] = {}
         self._sources: tuple[str, ...] = ()
         self._sequence = 0
-        self._waiting: dict[bytes, str] = {}
+        self._waiting: dict[bytes, Way] = {}
         self._beat = LoopingCall(self._round)
         self._beat.clock = reactor
-        self._crossing: dict[str, bool] = {}
-        self.paths: dict[str, PodPath] = {}
+        self._crossing: dict[Way, bool] = {}
+        self.paths: dict[Way, PodPath] = {}
 
     def open(self, sources: Sequence[str]) -> None:
         """Begin, with echo requests from addresses of this host, by IP version one at most."""
@@ -137,8 +141,16 @@ class Pinger:
         for ear in ears.values():
             ear.close()
 
-    def aim(self, targets: Mapping[str, str]) -> None:
-        """Ping these pods, one of each peer, from now on; another pod than before is judged anew."""
+    def paths_to(self, peer: str) -> list[PodPath]:
+        """Return what is known of a peer's pods, by IP version."""
+        return [path for way, path in sorted(self.paths.items()) if way[0] == peer]
+
+    def present(self, peer: str) -> dict[int, str]:
+        """Return the pods of a peer that are pinged, by IP version."""
+        return {version: path.pod for (name, version), path in self.paths.items() if name == peer}
+
+    def aim(self, targets: Mapping[Way, str]) -> None:
+        """Ping these pods, one of each peer and IP version, from now on; another pod than before is judged anew."""
         now = self._reactor.seconds()
         for name in [one for one in self.paths if one not in targets]:
             del self.paths[name]
@@ -148,9 +160,9 @@ class Pinger:
                 self.paths[name] = PodPath(pod, now)
 
     def _heard(self, sender: str, token: bytes) -> None:
-        name = self._waiting.pop(token, "")
-        path = self.paths.get(name)
-        if path is not None and path.pod == sender:
+        name = self._waiting.pop(token, None)
+        path = self.paths.get(name) if name is not None else None
+        if name is not None and path is not None and path.pod == sender:
             path.heard = self._reactor.seconds()
             self._look(name, path)
 
@@ -174,7 +186,7 @@ class Pinger:
         except OSError as error:
             self._log.debug("no echo request to {pod}: {error}", pod=pod, error=error)
 
-    def _look(self, name: str, path: PodPath) -> None:
+    def _look(self, name: Way, path: PodPath) -> None:
         cut = path.cut(self._reactor.seconds())
         if self._crossing.get(name, False) != cut:
             self._crossing[name] = cut

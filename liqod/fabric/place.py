@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, gatherResults
@@ -21,7 +21,7 @@ from liqod.fabric.facts import (
     pod_networks,
 )
 from liqod.fabric.model import End
-from liqod.fabric.podpath import target
+from liqod.fabric.podpath import targets
 from liqod.fabric.wireguard import host_port
 from liqod.flow.errors import Foreseen
 from liqod.kube.client import Client
@@ -121,9 +121,9 @@ class Place:
         offloaded = list(table.spec.natting_table) if table is not None else []
         return pod_addresses(self._pods.items(), [*granted, *offloaded])
 
-    def pod_of(self, networks: Sequence[Network], present: str) -> str:
-        """Return the address here of a pod of a peer that can be probed, the present one if it still runs."""
-        return target(self._pods.items(), networks, present)
+    def pods_of(self, networks: Sequence[Network], present: Mapping[int, str]) -> dict[int, str]:
+        """Return the addresses here of pods of a peer to probe, by IP version; the present ones if they still run."""
+        return targets(self._pods.items(), networks, present)
 
     async def _found_services(self) -> list[Network]:
         if self._services is None:

@@ -169,7 +169,7 @@ class Records:
         agreed: Agreed,
         observed: Observed,
         health: Health | None,
-        path: PodPath | None,
+        paths: Sequence[PodPath],
         device: str,
         now: float,
         stamp: str,
@@ -183,7 +183,7 @@ class Records:
         record = self._tunnels.get(key)
         if record is None or record.spec != spec:
             record = await self._write_spec(peer, record, to_dict(spec))
-        status = tunnel_status(agreed, observed, health, path, device, record.status, now, stamp)
+        status = tunnel_status(agreed, observed, health, paths, device, record.status, now, stamp)
         if status == record.status:
             return
         if same_but_numbers(status, record.status) and now - self._measured.get(peer, 0.0) < NUMBERS:

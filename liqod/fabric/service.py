@@ -33,6 +33,7 @@ from liqod.fabric.overlay import VNI, device_name, overlay_mtu
 from liqod.fabric.ping import Pinger
 from liqod.fabric.place import Place
 from liqod.fabric.plan import plan, removal
+from liqod.fabric.podpath import cut_of
 from liqod.fabric.probe import Prober
 from liqod.fabric.records import Records
 from liqod.fabric.routes import host_networks
@@ -109,6 +110,11 @@ class Fabric(Turns):
         """Return how one pod address of a peer reads here; empty while that is not known."""
         return self.addresses(peer).seen(address)
 
+    def families(self, peer: ClusterID) -> frozenset[str]:
+        """Return the IP versions of a peer's pods, in the words of Kubernetes; none while they are not known."""
+        words = {4: "IPv4", 6: "IPv6"}
+        return frozenset(words[seen.version] for _, seen in self.addresses(peer).pairs)
+
     def export_address(self, peer: ClusterID, address: str) -> str:
         """Return how a peer's pods reach one of our pod addresses; empty while that is not known.
 
@@ -122,9 +128,9 @@ class Fabric(Turns):
         health, config = self._prober.health.get(peer), self._records.config(peer)
         now = self._reactor.seconds()
         if health is not None and health.crosses(now):
-            path = self._pinger.paths.get(peer)
-            if path is not None and path.cut(now):
-                return False, f"the peer's gateway answers, but its pod {path.pod} does not any more"
+            cut = cut_of(self._pinger.paths_to(peer), now)
+            if cut is not None:
+                return not cut.whole, cut.message
             return True, "packets cross in both directions"
         if config is not None and config.status.phase == "Refused":
             return False, config.status.message
@@ -332,13 +338,12 @@ class Fabric(Turns):
             self._log.warn("probes cannot be sent: {error}", error=str(error))
         self._prober.aim(targets, desired.mtu)
         pods = {
-            peer: self._place.pod_of(
-                agreed.link.remote, self._pinger.paths[peer].pod if peer in self._pinger.paths else ""
-            )
+            (str(peer), version): pod
             for peer, agreed in self._agreed.items()
+            for version, pod in self._place.pods_of(agreed.link.remote, self._pinger.present(peer)).items()
         }
         self._pinger.open([str(first_of(external).network_address) for external in own.externals])
-        self._pinger.aim({peer: pod for peer, pod in pods.items() if pod})
+        self._pinger.aim(pods)
 
     async def _tell(self) -> None:
         """Write down how the tunnels are."""
@@ -350,7 +355,7 @@ class Fabric(Turns):
                 agreed,
                 self._observed,
                 health,
-                self._pinger.paths.get(peer),
+                self._pinger.paths_to(peer),
                 self._settings.network.device,
                 now,
                 _rfc3339(now),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 import msgspec
@@ -11,7 +11,7 @@ from liqod.fabric.check import Remote
 from liqod.fabric.device import implementation
 from liqod.fabric.health import Health, loss_in_words, rtt_in_words
 from liqod.fabric.model import Link, Observed
-from liqod.fabric.podpath import PodPath
+from liqod.fabric.podpath import PodPath, cut_of
 from liqod.fabric.wireguard import ALIVE
 from liqod.model.meta import Condition, set_condition
 from liqod.model.network import Gateway, NetworkConfig, Subnets, TunnelEndpointSpec, TunnelEndpointStatus
@@ -50,7 +50,7 @@ def tunnel_status(
     agreed: Agreed,
     observed: Observed,
     health: Health | None,
-    path: PodPath | None,
+    paths: Sequence[PodPath],
     device: str,
     before: TunnelEndpointStatus,
     now: float,
@@ -58,7 +58,7 @@ def tunnel_status(
 ) -> TunnelEndpointStatus:
     """Return the whole status; ``now`` is in seconds since 1970, ``stamp`` the same in RFC 3339."""
     age = _handshake_age(agreed.link, observed, now)
-    phase, reason, message, cut = _phase(agreed.link, observed, health, path, age, now, before.phase)
+    phase, reason, message, cut = _phase(agreed.link, observed, health, paths, age, now, before.phase)
     conditions = set_condition(
         before.conditions, Condition(type="Connected", status=PHASES[phase], reason=reason, message=message), stamp
     )
@@ -91,7 +91,7 @@ def _phase(
     link: Link,
     observed: Observed,
     health: Health | None,
-    path: PodPath | None,
+    paths: Sequence[PodPath],
     age: float | None,
     now: float,
     before: str,
@@ -100,9 +100,11 @@ def _phase(
     if missing or observed.device is None:
         what = "the tunnel's device is missing" if observed.device is None else f"there is no route to {missing[0]}"
         return "Error", "LocalRouteMissing", f"{what} on this host", "local route"
-    if health is not None and health.crosses(now) and path is not None and path.cut(now):
-        message = f"the peer's gateway answers, but its pod {path.pod} does not any more"
-        return "Error", "PodPathCut", message, "remote pods"
+    if health is not None and health.crosses(now) and (cut := cut_of(paths, now)) is not None:
+        if cut.whole:
+            return "Error", "PodPathCut", cut.message, "remote pods"
+        # Pods are not taken from a node because one of their two addresses is not reached: it is told, no more.
+        return "Connected", "FamilyCut", cut.message, "remote pods"
     if health is not None and health.crosses(now):
         return "Connected", "PacketsCross", "packets cross in both directions", ""
     if before == "Connected" and health is not None and health.fresh(now):

@@ -68,6 +68,10 @@ def _same_address(_: ClusterID, address: str) -> str:
     return address
 
 
+def _no_families(_: ClusterID) -> frozenset[str]:
+    return frozenset()
+
+
 class Kubelets(MultiService):
     """The virtual kubelets of this daemon, by the key of their record.
 
@@ -76,7 +80,8 @@ class Kubelets(MultiService):
     address; ``export_address`` the other way round, by which address a lender's pods reach one of this cluster (empty:
     not known yet). ``exports`` knows that of every endpoint, and ``claimed`` is called when ``claims`` tells of others
     than before. ``relay`` returns what connects to a lender's API relay (``IStreamClientEndpoint``); without it there
-    is none. ``answered`` hears of a lender whose API server answers that did not before.
+    is none. ``answered`` hears of a lender whose API server answers that did not before. ``families`` tells the IP
+    versions of a lender's pods ("IPv4", "IPv6"), none where they are not known.
     """
 
     _log = Logger()
@@ -100,6 +105,7 @@ class Kubelets(MultiService):
         exports: Exports | None = None,
         claimed: Callable[[], None] = lambda: None,
         answered: Callable[[ClusterID], None] = lambda _: None,
+        families: Callable[[ClusterID], frozenset[str]] = _no_families,
     ) -> None:
         super().__init__()
         self.cluster_name = cluster_name
@@ -123,6 +129,7 @@ class Kubelets(MultiService):
             network=network,
             map_address=map_address,
             export_address=export_address,
+            families=families,
             reflection=settings.reflection,
             homes=Homes(informers),
             nodes=informers.of(NODES, Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"),

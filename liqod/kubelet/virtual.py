@@ -77,6 +77,7 @@ class Surroundings:
     network: Callable[[ClusterID], Readiness] | None
     map_address: Callable[[ClusterID, str], str]
     export_address: Callable[[ClusterID, str], str]
+    families: Callable[[ClusterID], frozenset[str]]
     reflection: ReflectionSettings
     homes: Homes
     nodes: Informer[Object]
@@ -118,6 +119,7 @@ class VirtualKubelet(MultiService):
             is_single=lambda address: around.exports.is_single(lender, address),
             objection=lambda address: around.exports.objection(lender, address),
             api_server=self._home_api,
+            families=lambda: around.families(lender),
             follows=lambda name: around.holdings is not None and around.holdings.follows(name),
         )
         self._unsubscribe: list[Callable[[], None]] = []

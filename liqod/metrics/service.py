@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
-from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IDelayedCall, IListeningPort, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import Request
 from twisted.web.server import Site
 
+from liqod.flow.listening import server_endpoint
 from liqod.metrics.registry import Registry
 from liqod.metrics.resource import pages
 
@@ -74,7 +74,7 @@ class MetricsServer(Service):
 
     def _bind(self) -> None:
         self._timer = None
-        endpoint = serverFromString(self._reactor, self._listen)
+        endpoint = server_endpoint(self._reactor, self._listen)
         self._attempt = maybeDeferred(endpoint.listen, self._site).addCallbacks(self._bound, self._not_bound)
 
     def _bound(self, listening: IListeningPort) -> None:

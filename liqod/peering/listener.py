@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
-from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IAddress, IHandshakeListener, IListeningPort, IReactorTime
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
@@ -15,6 +14,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from liqod.flow.listening import plain_host, server_endpoint
 from liqod.identity.tls import HTTP, PeerTLS
 from liqod.peering.admission import Admission
 from liqod.peering.protocol import PeerConnection
@@ -80,7 +80,7 @@ class _Door(Factory):
 
 
 def _host(address: IAddress | None) -> str:
-    return str(getattr(address, "host", "") or "a local socket")
+    return plain_host(str(getattr(address, "host", "") or "a local socket"))
 
 
 class Listener(Service):
@@ -119,7 +119,7 @@ class Listener(Service):
         creator, clock = self._tls.server_creator(), cast(Any, self._reactor)
         behind = _Behind(self._admission, self._tls, self._relay)
         factory = _Door(self._admission, TLSMemoryBIOFactory(creator, False, behind, clock))
-        endpoint = serverFromString(self._reactor, self._listen)
+        endpoint = server_endpoint(self._reactor, self._listen)
         failures: list[Failure] = []
         endpoint.listen(factory).addCallbacks(self._bound, failures.append)
         if failures:

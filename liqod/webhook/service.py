@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IListeningPort, IReactorTime
 from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from liqod.config.schema import Settings
 from liqod.flow.errors import Foreseen
+from liqod.flow.listening import server_endpoint
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.identity.serving import Bundle, from_data, generate, is_due, to_data
 from liqod.kube.client import Client
@@ -190,7 +190,7 @@ class AdmissionWebhook(MultiService):
         self._serving = Serving(generate(COMMON_NAME, ["localhost"], self._wall()))
         listen = self._settings.webhook.listen
         try:
-            endpoint = serverFromString(self._reactor, listen)
+            endpoint = server_endpoint(self._reactor, listen)
             evict_after = self._settings.kubelet.evict_after
             self._listener = factory(self._serving, self._clock, self.policy, lambda: self.prepared, evict_after)
             port = await endpoint.listen(self._listener)

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
-from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IDelayedCall, IListeningPort
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from liqod.flow.listening import server_endpoint
 from liqod.flow.tasks import Tasks
 from liqod.kube.client import Client
 from liqod.kube.informer import Informer
@@ -126,7 +126,7 @@ class NodeAPI(MultiService):
 
     def _bind(self) -> None:
         self._timer = None
-        endpoint = serverFromString(self._reactor, self._listen)
+        endpoint = server_endpoint(self._reactor, self._listen)
         self._attempt = maybeDeferred(endpoint.listen, self._listener).addCallbacks(self._bound, self._not_bound)
 
     def _bound(self, listening: IListeningPort) -> None:

@@ -24,6 +24,11 @@ def nothing(address: str) -> str:
     return ""
 
 
+def no_families() -> frozenset[str]:
+    """Return nothing: which IP versions the lender's pods have is not known."""
+    return frozenset()
+
+
 @frozen
 class ApiServer:
     """Where the lender's pods reach the API server of the home cluster: addresses, or a DNS name; and the port."""
@@ -47,7 +52,8 @@ class Place:
     lender's pods; an empty answer means that it is not known yet. ``is_single`` tells of an address at home that it has
     to be claimed for that, ``objection`` why it will have none all the same. ``follows`` tells whether claims of a
     storage class (empty: the default one) follow their pods to the lender. ``api_server`` tells where offloaded pods
-    reach the home cluster's API server; None where they are not to.
+    reach the home cluster's API server; None where they are not to. ``families`` tells the IP versions of the lender's
+    pods ("IPv4", "IPv6"), none while they are not known.
     """
 
     home: ClusterID
@@ -62,3 +68,4 @@ class Place:
     objection: Callable[[str], str] = field(default=nothing, eq=False)
     follows: Callable[[str], bool] = field(default=never, eq=False)
     api_server: Callable[[], ApiServer | None] = field(default=no_api_server, eq=False)
+    families: Callable[[], frozenset[str]] = field(default=no_families, eq=False)

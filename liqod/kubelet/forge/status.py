@@ -42,6 +42,7 @@ _NODE_OWNED: Final = frozenset(
     }
 )
 _GATES_CLOSED: Final = "ReadinessGatesNotReady"
+_SPECS: Final = {"initContainerStatuses": "initContainers", "containerStatuses": "containers"}
 _CONTAINER_KINDS: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 _REASON = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
@@ -81,8 +82,9 @@ def forge_status(
         if status.get(kind):
             status[kind] = _containers(home.get(kind) or [], status[kind], kind, tally, spec)
     _ephemeral(status, home, spec)
-    conditions = _conditions(home.get("conditions") or [], remote.get("conditions") or [], now)
     gates = [gate.get("conditionType") for gate in spec.get("readinessGates") or []]
+    said = [one for one in remote.get("conditions") or [] if one.get("type") not in gates or one["type"] in _NODE_OWNED]
+    conditions = _conditions(home.get("conditions") or [], said, now)
     if gates:
         conditions = _through_gates(gates, conditions, home.get("conditions") or [], now)
     if conditions:
@@ -175,14 +177,6 @@ def is_ready(status: Mapping[str, Any]) -> bool:
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or [])
 
 
-def has_condition(status: Mapping[str, Any], kind: str, reason: str) -> bool:
-    """Tell whether a pod status has a False condition of a type with this reason."""
-    return any(
-        c.get("type") == kind and c.get("status") == "False" and c.get("reason") == reason
-        for c in status.get("conditions") or []
-    )
-
-
 def _addresses(status: dict[str, Any], remote: Mapping[str, Any], place: Place) -> None:
     for key in ("podIP", "podIPs", "hostIP", "hostIPs"):
         status.pop(key, None)
@@ -191,11 +185,17 @@ def _addresses(status: dict[str, Any], remote: Mapping[str, Any], place: Place) 
         addresses = [str(remote["podIP"])]
     mapped = [place.map_address(address) for address in addresses if address]
     if mapped and mapped[0]:
-        status["podIP"] = mapped[0]
-        status["podIPs"] = [{"ip": address} for address in mapped if address]
+        # The first one is what those see who know of one only: of the version that comes first at home.
+        known = sorted((address for address in mapped if address), key=lambda one: _is_second(one, place.node_address))
+        status["podIP"] = known[0]
+        status["podIPs"] = [{"ip": address} for address in known]
     if remote.get("hostIP") and place.node_address:
         status["hostIP"] = place.node_address
         status["hostIPs"] = [{"ip": place.node_address}]
+
+
+def _is_second(address: str, node_address: str) -> bool:
+    return bool(node_address) and (":" in address) != (":" in node_address)
 
 
 def _containers(
@@ -206,8 +206,13 @@ def _containers(
     spec: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     before = {container.get("name"): container for container in home}
+    # What the lender runs besides (its own admission may add containers) is no part of the home pod.
+    known = {container.get("name") for container in spec.get(_SPECS[kind]) or []}
     forged = []
     for container in remote:
+        if container.get("name") not in known:
+            continue
+        known.discard(container.get("name"))
         old = before.get(container.get("name"))
         if (
             old is not None

@@ -107,6 +107,7 @@ class Reflection(MultiService):
             self.events = EventsBack(reactor, place, settings.event.type, pods, self.reflectors, recorder)
             self.events.setServiceParent(self)
         self._services: dict[str, Callable[[], None]] = {}
+        self._families = place.families()
         self._unsubscribe: list[Callable[[], None]] = []
 
     def startService(self) -> None:
@@ -139,7 +140,14 @@ class Reflection(MultiService):
         return self.reflectors[ENDPOINTSLICE].claims(self._namespaces.mapped())
 
     def addresses_changed(self) -> None:
-        """Have the slices looked at again, because addresses may be reached by others from the lender now."""
+        """Have the slices looked at again, because addresses may be reached by others from the lender now.
+
+        Services only where the lender has other IP versions than before.
+        """
+        families = self._place.families()
+        if families != self._families and SERVICE in self.reflectors:
+            self.reflectors[SERVICE].look_all()
+        self._families = families
         if ENDPOINTSLICE in self.reflectors:
             self.reflectors[ENDPOINTSLICE].look_all()
 

@@ -1,0 +1,77 @@
+"""Where servers listen: a port that names no address is that of all addresses of this host, of both IP versions.
+
+Twisted's own endpoints hear IPv4 alone there, and nodes may have IPv6 addresses only. One socket hears both (RFC 3493,
+section 3.7); callers by IPv4 then show as ``::ffff:192.0.2.1``, which ``plain_host`` undoes.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IStreamServerEndpoint
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+_MAPPED: Final = "::ffff:"
+_WITHOUT_SIX: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+_SIX_ALONE: Final = Path("/proc/sys/net/ipv6/bindv6only")
+"""Where the kernel says whether a socket of IPv6 hears no IPv4 (RFC 3493, section 5.3)."""
+
+
+def server_endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
+    """Return what a description names, as Twisted has it; of TCP without an address, all addresses of the host.
+
+    Raises ValueError, like ``serverFromString``, for what is no description.
+    """
+    endpoint: IStreamServerEndpoint = serverFromString(reactor, description)
+    if not is_everywhere(description) or _hears_six_alone():
+        return endpoint
+    return _Everywhere(serverFromString(reactor, f"tcp6:{description.partition(':')[2]}"), endpoint)
+
+
+def is_everywhere(description: str) -> bool:
+    """Tell whether a description is of TCP and names no address."""
+    kind, _, rest = description.partition(":")
+    port, *others = rest.split(":")
+    return kind == "tcp" and not port.startswith("interface=") and all(_names_no_address(one) for one in others)
+
+
+def plain_host(host: str) -> str:
+    """Return the address of a caller as it calls itself: of IPv4 where it came by IPv4."""
+    rest = host.removeprefix(_MAPPED)
+    return rest if "." in rest else host
+
+
+def _names_no_address(part: str) -> bool:
+    return part.startswith(("backlog=", "port="))
+
+
+def _hears_six_alone() -> bool:
+    try:
+        return _SIX_ALONE.read_text().strip() == "1"
+    except OSError:
+        return False
+
+
+@implementer(IStreamServerEndpoint)
+class _Everywhere:
+    """Listens at all addresses of both versions; on a host without IPv6, at those of IPv4."""
+
+    def __init__(self, both: IStreamServerEndpoint, four: IStreamServerEndpoint) -> None:
+        self._both = both
+        self._four = four
+
+    def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
+        listening: Deferred[IListeningPort] = self._both.listen(protocolFactory)
+        return listening.addErrback(self._without_six, protocolFactory)
+
+    def _without_six(self, failure: Failure, factory: IProtocolFactory) -> Any:
+        cause = getattr(failure.value, "socketError", None)
+        if failure.check(CannotListenError) is None or getattr(cause, "errno", None) not in _WITHOUT_SIX:
+            return failure
+        return self._four.listen(factory)
