@@ -433,7 +433,8 @@ class Against(TestCase):
     async def test_check_pre(self) -> None:
         """check --pre looks at ports that are to be had, and needs no definitions."""
         output = await self.liqodctl("check", "--pre")
-        self.assertIn("(peering.listen) is free", output)
+        for setting in ("peering.listen", "kubelet.listen", "webhook.listen", "metrics.listen"):
+            self.assertIn(f"({setting}) is free", output)
 
     async def test_wrong_configuration(self) -> None:
         """A wrong configuration is listed completely, with status 2."""

@@ -136,7 +136,11 @@ async def _clock(session: Session) -> AsyncIterator[Finding]:
 
 
 def _listeners(settings: Settings) -> list[tuple[str, int]]:
-    wanted = [("peering.listen", settings.peering.listen), ("metrics.listen", settings.metrics.listen)]
+    wanted = [
+        ("peering.listen", settings.peering.listen),
+        ("kubelet.listen", settings.kubelet.listen),
+        ("metrics.listen", settings.metrics.listen),
+    ]
     if settings.webhook.enabled:
         wanted.append(("webhook.listen", settings.webhook.listen))
     return [(name, int(port_of(text) or 0)) for name, text in wanted if int(port_of(text) or 0)]

@@ -14,7 +14,7 @@ from liqod.cli.peers import find, label
 from liqod.cli.session import Options, Session, cluster_options, in_cluster
 from liqod.kube.errors import ApiError, Conflict, NotFound, Throttled
 from liqod.kube.resources import FOREIGNCLUSTERS, NODES, PODS
-from liqod.model.meta import Object, View, label_selector
+from liqod.model.meta import Object, View, eviction_of, label_selector
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.records import ForeignCluster
 
@@ -139,12 +139,7 @@ def _controller(pod: Object) -> str:
 async def _evict(session: Session, pod: Object) -> bool:
     """Ask for a pod's eviction; tells whether it goes (a disruption budget may keep it for now)."""
     meta = pod.metadata
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": meta.name, "namespace": meta.namespace},
-        "deleteOptions": {"preconditions": {"uid": meta.uid}},
-    }
+    body = eviction_of(meta)
     try:
         await session.client.create(PODS, body, meta.namespace, name=meta.name, subresource="eviction", view=None)
     except (Throttled, Conflict):

@@ -68,7 +68,9 @@ def of_kube(error: KubeError, server: str) -> CliError:
                 "log in again, or name another user with --kubeconfig or --context",
             )
         case Forbidden():
-            return CliError(RIGHTS, error.message, "use a kubeconfig whose user may do that")
+            return CliError(
+                RIGHTS, error.message, "name the kubeconfig of a user who may, with --kubeconfig or $KUBECONFIG"
+            )
         case NotFound():
             return CliError(
                 NOT_INSTALLED,

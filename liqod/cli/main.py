@@ -77,7 +77,8 @@ def _say_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> N
 def cli() -> None:
     """Peer this Kubernetes cluster with others, and lend and borrow what is free.
 
-    Every command acts on one's own cluster only: that of --kubeconfig, else of $KUBECONFIG and ~/.kube/config.
+    Every command acts on one's own cluster only: that of --kubeconfig, else of $KUBECONFIG, else of the kubeconfig that
+    the daemon's configuration names, else of ~/.kube/config.
     """
 
 

@@ -34,6 +34,7 @@ from liqod.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Inva
 from liqod.kube.informer import Informer
 from liqod.kube.resources import ENDPOINTSLICES, SHADOWENDPOINTSLICES
 from liqod.model.ids import Key
+from liqod.model.meta import reference_to
 from liqod.model.records import ShadowEndpointSlice, SliceTemplate
 
 SETTLING: Final = Backoff(initial=1.0, cap=300.0)
@@ -159,12 +160,5 @@ class ShadowSlices(MultiService):
         return SETTLING.delay(attempt + 2, 0.5)
 
     def _tell(self, shadow: ShadowEndpointSlice, reason: str, message: str) -> None:
-        meta = shadow.metadata
-        regarding = {
-            "apiVersion": SHADOWENDPOINTSLICES.api_version,
-            "kind": SHADOWENDPOINTSLICES.kind,
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "uid": meta.uid,
-        }
+        regarding = reference_to(SHADOWENDPOINTSLICES.api_version, SHADOWENDPOINTSLICES.kind, shadow.metadata)
         self._recorder.emit(regarding, "Warning", reason, message)

@@ -15,7 +15,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, Invalid, NotFound
 from liqod.kube.resources import SHADOWPODS
 from liqod.model.ids import Key
-from liqod.model.meta import Object
+from liqod.model.meta import Object, reference_to
 from liqod.model.records import ShadowPod, ShadowPodStatus
 
 
@@ -70,20 +70,12 @@ class Statuses:
 
     def tell(self, shadow: ShadowPod, reason: str, message: str) -> None:
         """Emit a warning event about a ShadowPod."""
-        regarding = {
-            "apiVersion": SHADOWPODS.api_version,
-            "kind": SHADOWPODS.kind,
-            "name": shadow.metadata.name,
-            "namespace": shadow.metadata.namespace,
-            "uid": shadow.metadata.uid,
-        }
+        regarding = reference_to(SHADOWPODS.api_version, SHADOWPODS.kind, shadow.metadata)
         self._recorder.emit(regarding, "Warning", reason, message)
 
     def tell_pod(self, pod: Object, reason: str, message: str) -> None:
         """Emit a warning event about a pod, which its borrower gets to see as one about its own."""
-        meta = pod.metadata
-        regarding = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
-        self._recorder.emit(regarding, "Warning", reason, message)
+        self._recorder.emit(reference_to("v1", "Pod", pod.metadata), "Warning", reason, message)
 
     def seen(self, shadow: ShadowPod) -> None:
         """Take note of what the informer shows."""

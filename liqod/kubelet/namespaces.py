@@ -32,7 +32,7 @@ from liqod.kubelet.selection import Excluded, Included, Selection, Unknown, sele
 from liqod.kubelet.tables import Table
 from liqod.kubelet.views import HomePod, Namespace, decoded
 from liqod.model.ids import Key
-from liqod.model.meta import Object
+from liqod.model.meta import Object, eviction_of
 from liqod.model.offer import PeerUnreachable, Refusal
 from liqod.model.offloading import NAME as OFFLOADING
 from liqod.model.offloading import NamespaceOffloading
@@ -414,12 +414,7 @@ class Namespaces(MultiService):
             if pod.metadata.deleting:
                 continue
             meta = pod.metadata
-            body = {
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": {"name": meta.name, "namespace": meta.namespace},
-                "deleteOptions": {"preconditions": {"uid": meta.uid}},
-            }
+            body = eviction_of(meta)
             try:
                 await self._client.create(PODS, body, meta.namespace, name=meta.name, subresource="eviction", view=None)
             except ApiError as error:

@@ -10,7 +10,6 @@ from liqod.model.ids import ClusterID, is_dns_label
 from liqod.model.names import remote_namespace
 
 MAX_LABEL_VALUE: Final = 63
-MAX_POD_NAME: Final = 253
 
 
 def label_value(text: str) -> str:

@@ -111,11 +111,6 @@ class NodeKeeper(MultiService):
         """Have the node told now, if it is known, and whenever it changes (None: it is gone); returns how to end it."""
         return self._nodes.subscribe(lambda key, old, new: call(new))
 
-    def relabel(self, labels: Mapping[str, str]) -> None:
-        """Use other labels of the VirtualNode record from now on."""
-        self._labels = dict(labels)
-        self.look()
-
     async def cordon(self) -> None:
         """Let nothing more be scheduled on the node."""
         await self._nodes.when_synced()

@@ -34,6 +34,7 @@ from liqod.kubelet.remote import RemoteNamespace
 from liqod.kubelet.times import rfc3339
 from liqod.kubelet.views import HomePod, Shadow, decoded
 from liqod.model.ids import Key
+from liqod.model.meta import reference_to
 
 FRESH: Final = 10.0
 """Seconds after a namespace was granted in which a refusal may only mean that the grant has not taken effect yet."""
@@ -230,12 +231,4 @@ class Steps:
             await self.write_status(home, decision)
 
     def _report(self, home: HomePod, report: Report) -> None:
-        meta = home.metadata
-        regarding = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "uid": meta.uid,
-        }
-        self._recorder.emit(regarding, "Warning", report.reason, report.message)
+        self._recorder.emit(reference_to("v1", "Pod", home.metadata), "Warning", report.reason, report.message)

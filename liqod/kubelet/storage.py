@@ -30,7 +30,7 @@ from liqod.kubelet.forge.place import Place
 from liqod.kubelet.forge.status import clean_message
 from liqod.kubelet.ports import Recorder
 from liqod.model.ids import ClusterID, Key
-from liqod.model.meta import Object
+from liqod.model.meta import Object, reference_to
 from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, PROVISIONER, REMOTE_CLUSTER_LABEL
 
 AGAIN: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
@@ -264,12 +264,4 @@ class Storage(MultiService):
         return True
 
     def _tell(self, claim: Claim, reason: str, message: str) -> None:
-        meta = claim.metadata
-        regarding: Mapping[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "uid": meta.uid,
-        }
-        self._recorder.emit(regarding, "Warning", reason, message)
+        self._recorder.emit(reference_to("v1", "PersistentVolumeClaim", claim.metadata), "Warning", reason, message)

@@ -87,6 +87,21 @@ class Object(View, frozen=True):
         return self.metadata.key
 
 
+def reference_to(api_version: str, kind: str, meta: ObjectMeta) -> dict[str, str]:
+    """Return the reference by which an event names the object that it is about."""
+    return {"apiVersion": api_version, "kind": kind, "name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+
+
+def eviction_of(meta: ObjectMeta) -> dict[str, Any]:
+    """Return the body that asks for a pod's eviction, and never for that of a successor of the same name."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": meta.name, "namespace": meta.namespace},
+        "deleteOptions": {"preconditions": {"uid": meta.uid}},
+    }
+
+
 class Condition(View, frozen=True):
     """A condition as Kubernetes' API conventions define it; ``status`` is True, False or Unknown."""
 

@@ -73,10 +73,7 @@ from liqod.peering.telling import Recorder
 from liqod.peering.tombstones import Tombstones
 from liqod.peering.traces import Traces
 from liqod.peering.watches import Watches
-from liqod.wire.events import (
-    MapNamespace,
-    ReleaseNamespace,
-)
+from liqod.wire.events import MapNamespace, ReleaseNamespace
 
 WORKERS: Final = 4
 """Peers that one part works on at a time; one peer is never worked on twice at once."""
@@ -128,8 +125,7 @@ class Peering(MultiService):
         self._clusters = informers.of(FOREIGNCLUSTERS, ForeignCluster)
         self._advertisements = informers.of(ADVERTISEMENTS, Advertisement)
         self._virtual_nodes = informers.of(VIRTUALNODES, VirtualNode)
-        nodes = informers.of(NODES, Node)
-        self._nodes = nodes
+        self._nodes = nodes = informers.of(NODES, Node)
         self._tables = informers.of(NATTINGTABLES, NamespaceNattingTable)
         self._traces = Traces(self._virtual_nodes, nodes, self._tables)
         self._invitations = Invitations(client, informers, settings.kubernetes.namespace, self._own_key)
@@ -239,7 +235,6 @@ class Peering(MultiService):
         self._watches = Watches(
             parts, self._peers, self._sessions, self._decide, lambda peer: self._ruled.pop(peer, None)
         )
-        self._tls = tls
         self._callers = Callers(self._records, self._peers)
         self.relay: Relay | None = None
         if settings.peering.api != "direct":
@@ -252,6 +247,11 @@ class Peering(MultiService):
         self._queues: list[WorkQueue[Any]] = []
         self._ruled: dict[ClusterID, Ruling] = {}
         self._tasks.setServiceParent(self)
+        self._employ()
+        self._listener.setServiceParent(self)
+
+    def _employ(self) -> None:
+        """Give every part that has a queue its workers."""
         self._work(self._records.queue, self._records.process, "recording the state of")
         self._work(self._broadcaster.queue, self._broadcaster.process, "offering to")
         self._work(self._grants.queue, self._grants.process, "admitting")
@@ -264,7 +264,6 @@ class Peering(MultiService):
         self._work(self._new_keys.queue, self._new_keys.process, "noting the next key of")
         if self._networks is not None:
             self._work(self._networks.queue, self._networks.process, "exchanging networks with")
-        self._listener.setServiceParent(self)
 
     def _work(self, queue: WorkQueue[K], process: Any, what: str, count: int = WORKERS) -> None:
         self._queues.append(queue)

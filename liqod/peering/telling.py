@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from liqod.kube.resources import FOREIGNCLUSTERS
+from liqod.model.meta import reference_to
 from liqod.model.records import ForeignCluster, ForeignClusterStatus
 
 WORSE: Final = ("Suspect", "Lost", "Refused")
@@ -21,13 +22,7 @@ class Recorder(Protocol):
 
 def reference(record: ForeignCluster) -> dict[str, str]:
     """Return the reference that an event about a record carries."""
-    return {
-        "apiVersion": FOREIGNCLUSTERS.api_version,
-        "kind": FOREIGNCLUSTERS.kind,
-        "name": record.metadata.name,
-        "namespace": "",
-        "uid": record.metadata.uid,
-    }
+    return reference_to(FOREIGNCLUSTERS.api_version, FOREIGNCLUSTERS.kind, record.metadata)
 
 
 def transition(before: ForeignClusterStatus, after: ForeignClusterStatus) -> tuple[str, str, str] | None:

@@ -17,7 +17,6 @@ class Catalog:
             (kind.group, kind.version, kind.plural): kind for kind in BUILTIN
         }
         self._by_resource: dict[GroupResource, Kind] = {kind.resource: kind for kind in BUILTIN}
-        self._by_kind: dict[tuple[str, str], Kind] = {(kind.group, kind.kind): kind for kind in BUILTIN}
         self._shapes: dict[tuple[str, str, str], Shape] = {}
         self.revision = 0
 
@@ -31,10 +30,6 @@ class Catalog:
     def builtin(self, resource: GroupResource) -> Kind:
         """Return a resource that every cluster has."""
         return self._by_resource[resource]
-
-    def by_kind(self, group: str, kind: str) -> Kind | None:
-        """Return a kind in the version in which it is kept, by its name in objects."""
-        return self._by_kind.get((group, kind))
 
     def kinds(self) -> Iterable[Kind]:
         return tuple(self._kinds.values())
@@ -84,7 +79,6 @@ class Catalog:
             self._kinds[kind.group, kind.version, kind.plural] = kind
             if kind.version == storage or kind.resource not in self._by_resource:
                 self._by_resource[kind.resource] = kind
-                self._by_kind[kind.group, kind.kind] = kind
         self.revision += 1
 
     def forget(self, definition: Mapping[str, Any]) -> None:
@@ -100,7 +94,6 @@ class Catalog:
         kind = self._by_resource.get(GroupResource(group, plural))
         if kind is not None and kind.custom:
             del self._by_resource[kind.resource]
-            self._by_kind.pop((kind.group, kind.kind), None)
 
 
 def _columns(columns: Iterable[Json]) -> tuple[Column, ...] | None:

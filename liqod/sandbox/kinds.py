@@ -199,7 +199,6 @@ BUILTIN: Final[tuple[Kind, ...]] = (
     _of("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", "", False, "status"),
 )  # fmt: skip
 
-BY_RESOURCE: Final[Mapping[GroupResource, Kind]] = {kind.resource: kind for kind in BUILTIN}
 SUBRESOURCE_KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "attach": ("", "v1", "PodAttachOptions"),
     "binding": ("", "v1", "Binding"),

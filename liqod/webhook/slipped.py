@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, Conflict, Invalid, NotFound
 from liqod.kube.resources import NAMESPACES, PODS
-from liqod.model.meta import Object, View, to_dict
+from liqod.model.meta import Object, View, reference_to, to_dict
 from liqod.model.names import ENABLED_LABEL
 from liqod.webhook.placement import TooManyTerms, mutations
 from liqod.webhook.review import Policies
@@ -153,15 +153,7 @@ class Slipped:
         self._emit(pod, AT_HOME)
 
     def _emit(self, pod: PlacedPod, message: str) -> None:
-        meta = pod.metadata
-        regarding = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "uid": meta.uid,
-        }
-        self._recorder.emit(regarding, "Warning", REASON, message)
+        self._recorder.emit(reference_to("v1", "Pod", pod.metadata), "Warning", REASON, message)
 
 
 def _names_affinity(patch: list[dict[str, Any]]) -> bool:

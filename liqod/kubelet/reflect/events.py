@@ -26,7 +26,7 @@ from liqod.kubelet.reflect.turns import Turns, Urgency
 from liqod.kubelet.remote import RemoteNamespace
 from liqod.kubelet.views import HomePod
 from liqod.model.ids import Key
-from liqod.model.meta import ObjectMeta
+from liqod.model.meta import ObjectMeta, reference_to
 
 
 class EventsBack(MultiService):
@@ -113,14 +113,7 @@ class EventsBack(MultiService):
         if found is None:
             return
         version, meta = found
-        regarding = {
-            "apiVersion": version,
-            "kind": told.kind,
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "uid": meta.uid,
-        }
-        self._recorder.emit(regarding, told.type, told.reason, told.message)
+        self._recorder.emit(reference_to(version, told.kind, meta), told.type, told.reason, told.message)
 
     def _home(self, local: str, told: Told) -> tuple[str, ObjectMeta] | None:
         """Return the object at home that an event is about: a pod on the virtual node, or one that is reflected."""

@@ -6,7 +6,7 @@ Tokens pass through; they are not kept here, and no log or ``repr`` shows them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.application.service import MultiService
@@ -44,7 +44,7 @@ from liqod.kubelet.remote import RemoteNamespace
 from liqod.kubelet.times import epoch
 from liqod.kubelet.views import HomePod
 from liqod.model.ids import Key
-from liqod.model.meta import Object, View, label_selector
+from liqod.model.meta import Object, View, label_selector, reference_to
 from liqod.model.names import REFLECTION_MANAGER
 
 EARLY: Final = 0.3
@@ -328,15 +328,7 @@ class Tokens(MultiService):
     def _tell(self, home: HomePod | None, reason: str, message: str) -> None:
         if home is None:
             return
-        meta = home.metadata
-        regarding: Mapping[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "uid": meta.uid,
-        }
-        self._recorder.emit(regarding, "Warning", reason, message)
+        self._recorder.emit(reference_to("v1", "Pod", home.metadata), "Warning", reason, message)
 
 
 async def _stopped(watch: Informer[Object]) -> None:
