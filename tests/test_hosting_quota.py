@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting import requests
-from liqod.hosting.quota import Ledger, Waiting, fitting, shortage
+from liqod.hosting.quota import MOST_MISFITS, MOST_WAITING, Ledger, Waiting, fitting, remember, shortage
 from liqod.hosting.views import PodSpec
 from liqod.model import quantity
 from liqod.model.ids import Key
@@ -129,6 +129,37 @@ class FittingTests(SynchronousTestCase):
             (asked[key] for key in fitting(entries, {"cpu": Fraction(used)}, {"cpu": Fraction(offered)})), Fraction(0)
         )
         self.assertTrue(found == 0 or used + found <= offered)
+
+    def test_a_crowd_of_one_size(self) -> None:
+        """However many of one size wait in front, whoever is behind them is seen."""
+        crowd = [waiting(f"a{n}", "1", 9) for n in range(2 * MOST_MISFITS)]
+        self.assertEqual(fitting([*crowd, waiting("z", "2", 1)], {}, {"cpu": Fraction(3)}), [Key("ns", "z")])
+
+    def test_a_crowd_of_many_sizes(self) -> None:
+        """Who waits with ever other sizes is not judged without end: a look costs what a bounded number of them do."""
+
+        class Counted(dict[str, Fraction]):
+            looks = 0
+
+            def __contains__(self, key: object) -> bool:
+                Counted.looks += 1
+                return super().__contains__(key)
+
+        crowd = [waiting(f"a{n}", "1", 9 + n) for n in range(MOST_WAITING)]
+        self.assertEqual(fitting(crowd, {}, Counted(cpu=Fraction(3))), [])
+        all_of_them, Counted.looks = Counted.looks, 0
+        self.assertEqual(fitting(crowd[:MOST_MISFITS], {}, Counted(cpu=Fraction(3))), [])
+        self.assertGreater(Counted.looks, 0)
+        self.assertEqual(all_of_them, Counted.looks)
+
+    def test_those_that_wait_are_bounded(self) -> None:
+        """Beyond a number of them, one more is not remembered; those known already are kept up to date."""
+        kept: dict[Key, Waiting] = {}
+        for n in range(MOST_WAITING + 5):
+            remember(kept, waiting(f"p{n}", "1", 1))
+        self.assertEqual(len(kept), MOST_WAITING)
+        remember(kept, waiting("p0", "1", 7))
+        self.assertEqual(kept[Key("ns", "p0")].wanted["cpu"], 7)
 
 
 class LedgerTests(SynchronousTestCase):

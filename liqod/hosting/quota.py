@@ -7,8 +7,9 @@ what is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from fractions import Fraction
+from typing import Final
 
 import attrs
 
@@ -16,6 +17,11 @@ from liqod.hosting.requests import PODS
 from liqod.model import quantity
 from liqod.model.ids import Key
 from liqod.model.quantity import Resources
+
+MOST_WAITING: Final = 4096
+"""Refused ShadowPods of a tenant that are looked at when room appears; others have their turn by the clock alone."""
+MOST_MISFITS: Final = 256
+"""Sizes for which there is no room that are tried in one look: whoever waits with more of them only delays itself."""
 
 
 @attrs.frozen
@@ -48,14 +54,32 @@ def shortage(wanted: Resources, used: Resources, offered: Resources) -> str:
 
 
 def fitting(waiting: Iterable[Waiting], used: Resources, offered: Resources) -> list[Key]:
-    """Return which of the refused fit now, oldest first; each that fits counts against those behind it."""
+    """Return which of the refused fit now, oldest first; each that fits counts against those behind it.
+
+    What takes time is judging sizes, and a borrower may make as many ShadowPods as it likes: a size that did not fit is
+    not tried again, since room only shrinks on the way, and after ``MOST_MISFITS`` of them no more is.
+    """
     total = dict(used)
     found = []
+    misfits: set[Hashable] = set()
     for entry in sorted(waiting, key=lambda entry: (entry.created, entry.key)):
+        size = tuple((name, value.numerator, value.denominator) for name, value in entry.wanted.items())
+        if size in misfits:
+            continue
         if not shortage(entry.wanted, total, offered):
             total = quantity.add((total, entry.wanted))
             found.append(entry.key)
+            continue
+        misfits.add(size)
+        if len(misfits) >= MOST_MISFITS:
+            break
     return found
+
+
+def remember(waiting: dict[Key, Waiting], entry: Waiting) -> None:
+    """Keep a refused ShadowPod among those of its tenant, unless there are ``MOST_WAITING`` others."""
+    if entry.key in waiting or len(waiting) < MOST_WAITING:
+        waiting[entry.key] = entry
 
 
 class Ledger:

@@ -35,7 +35,7 @@ from liqod.hosting.decide import (
 )
 from liqod.hosting.namespaces import Namespaces
 from liqod.hosting.pace import Pace
-from liqod.hosting.quota import Ledger, Waiting, fitting
+from liqod.hosting.quota import Ledger, Waiting, fitting, remember
 from liqod.hosting.statuses import Recorder, Statuses
 from liqod.hosting.views import Pod, controller_of, is_managed, order_of_creation
 from liqod.kube.client import Client
@@ -341,7 +341,7 @@ class ShadowPods(MultiService):
         more = quantity.subtract(requests.of_pod(read_spec(shadow)), self.ledger.charged(key))
         wanted = {name: amount for name, amount in more.items() if amount > 0}
         created = shadow.metadata.creation_timestamp or ""
-        self._waiting.setdefault(tenant, {})[key] = Waiting(created, key, wanted, offered)
+        remember(self._waiting.setdefault(tenant, {}), Waiting(created, key, wanted, offered))
 
     async def _change_size(self, pod: Pod, part: list[dict[str, Any]]) -> str:
         """Have the API server resize a pod; returns why it does not, where that may change."""
@@ -397,9 +397,8 @@ class ShadowPods(MultiService):
             before = self._waiting.setdefault(tenant, {}).get(key)
             # What is left changes with every pod that ends; that alone is not worth a write to each of the refused.
             told |= present.reason == refusal.reason and (before is None or before.offered == offered)
-            self._waiting[tenant][key] = Waiting(
-                shadow.metadata.creation_timestamp or "", key, requests.of_pod(read_spec(shadow)), offered
-            )
+            created, asked = shadow.metadata.creation_timestamp or "", requests.of_pod(read_spec(shadow))
+            remember(self._waiting[tenant], Waiting(created, key, asked, offered))
         else:
             self._stop_waiting(key)
             attempt = self._attempts.get(key, 0)
@@ -454,10 +453,9 @@ class ShadowPods(MultiService):
             offered = self._offers(tenant)
             if offered is None:
                 continue
-            keys = fitting(waiting.values(), self.ledger.used(tenant), offered)
+            keys = dict.fromkeys(fitting(waiting.values(), self.ledger.used(tenant), offered))
             # Those told that nothing is lent are told what is, also when it is too little.
-            keys += [key for key, entry in waiting.items() if entry.offered is None and key not in keys]
-            for key in keys:
+            for key in (*keys, *(key for key, entry in waiting.items() if entry.offered is None)):
                 self._queue.add(key)
 
     def _ended_of(self, key: Key, shadow: ShadowPod | None) -> Finish | None:
