@@ -190,7 +190,9 @@ class HostingCases(TestCase):
     def writes(self, client: Client) -> dict[tuple[str, str], int]:
         return {key: n for key, n in client.requests.items() if key[0] not in ("get", "list", "watch")}
 
-    async def end_pod(self, namespace: str, name: str, phase: str, reason: str = "", *, disrupted: bool = False) -> None:
+    async def end_pod(
+        self, namespace: str, name: str, phase: str, reason: str = "", *, disrupted: bool = False
+    ) -> None:
         conditions = [{"type": "DisruptionTarget", "status": "True"}] if disrupted else None
         status = {"status": {"phase": phase, "reason": reason or None, "conditions": conditions}}
         await self.admin.patch(PODS, name, status, namespace, subresource="status")

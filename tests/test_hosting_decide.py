@@ -161,14 +161,24 @@ class DecideTests(SynchronousTestCase):
         """A pod that was evicted, preempted or lost its node is removed and so made again, also one of a job."""
         again = Remove("p-1", "s-1", certain=True)
         for policy in (None, "Always", "OnFailure", "Never"):
-            for reason in ("Evicted", "NodeLost", "Preempting", "Terminated", "OutOfcpu", "UnexpectedAdmissionError"):
+            for reason in ("NodeLost", "Preempting", "Terminated", "OutOfcpu", "UnexpectedAdmissionError"):
                 self.assertEqual(decide(shadow(), pod(phase="Failed", reason=reason, policy=policy)), again)
-            self.assertEqual(decide(shadow(), pod(phase="Failed", disrupted=True, policy=policy)), again)
+            for reason in ("", "Evicted"):
+                low = pod(phase="Failed", reason=reason, disrupted=True, policy=policy)
+                self.assertEqual(decide(shadow(), low), again)
             drained = pod(phase="Failed", disrupted=True, policy=policy, deleting=True)
             self.assertEqual(decide(shadow(), drained), Nothing())
             self.assertIsNone(how_it_ended(drained))
         done = pod(phase="Succeeded", disrupted=True, policy="Never", deleting=True)
         self.assertEqual(decide(shadow(), done), Finish("Succeeded"))
+
+    def test_more_than_its_limits_allow(self) -> None:
+        """A pod that was evicted for the storage it used itself has ended: made again, it would do the same."""
+        for policy in (None, "Always", "OnFailure", "Never"):
+            for deleting in (False, True):
+                greedy = pod(phase="Failed", reason="Evicted", policy=policy, deleting=deleting)
+                self.assertEqual(decide(shadow(), greedy), Finish("Failed", "Evicted"))
+                self.assertEqual(how_it_ended(greedy), Finish("Failed", "Evicted"))
 
     def test_the_borrower_saw_it_end(self) -> None:
         """A pod that is gone and that the borrower saw end is not made again; other notes mean nothing."""

@@ -167,7 +167,7 @@ class HostingOnTheSandbox(hosting_cases.HostingCases):
         await self.becomes(added, "the container is there")
         await self.settle()
         self.assertEqual(self.requests.requests[("patch", "pods/ephemeralcontainers")], 1)
-        await self.end_pod(namespace, "web", "Failed", "Evicted")
+        await self.end_pod(namespace, "web", "Failed", "Evicted", disrupted=True)
         await self.runs(namespace, beside=first["metadata"]["uid"])
         await self.settle()
         self.assertFalse(await added())

@@ -212,13 +212,16 @@ class Pods(SynchronousTestCase):
         """A job's pod that ended and was removed at once has ended; one taken away, or to run for ever, has not."""
         job = {**SPEC, "restartPolicy": "Never"}
         succeeded, failed = {"phase": "Succeeded"}, {"phase": "Failed", "reason": "Error"}
-        evicted = {"phase": "Failed", "reason": "Evicted"}
+        disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+        evicted = {"phase": "Failed", "reason": "Evicted", "conditions": disrupted}
+        greedy = {"phase": "Failed", "reason": "Evicted"}
         rows: list[tuple[dict[str, Any], RemotePod, str]] = [
             (job, remote(succeeded), "Succeeded"),
             (job, remote(succeeded, deletionTimestamp=NOW), "Succeeded"),
             (job, remote(failed), "Failed"),
             (job, remote(failed, deletionTimestamp=NOW), "Running"),
             (job, remote(evicted), "Running"),
+            (job, remote(greedy), "Failed"),
             (SPEC, remote(succeeded), "Running"),
             (job, remote(succeeded, annotations={"offloading.liqo.io/home-pod-uid": "u0"}), "Running"),
         ]
@@ -255,17 +258,21 @@ class Pods(SynchronousTestCase):
         self.assertEqual(decision.status["conditions"][0]["status"], "False")
 
     def test_an_eviction_at_the_lender_is_not_the_end(self) -> None:
-        """A pod evicted there comes back, so home stays Running, not ready; one that failed by itself has failed."""
-        evicted = ask(home(RUNNING), shadow(), remote({"phase": "Failed", "reason": "Evicted"}))
+        """A pod evicted there comes back, so home stays Running, not ready; one that failed by itself, or was evicted
+        for using more storage than its limits allow, has failed.
+        """
         disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+        low = {"phase": "Failed", "reason": "Evicted", "conditions": disrupted}
+        evicted = ask(home(RUNNING), shadow(), remote(low))
         drained = ask(home(RUNNING), shadow(), remote({"phase": "Failed", "conditions": disrupted}))
         for decision in (evicted, drained):
             assert isinstance(decision, WriteStatus)
             self.assertEqual(decision.status["phase"], "Running")
             self.assertEqual(decision.status["conditions"][0]["status"], "False")
-        failed = ask(home(RUNNING), shadow(), remote({"phase": "Failed", "reason": "Error"}))
-        assert isinstance(failed, WriteStatus)
-        self.assertEqual(failed.status["phase"], "Failed")
+        for reason in ("Error", "Evicted"):
+            failed = ask(home(RUNNING), shadow(), remote({"phase": "Failed", "reason": reason}))
+            assert isinstance(failed, WriteStatus)
+            self.assertEqual((failed.status["phase"], failed.status["reason"]), ("Failed", reason))
 
     def test_the_predecessors_pod_tells_nothing(self) -> None:
         """The status of a remote pod made for an earlier home pod of the same name is not taken over."""
