@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -83,6 +84,8 @@ class KubeletSides(TestCase):
     timeout = 90
     workers = 8
     status_delay = 0.05
+    most_patches = 1
+    """Patches that tell that a pod runs: more where its steps are further apart than ``status_delay``."""
     reflection = Reflection()
     network: Callable[[ClusterID], Readiness] | None = None
 
@@ -296,11 +299,11 @@ class KubeletCases(KubeletSides):
         self.assertEqual(lease["spec"]["holderIdentity"], self.node)
         await self.settled()
         await self.pause(1)
-        before = self.client.requests.copy()
+        before, since = self.client.requests.copy(), time.monotonic()
         await self.pause(6)
-        more = self.client.requests - before
+        more, took = self.client.requests - before, time.monotonic() - since
         self.assertEqual({key for key in more if key[0] != "watch"}, {("patch", "leases")})
-        self.assertLessEqual(more[("patch", "leases")], 2)
+        self.assertLessEqual(more[("patch", "leases")], took / 3)
 
     async def test_the_node_follows_the_offer(self) -> None:
         """What vanishes from the offer vanishes from the node; a withdrawn offer makes it NotReady with a reason."""
@@ -347,7 +350,8 @@ class KubeletCases(KubeletSides):
         self.assertEqual(pod["status"].get("podIP"), remote["status"].get("podIP"))
         await self.pause(0.5)
         ours = {k: n for k, n in (self.client.requests - before).items() if k[1] != "leases"}
-        self.assertEqual(ours, {("patch", "pods/status"): 1})
+        self.assertLessEqual(ours.pop(("patch", "pods/status")), self.most_patches)
+        self.assertEqual(ours, {})
         ours = {key: count for key, count in (there.requests - before_there).items() if key[1] != "/readyz"}
         self.assertEqual(ours, {("create", "shadowpods"): 1})
         before, before_there = self.client.requests.copy(), there.requests.copy()
@@ -355,7 +359,8 @@ class KubeletCases(KubeletSides):
         await self.runs("third")
         await self.pause(0.5)
         ours = {k: n for k, n in (self.client.requests - before).items() if k[1] != "leases"}
-        self.assertEqual(ours, {("patch", "pods/status"): 1, ("create", "serviceaccounts/token"): 1})
+        self.assertLessEqual(ours.pop(("patch", "pods/status")), self.most_patches)
+        self.assertEqual(ours, {("create", "serviceaccounts/token"): 1})
         ours = {key: count for key, count in (there.requests - before_there).items() if key[1] != "/readyz"}
         self.assertEqual(ours, {("create", "shadowpods"): 1, ("create", "secrets"): 1})
         await self.home.delete(PODS, "second", self.space)

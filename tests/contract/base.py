@@ -22,7 +22,7 @@ from liqod.sandbox.pki import Authority
 
 Body = dict[str, Any]
 reactor: Any = global_reactor
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
@@ -65,7 +65,7 @@ class Events(TwistedProtocol):
 class ContractCase(TestCase):
     """Cases derive from this and never name a server: ``open_server`` is what a run of the suite adds."""
 
-    timeout = 120
+    timeout = 400
     server: Server
 
     @abstractmethod

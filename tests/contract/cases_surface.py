@@ -373,7 +373,7 @@ class KubectlCases(ContractCase):
         self.assertIn("deployment.apps/web unchanged", said)
         said = await self.kubectl("apply", "-f", await self.manifest(body, settings | {"data": {"k": "2", "n": "3"}}))
         self.assertIn("configmap/settings configured", said)
-        await self.kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+        await self.kubectl("rollout", "status", "deployment/web", "--timeout=120s")
         lines = (await self.kubectl("get", "pods", "-o", "wide")).splitlines()
         self.assertEqual(lines[0].split()[:6], ["NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP"])
         self.assertEqual(len(lines), 3)
@@ -396,11 +396,11 @@ class KubectlCases(ContractCase):
         self.assertEqual(lines[1].split()[:3], [node, "Ready", "<none>"])
         await self.kubectl("apply", "-f", await self.manifest(self.kubectl_pod("p", node)))
         await self.phase("p", "Running")
-        await self.kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=20s")
+        await self.kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=120s")
         described = await self.kubectl("describe", "pod", "p")
         self.assertIn(f"Successfully assigned {self.namespace}/p to {node}", described)
         self.assertIn("Status:           Running", described)
-        self.assertIn('pod "p" deleted', await self.kubectl("delete", "pod", "p", "--timeout=30s"))
+        self.assertIn('pod "p" deleted', await self.kubectl("delete", "pod", "p", "--timeout=120s"))
         self.assertIn('pods "p" not found', await self.kubectl("get", "pod", "p", code=1))
 
     async def test_logs(self) -> None:

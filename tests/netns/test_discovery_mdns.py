@@ -153,7 +153,7 @@ class OnTheLan(SynchronousTestCase):
         b.wait_for(("alpha", "10.98.0.1", False))
         self.lan.ip("b", "address", "delete", "10.98.0.2/24", "dev", "eth0")
         self.lan.ip("b", "address", "add", "10.98.0.77/24", "dev", "eth0")
-        a.wait_for(("beta", "10.98.0.77", False), timeout=30.0)
+        a.wait_for(("beta", "10.98.0.77", False))
 
     def test_interface_that_comes_later_is_used(self) -> None:
         """Started without a network, discovery waits for one and then finds the others."""
@@ -172,7 +172,7 @@ class OnTheLan(SynchronousTestCase):
         b.wait_for(("alpha", "10.98.0.1", False))
         before = a.wait(lambda line: "rss" in line)
         flood = self.lan.inside("c", sys.executable, "-m", "tests.netns.mdns_flood", "10.98.0.3", "20000")
-        subprocess.run(flood, cwd=ROOT, check=True, timeout=60)
+        subprocess.run(flood, cwd=ROOT, check=True, timeout=300)
         largest, last, end = 0, [], time.monotonic() + 4.0
         after = before
         while time.monotonic() < end:

@@ -224,7 +224,7 @@ class FailureTests(SynchronousTestCase):
 
     def test_08_the_end_with_a_peer_that_answers(self) -> None:
         """Both sides forget each other; the receipt lists what went; they are strangers in sight again."""
-        receipt = self.world.ctl(ROME, "unpeer", MILAN, "--yes", timeout=120)
+        receipt = self.world.ctl(ROME, "unpeer", MILAN, "--yes", timeout=200)
         self.assertIn("liqo-milan", receipt)
         self.assertIn("milan knows", receipt)
         self.assertNotIn(" left", receipt)
@@ -237,7 +237,7 @@ class FailureTests(SynchronousTestCase):
         self.trust()
         self.world.peered(*BOTH)
         self.world.signal(MILAN, signal.SIGSTOP)
-        receipt = self.world.ctl(ROME, "unpeer", MILAN, "--yes", "--timeout=3", timeout=120)
+        receipt = self.world.ctl(ROME, "unpeer", MILAN, "--yes", "--timeout=3", timeout=200)
         self.assertIn("told when it comes back", receipt)
         self.assertNotIn(" left", receipt)
         self.assertRaises(LookupError, self.world.node, ROME, MILAN)
@@ -252,7 +252,7 @@ class FailureTests(SynchronousTestCase):
         self.world.peered(*BOTH)
         self.assertRaises(LookupError, self.world.get, ROME, TOMBSTONES)  # trust anew ends the tombstone
         self.world.kill(MILAN)
-        receipt = self.world.ctl(ROME, "unpeer", MILAN, "--dead", "--yes", timeout=120)
+        receipt = self.world.ctl(ROME, "unpeer", MILAN, "--dead", "--yes", timeout=200)
         self.assertNotIn(" left", receipt)
         self.assertRaises(LookupError, self.world.node, ROME, MILAN)
         self.assertTrue(self.world.node(MILAN, ROME), "the dead one knows nothing yet")

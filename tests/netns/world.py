@@ -269,7 +269,7 @@ class World:
         """Send a signal to a daemon."""
         os.kill(self.daemons[name].pid, number)
 
-    def ctl(self, name: str, *words: str, timeout: float = 60.0) -> str:
+    def ctl(self, name: str, *words: str, timeout: float = 120.0) -> str:
         """Run liqodctl on a cluster's own host with the cluster's own kubeconfig; returns what it prints."""
         files = [f"--kubeconfig={self.directory / f'{name}.kubeconfig'}", f"--config={self.directory / f'{name}.toml'}"]
         command = [str(PROGRAMS / "liqodctl"), *words, *files]

@@ -11,3 +11,4 @@ class KubeletsOnRealClusters(Pair, kubelet_cases.KubeletCases):
 
     # On a busy machine the changes that one patch is to tell are further apart.
     status_delay = 1.0
+    most_patches = 3
