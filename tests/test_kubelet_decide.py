@@ -234,6 +234,23 @@ class Pods(SynchronousTestCase):
             assert isinstance(step, WriteStatus), step
             self.assertEqual(step.status["phase"], phase)
 
+    def test_how_containers_end_after_their_pod(self) -> None:
+        """A pod whose deadline has passed is Failed before its containers end; how they ended is told as well, once."""
+        late = {"phase": "Failed", "reason": "DeadlineExceeded"}
+        done = {"name": "main", "ready": False, "restartCount": 0, "state": {"terminated": {"exitCode": 137}}}
+        told = home({**RUNNING, **late})
+        self.assertIsInstance(ask(told, shadow(), remote({**RUNNING, **late})), Keep)
+        ended = remote({**late, "containerStatuses": [done]})
+        decision = ask(told, shadow(), ended)
+        assert isinstance(decision, WriteStatus)
+        self.assertEqual((decision.status["phase"], decision.status["reason"]), ("Failed", "DeadlineExceeded"))
+        self.assertEqual(decision.status["containerStatuses"], [done])
+        self.assertIsInstance(ask(home(decision.status), shadow(), ended), Keep)
+        other = remote({"phase": "Succeeded", "containerStatuses": [done]})
+        self.assertIsInstance(ask(told, shadow(), other), Keep)
+        earlier = remote({**late, "containerStatuses": [done]}, annotations={"offloading.liqo.io/home-pod-uid": "u0"})
+        self.assertIsInstance(ask(told, shadow(), earlier), Keep)
+
     def test_a_refusal_is_told_once(self) -> None:
         """The lender's words become a condition and an event; seeing them again is no news."""
         said = {"phase": "Pending", "reason": "QuotaExceeded", "message": "2 cpu\nleft"}

@@ -131,7 +131,11 @@ def decide(
         return _end(home, shadow, remote, place, tally, now, peer_lost, unheeded)
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
-        return _finished(home, status, shadow, remote)
+        step = _finished(home, status, shadow, remote)
+        more = isinstance(step, Keep) and shadow is not None and _says_more(home, status, remote)
+        if not more or remote is None or tally is None:
+            return step
+        return _write(status, forge_status(status, decoded(remote.status), tally, place, now, decoded(home.spec)), None)
     if shadow is None:
         if remote is not None:
             return Keep("the pod that an earlier ShadowPod left at the lender is still going away")
@@ -242,6 +246,26 @@ def _finished(home: HomePod, status: dict[str, Any], shadow: Shadow | None, remo
     if remote is None and shadow.status.phase not in FINISHED:
         return _note_end(shadow, str(status["phase"]))
     return Keep("the pod has finished; it is never run again")
+
+
+def _says_more(home: HomePod, status: dict[str, Any], remote: RemotePod | None) -> bool:
+    """Tell whether the remote pod of one that has finished knows how a container ended that runs on, as told at home.
+
+    A pod is Failed as soon as its deadline has passed, and its containers end after that.
+    """
+    if remote is None or home_uid(remote.metadata) not in ("", home.metadata.uid):
+        return False
+    seen = decoded(remote.status)
+    return seen.get("phase") == status["phase"] and bool(_ended_containers(seen) - _ended_containers(status))
+
+
+def _ended_containers(status: dict[str, Any]) -> set[str]:
+    return {
+        str(container.get("name"))
+        for kind in ("initContainerStatuses", "containerStatuses")
+        for container in status.get(kind) or ()
+        if "terminated" in (container.get("state") or {})
+    }
 
 
 def _note_end(shadow: Shadow, phase: str) -> Decision:
