@@ -7,9 +7,12 @@ predecessors counted, and one for the re-creation itself, is added; the count at
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from attrs import frozen
+
+MOST: Final = 2**31 - 1
+"""The field is an int32: one more, and the API server would refuse the whole status for good."""
 
 
 @frozen
@@ -22,7 +25,7 @@ class Tally:
 
     def count(self, container: str, remote_count: int) -> int:
         """Return the count to show at home for a container."""
-        return max(self.offsets.get(container, 0) + remote_count, self.shown.get(container, 0))
+        return min(MOST, max(self.offsets.get(container, 0) + remote_count, self.shown.get(container, 0)))
 
 
 def counts(status: Mapping[str, Any]) -> dict[str, int]:

@@ -83,6 +83,7 @@ def forge_status(
             status[kind] = _containers(home.get(kind) or [], status[kind], kind, tally, spec)
     _ephemeral(status, home, spec)
     gates = [gate.get("conditionType") for gate in spec.get("readinessGates") or []]
+    # Whether a gate is open is said at home, by whoever closes and opens it there.
     said = [one for one in remote.get("conditions") or [] if one.get("type") not in gates or one["type"] in _NODE_OWNED]
     conditions = _conditions(home.get("conditions") or [], said, now)
     if gates:
@@ -207,12 +208,13 @@ def _containers(
 ) -> list[dict[str, Any]]:
     before = {container.get("name"): container for container in home}
     # What the lender runs besides (its own admission may add containers) is no part of the home pod.
-    known = {container.get("name") for container in spec.get(_SPECS[kind]) or []}
+    left = [container.get("name") for container in spec.get(_SPECS[kind]) or []]
     forged = []
     for container in remote:
-        if container.get("name") not in known:
-            continue
-        known.discard(container.get("name"))
+        if spec.get("containers"):
+            if container.get("name") not in left:
+                continue
+            left.remove(container.get("name"))
         old = before.get(container.get("name"))
         if (
             old is not None
