@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import attrs
@@ -144,15 +145,15 @@ def _has(words: Sequence[str] | None, word: str) -> bool:
 
 def covers(rules: Sequence[Rule], wanted: Rule) -> bool:
     """Tell whether rules together grant all that one rule would, as the check against escalation asks."""
-    for verb in wanted.get("verbs") or ():
-        for path in wanted.get("nonResourceURLs") or ():
-            if not any(rule_allows(rule, Access(verb, path=path)) for rule in rules):
-                return False
-        for group in wanted.get("apiGroups") or ():
-            for resource in wanted.get("resources") or ():
-                plural, _, sub = resource.partition("/")
-                for name in wanted.get("resourceNames") or [""]:
-                    access = Access(verb, group, plural, sub, name=name)
-                    if not any(rule_allows(rule, access) for rule in rules):
-                        return False
-    return True
+    return all(any(rule_allows(rule, access) for rule in rules) for access in _granted_by(wanted))
+
+
+def _granted_by(rule: Rule) -> Iterator[Access]:
+    """Yield everything that one rule grants."""
+    for verb in rule.get("verbs") or ():
+        for path in rule.get("nonResourceURLs") or ():
+            yield Access(verb, path=path)
+        for group, resource in product(rule.get("apiGroups") or (), rule.get("resources") or ()):
+            plural, _, sub = resource.partition("/")
+            for name in rule.get("resourceNames") or [""]:
+                yield Access(verb, group, plural, sub, name=name)
