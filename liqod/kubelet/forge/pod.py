@@ -42,6 +42,9 @@ REMOVED: Final = frozenset(
 HOST_NAMESPACES: Final = ("hostNetwork", "hostPID", "hostIPC")
 _CONTAINERS: Final = ("containers", "initContainers")
 _SPREAD: Final = "topologySpreadConstraints"
+_AS_FQDN: Final = "setHostnameAsFQDN"
+_LONGEST_HOSTNAME: Final = 64
+_DOMAIN: Final = ".svc.cluster.local"
 
 
 def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> dict[str, Any]:
@@ -107,12 +110,25 @@ def _container(container: dict[str, Any], host_network: bool) -> dict[str, Any]:
 def forge_shadow(meta: ObjectMeta, spec: Mapping[str, Any], namespace: str, place: Place) -> dict[str, Any]:
     """Return the whole ShadowPod for a home pod, to be created in the remote namespace."""
     labels, annotations = _metadata(meta, spec, place)
+    forged = forge_spec(meta, spec, place)
+    if forged.get(_AS_FQDN) and not _fits_as_hostname(meta.name, spec, namespace):
+        del forged[_AS_FQDN]
     return {
         "apiVersion": "offloading.liqo.io/v1beta1",
         "kind": "ShadowPod",
         "metadata": {"name": meta.name, "namespace": namespace, "labels": labels, "annotations": annotations},
-        "spec": {"pod": forge_spec(meta, spec, place)},
+        "spec": {"pod": forged},
     }
+
+
+def _fits_as_hostname(name: str, spec: Mapping[str, Any], namespace: str) -> bool:
+    """Tell whether a pod's full name at the lender can be a hostname there: no node starts a pod where it cannot.
+
+    Names of remote namespaces are long. Source: kubelet, pkg/kubelet/util/util.go, GetNodenameForKernel.
+    """
+    subdomain = spec.get("subdomain")
+    whole = f"{spec.get('hostname') or name[:63]}.{subdomain}.{namespace}{_DOMAIN}" if subdomain else ""
+    return len(whole) <= _LONGEST_HOSTNAME
 
 
 def digest_of(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> str:
