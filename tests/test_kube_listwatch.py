@@ -95,6 +95,19 @@ class OrderTests(SynchronousTestCase):
         self.assertIsInstance(m.ended(None, 11), Watch)
         self.assertEqual(m.ended(None, 11), Wait(1.2))
 
+    def test_a_watch_that_brought_something_goes_on(self) -> None:
+        """A busy server ends a watch whose reader it takes for slow: it goes on at once, at most four times a second."""
+        m = self.live()
+        for number in range(20, 28):
+            m.received(Change("MODIFIED", item("a", number)), 3)
+            self.assertEqual(m.ended(None, 3), Watch(str(number), False, 450))
+            m.connected(0)
+        m.received(Change("MODIFIED", item("a", 30)), 0.05)
+        self.assertEqual(m.ended(None, 0.05), Wait(0.2))
+        self.assertEqual(m.waited(), Watch("30", False, 450))
+        m.connected(1)
+        self.assertEqual(m.ended(None, 2), Wait(1.2))
+
     def test_a_failure_is_told_until_the_watch_lives_again(self) -> None:
         """After a failure ``error`` and ``stale_since`` say so, from the first failure to the next connection."""
         m = self.live()

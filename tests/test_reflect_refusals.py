@@ -7,8 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.kubelet.forge.secret import TOKEN_TYPE
 from liqod.kubelet.reflect.kinds import CONFIGMAP, SECRET, Kind
 from tests.kube_cases import Answer, status
 from tests.reflect_sides import Server, Sides
@@ -117,6 +119,23 @@ class Refusals(SynchronousTestCase):
             both.flush()
         self.assertEqual(json.dumps(lender.objects["mine"]), before)
         self.assertEqual({reason for name, reason, _ in told.seen if name == "mine"}, {"RemoteNameTaken"})
+        both.crash()
+
+    def test_a_token_that_stays(self) -> None:
+        """That a token of a service account stays at home is said once with what to do, unless that is wished."""
+        both, lender, told = sides(SECRET)
+        put(both.home, "token", type=TOKEN_TYPE)
+        both.pass_time(0.1)
+        put(both.home, "token", type=TOKEN_TYPE, data={"token": "eHg="})
+        both.reflector.look_all()
+        both.pass_time(0.1)
+        ((name, reason, message),) = told.seen
+        self.assertEqual((name, reason), ("token", "NotReflected"))
+        self.assertIn("never expires; mount the pod's own token", message)
+        both.context = attrs.evolve(both.context, objection=lambda annotations: "it is annotated so")
+        put(both.home, "other", type=TOKEN_TYPE)
+        both.pass_time(0.1)
+        self.assertEqual((len(told.seen), lender.writes), (1, []))
         both.crash()
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from liqod.agent.names import ACCOUNT
+from liqod.hosting.policies import MAKES_A_TOKEN
 from liqod.model.names import ENABLED_LABEL, REMOTE_CLUSTER_LABEL
 from liqod.webhook.configuration import NAME as WEBHOOK
 
@@ -22,7 +23,6 @@ PREFIX: Final = "liqod-daemon-"
 
 _LABELLED: Final = "has({0}.metadata.labels) && '{1}' in {0}.metadata.labels"
 _NOT_OF_TENANTS: Final = {"matchExpressions": [{"key": REMOTE_CLUSTER_LABEL, "operator": "DoesNotExist"}]}
-_TOKENS_BY_SECRETS: Final = "has(object.type) && object.type == 'kubernetes.io/service-account-token'"
 _SAME_IMAGES: Final = "object.spec.{0}.all(c, oldObject.spec.{0}.exists(o, o.name == c.name && o.image == c.image))"
 
 
@@ -51,7 +51,7 @@ def policies(namespace: str) -> list[dict[str, Any]]:
             [_rule("", ["secrets"], "CREATE", "UPDATE")],
             [("false", "liqod has no tokens made for service accounts by secrets")],
             # As a condition: for every other secret nothing more is evaluated.
-            only=[("makes-a-token", _TOKENS_BY_SECRETS)],
+            only=[MAKES_A_TOKEN],
         ),
         _policy(
             "tokens",

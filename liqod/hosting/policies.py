@@ -15,6 +15,8 @@ from liqod.model.names import tenant_namespace
 SERVICE_POLICY: Final = "liqod-borrower-services"
 SECRET_POLICY: Final = "liqod-borrower-secrets"  # noqa: S105 (a name, not a secret)
 CLAIM_POLICY: Final = "liqod-borrower-claims"
+MAKES_A_TOKEN: Final = ("makes-a-token", "has(object.type) && object.type == 'kubernetes.io/service-account-token'")
+"""The condition, with its name, under which a secret is filled with a token of a service account."""
 _API: Final = "admissionregistration.k8s.io/v1"
 _IS_BORROWER: Final = (
     f"request.userInfo.username.startsWith('system:serviceaccount:{tenant_namespace('')}') && "
@@ -49,7 +51,7 @@ def policies() -> list[dict[str, Any]]:
             "secrets",
             [("false", "a borrower may not have tokens made for service accounts of this cluster")],
             # As a condition: each pod that mounts tokens has a secret, and for those nothing more is evaluated.
-            only=[("makes-a-token", "has(object.type) && object.type == 'kubernetes.io/service-account-token'")],
+            only=[MAKES_A_TOKEN],
         ),
         _policy(
             CLAIM_POLICY,

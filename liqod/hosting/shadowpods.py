@@ -59,6 +59,8 @@ where the collector is at work a second deletion of every pod would only cost th
 SETTLING: Final = 0.05
 """Seconds between a new ShadowPod and its pod. The cluster's garbage collector watches both kinds apart from each
 other; about a pod of which it hears before its owner it asks the API server whether there is such an owner."""
+REPLACED: Final = 0.5
+"""Seconds until a name is looked at again that another pod had, or has by now."""
 _ROOM_DELAY: Final = 0.05
 _MAX_WITNESSED: Final = 16384
 
@@ -168,7 +170,7 @@ class ShadowPods(MultiService):
             case Collide():
                 return await self._refuse(shadow, _name_taken(shadow.metadata.key))
             case End(uid, grace):
-                return await self._end(shadow.metadata.key, uid, grace)
+                return None if await self._delete(shadow.metadata.key, uid, grace) else REPLACED
             case _:
                 return None if pod is None else await self._await_end(pod)
 
@@ -181,11 +183,7 @@ class ShadowPods(MultiService):
             return lostnodes.PATIENCE
         meta = pod.metadata
         self._log.info("{pod} is removed: its node is lost, it is made again elsewhere", pod=str(meta.key))
-        try:
-            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=0)
-        except Conflict:
-            return 0.5
-        return lostnodes.PATIENCE
+        return lostnodes.PATIENCE if await self._delete(meta.key, meta.uid, grace=0) else REPLACED
 
     async def _create(self, shadow: ShadowPod) -> float | None:
         key = shadow.metadata.key
@@ -237,14 +235,14 @@ class ShadowPods(MultiService):
         try:
             present = await self._client.get(PODS, key.name, key.namespace, view=Pod)
         except NotFound:
-            return 0.5
+            return REPLACED
         if not is_managed(present):
             return await self._refuse(shadow, _name_taken(key))
         if _owner_uid(present) == shadow.metadata.uid:
             self._created(key, shadow)
             return None
         await self._remove(key, Remove(present.metadata.uid, _owner_uid(present), certain=False))
-        return 0.5
+        return REPLACED
 
     def _time_of_collector(self, key: Key, uid: str) -> float:
         """Return how long the garbage collector still has to delete a pod whose ShadowPod is gone."""
@@ -257,19 +255,18 @@ class ShadowPods(MultiService):
     async def _remove(self, key: Key, step: Remove) -> float | None:
         if not step.certain and not await self._is_gone(key, step.owner):
             return 1.0
-        try:
-            await self._client.delete(PODS, key.name, key.namespace, uid=step.uid)
-        except Conflict:
-            return 0.5
+        if not await self._delete(key, step.uid):
+            return REPLACED
         self._witnessed.pop(key, None)
         return None
 
-    async def _end(self, key: Key, uid: str, grace: int) -> float | None:
+    async def _delete(self, key: Key, uid: str, grace: int | None = None) -> bool:
+        """Delete a pod; False when another one has its name by now, of which the watch tells soon."""
         try:
             await self._client.delete(PODS, key.name, key.namespace, uid=uid, grace=grace)
         except Conflict:
-            return 0.5
-        return None
+            return False
+        return True
 
     async def _is_gone(self, key: Key, uid: str) -> bool:
         try:

@@ -22,6 +22,9 @@ SILENCE: Final = 70.0
 """Seconds without a line after which a watch is taken for dead: the server sends bookmarks every 60 s."""
 HEALTHY: Final = 10.0
 """Seconds that a watch must have lived for its end to be ordinary."""
+BRIEF: Final = 0.25
+"""Seconds between the beginnings of two watches at least. A busy server ends watches whose reader it takes for slow;
+a watch that brought something goes on at once, because whoever waits then falls further behind and is ended again."""
 SHORTEST, LONGEST = 300.0, 600.0
 """Seconds that a watch is asked to last, spread so that they do not all end together."""
 
@@ -78,6 +81,7 @@ class ListWatch(Generic[V]):
         self._random = random
         self._stream = stream
         self._initial = False
+        self._fruitful = False
         self._cut_short = 0
         self._incoming: dict[Key, V] = {}
         self._unread: set[Key] = set()
@@ -142,11 +146,8 @@ class ListWatch(Generic[V]):
     def ended(self, error: KubeError | None, now: float) -> Command:
         """A list or a watch ended: with an error, or, for a watch, in the ordinary way."""
         error = self._failure or error
-        plain, initial, lived = (
-            self.closing,
-            self._initial,
-            0.0 if self._connected_at is None else now - self._connected_at,
-        )
+        plain, initial, fruitful = self.closing, self._initial, self._fruitful
+        lived = 0.0 if self._connected_at is None else now - self._connected_at
         self._reset_stream()
         if initial and (error is None or isinstance(error, Invalid)):
             # The server says that it does not stream lists, or it ended without ever telling the end of one: it is read
@@ -155,10 +156,10 @@ class ListWatch(Generic[V]):
             self._stream = error is None and not plain and self._cut_short < 3
             return List()
         if error is None:
-            if lived >= HEALTHY:
-                self._attempts = 0
-                return self._watch()
-            return self._wait()
+            if lived < HEALTHY and not fruitful:
+                return self._wait()
+            self._attempts = 0
+            return self._watch() if lived >= BRIEF else Wait(BRIEF - lived)
         if lived >= HEALTHY:
             self._attempts = 0
         if isinstance(error, Gone) or _from_the_future(error):
@@ -198,7 +199,7 @@ class ListWatch(Generic[V]):
         return int(SHORTEST + (LONGEST - SHORTEST) * self._random())
 
     def _reset_stream(self) -> None:
-        self._initial = self.closing = False
+        self._initial = self.closing = self._fruitful = False
         self._failure = None
         self._connected_at = None
         self._incoming = {}
@@ -227,6 +228,7 @@ class ListWatch(Generic[V]):
 
     def _change(self, event: Change[V]) -> Iterable[Delta[V]]:
         metadata = event.object.metadata
+        self._fruitful = True
         if metadata.resource_version:
             self.resource_version = metadata.resource_version
         delta = self.store.remove(metadata.key) if event.type == "DELETED" else self.store.put(event.object)

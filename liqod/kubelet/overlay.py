@@ -11,7 +11,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from twisted.internet.interfaces import IReactorTime
 
-from liqod.model.meta import ObjectMeta
+from liqod.model.meta import ObjectMeta, is_newer
 
 LIFETIME: Final = 30.0
 """Seconds after which an answer is forgotten: a watch that lags longer is not trusted to have shown a deletion."""
@@ -52,15 +52,9 @@ class Overlay(Generic[K, T]):
         if kept is None:
             return cached
         since, answer = kept
-        if self._clock.seconds() - since > LIFETIME or (cached is not None and not _newer(answer, cached)):
+        if self._clock.seconds() - since > LIFETIME or (
+            cached is not None and not is_newer(answer.metadata, cached.metadata)
+        ):
             del self._answers[key]
             return cached
         return answer
-
-
-def _newer(answer: Versioned, cached: Versioned) -> bool:
-    # Source: Kubernetes API conventions since 1.35 (KEP-5504): resource versions of one kind compare as numbers.
-    left, right = answer.metadata.resource_version, cached.metadata.resource_version
-    if left.isdigit() and right.isdigit():
-        return int(left) > int(right)
-    return False

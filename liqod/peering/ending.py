@@ -16,9 +16,9 @@ from twisted.logger import Logger
 
 from liqod.flow.workqueue import WorkQueue
 from liqod.kube.client import Client
-from liqod.kube.errors import Conflict, NotFound
+from liqod.kube.errors import NotFound
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACES
-from liqod.model.ids import ClusterID, Key
+from liqod.model.ids import ClusterID
 from liqod.model.meta import Object
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, advertisement_name, tenant_namespace
 from liqod.model.records import ForeignCluster
@@ -58,12 +58,10 @@ class Endings:
         self._tombstones = tombstones
         self._traces = traces
         self._begun: dict[ClusterID, float] = {}
-        self._over: dict[ClusterID, str] = {}
 
     def forget(self, peer: ClusterID) -> None:
         """The record is gone."""
         self._begun.pop(peer, None)
-        self._over.pop(peer, None)
 
     async def _follow(self, peer: Peer, record: ForeignCluster, kind: Kind) -> None:
         """End a peering because the peer does."""
@@ -95,7 +93,7 @@ class Endings:
             if peer.ordered:
                 await self._follow(peer, record, peer.ordered)
             return None
-        if FINALIZER not in record.metadata.finalizers or self._over.get(peer_id) == record.metadata.uid:
+        if FINALIZER not in record.metadata.finalizers:
             return None
         now = self._clock.seconds()
         passed = now - self._begun.setdefault(peer_id, now)
@@ -157,20 +155,8 @@ class Endings:
         await self._client.delete(ADVERTISEMENTS, advertisement_name(peer.id))
         if not await self._namespace_is_gone(peer.id) and passed < LOCAL:
             return self._wait(peer, f"waiting for namespace {tenant_namespace(peer.id)} to go", LOOK)
-        finalizers = [name for name in record.metadata.finalizers if name != FINALIZER]
-        version = record.metadata.resource_version
-        patch = {"metadata": {"resourceVersion": version, "finalizers": finalizers or None}}
-        try:
-            await self._client.patch(FOREIGNCLUSTERS, peer.id, patch, view=None)
-        except Conflict:
-            self._records.clusters.forget(Key("", peer.id))
+        if not await self._records.release(record):
             return LOOK
-        except NotFound:
-            pass
-        # The watch may tell much later that the record is gone. Meanwhile the peer may trust anew, and come with the
-        # same key: that must not be answered with the end of what is over.
-        self._over[peer.id] = record.metadata.uid
-        self._records.pins.pop(peer.id, None)
         self._log.info("the peering with {peer} is over", peer=peer.id)
         return None
 

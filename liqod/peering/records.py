@@ -147,6 +147,30 @@ class Records:
             if not pin or made.spec.fingerprint:
                 return made
 
+    async def release(self, record: ForeignCluster) -> bool:
+        """Take the finalizer off the record of a peering that is over; False when it is not what is known any more.
+
+        With the last finalizer the record is gone, and so is its pin, however late the watch tells: meanwhile the peer
+        may trust anew and come with the same key, which must not be answered with the end of what is over.
+        """
+        peer, key = ClusterID(record.metadata.name), record.metadata.key
+        finalizers = [name for name in record.metadata.finalizers if name != FINALIZER]
+        metadata = {"resourceVersion": record.metadata.resource_version, "finalizers": finalizers or None}
+        left: ForeignCluster | None
+        try:
+            left = await self._client.patch(FOREIGNCLUSTERS, peer, {"metadata": metadata}, view=ForeignCluster)
+        except Conflict:
+            self.clusters.forget(key)
+            return False
+        except NotFound:
+            left = None
+        if left is not None and finalizers:
+            self.clusters.wrote(key, record, left)
+        else:
+            self.clusters.removed(key, record)
+        self.pins.pop(peer, None)
+        return True
+
     def next_key(self, peer: ClusterID) -> Fingerprint | None:
         """Return the key that a peer announced as its next, in a session of the one that is pinned."""
         record = self.get(peer)

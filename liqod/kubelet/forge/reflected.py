@@ -49,9 +49,10 @@ class Wanted:
 
 @frozen
 class Withheld:
-    """The object is not reflected, for this reason."""
+    """The object is not reflected, for this reason; ``told``: its owner could not know, and is told."""
 
     why: str
+    told: bool = False
 
 
 @frozen

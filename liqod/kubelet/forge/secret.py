@@ -1,4 +1,7 @@
-"""Secrets: verbatim, all types but tokens of service accounts, which are this cluster's own."""
+"""Secrets: verbatim, all types but tokens of service accounts.
+
+Those are valid for as long as they exist, and for this cluster: pods at a lender have short-lived ones, bound to them.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,17 @@ from liqod.kubelet.forge.reflected import Context, Wanted, Withheld, wanted
 from liqod.kubelet.reflect.views import Secret
 
 TOKEN_TYPE: Final = "kubernetes.io/service-account-token"  # noqa: S105 (a type, not a secret)
+STAYS: Final = (
+    "it holds a token of a service account that never expires; mount the pod's own token, which is renewed, or keep "
+    "this one in a secret of type Opaque"
+)
 
 
 def forge(home: Secret, context: Context) -> Wanted | Withheld:
     """Return the secret for the lender."""
-    if home.type == TOKEN_TYPE:
-        return Withheld("secrets that hold tokens of service accounts are not reflected")
     why = context.objection(home.metadata.annotations)
+    if home.type == TOKEN_TYPE:
+        return Withheld(why or STAYS, told=not why)
     return Withheld(why) if why else wanted(home.metadata, home.content(), context.place)
 
 

@@ -170,7 +170,8 @@ class Reflector(MultiService):
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return self._unreadable(key, home, error)
         if self.kind.claiming:
-            self._note(space, key.name, home, goal)
+            self._note_claims(space, key.name, home, goal)
+        self._note_objections(space, key.name, home, goal)
         decision = decide(
             self.kind, goal, space.at_lender(name), name=name, namespace=space.namespace, place=self._place
         )
@@ -200,23 +201,27 @@ class Reflector(MultiService):
         self._reach.heard()
         return again if soon is None else soon
 
-    def _note(self, space: Space, name: str, home: Thing | None, goal: Wanted | Withheld | None) -> None:
-        """Remember what an object claims, and tell once what of it is left out for good."""
+    def _note_claims(self, space: Space, name: str, home: Thing | None, goal: Wanted | Withheld | None) -> None:
+        """Remember what an object claims."""
         claims = goal.claims if isinstance(goal, Wanted) else frozenset()
         before = space.claims.get(name, frozenset())
-        objections = goal.objections if isinstance(goal, Wanted) else ()
         if home is None:
             space.claims.pop(name, None)
         else:
             space.claims[name] = claims
         if claims != before:
             self._claimed()
-        if home is not None and objections and objections != space.objections.get(name):
-            self._tell(home, "EndpointNotExported", "; ".join(objections)[:MOST_SAID])
-        if objections:
-            space.objections[name] = objections
-        else:
+
+    def _note_objections(self, space: Space, name: str, home: Thing | None, goal: Wanted | Withheld | None) -> None:
+        """Tell once what of an object, or that all of it, stays here for good."""
+        reason, objections = "EndpointNotExported", goal.objections if isinstance(goal, Wanted) else ()
+        if isinstance(goal, Withheld) and goal.told:
+            reason, objections = "NotReflected", (goal.why,)
+        if home is None or not objections:
             space.objections.pop(name, None)
+        elif objections != space.objections.get(name):
+            space.objections[name] = objections
+            self._tell(home, reason, "; ".join(objections)[:MOST_SAID])
 
     async def _carry_out(self, space: Space, name: str, home: Thing | None, decision: Decision) -> float | None:
         kind, client = self.kind, space.client
