@@ -436,6 +436,15 @@ class Against(TestCase):
         for setting in ("peering.listen", "kubelet.listen", "webhook.listen", "metrics.listen"):
             self.assertIn(f"({setting}) is free", output)
 
+    async def test_the_daemons_files(self) -> None:
+        """Whoever runs a command, or checks before installing, need not be able to read the files of the daemon."""
+        config = Path(self.mktemp()).absolute()
+        config.write_text('[kubernetes]\nkubeconfig = "/nowhere/kubeconfig"\n')
+        self.assertIn("Configuration", await self.liqodctl("check", "--pre", f"--config={config}"))
+        await self.liqodctl("install", f"--config={config}")
+        await self.liqodctl("status", f"--config={config}")
+        self.assertIn("kubernetes.kubeconfig", await self.liqodctl("check", f"--config={config}", status=1))
+
     async def test_wrong_configuration(self) -> None:
         """A wrong configuration is listed completely, with status 2."""
         config = Path(self.mktemp()).absolute()

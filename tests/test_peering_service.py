@@ -505,7 +505,7 @@ class SpeedTests(PairCase):
         await self.peered(alpha, beta)
         await self.peered(beta, alpha)
         took = alpha.reactor.seconds() - begun
-        self.assertLess(took, 2.0)
+        self.assertLess(took, 10.0)
 
 
 def _d(coroutine: Any) -> Any:

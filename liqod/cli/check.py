@@ -46,7 +46,8 @@ def check(options: Options, pre: bool) -> None:
     """Check configuration, API server, rights, definitions, clock, ports, webhook and daemon."""
     findings: list[Finding] = []
     try:
-        settings = options.settings()
+        # Before installing, the configuration may name the kubeconfig that is yet to be written.
+        settings = options.settings(look_at_files=not pre)
         config = client_config(options, settings, as_daemon=not pre)
     except CliError as error:
         findings.append(bad("Configuration", f"{error.code}: {error.message}", error.hint))

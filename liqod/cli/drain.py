@@ -36,7 +36,7 @@ class _Pod(Object, frozen=True):
 @click.argument("name", metavar="NODE|PEER")
 @cluster_options
 def cordon(options: Options, name: str) -> None:
-    """Let nothing more be scheduled on a virtual node; what runs there goes on."""
+    """Let nothing more be scheduled on a virtual node; what runs there goes on running."""
     in_cluster(options, lambda session: _set_unschedulable(session, name, unschedulable=True))
 
 
@@ -59,11 +59,11 @@ def uncordon(options: Options, name: str) -> None:
     help="How long pods may take to end, disruption budgets included.",
 )
 @click.option(
-    "--force", is_flag=True, help="Take also pods that nobody makes anew; after the time-out, end all at once."
+    "--force", is_flag=True, help="Also take pods that nothing re-creates; after the timeout, end all at once."
 )
 @cluster_options
 def drain(options: Options, name: str, timeout: float, force: bool) -> None:
-    """Empty a virtual node: cordon it, then evict its pods, which end at the peer and are made anew elsewhere.
+    """Empty a virtual node: cordon it, then evict its pods; their owners make new ones elsewhere.
 
     Disruption budgets are honoured; pods of DaemonSets stay. The peer need not answer.
     """
@@ -102,7 +102,7 @@ async def _drain(session: Session, name: str, timeout: float, *, force: bool) ->
     if unowned and not force:
         raise CliError(
             errors.IN_USE,
-            f"nobody would make these pods anew: {_listed(unowned)}",
+            f"nothing would re-create these pods: {_listed(unowned)}",
             "delete them, or drain with --force",
         )
     await _set_unschedulable(session, name, unschedulable=True)

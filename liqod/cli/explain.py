@@ -101,7 +101,7 @@ def _webhook(facts: Facts, spec: Mapping[str, Any]) -> dict[str, str]:
             what,
             f"lacks {' and '.join(parts)}",
             "the webhook was not asked when it was created, or the namespace was offloaded otherwise then; delete it, "
-            "and its owner makes it anew",
+            "and its owner re-creates it",
         )
     return _row(what, "as they should be")
 

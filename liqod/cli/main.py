@@ -91,7 +91,7 @@ def version() -> None:
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes a shell complete commands: eval "$(liqodctl completion bash)"."""
+    """Print a script that lets a shell complete commands: eval "$(liqodctl completion bash)"."""
     kind = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}[shell]
     click.echo(kind(cli, {}, PROGRAM, "_LIQODCTL_COMPLETE").source())
 

@@ -37,7 +37,7 @@ SIZES = (64, 576, 1280, 1400, 1420, 1500, 4000, 8920)
 def netcheck(options: Options, peer: str, count: int) -> None:
     """Look at the way to a peer's pods hop by hop, and name the place where it is cut.
 
-    On the gateway's host packets are sent through the tunnel; elsewhere the records alone are looked at.
+    On the gateway's host packets are sent through the tunnel; elsewhere only the records are looked at.
     """
 
     async def work(session: Session) -> list[Finding]:

@@ -32,7 +32,7 @@ FIRST_LISTS = 30.0
 @click.command()
 @cluster_options
 def plan(options: Options) -> None:
-    """Print what the daemon would change in this host's network now, in the words of ip, wg, bridge and nft.
+    """Print what the daemon would change in this host's network now, as commands of ip, wg, bridge and nft.
 
     Nothing is changed. Run it as root on the gateway's host, or on a node with `role = "node"`.
     """

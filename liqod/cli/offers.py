@@ -30,7 +30,7 @@ def accept(options: Options, name: str, wait: bool, timeout: float) -> None:
 @wait_options(default=False, seconds=30)
 @cluster_options
 def refuse(options: Options, name: str, wait: bool, timeout: float) -> None:
-    """Refuse what a peer offers: its virtual node, if there is one, is drained and goes."""
+    """Refuse what a peer offers: its virtual node, if there is one, is drained and removed."""
     in_cluster(options, lambda session: _decide(session, name, "Refuse", "Refused", timeout if wait else 0))
 
 

@@ -35,8 +35,8 @@ _REFUSALS = ("TokenRefused", "UnexpectedKey", "ClusterIDRepetition", "KeyInUse")
 def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
     """Peer with the cluster that issued a pairing token, or make known the one at an address.
 
-    A token is trust in both directions: nothing more is to be said on either side. At an address only a key is found:
-    compare its words with the other admin, and trust it.
+    A token is trust in both directions: nothing more needs to be said on either side. An address only leads to a
+    key: compare its words with the other administrator, then trust it.
     """
 
     async def with_token(session: Session) -> None:

@@ -26,7 +26,9 @@ from liqod.model.rotation import IDENTITY_SECRET, ORDER, PROGRESS, Order
     metavar="TIME",
     help="How long peers that are away are waited for, such as 30m, 2h or 1d [default: identity.rotation-grace].",
 )
-@click.option("--now", "at_once", is_flag=True, help="Wait for connected peers only; others must trust anew.")
+@click.option(
+    "--now", "at_once", is_flag=True, help="Wait for connected peers only; the others have to trust this cluster again."
+)
 @click.option("--cancel", is_flag=True, help="Take the order back; the key stays as it is.")
 @click.option(
     "--timeout",
@@ -42,7 +44,7 @@ def rotate_key(options: Options, within: timedelta | None, at_once: bool, cancel
 
     The daemon announces the next key to every peer in a session of the present one. When all have noted it, or the time
     for those that are away is over, the next key takes the present one's place. A peer that did not hear of it by then
-    refuses this cluster until its admin trusts it anew, comparing the new words.
+    refuses this cluster until its administrator compares the new words and trusts it again.
     """
     if sum((within is not None, at_once, cancel)) > 1:
         raise click.UsageError("--within, --now and --cancel exclude each other")

@@ -97,8 +97,11 @@ def console(*, stderr: bool = False) -> Console:
 def in_cluster(
     options: Options, work: Callable[[Session], Coroutine[Any, Any, T]], settings: Settings | None = None
 ) -> T:
-    """Run a command against one's own cluster; failures of the API become sentences with a code."""
-    settings = settings or options.settings()
+    """Run a command against one's own cluster; failures of the API become sentences with a code.
+
+    Files that the settings name are the daemon's: whoever runs a command need not be able to read them.
+    """
+    settings = settings or options.settings(look_at_files=False)
     config = client_config(options, settings)
 
     async def command(reactor: Any) -> T:

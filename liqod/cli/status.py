@@ -32,7 +32,7 @@ class Node(Object, frozen=True):
 @click.command()
 @cluster_options
 def status(options: Options) -> None:
-    """Show every peering: how far it is, why it is not further, what is lent and used."""
+    """Show every peering: how far it has come, why no further, and what is lent and used."""
     in_cluster(options, _status)
 
 

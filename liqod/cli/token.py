@@ -101,7 +101,7 @@ def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None
 @token.command("list")
 @cluster_options
 def list_tokens(options: Options) -> None:
-    """Show the tokens of this cluster; their secrets are known to nobody any more."""
+    """Show the tokens of this cluster; nobody knows their secrets any more."""
 
     async def work(session: Session) -> None:
         session.show([row_of(body) for body in await _tokens(session)], COLUMNS, empty="there are no tokens")

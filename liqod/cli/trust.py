@@ -67,7 +67,7 @@ def trust(options: Options, name: str, fingerprint: str, spoken: str, yes: bool,
 def distrust(options: Options, name: str, yes: bool, timeout: float) -> None:
     """Take back the trust in a peer: its access ends at once, and neither side lends to the other any more.
 
-    For a key that must not be believed. To end a peering in peace, use `liqodctl unpeer`.
+    For a key that must not be believed. To end a peering in good order, use `liqodctl unpeer`.
     """
 
     async def work(session: Session) -> None:
