@@ -75,6 +75,20 @@ class LeaderTests(SynchronousTestCase):
         self.lease["metadata"]["resourceVersion"] = str(self.version)
         self.lease["spec"]["holderIdentity"] = holder
 
+    def test_slow_answers(self) -> None:
+        """A busy server whose answers take nearly half of the time left takes the lead from nobody."""
+        first, _ = self.candidate("a")
+        first.startService()
+        self.run_for(1)
+        self.assertTrue(first.leading)
+        for _ in range(100):
+            for _ in range(25):
+                self.clock.advance(0.1)
+            for server in self.servers:
+                server.flush()
+        self.assertEqual(self.lost, [])
+        self.assertGreater(self.version, 40)
+
     def test_one_leads_and_the_other_stands_by(self) -> None:
         """The first candidate makes the lease and renews it; the second never leads beside it."""
         first, second = self.candidate("a")[0], self.candidate("b")[0]

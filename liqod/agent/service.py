@@ -10,7 +10,6 @@ and the same process stands by again: a restart would tell nothing new, and the 
 from __future__ import annotations
 
 import random
-import secrets
 import socket
 from collections.abc import Callable
 from datetime import datetime
@@ -24,6 +23,7 @@ from twisted.python.failure import Failure
 
 from liqod.agent import home as homes
 from liqod.agent.address import own_address
+from liqod.agent.candidate import Candidate
 from liqod.agent.errors import Trouble
 from liqod.agent.home import Home
 from liqod.agent.names import LEASE
@@ -87,7 +87,8 @@ class Agent(Service):
         self._wall = wall
         self._notifier = notifier or Notifier()
         self._hostname = hostname or socket.gethostname()
-        self._identity = settings.leader.identity or f"{self._hostname}-{secrets.token_hex(4)}"
+        self._identity = settings.leader.identity
+        self._candidate: Candidate | None = None
         self._backoff = Backoff(initial=1.0, cap=30.0)
         self._failures = 0
         self._leaving = Gate()
@@ -123,6 +124,9 @@ class Agent(Service):
         if self._pages is not None:
             self._pages.startService()
         self._leaving = Gate()
+        if not self.settings.leader.identity:
+            self._candidate = Candidate(self._hostname)
+            self._identity = self._candidate.name
         self._main = Deferred.fromCoroutine(self._run())
         self._main.addErrback(self._ended)
 
@@ -144,6 +148,8 @@ class Agent(Service):
         await self._lag.stopService()
         if self._pages is not None:
             await self._pages.stopService()
+        if self._candidate is not None:
+            self._candidate.close()
 
     def _unsound(self) -> list[str]:
         stuck = self._stuck()

@@ -126,7 +126,7 @@ class LeaderLease(Service):
                 self._renewed_at = begun
                 self._win()
             if self.running:
-                await deferLater(self._clock, self._pause(held))
+                await deferLater(self._clock, self._pause(held, begun))
 
     async def _attempt(self) -> bool:
         """Try once to have the lease, for no longer than leading could last."""
@@ -150,9 +150,10 @@ class LeaderLease(Service):
                 self._lose(f"it was not renewed for {self._deadline:.1f} s: {self.error or 'no answer'}")
         return held
 
-    def _pause(self, held: bool) -> float:
+    def _pause(self, held: bool, begun: float) -> float:
         if held:
-            return self._renew_interval
+            # An answer that was long in coming has used up as much of the lease's time.
+            return max(0.0, begun + self._renew_interval - self._clock.seconds())
         pause = self._retry_interval * (1.0 + 0.2 * self._random())
         if self.leading:
             pause = min(pause, max(0.0, self._renewed_at + self._deadline - self._clock.seconds()))
