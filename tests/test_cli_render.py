@@ -29,9 +29,9 @@ from liqod.model.records import (
 )
 
 
-def shown(rows: list[dict[str, object]], columns: dict[str, str]) -> str:
+def shown(rows: list[dict[str, object]], columns: dict[str, str], width: int = 200) -> str:
     out = io.StringIO()
-    Console(file=out, width=200, color_system=None).print(as_table(rows, columns))
+    Console(file=out, width=width, color_system=None).print(as_table(rows, columns))
     return out.getvalue()
 
 
@@ -112,6 +112,16 @@ class Status(SynchronousTestCase):
         (absent,) = status_rows([cluster("c2")], [], [node], {}, {})
         (down,) = status_rows([cluster("c2")], [], [node], {"liqo-milan": False}, {})
         self.assertEqual((absent["node"], down["node"]), ("liqo-milan (not created yet)", "liqo-milan (not ready)"))
+
+    def test_the_words_of_a_key_stay_together(self) -> None:
+        """Where a terminal is narrow, everything else is folded before the words that people compare."""
+        said = "jaguar-pirate-meadow-vacuum-fountain-umbrella"
+        row: dict[str, object] = {
+            "id": "83c5180b-04f2-4ad1-96ae-c9b8bbc020c7",
+            "words": said,
+            "addresses": "[fe80::1]:5872, " * 4,
+        }
+        self.assertIn(said, shown([row], {"id": "CLUSTER ID", "words": "FINGERPRINT WORDS", "addresses": "AT"}, 80))
 
     def test_discover(self) -> None:
         """Each address and each way of finding is shown once."""

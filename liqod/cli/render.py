@@ -42,8 +42,9 @@ def as_table(rows: Sequence[Row], columns: Mapping[str, str], title: str = "") -
         pad_edge=False,
         padding=(0, 1),
     )
-    for heading in columns.values():
-        table.add_column(heading, overflow="fold")
+    for key, heading in columns.items():
+        # People read the words of a key out to each other: other columns give way first.
+        table.add_column(heading, overflow="fold", no_wrap=key == "words")
     for row in rows:
         table.add_row(*(cell(row.get(key)) for key in columns))
     return table
