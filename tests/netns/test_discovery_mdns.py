@@ -35,7 +35,7 @@ class Peer:
         for line in self.process.stdout:
             self._lines.put(json.loads(line))
 
-    def wait(self, what: Callable[[dict[str, Any]], bool], timeout: float = 60.0) -> dict[str, Any]:
+    def wait(self, what: Callable[[dict[str, Any]], bool], timeout: float = 180.0) -> dict[str, Any]:
         """Return the first line that fits; fails after a while."""
         deadline = time.monotonic() + timeout
         while True:
@@ -46,7 +46,7 @@ class Peer:
             if what(line):
                 return line
 
-    def wait_for(self, *expected: tuple[str, str, bool], timeout: float = 60.0) -> float:
+    def wait_for(self, *expected: tuple[str, str, bool], timeout: float = 180.0) -> float:
         """Wait until the candidates are exactly these (cluster ID, host, stale); return when that was."""
 
         def fits(line: dict[str, Any]) -> bool:
