@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 from twisted.internet import reactor
@@ -13,6 +14,7 @@ from liqod.config.schema import Network, Settings
 from liqod.fabric.service import Fabric
 from liqod.kube import manifests
 from liqod.kube.client import Client
+from liqod.kube.config import ClientConfig
 from liqod.kube.informers import Informers
 from liqod.kube.resources import NAMESPACES, SECRETS
 from liqod.sandbox.cluster import SandboxCluster
@@ -48,3 +50,15 @@ class IdleTests(TestCase):
             await deferLater(REACTOR, 0.02)
         self.assertEqual([secret["metadata"]["name"] for secret in made], ["liqod-tunnel"])
         self.assertEqual(kernel.state(), before)
+
+    async def test_ended_before_it_began(self) -> None:
+        """A gateway that is told to stop while it waits for its records says nothing about that."""
+        client = Client(ClientConfig("https://192.0.2.1:6443"), REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        network = Settings(network=Network(mode="wireguard"))
+        fabric = Fabric(REACTOR, client, Informers(client, REACTOR), network, "192.0.2.1", kernel=FakeKernel())
+        fabric.startService()
+        await fabric.stopService()
+        del fabric
+        gc.collect()
+        self.assertEqual(self.flushLoggedErrors(), [])

@@ -80,7 +80,7 @@ class NodeFabric(Turns):
 
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when the records are known."""
-        return gatherResults([self._tunnels.when_synced(), self._nodes.when_synced()])
+        return gatherResults([self._tunnels.when_synced(), self._nodes.when_synced()], consumeErrors=True)
 
     async def remove_all(self) -> None:
         """Leave nothing of the fabric on this host, and nothing of it on the Node."""

@@ -66,7 +66,7 @@ class Place:
 
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when all that is watched was listed once."""
-        return gatherResults([informer.when_synced() for informer in self._watched])
+        return gatherResults([informer.when_synced() for informer in self._watched], consumeErrors=True)
 
     def end(self) -> None:
         """Tell of no more changes."""

@@ -56,7 +56,7 @@ class Records:
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when every kind of record was listed once."""
         watched: list[Informer[Any]] = [self._peers, self._configs.informer, self._tunnels.informer]
-        return gatherResults([informer.when_synced() for informer in watched])
+        return gatherResults([informer.when_synced() for informer in watched], consumeErrors=True)
 
     def begin(self) -> None:
         """Tell of changes from now on."""

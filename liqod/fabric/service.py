@@ -150,7 +150,8 @@ class Fabric(Turns):
 
     async def preview(self) -> tuple[Step, ...]:
         """Return what a turn would do on this host now; nothing is written, neither there nor in the records."""
-        await gatherResults([part.when_synced() for part in (self._records, self._place, self._ring)])
+        parts = (self._records, self._place, self._ring)
+        await gatherResults([part.when_synced() for part in parts], consumeErrors=True)
         configs = self._records.configs()
         device = self._settings.network.device
         if not configs:
@@ -170,7 +171,8 @@ class Fabric(Turns):
     # Life.
 
     async def _listen(self) -> None:
-        await gatherResults([part.when_synced() for part in (self._records, self._place, self._ring)])
+        parts = (self._records, self._place, self._ring)
+        await gatherResults([part.when_synced() for part in parts], consumeErrors=True)
         self._records.begin()
 
     def _deafen(self) -> None:
