@@ -30,6 +30,8 @@ CHECKOUT: Final = Path(__file__).resolve().parents[1]
 REAL: Final = "tests.real."
 UNIT_LIMIT: Final = 600.0
 REAL_LIMIT: Final = 1500.0
+PATIENT: Final = (REAL, "tests.netns.", "tests.contract.")
+"""What waits for other programs and for the network, and takes as much longer on a slow machine as these do."""
 REAL_AT_A_TIME: Final = 2
 _LONG_REAL: Final = (
     *("three", "node", "network", "unpeer", "namespaces", "relay", "unpeer_network", "kill"),
@@ -187,7 +189,7 @@ def modules() -> list[str]:
 def trial(name: str) -> Step:
     """Return the step that runs a test module, a class in it, or one test."""
     argv = [sys.executable, "-m", "twisted.trial", "--reactor=asyncio", name]
-    return Step(name, argv, REAL_LIMIT if name.startswith(REAL) else UNIT_LIMIT)
+    return Step(name, argv, REAL_LIMIT if name.startswith(PATIENT) else UNIT_LIMIT)
 
 
 def lint_steps() -> list[Step]:

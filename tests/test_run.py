@@ -7,7 +7,21 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.run import AGAIN, REAL, REAL_AT_A_TIME, Outcome, Progress, Step, Turns, execute, judge, run_all
+from tests.run import (
+    AGAIN,
+    REAL,
+    REAL_AT_A_TIME,
+    REAL_LIMIT,
+    UNIT_LIMIT,
+    Outcome,
+    Progress,
+    Step,
+    Turns,
+    execute,
+    judge,
+    run_all,
+    trial,
+)
 
 TRIAL = Step("tests.test_x", [], 10.0)
 CHECK = Step("check", [sys.executable, "-c", "print(1)"], 10.0, is_trial=False)
@@ -54,6 +68,15 @@ class Judging(SynchronousTestCase):
         outcome = Outcome(TRIAL, 1.0, MIXED, 4, 3, 2)
         reason = "no root here\nand no kernel"
         self.assertEqual(outcome.skips, [("tests.test_x.A.test_b", reason), ("tests.test_x.A.test_c", reason)])
+
+
+class Limits(SynchronousTestCase):
+    """How long a module may take."""
+
+    def test_what_waits_for_others_has_longer(self) -> None:
+        """Modules on real clusters, hosts and servers may take longer than those that need this process alone."""
+        limits = {name: trial(f"tests.{name}").limit for name in ("test_run", "real.test_x", "netns.test_x")}
+        self.assertEqual(limits, {"test_run": UNIT_LIMIT, "real.test_x": REAL_LIMIT, "netns.test_x": REAL_LIMIT})
 
 
 class Repeating(SynchronousTestCase):
