@@ -35,7 +35,7 @@ from liqod.kube.resources import (
     VIRTUALNODES,
 )
 from liqod.model.ids import ClusterID
-from liqod.model.names import REMOTE_CLUSTER_LABEL, remote_namespace, tenant_namespace
+from liqod.model.names import remote_namespace, tenant_namespace
 from liqod.model.offer import AccessGrant, Refusal
 
 T = TypeVar("T")
@@ -427,21 +427,6 @@ class HostingCases(TestCase):
 
     # Attacks
 
-    async def test_what_is_of_others(self) -> None:
-        """A pod gets no token of this cluster's accounts, and keeps off nobody's pods but its own tenant's."""
-        borrower, namespace = await self.tenant()
-        token = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
-        await self.shadow(borrower, namespace, name="thief", spec=pod_spec(volumes=[token]))
-        told = await self.told(namespace, "thief", reason="InvalidPod")
-        self.assertIn("serviceAccountToken", told["message"])
-        term = {"topologyKey": "kubernetes.io/os", "labelSelector": {}, "namespaceSelector": {}}
-        alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-        await self.shadow(borrower, namespace, name="alone", spec=pod_spec(affinity=alone))
-        pod = await self.runs(namespace, "alone")
-        (kept,) = pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-        self.assertEqual(kept["namespaceSelector"]["matchLabels"], {REMOTE_CLUSTER_LABEL: str(self.peer)})
-        await self.has_no_pod(namespace, "thief")
-
     async def test_a_borrower_can_do_nothing_elsewhere(self) -> None:
         """With its token a borrower reaches its own namespaces, and there what it needs; all else is denied."""
         borrower, namespace = await self.tenant()
@@ -491,19 +476,6 @@ class HostingCases(TestCase):
         await self.told(namespace, "web", phase="Pending", reason="OriginMismatch")
         await self.has_no_pod(namespace)
         self.assertEqual(dict(self.hosting.used_by(ClusterID(other))), {})
-
-    async def test_an_origin_rewritten_later(self) -> None:
-        """A pod stays on its tenant's account, whatever origin its ShadowPod claims afterwards."""
-        borrower, namespace = await self.tenant()
-        await self.shadow(borrower, namespace)
-        await self.runs(namespace)
-        used = self.hosting.used_by(self.peer)
-        await borrower.patch(
-            SHADOWPODS, "web", {"metadata": {"labels": {"offloading.liqo.io/origin": "other"}}}, namespace
-        )
-        await self.settle()
-        self.assertEqual((await self.pod(namespace))["metadata"]["labels"]["offloading.liqo.io/origin"], self.peer)
-        self.assertEqual(self.hosting.used_by(self.peer), used)
 
     async def test_a_strangers_pod(self) -> None:
         """A pod of the same name that is not ours is never touched; the borrower is told that the name is taken."""

@@ -12,11 +12,11 @@ from liqod.kube.resources import SHADOWPODS
 from liqod.sandbox.cluster import SandboxCluster
 from liqod.sandbox.housekeeping import GarbageCollector
 from liqod.sandbox.nodes import SandboxNode
-from tests import hosting_cases
+from tests import hosting_confined
 from tests.hosting_cases import pod_spec
 
 
-class HostingOnTheSandbox(hosting_cases.HostingCases):
+class HostingOnTheSandbox(hosting_confined.ConfinedCases):
     """The cases of hosting, each with a cluster of its own."""
 
     patience = 10.0

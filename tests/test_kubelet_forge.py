@@ -341,34 +341,6 @@ class Statuses(SynchronousTestCase):
         self.assertEqual([c["status"] for c in forged if c["type"] == "Ready"], ["False"])
         self.assertNotIn("Initialized", str(forged))
 
-    def test_gates_are_the_homes(self) -> None:
-        """A lender that says that a readiness gate is open does not open it, nor close one that is open at home."""
-        spec = {"readinessGates": [{"conditionType": "example.com/lb"}]}
-        gate = {"type": "example.com/lb", "status": "True"}
-        said = {"conditions": [gate, {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady"}]}
-        forged = self.forge({}, said, spec)
-        self.assertEqual([one["type"] for one in forged["conditions"]], ["Ready"])
-        self.assertEqual(forged["conditions"][0]["status"], "False")
-        said["conditions"][0] = {**gate, "status": "False", "reason": "Mine"}
-        self.assertIn(gate, self.forge({"conditions": [gate]}, said, spec)["conditions"])
-
-    def test_containers_of_the_pod(self) -> None:
-        """Only the pod's own containers are shown, each once, whatever else the lender tells of."""
-        spec = {"containers": [{"name": "main"}], "initContainers": [{"name": "first"}]}
-        told = {
-            "containerStatuses": [{"name": "injected", "image": "x"}, {"name": "main"}, {"name": "main", "image": "y"}],
-            "initContainerStatuses": [{"name": "main"}, {"name": "first"}],
-        }
-        forged = self.forge({}, told, spec)
-        self.assertEqual(forged["containerStatuses"], [{"name": "main", "restartCount": 0}])
-        self.assertEqual([one["name"] for one in forged["initContainerStatuses"]], ["first"])
-
-    def test_restarts_that_cannot_be(self) -> None:
-        """A count that no API server takes is shown as the largest or the least that it does."""
-        for said, shown in ((2**40, 2**31 - 1), (-5, 0)):
-            forged = self.forge({}, {"containerStatuses": [{"name": "main", "restartCount": said}]})
-            self.assertEqual(forged["containerStatuses"][0]["restartCount"], shown)
-
     def test_readiness_gates(self) -> None:
         """Gates are opened and closed by conditions of the home pod, which the lender does not know."""
         spec = {"readinessGates": [{"conditionType": "example.com/lb"}]}
