@@ -10,11 +10,12 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.cli.errors import CliError
 from liqod.cli.explain import Facts, findings
-from liqod.cli.offload import wanted_spec
+from liqod.cli.offload import row_of, wanted_spec
 from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES, NODES, PODS
+from liqod.model.meta import Object
 from liqod.model.offloading import NamespaceOffloading
 from liqod.model.records import NamespaceNattingTable, VirtualNode
 from tests import test_cli_commands
@@ -62,6 +63,19 @@ class Wishes(SynchronousTestCase):
             with self.assertRaises(CliError) as caught:
                 wanted_spec(*wrong)
             self.assertEqual(caught.exception.status, 2)
+
+
+class Answers(SynchronousTestCase):
+    def test_a_label_that_was_just_set(self) -> None:
+        """Who has just enabled a namespace is not told to enable it; who has not, is."""
+        found = msgspec.convert(
+            {"status": {"offloadingPhase": "NotEnabled", "message": "label it"}}, NamespaceOffloading
+        )
+        for label, phase in (("true", "InProgress"), ("false", "NotEnabled")):
+            space = msgspec.convert({"metadata": {"name": "shop", "labels": {"liqo.io/enabled": label}}}, Object)
+            row = row_of(space, found)
+            self.assertEqual((row["namespace"], row["phase"]), ("shop", phase))
+            self.assertEqual(row["why"] == "label it", phase == "NotEnabled")
 
 
 def pod(node: str = "", tolerations: Any = (TOLERATION,), phase: str = "Running", **status: Any) -> dict[str, Any]:

@@ -184,14 +184,23 @@ async def _row(session: Session, name: str) -> dict[str, Any]:
         found = await session.client.get(NAMESPACEOFFLOADINGS, NAME, name, view=Offloading)
     except NotFound:
         found = Offloading()
+    return row_of(namespace, found)
+
+
+def row_of(namespace: Object, found: Offloading) -> dict[str, Any]:
+    """Return what is told of a namespace; the daemon may not have seen yet that its label was set a moment ago."""
+    enabled = namespace.metadata.labels.get(ENABLED_LABEL) == "true"
+    phase, why = found.status.offloading_phase, found.status.message
+    if enabled and phase == "NotEnabled":
+        phase, why = "InProgress", "the daemon has not said yet what comes of it"
     return {
-        "namespace": name,
-        "enabled": namespace.metadata.labels.get(ENABLED_LABEL) == "true",
+        "namespace": namespace.metadata.name,
+        "enabled": enabled,
         "mapping": found.spec.namespace_mapping_strategy,
         "placement": found.spec.pod_offloading_strategy,
-        "phase": found.status.offloading_phase,
+        "phase": phase,
         "remote": found.status.remote_namespace_name,
-        "why": found.status.message,
+        "why": why,
     }
 
 
