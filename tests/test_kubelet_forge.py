@@ -563,6 +563,15 @@ class Nodes(SynchronousTestCase):
         up = Readiness(ready=True, reason="NetworkReady", message="packets cross")
         self.assertEqual(told(network=up), [("False", "NetworkReady")])
 
+    def test_a_network_that_is_given_up_leaves_no_condition(self) -> None:
+        """What was said of the network goes when there is none any more; what others say of theirs stays."""
+        down = Readiness(ready=False, reason="NetworkDown", message="cut")
+        status = merged({}, status_patch({}, self.facts(network=down), NOW)["status"])
+        left = status_patch(status, self.facts(), "later")["status"]["conditions"]
+        self.assertNotIn("NetworkUnavailable", [condition["type"] for condition in left])
+        others = [*left, {"type": "NetworkUnavailable", "status": "True", "reason": "NoRouteCreated"}]
+        self.assertEqual(status_patch({**status, "conditions": others}, self.facts(), "later"), {})
+
 
 class Names(SynchronousTestCase):
     def test_label_values_fit(self) -> None:

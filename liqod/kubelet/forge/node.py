@@ -155,11 +155,15 @@ def status_patch(status: Mapping[str, Any], facts: NodeFacts, now: str) -> dict[
     return {"status": patch} if patch else {}
 
 
+_OF_NETWORK: Final = ("NetworkReady", "NetworkDown")
+
+
 def conditions(
     old: list[dict[str, Any]], readiness: Readiness, now: str, network: Readiness | None = None
 ) -> list[dict[str, Any]]:
     """Return the node's conditions; NetworkUnavailable once it is known, where there is a network at all.
 
+    Where there is none any more, what we said of it goes: nothing would be scheduled on the node for ever.
     While the node cannot be ready, an Unknown that the cluster's node controller wrote (the lease is not renewed then)
     is left standing: both would otherwise overwrite each other for ever.
     """
@@ -170,6 +174,8 @@ def conditions(
     if network is not None and network.known:
         wanted.append(_condition("NetworkUnavailable", not network.ready, network.reason, network.message))
     kept = {condition.get("type"): condition for condition in old}
+    if network is None and kept.get("NetworkUnavailable", {}).get("reason") in _OF_NETWORK:
+        del kept["NetworkUnavailable"]
     result = []
     for condition in wanted:
         before = kept.pop(condition["type"], None)
