@@ -72,14 +72,6 @@ class DecoderTests(SynchronousTestCase):
         assert isinstance(event, Failure)
         self.assertIsInstance(event.error, Gone)
 
-    def test_what_nests_without_end_is_unreadable(self) -> None:
-        """Nesting deeper than the interpreter's stack is left out like anything else that cannot be read."""
-        decoder = Decoder(ConfigMap)
-        for deep in (b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 100_000 + b"1" + b"}" * 100_000):
-            body = b'{"metadata":{"name":"a"},"data":' + deep + b"}"
-            self.assertIsInstance(decoder.line(b'{"type":"ADDED","object":' + body + b"}"), Unreadable)
-            self.assertIsInstance(decoder.object(body), Unreadable)
-
     def test_an_unreadable_object_is_named(self) -> None:
         """An object that does not fit the view is told with its key and version, so that the watch goes on."""
         bad = config_map("a", 3) | {"data": {"x": 5}}

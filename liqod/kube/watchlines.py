@@ -18,9 +18,6 @@ from liqod.model.meta import Object
 LONGEST: Final = 8 << 20
 """Bytes of one line. Objects stay under about 1.5 MiB (etcd's limit on a request); JSON escapes make them longer."""
 
-UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises for bytes of others; the last one where they nest deeper than the interpreter's stack."""
-
 INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
@@ -109,7 +106,7 @@ class Decoder(Generic[V]):
         if not line.startswith((b'{"type":"BOOKMARK"', b'{"type":"ERROR"')):
             try:
                 change = self._change.decode(line)
-            except UNREADABLE:
+            except (msgspec.MsgspecError, UnicodeDecodeError):
                 pass
             else:
                 if change.type in ("ADDED", "MODIFIED", "DELETED") and change.object.metadata.name:
@@ -120,25 +117,25 @@ class Decoder(Generic[V]):
         """Return one object of a list, or why it cannot be read."""
         try:
             return self._view.decode(raw)
-        except UNREADABLE as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return _unreadable("ADDED", raw, error)
 
     def _other(self, line: bytes) -> Bookmark | Failure | Unreadable:
         try:
             envelope = _envelope.decode(line)
-        except UNREADABLE as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return Unreadable("", None, "", f"not an event: {error}")
         if envelope.type == "ERROR":
             return Failure(from_status(0, bytes(envelope.object)))
         if envelope.type == "BOOKMARK":
             try:
                 metadata = _object.decode(envelope.object).metadata
-            except UNREADABLE as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 return Unreadable("BOOKMARK", None, "", str(error))
             return Bookmark(metadata.resource_version, metadata.annotations.get(INITIAL_END) == "true")
         try:
             self._view.decode(envelope.object)
-        except UNREADABLE as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return _unreadable(envelope.type, envelope.object, error)
         return Unreadable(envelope.type, None, "", f"an event of type {envelope.type[:20]!r} without a named object")
 
@@ -146,6 +143,6 @@ class Decoder(Generic[V]):
 def _unreadable(kind: str, raw: bytes | msgspec.Raw, error: Exception) -> Unreadable:
     try:
         metadata = _object.decode(raw).metadata
-    except UNREADABLE:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return Unreadable(kind, None, "", str(error))
     return Unreadable(kind, metadata.key, metadata.resource_version, str(error))
