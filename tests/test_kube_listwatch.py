@@ -96,7 +96,7 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(m.ended(None, 11), Wait(1.2))
 
     def test_a_watch_that_brought_something_goes_on(self) -> None:
-        """A busy server ends a watch whose reader it takes for slow: it goes on at once, at most four times a second."""
+        """A watch that a busy server ends, taking its reader for slow, goes on at once, at most four times a second."""
         m = self.live()
         for number in range(20, 28):
             m.received(Change("MODIFIED", item("a", number)), 3)
