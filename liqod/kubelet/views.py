@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import msgspec
 
-from liqod.kubelet.forge.terse import LONGEST, terse
 from liqod.model.meta import Object, View
 
 _EMPTY = msgspec.Raw(b"{}")
@@ -34,19 +33,12 @@ class HomePod(Object, frozen=True):
 
 
 class RemotePod(Object, frozen=True):
-    """The pod that the lender runs for a ShadowPod; its spec is the lender's business.
-
-    Of a status that is longer than any kubelet's only the short parts are kept.
-    """
+    """The pod that the lender runs for a ShadowPod; its spec is the lender's business."""
 
     status: msgspec.Raw = _EMPTY
 
     def __post_init__(self) -> None:
-        status = self.status.copy()
-        if memoryview(status).nbytes > LONGEST:
-            said = msgspec.json.decode(status)
-            status = msgspec.Raw(msgspec.json.encode(terse(said if isinstance(said, dict) else {})))
-        msgspec.structs.force_setattr(self, "status", status)
+        msgspec.structs.force_setattr(self, "status", self.status.copy())
 
 
 class ShadowStatus(View, frozen=True):
