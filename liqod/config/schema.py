@@ -260,7 +260,7 @@ class Leader(Section, frozen=True):
     """The lease that lets one of several daemons of a cluster act while the others stand by."""
 
     identity: str = ""
-    lease_duration: Annotated[int, Meta(ge=3, le=300)] = 15
+    lease_duration: Annotated[int, Meta(ge=3, le=300)] = 10
     renew_interval: Seconds = 3.0
     retry_interval: Seconds = 2.0
 
