@@ -27,6 +27,7 @@ from typing_extensions import TypeVar
 from liqod.flow.backoff import Backoff
 from liqod.flow.observe import Latest
 from liqod.kube import paths
+from liqod.kube.allowance import Allowance
 from liqod.kube.bodies import Content, encoded, identity, typed
 from liqod.kube.config import ClientConfig
 from liqod.kube.errors import (
@@ -105,7 +106,8 @@ class Client:
     needs the answer (it is then not decoded, and None is returned). ``impersonate`` is the user to act as. ``timeout``
     is for one request, from the moment it is sent.
     ``requests`` counts what was sent, by verb and plural (with subresource). ``path_since`` is the clock's time since
-    which the path to the server is known to be whole again after an interruption.
+    which the path to the server is known to be whole again after an interruption. ``allowance`` bounds what informers
+    keep of the server's objects (None: nothing does).
     """
 
     _log = Logger()
@@ -119,8 +121,10 @@ class Client:
         impersonate: str | None = None,
         timeout: float = 30.0,
         random: Callable[[], float] = _random.random,
+        allowance: Allowance | None = None,
     ) -> None:
         self.config = config
+        self.allowance = allowance
         self.clock: IReactorTime = reactor
         self.timeout = timeout
         self.requests: Counter[tuple[str, str]] = Counter()
@@ -548,7 +552,7 @@ class Client:
             decoder = self._decoders[view] = msgspec.json.Decoder(view)
         try:
             return cast(T, decoder.decode(answer))
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Undecodable(f"an answer of {self.config.server} is not what the API promises: {error}") from error
 
 

@@ -102,7 +102,7 @@ def from_status(code: int, body: bytes) -> ApiError:
     """
     try:
         status = _decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         text = body[:200].decode("utf-8", "replace").strip()
         status = _Status(message=text)
     code = code or status.code or 500

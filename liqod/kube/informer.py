@@ -13,16 +13,17 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from twisted.python.failure import Failure
+from twisted.python import failure
 
 from liqod.flow.observe import Gate, Latest
+from liqod.kube.allowance import Held
 from liqod.kube.client import Client
 from liqod.kube.errors import Gone, KubeError, Undecodable
 from liqod.kube.listwatch import Command, List, ListWatch, Wait, Watch, is_warming
 from liqod.kube.resources import Resource
 from liqod.kube.store import Delta, Store, V
 from liqod.kube.stream import TURN, Stream, Watchdog
-from liqod.kube.watchlines import Decoder, Unreadable
+from liqod.kube.watchlines import Bookmark, Change, Decoder, Failure, Unreadable
 from liqod.model.ids import Key
 
 REMEMBERED: Final = 256
@@ -37,6 +38,7 @@ class Informer(Service, Generic[V]):
     Subscribers are called with ``(key, old, new)``; reading is free. ``error`` is the sentence of the last failure,
     empty when live; ``stale_since`` the clock's time since which the cache may be behind, None when live. ``live``
     tells whether it follows the server. When the client's path to the server is new, watching begins anew at once.
+    More than the client's allowance is not kept: the cache stays as it was then, not live, and is listed anew at times.
     """
 
     _log = Logger()
@@ -71,6 +73,7 @@ class Informer(Service, Generic[V]):
         self.live: Latest[bool] = Latest(False)
         self._in_trouble = False
         self._known_bad: set[Key | None] = set()
+        self._held: Held | None = None
 
     def __repr__(self) -> str:
         where = f" in {self._namespace}" if self._namespace else ""
@@ -138,6 +141,8 @@ class Informer(Service, Generic[V]):
 
     def startService(self) -> None:
         super().startService()
+        if self._client.allowance is not None:
+            self._held = Held(self._client.allowance)
         self._forget_path = self._client.path_since.subscribe(self._path_is_new)
         self._run = Deferred.fromCoroutine(self._follow())
         self._run.addErrback(self._crashed)
@@ -146,14 +151,15 @@ class Informer(Service, Generic[V]):
         super().stopService()
         self._forget_path()
         run, self._run = self._run, None
-        if run is None:
-            return succeed(None)
-        run.cancel()
-        return run
+        if run is not None:
+            run.cancel()
+        if self._held is not None:
+            self._held.clear()
+        return succeed(None) if run is None else run
 
-    def _crashed(self, failure: Failure) -> None:
-        if not failure.check(CancelledError):
-            self._log.failure("watching {what} ended", failure, what=str(self.resource))
+    def _crashed(self, reason: failure.Failure) -> None:
+        if not reason.check(CancelledError):
+            self._log.failure("watching {what} ended", reason, what=str(self.resource))
 
     def _path_is_new(self, since: float) -> None:
         """Give up what began before, unless the server was heard in it since."""
@@ -191,6 +197,7 @@ class Informer(Service, Generic[V]):
         limit, token = 500, ""
         objects: dict[Key, V] = {}
         unread: set[Key] = set()
+        self._list_begins()
         while True:
             try:
                 page = await self._client.page(
@@ -206,31 +213,41 @@ class Informer(Service, Generic[V]):
                 if not token:
                     return self._ended(error)
                 objects, unread, token, limit = {}, set(), "", 0
+                self._list_begins()
                 continue
             except KubeError as error:
                 return self._ended(error)
-            await self._read(page.items or (), objects, unread)
+            if not await self._read(page.items or (), objects, unread):
+                return self._ended(self._too_much())
             token = page.metadata.continue_
             if not token:
                 break
+        if self._held is not None:
+            self._held.complete()
         deltas, command = self._machine.listed(objects, unread, page.metadata.resource_version, self._clock.seconds())
         self._recovered()
         self._publish(deltas)
         return command
 
-    async def _read(self, raws: Iterable[msgspec.Raw], objects: dict[Key, V], unread: set[Key]) -> None:
+    async def _read(self, raws: Iterable[msgspec.Raw], objects: dict[Key, V], unread: set[Key]) -> bool:
+        """Add the objects of a page; returns whether they are still as many as are allowed."""
         begun = self._clock.seconds()
         for raw in raws:
             value = self._decoder.object(raw)
             if isinstance(value, Unreadable):
                 self._bad(value)
-                if value.key is not None:
-                    unread.add(value.key)
+                key = value.key
+                if key is not None:
+                    unread.add(key)
             else:
-                objects[value.metadata.key] = value
+                key = value.metadata.key
+                objects[key] = value
+            if key is not None and self._held is not None and not self._held.note(key, len(bytes(raw))):
+                return False
             if self._clock.seconds() - begun > TURN:
                 await deferLater(self._clock, 0)
                 begun = self._clock.seconds()
+        return True
 
     async def _watch(self, command: Watch) -> Command:
         stream = Stream(self._clock, self._line)
@@ -241,6 +258,7 @@ class Informer(Service, Generic[V]):
             "timeoutSeconds": str(command.timeout),
         }
         if command.initial:
+            self._list_begins()
             parameters |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         try:
             abort = await self._client.watch(self.resource, self._namespace, parameters, stream)
@@ -259,14 +277,41 @@ class Informer(Service, Generic[V]):
         return self._ended(error)
 
     def _line(self, line: bytes) -> bool:
-        event = self._decoder.line(line)
+        event: Change[V] | Bookmark | Failure | Unreadable = self._decoder.line(line)
         if isinstance(event, Unreadable):
             self._bad(event)
+        if self._held is not None and not self._is_allowed(self._held, event, len(line)):
+            event = Failure(self._too_much())
         deltas = self._machine.received(event, self._clock.seconds())
         if self._in_trouble or not self.live.value:
             self._recovered()
         self._publish(deltas)
         return not self._machine.closing
+
+    def _list_begins(self) -> None:
+        if self._held is not None:
+            self._held.begin()
+
+    def _is_allowed(self, held: Held, event: Change[V] | Bookmark | Failure | Unreadable, size: int) -> bool:
+        """Count what an event brings; returns whether it may be kept."""
+        if isinstance(event, Bookmark):
+            if event.initial_end:
+                held.complete()
+            return True
+        key = event.object.metadata.key if isinstance(event, Change) else getattr(event, "key", None)
+        if key is None:
+            return True
+        if isinstance(event, Change | Unreadable) and event.type == "DELETED":
+            held.drop(key)
+            return True
+        return held.note(key, size)
+
+    def _too_much(self) -> Gone:
+        """Word the end of what is kept; like a version that is too old it leads to another list."""
+        most = self._client.allowance.most if self._client.allowance is not None else 0
+        return Gone(
+            410, "TooMuch", f"{self._client.config.server} shows more than the {most >> 20} MiB that are kept of it"
+        )
 
     def _ended(self, error: KubeError | None) -> Command:
         before = self._machine.error

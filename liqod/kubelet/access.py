@@ -14,6 +14,7 @@ from twisted.logger import Logger
 
 from liqod.flow.observe import Latest
 from liqod.flow.tasks import Tasks
+from liqod.kube.allowance import Allowance
 from liqod.kube.client import Client
 from liqod.kube.config import from_grant, over_relay
 from liqod.kube.informer import Informer
@@ -135,8 +136,9 @@ class Access(MultiService):
         if grant is None:
             return None
         if way == "relay" and self._relay is not None:
-            return Client(over_relay(self._lender, self._relay()), self._reactor)
-        return Client(from_grant(grant.api_url, grant.ca or None, lambda: self._token), self._reactor)
+            return Client(over_relay(self._lender, self._relay()), self._reactor, allowance=Allowance())
+        config = from_grant(grant.api_url, grant.ca or None, lambda: self._token)
+        return Client(config, self._reactor, allowance=Allowance())
 
     def _replace(self, client: Client | None) -> None:
         old = self.client.value

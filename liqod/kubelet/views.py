@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
+from liqod.kubelet.forge.terse import LONGEST, terse
 from liqod.model.meta import Object, View
 
 _EMPTY = msgspec.Raw(b"{}")
@@ -33,12 +34,19 @@ class HomePod(Object, frozen=True):
 
 
 class RemotePod(Object, frozen=True):
-    """The pod that the lender runs for a ShadowPod; its spec is the lender's business."""
+    """The pod that the lender runs for a ShadowPod; its spec is the lender's business.
+
+    Of a status that is longer than any kubelet's only the short parts are kept.
+    """
 
     status: msgspec.Raw = _EMPTY
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "status", self.status.copy())
+        status = self.status.copy()
+        if memoryview(status).nbytes > LONGEST:
+            said = msgspec.json.decode(status)
+            status = msgspec.Raw(msgspec.json.encode(terse(said if isinstance(said, dict) else {})))
+        msgspec.structs.force_setattr(self, "status", status)
 
 
 class ShadowStatus(View, frozen=True):
