@@ -302,7 +302,15 @@ class HostingCases(TestCase):
             owner = body["metadata"]["ownerReferences"][0]
         await self.admin.patch(PODS, "web", {"metadata": {"ownerReferences": [owner]}}, namespace)
         await self.start_hosting()
-        await self.has_no_pod(namespace)
+
+        async def gone() -> bool:
+            try:
+                await self.pod(namespace)
+            except NotFound:
+                return True
+            return False
+
+        await self.becomes(gone, "the pod is gone")
 
     async def test_a_restart_writes_nothing(self) -> None:
         """A daemon that comes back to a settled cluster writes nothing and restarts nothing."""
