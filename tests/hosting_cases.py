@@ -187,6 +187,18 @@ class HostingCases(TestCase):
         with self.assertRaises(NotFound):
             await self.pod(namespace, name)
 
+    async def pod_goes(self, namespace: str) -> None:
+        """Wait until a namespace has no pod ``web`` any more."""
+
+        async def gone() -> bool:
+            try:
+                await self.pod(namespace)
+            except NotFound:
+                return True
+            return False
+
+        await self.becomes(gone, "the pod is gone")
+
     def writes(self, client: Client) -> dict[tuple[str, str], int]:
         return {key: n for key, n in client.requests.items() if key[0] not in ("get", "list", "watch")}
 
@@ -271,15 +283,12 @@ class HostingCases(TestCase):
         await self.shadow(borrower, namespace)
         await self.runs(namespace)
         await borrower.delete(SHADOWPODS, "web", namespace)
+        await self.pod_goes(namespace)
 
-        async def gone() -> bool:
-            try:
-                await self.pod(namespace)
-            except NotFound:
-                return not self.hosting.used_by(self.peer)
-            return False
+        async def free() -> bool:
+            return not self.hosting.used_by(self.peer)
 
-        await self.becomes(gone, "the pod is gone")
+        await self.becomes(free, "its quota is free")
         self.assertEqual(self.requests.requests[("get", "shadowpods")], 0)
 
     async def test_orphans_go(self) -> None:
@@ -302,15 +311,7 @@ class HostingCases(TestCase):
             owner = body["metadata"]["ownerReferences"][0]
         await self.admin.patch(PODS, "web", {"metadata": {"ownerReferences": [owner]}}, namespace)
         await self.start_hosting()
-
-        async def gone() -> bool:
-            try:
-                await self.pod(namespace)
-            except NotFound:
-                return True
-            return False
-
-        await self.becomes(gone, "the pod is gone")
+        await self.pod_goes(namespace)
 
     async def test_a_restart_writes_nothing(self) -> None:
         """A daemon that comes back to a settled cluster writes nothing and restarts nothing."""

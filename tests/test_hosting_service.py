@@ -7,7 +7,6 @@ from fractions import Fraction
 from twisted.internet.defer import Deferred
 
 from liqod.kube.client import Client
-from liqod.kube.errors import NotFound
 from liqod.kube.resources import SHADOWPODS
 from liqod.sandbox.cluster import SandboxCluster
 from liqod.sandbox.housekeeping import GarbageCollector
@@ -43,15 +42,7 @@ class HostingOnTheSandbox(hosting_confined.ConfinedCases):
         await self.shadow(borrower, namespace)
         await self.runs(namespace)
         await borrower.delete(SHADOWPODS, "web", namespace)
-
-        async def gone() -> bool:
-            try:
-                await self.pod(namespace)
-            except NotFound:
-                return True
-            return False
-
-        await self.becomes(gone, "the pod is gone")
+        await self.pod_goes(namespace)
         return self.requests.requests[("delete", "pods")]
 
     async def test_left_to_the_garbage_collector(self) -> None:
