@@ -33,7 +33,7 @@ from liqod.kube.resources import (
     VIRTUALNODES,
     Resource,
 )
-from liqod.kubelet.forge.node import Readiness
+from liqod.kubelet.readiness import Readiness
 from liqod.kubelet.service import Kubelets
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, remote_namespace, tenant_namespace

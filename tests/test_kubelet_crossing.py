@@ -14,9 +14,8 @@ from liqod.flow.observe import Latest
 from liqod.kube.errors import ServerError, Unauthorized, Unreachable
 from liqod.kube.listwatch import SILENCE
 from liqod.kubelet.crossing import Crossing
-from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.reach import IMPATIENT, PROBE_TIMEOUT, Reach
-from liqod.kubelet.readiness import READY, is_back, not_known, not_ready
+from liqod.kubelet.readiness import READY, Readiness, is_back, not_known, not_ready
 from liqod.kubelet.steadiness import DOWN, LONGEST, SOON, UP, Steady, follow, wait_for_up
 
 CUT = not_ready("NetworkDown", "nothing comes back")

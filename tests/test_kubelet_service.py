@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 
 from liqod.kube.resources import FOREIGNCLUSTERS, PODS, SHADOWPODS
 from liqod.kubelet import pods
-from liqod.kubelet.forge.node import Readiness
+from liqod.kubelet.readiness import Readiness
 from tests import kubelet_cases, reflect_sandboxes
 
 

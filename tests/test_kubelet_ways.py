@@ -16,9 +16,8 @@ from liqod.flow.observe import Latest
 from liqod.kubelet import approach
 from liqod.kubelet.access import Access, read
 from liqod.kubelet.approach import Approach
-from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.reach import ANSWERS
-from liqod.kubelet.readiness import not_known, not_ready
+from liqod.kubelet.readiness import Readiness, not_known, not_ready
 from liqod.kubelet.views import Secret
 from liqod.kubelet.ways import LOOK_BACK, PATIENCE, STEADY, Course, Way, plan, possible
 from liqod.model.ids import Key

@@ -32,7 +32,7 @@ from liqod.kube.client import Client
 from liqod.kube.events import EventRecorder
 from liqod.kube.informers import Informers
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, SEARCHDOMAINS
-from liqod.kubelet.forge.node import Readiness
+from liqod.kubelet.readiness import Readiness
 from liqod.kubelet.service import Kubelets
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.offloading import NamespaceOffloading

@@ -19,8 +19,7 @@ from liqod.kube.client import Client
 from liqod.kube.config import from_grant, over_relay
 from liqod.kube.informer import Informer
 from liqod.kube.resources import SECRETS
-from liqod.kubelet.forge.node import Readiness
-from liqod.kubelet.readiness import not_known, not_ready
+from liqod.kubelet.readiness import Readiness, not_known, not_ready
 from liqod.kubelet.views import Secret
 from liqod.kubelet.ways import Setting, Way, possible
 from liqod.model.ids import Key

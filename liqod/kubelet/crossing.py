@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from liqod.flow.observe import Latest
-from liqod.kubelet.forge.node import Readiness
+from liqod.kubelet.readiness import Readiness
 from liqod.kubelet.steadiness import Steady, follow
 
 

@@ -16,11 +16,8 @@ from liqod.kubelet.forge.pod import digest_of, forge_patch, forge_shadow
 from liqod.kubelet.forge.status import (
     ABORTED,
     BACK_OFF,
-    FINISHED,
     OFFLOADED_CONDITION,
     absent_status,
-    clean_message,
-    clean_reason,
     ended_status,
     forge_status,
     is_ready,
@@ -28,8 +25,9 @@ from liqod.kubelet.forge.status import (
     outside_status,
     refused_status,
 )
+from liqod.kubelet.messages import clean_message, clean_reason
 from liqod.kubelet.restarts import Tally
-from liqod.kubelet.views import HomePod, RemotePod, Shadow, decoded
+from liqod.kubelet.views import FINISHED, HomePod, RemotePod, Shadow, decoded
 from liqod.model.ending import is_to_return
 from liqod.model.names import DELETION_GRACE_ANNOTATION, FINISHED_ANNOTATION
 

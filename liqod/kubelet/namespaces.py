@@ -24,13 +24,13 @@ from liqod.kube.informer import Informer
 from liqod.kube.resources import PODS
 from liqod.kubelet import mapping
 from liqod.kubelet.forge.place import Place
-from liqod.kubelet.forge.status import FINISHED, clean_message, clean_reason
+from liqod.kubelet.messages import clean_message, clean_reason
 from liqod.kubelet.naming import choose_remote, usable_answer
 from liqod.kubelet.ports import NamespaceGrants
 from liqod.kubelet.remote import RemoteNamespace
 from liqod.kubelet.selection import Excluded, Included, Selection, Unknown, select
 from liqod.kubelet.tables import Table
-from liqod.kubelet.views import HomePod, Namespace, decoded
+from liqod.kubelet.views import FINISHED, HomePod, Namespace, decoded
 from liqod.model.ids import Key
 from liqod.model.meta import Object, eviction_of
 from liqod.model.offer import PeerUnreachable, Refusal

@@ -17,8 +17,7 @@ from liqod.flow.observe import Latest
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, ServerError, Throttled, Unauthorized
 from liqod.kube.listwatch import SILENCE
-from liqod.kubelet.forge.node import Readiness
-from liqod.kubelet.readiness import not_known, not_ready
+from liqod.kubelet.readiness import Readiness, not_known, not_ready
 
 PROBE_TIMEOUT: Final = 5.0
 IMPATIENT: Final = 3.0

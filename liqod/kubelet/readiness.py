@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from liqod.kubelet.forge.node import Readiness
+from attrs import frozen
+
 from liqod.model.records import Advertisement
+
+
+@frozen
+class Readiness:
+    """Whether pods can run behind the node, and if not, why; ``known`` False: it was not found out yet."""
+
+    ready: bool
+    reason: str
+    message: str
+    known: bool = True
+
 
 READY = Readiness(ready=True, reason="LenderReady", message="the lender answers and its offer is accepted")
 

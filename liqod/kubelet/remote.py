@@ -13,9 +13,8 @@ from liqod.kube.informer import Informer
 from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.kubelet.forge.meta import ownership
 from liqod.kubelet.forge.place import Place
-from liqod.kubelet.forge.status import FINISHED
 from liqod.kubelet.overlay import Overlay
-from liqod.kubelet.views import RemotePod, Shadow, decoded
+from liqod.kubelet.views import FINISHED, RemotePod, Shadow, decoded
 from liqod.model.ids import Key
 from liqod.model.meta import label_selector
 

@@ -29,11 +29,10 @@ from liqod.kube.resources import (
 )
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.api.service import NodeAPI
-from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.homeapi import HomeApi
 from liqod.kubelet.offloadings import OffloadingKeeper
 from liqod.kubelet.ports import Exports, NamespaceGrants, Recorder, Unmapped
-from liqod.kubelet.readiness import is_back
+from liqod.kubelet.readiness import Readiness, is_back
 from liqod.kubelet.reflect.homes import Homes
 from liqod.kubelet.reflect.service import Holdings
 from liqod.kubelet.storage import Lender as Lending

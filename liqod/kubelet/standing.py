@@ -15,12 +15,11 @@ from liqod.kube.errors import NotFound
 from liqod.kube.informer import Informer
 from liqod.kube.resources import VIRTUALNODES
 from liqod.kubelet.access import Access
-from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.namespaces import Namespaces
 from liqod.kubelet.node import NodeKeeper
 from liqod.kubelet.overlay import Overlay
 from liqod.kubelet.reach import Reach
-from liqod.kubelet.readiness import not_ready
+from liqod.kubelet.readiness import Readiness, not_ready
 from liqod.kubelet.times import rfc3339
 from liqod.model.ids import Key
 from liqod.model.meta import Condition, set_condition, to_dict

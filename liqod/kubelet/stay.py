@@ -18,9 +18,9 @@ from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, Invalid, NotFound
 from liqod.kube.informer import Informer
 from liqod.kube.resources import PODS
-from liqod.kubelet.forge.node import Readiness
 from liqod.kubelet.forge.patience import Evict, Rest, plan
 from liqod.kubelet.node import NodeKeeper
+from liqod.kubelet.readiness import Readiness
 from liqod.kubelet.times import epoch
 from liqod.kubelet.views import HomePod, Node, decoded
 from liqod.model.ids import Key

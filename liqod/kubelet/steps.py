@@ -25,7 +25,7 @@ from liqod.kubelet.decide import Report, WriteStatus, decide_refused, in_the_way
 from liqod.kubelet.forge.meta import is_ours
 from liqod.kubelet.forge.patches import merge_diff
 from liqod.kubelet.forge.place import Place
-from liqod.kubelet.forge.status import clean_message
+from liqod.kubelet.messages import clean_message
 from liqod.kubelet.namespaces import Namespaces
 from liqod.kubelet.overlay import Overlay
 from liqod.kubelet.ports import Recorder

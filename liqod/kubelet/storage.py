@@ -27,7 +27,7 @@ from liqod.kube.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTV
 from liqod.kubelet.forge import claim as forge
 from liqod.kubelet.forge.claim import AtHome, AtLender, Claim, StorageClass, Unselect, Volume
 from liqod.kubelet.forge.place import Place
-from liqod.kubelet.forge.status import clean_message
+from liqod.kubelet.messages import clean_message
 from liqod.kubelet.ports import Recorder
 from liqod.model.ids import ClusterID, Key
 from liqod.model.meta import Object, reference_to

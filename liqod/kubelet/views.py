@@ -6,7 +6,7 @@ when something must be decided about that pod.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -14,6 +14,8 @@ from liqod.kubelet.forge.terse import LONGEST, terse
 from liqod.model.meta import Object, View
 
 _EMPTY = msgspec.Raw(b"{}")
+FINISHED: Final = ("Succeeded", "Failed")
+"""Phases of a pod that has ended."""
 
 
 def decoded(raw: msgspec.Raw) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from liqod.kubelet.access import Access
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.approach import Approach
 from liqod.kubelet.crossing import Crossing
-from liqod.kubelet.forge.node import RENEWED, Readiness
+from liqod.kubelet.forge.node import RENEWED
 from liqod.kubelet.forge.place import ApiServer, Place
 from liqod.kubelet.homeapi import HomeApi
 from liqod.kubelet.namespaces import Namespaces
@@ -34,7 +34,7 @@ from liqod.kubelet.node import NodeKeeper
 from liqod.kubelet.pods import Pods
 from liqod.kubelet.ports import Exports, NamespaceGrants, Recorder
 from liqod.kubelet.reach import HEARD, Reach
-from liqod.kubelet.readiness import READY, judge, judge_offer
+from liqod.kubelet.readiness import READY, Readiness, judge, judge_offer
 from liqod.kubelet.reflect.homes import Homes
 from liqod.kubelet.reflect.service import Holdings, Reflection
 from liqod.kubelet.reflect.tokens import Tokens

@@ -24,6 +24,7 @@ from liqod.model.names import REMOTE_CLUSTER_LABEL, advertisement_name
 from liqod.model.offer import Offer, Refusal
 from liqod.model.records import Advertisement, AdvertisementSpec
 from liqod.peering.diff import merge_patch
+from liqod.peering.messages import told
 from liqod.peering.overlay import Overlay
 from liqod.peering.peer import Peer, Received
 from liqod.peering.protocol import PeerConnection
@@ -203,11 +204,6 @@ class Intake:
         if status.phase == "Refused" and self._in_use(peer):
             return None  # the lender would end our access, and the node is still being emptied: told when it is empty
         return Verdict(received.epoch, received.seq, status.phase, status.reason, told(status.message))
-
-
-def told(message: str) -> str:
-    """Return a sentence as it may travel."""
-    return "".join(character if character.isprintable() else " " for character in message[:1024])
 
 
 def is_sound(record: Advertisement) -> bool:

@@ -16,7 +16,7 @@ from liqod.flow.tasks import Tasks
 from liqod.model.ids import ClusterID
 from liqod.model.offer import PeerUnreachable, Refusal
 from liqod.model.records import ForeignCluster
-from liqod.peering.intake import told
+from liqod.peering.messages import told
 from liqod.peering.peer import Peer
 from liqod.peering.ports import Lender
 from liqod.peering.protocol import PeerConnection

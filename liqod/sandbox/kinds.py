@@ -10,6 +10,7 @@ import attrs
 Json = dict[str, Any]
 """A Kubernetes object as plain JSON; stored ones are never changed in place."""
 
+LEASE_NAMESPACE: Final = "kube-node-lease"
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 

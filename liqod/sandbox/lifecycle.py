@@ -10,8 +10,7 @@ from twisted.internet.task import LoopingCall
 
 from liqod.model.ids import Key
 from liqod.sandbox.api import Api
-from liqod.sandbox.kinds import LEASES, NODES, PODS, Json
-from liqod.sandbox.nodes import LEASE_NAMESPACE
+from liqod.sandbox.kinds import LEASE_NAMESPACE, LEASES, NODES, PODS, Json
 from liqod.sandbox.placement import tolerates
 from liqod.sandbox.podindex import PodIndex, is_ready
 from liqod.sandbox.reconcile import Reconciler

@@ -13,7 +13,7 @@ from twisted.internet.task import LoopingCall
 from liqod.model.ids import Key
 from liqod.model.quantity import parse_all, render_all
 from liqod.sandbox.api import Api
-from liqod.sandbox.kinds import LEASES, NODES, PODS, Json
+from liqod.sandbox.kinds import LEASE_NAMESPACE, LEASES, NODES, PODS, Json
 from liqod.sandbox.podindex import PodIndex
 from liqod.sandbox.podlogs import PodLogs
 from liqod.sandbox.podstatus import Running, finished_status, restart_due, running_status
@@ -24,7 +24,6 @@ from liqod.sandbox.state import Change
 
 HEARTBEAT: Final = 10.0
 LEASE_SECONDS: Final = 40
-LEASE_NAMESPACE: Final = "kube-node-lease"
 _POD_RANGE: Final = ipaddress.IPv4Address("10.128.0.0")
 _POD_RANGE_SIZE: Final = 1024
 _NODE_RANGE: Final = ipaddress.IPv4Address("172.18.0.2")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from liqod.kubelet.forge.place import Place
+from liqod.kubelet.forge.place import ROOT_CA, Place, remote_root_ca
 from liqod.kubelet.forge.reflected import Context, Wanted, Withheld, wanted
 from liqod.kubelet.reflect import policy
 from liqod.kubelet.reflect.views import ConfigMap
-
-ROOT_CA: Final = "kube-root-ca.crt"
 
 
 def forge(home: ConfigMap, context: Context) -> Wanted | Withheld:
@@ -29,12 +27,6 @@ def observe(there: ConfigMap, goal: Wanted) -> dict[str, Any]:
 def is_fixed(observed: dict[str, Any], goal: Wanted) -> bool:
     """Tell whether what differs cannot be changed in place."""
     return bool(observed.get("immutable")) and observed != goal.content
-
-
-def remote_root_ca(place: Place) -> str:
-    """Return the name of our ``kube-root-ca.crt`` at the lender, which has one of its own."""
-    short = str(place.home)[:5]
-    return f"{ROOT_CA}.{short if short[-1:].isalnum() else short + 'a'}"
 
 
 def name_there(name: str, place: Place) -> str:

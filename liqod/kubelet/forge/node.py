@@ -9,6 +9,7 @@ from attrs import frozen
 
 from liqod.kubelet.forge.patches import merge_diff
 from liqod.kubelet.naming import label_value
+from liqod.kubelet.readiness import Readiness
 from liqod.kubelet.views import Node
 from liqod.model.meta import to_dict
 from liqod.model.names import (
@@ -31,16 +32,6 @@ RENEWED: Final = 1 / 4
 """Part of a lease's life after which it is renewed, and after which a lender that says nothing is asked whether it is
 there. Source: kubelet."""
 _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
-
-
-@frozen
-class Readiness:
-    """Whether pods can run behind the node, and if not, why; ``known`` False: it was not found out yet."""
-
-    ready: bool
-    reason: str
-    message: str
-    known: bool = True
 
 
 @frozen

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from attrs import field, frozen
 
 from liqod.model.ids import ClusterID
+
+ROOT_CA: Final = "kube-root-ca.crt"
 
 
 def identity(address: str) -> str:
@@ -69,3 +72,9 @@ class Place:
     follows: Callable[[str], bool] = field(default=never, eq=False)
     api_server: Callable[[], ApiServer | None] = field(default=no_api_server, eq=False)
     families: Callable[[], frozenset[str]] = field(default=no_families, eq=False)
+
+
+def remote_root_ca(place: Place) -> str:
+    """Return the name of our ``kube-root-ca.crt`` at the lender, which has one of its own."""
+    short = str(place.home)[:5]
+    return f"{ROOT_CA}.{short if short[-1:].isalnum() else short + 'a'}"

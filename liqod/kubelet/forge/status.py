@@ -5,7 +5,6 @@ Everything here returns the whole status that the home pod should have; ``forge.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,7 +16,6 @@ BACK_OFF: Final = "OffloadingBackOff"
 ABORTED: Final = "OffloadingAborted"
 DISRUPTION: Final = "DisruptionTarget"
 GONE: Final = "ContainerStatusUnknown"
-FINISHED: Final = ("Succeeded", "Failed")
 
 # They speak of the remote object's own generation, claims and scheduling.
 _NOT_REFLECTED: Final = frozenset(
@@ -44,19 +42,6 @@ _NODE_OWNED: Final = frozenset(
 _GATES_CLOSED: Final = "ReadinessGatesNotReady"
 _SPECS: Final = {"initContainerStatuses": "initContainers", "containerStatuses": "containers"}
 _CONTAINER_KINDS: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
-_REASON = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
-MAX_MESSAGE: Final = 1024
-
-
-def clean_reason(text: str, otherwise: str) -> str:
-    """Return a peer's reason if it is one word, else the other one."""
-    return text if _REASON.fullmatch(text) else otherwise
-
-
-def clean_message(text: str) -> str:
-    """Return a peer's words fit for a condition: printable and of bounded length."""
-    return _UNPRINTABLE.sub(" ", text[: 2 * MAX_MESSAGE])[:MAX_MESSAGE].strip()
 
 
 def forge_status(

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from liqod.kubelet.forge.configmap import ROOT_CA, remote_root_ca
-from liqod.kubelet.forge.place import ApiServer, Place
+from liqod.kubelet.forge.place import ROOT_CA, ApiServer, Place, remote_root_ca
 
 API_ACCESS_PREFIX: Final = "kube-api-access-"
 SUPPORT_ANNOTATION: Final = "liqo.io/api-server-support"

@@ -27,7 +27,7 @@ from liqod.kube.errors import (
 from liqod.kubelet.forge.meta import is_ours
 from liqod.kubelet.forge.place import Place
 from liqod.kubelet.forge.reflected import Context, Wanted, Withheld
-from liqod.kubelet.forge.status import clean_message
+from liqod.kubelet.messages import clean_message
 from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reach import Reach
 from liqod.kubelet.reflect.decide import Create, Decision, Delete, Keep, Patch, Skip, decide

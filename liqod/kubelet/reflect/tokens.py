@@ -32,9 +32,9 @@ from liqod.kube.informer import Informer
 from liqod.kube.resources import SECRETS, SERVICEACCOUNTS
 from liqod.kubelet.forge import tokensecret
 from liqod.kubelet.forge.place import Place
-from liqod.kubelet.forge.status import clean_message
 from liqod.kubelet.forge.tokens import secret_name
 from liqod.kubelet.forge.tokensecret import ACCOUNT_LABEL, Mint, Minted, Remove, Rest, Taken
+from liqod.kubelet.messages import clean_message
 from liqod.kubelet.namespaces import Namespaces
 from liqod.kubelet.overlay import Overlay
 from liqod.kubelet.ports import Recorder

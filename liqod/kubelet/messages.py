@@ -1,0 +1,20 @@
+"""Text from a lender, made fit for conditions, events and log lines (pure)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_REASON = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
+MAX_MESSAGE: Final = 1024
+
+
+def clean_reason(text: str, otherwise: str) -> str:
+    """Return a peer's reason if it is one word, else the other one."""
+    return text if _REASON.fullmatch(text) else otherwise
+
+
+def clean_message(text: str) -> str:
+    """Return a peer's words fit for a condition: printable and of bounded length."""
+    return _UNPRINTABLE.sub(" ", text[: 2 * MAX_MESSAGE])[:MAX_MESSAGE].strip()
