@@ -4,7 +4,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := setup.cfg pyproject.toml
+SOURCES := setup.cfg pyproject.toml sandbox/setup.cfg sandbox/pyproject.toml
 T ?=
 N ?= 2
 ARGS ?=
@@ -31,7 +31,7 @@ help:
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version) if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || { echo "making a Python environment in .venv"; $(PYTHON) -m venv .venv; }
 	@echo "installing liqod and what it needs into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ./sandbox --editable .
 	@touch $@
 
 # The same with what the tests and checks need.

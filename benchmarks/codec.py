@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.measure import table
-from liqod.model.offer import Offer
+from liqod.model.records.offer import Offer
 from liqod.wire.codec import decode, encode
 from liqod.wire.events import Advertise, Event, Ping, Verdict
 from liqod.wire.framing import Limits

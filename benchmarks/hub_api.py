@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kubesandbox.cluster import SandboxCluster
+from kubesandbox.nodes.node import SandboxNode
 from twisted.internet import reactor
-
-from liqod.sandbox.cluster import SandboxCluster
-from liqod.sandbox.nodes import SandboxNode
 
 REACTOR: Any = reactor
 

@@ -14,6 +14,7 @@ from twisted.internet import asyncioreactor
 
 asyncioreactor.install()
 
+from kubesandbox.nodes.node import SandboxNode  # noqa: E402
 from twisted.internet import reactor  # noqa: E402
 from twisted.internet.defer import Deferred  # noqa: E402
 from twisted.internet.stdio import StandardIO  # noqa: E402
@@ -24,9 +25,8 @@ from liqod.config.schema import Acceptance, Settings  # noqa: E402
 from liqod.config.schema import Peering as PeeringSettings  # noqa: E402
 from liqod.model.ids import ClusterID  # noqa: E402
 from liqod.model.names import tenant_namespace  # noqa: E402
-from liqod.model.offer import AccessGrant  # noqa: E402
-from liqod.sandbox.nodes import SandboxNode  # noqa: E402
-from tests.peering_sides import Room, Seen, Side  # noqa: E402
+from liqod.model.records.offer import AccessGrant  # noqa: E402
+from tests.peering.sides import Room, Seen, Side  # noqa: E402
 
 REACTOR: Any = reactor
 

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.measure import table
 from benchmarks.offload import peer
-from liqod.kube.config import load
+from liqod.kube.connection.config import load
 from liqod.model.names import remote_namespace
 from tests.real.path import deployment, enabled_namespace, eventually, live_pods, peer_of
 from tests.testbed import build, system

@@ -26,7 +26,7 @@ from benchmarks.measure import cpu_of, difference, table
 from benchmarks.relay_far import HOST, SPACE, api_url, keypair
 from liqod.identity.tls import PeerTLS
 from liqod.kube.client import Client
-from liqod.kube.config import from_grant, over_relay
+from liqod.kube.connection.config import from_grant, over_relay
 from liqod.kube.resources import CONFIGMAPS
 from liqod.peering.relay.dial import RelayEndpoint
 from tests.testbed import process

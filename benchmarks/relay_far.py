@@ -12,23 +12,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
+from kubesandbox.auth.pki import Authority
 from twisted.internet import ssl
 from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from liqod.flow.tasks import Tasks
-from liqod.hosting.permits import permits, user_of
+from liqod.hosting.tenants.authorizer import permits, user_of
 from liqod.identity.certs import KeyPair, generate
 from liqod.identity.tls import PeerTLS
 from liqod.kube.client import Client
-from liqod.kube.config import ClientConfig
-from liqod.model.asks import Ask
+from liqod.kube.connection.config import ClientConfig
 from liqod.model.ids import ClusterID
-from liqod.peering.admission import Admission
-from liqod.peering.listener import Listener
-from liqod.peering.protocol import PeerConnection
+from liqod.model.objects.api_request import Ask
 from liqod.peering.relay.service import Relay
-from liqod.sandbox.pki import Authority
+from liqod.peering.session.connection_limits import Admission
+from liqod.peering.session.listener import Listener
+from liqod.peering.session.protocol import PeerConnection
 
 SPACE: Final = "shop-borrower"
 OBJECT: Final = (

@@ -83,7 +83,7 @@ def _daemon(settings: Settings, twistd: Mapping[str, object], path: str) -> ISer
             f"twistd --nodaemon --pidfile= --reactor=asyncio liqod --config {path}"
         )
     gc.set_threshold(*COLLECTIONS)
-    from liqod.agent.sdnotify import Notifier
+    from liqod.agent.host.sdnotify import Notifier
     from liqod.agent.service import Agent
 
     daemon = Daemon(_observer(settings.log.level, twistd))

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from liqod.model import quantity
-from liqod.model.offer import MAX_CLASSES, MAX_LABELS, MAX_RESOURCES, Offer, Refusal
+from liqod.model.objects import quantity
+from liqod.model.records.offer import MAX_CLASSES, MAX_LABELS, MAX_RESOURCES, Offer, Refusal
 
 REASON: Final = "InvalidOffer"
 MAX_QUANTITY: Final = 64

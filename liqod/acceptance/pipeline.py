@@ -14,8 +14,8 @@ import attrs
 
 from liqod.acceptance.stages import Case, Rules, Stage, stages_of
 from liqod.acceptance.verdict import Accept, Defer, Refuse, Verdict
-from liqod.model import quantity
 from liqod.model.ids import ClusterID
+from liqod.model.objects import quantity
 
 Phase = Literal["Pending", "Accepted", "Refused", "Withdrawn", "Expired"]
 

@@ -13,12 +13,13 @@ from typing import Final, Literal
 import attrs
 
 from liqod.acceptance.verdict import Accept, Defer, Refuse, Verdict
-from liqod.model import hours, quantity
-from liqod.model.hours import Window
 from liqod.model.ids import ClusterID
-from liqod.model.labelselector import Requirement
-from liqod.model.quantity import Resources
-from liqod.model.records import Decision
+from liqod.model.objects import quantity
+from liqod.model.objects.label_selector import Requirement
+from liqod.model.objects.quantity import Resources
+from liqod.model.records import hours
+from liqod.model.records.hours import Window
+from liqod.model.records.views import Decision
 
 Policy = Literal["Manual", "AutoAcceptAll", "AutoAcceptMax"]
 

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import attrs
 from twisted.logger import Logger
 
-from liqod.agent import rights
-from liqod.agent.address import cluster_name
-from liqod.agent.clock import judge, server_time
+from liqod.agent.account import rights
+from liqod.agent.account.names import ACCOUNT
 from liqod.agent.errors import Trouble, explain
-from liqod.agent.names import ACCOUNT
+from liqod.agent.host.address import cluster_name
+from liqod.agent.host.clock_check import judge, server_time
 from liqod.config.schema import Settings
 from liqod.identity import certs
 from liqod.identity.certs import IdentityError, KeyPair
@@ -28,8 +28,8 @@ from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, KubeError, NotFound
 from liqod.kube.resources import CRDS, NAMESPACES, SECRETS
 from liqod.model.ids import ClusterID, parse_cluster_id
-from liqod.model.meta import Object
-from liqod.model.rotation import IDENTITY_SECRET
+from liqod.model.objects.meta import Object
+from liqod.model.records.rotation import IDENTITY_SECRET
 
 T = TypeVar("T")
 _log = Logger()

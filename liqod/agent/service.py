@@ -22,24 +22,24 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.agent import home as homes
-from liqod.agent.address import own_address
-from liqod.agent.candidate import Candidate
+from liqod.agent.account.names import LEASE
 from liqod.agent.errors import Trouble
 from liqod.agent.home import Home
-from liqod.agent.names import LEASE
-from liqod.agent.numbers import register
-from liqod.agent.sdnotify import Notifier
-from liqod.agent.watchdog import Watchdog
+from liqod.agent.host.address import own_address
+from liqod.agent.host.leader_identity import Candidate
+from liqod.agent.host.sdnotify import Notifier
+from liqod.agent.host.watchdog import Watchdog
+from liqod.agent.metrics import register
 from liqod.agent.wiring import Features
 from liqod.config.schema import Settings
 from liqod.fabric.node import NodeFabric
 from liqod.flow.backoff import Backoff
 from liqod.flow.errors import Foreseen
 from liqod.flow.observe import Gate, Latest
-from liqod.kube import config as kube_config
+from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
-from liqod.kube.config import ClientConfig
-from liqod.kube.informers import Informers
+from liqod.kube.connection import config as kube_config
+from liqod.kube.connection.config import ClientConfig
 from liqod.kube.leader import LeaderLease
 from liqod.metrics.lag import LagMeter
 from liqod.metrics.registry import Registry

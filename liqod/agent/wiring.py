@@ -25,18 +25,18 @@ from liqod.config.schema import Settings
 from liqod.discovery.domains import DomainSearch, make_resolver
 from liqod.discovery.service import Announcement, Discovery
 from liqod.fabric.service import Fabric
-from liqod.hosting.access import ApiAccess
 from liqod.hosting.service import Hosting
+from liqod.hosting.tenants.access import ApiAccess
 from liqod.identity.tls import PeerTLS
+from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.events import EventRecorder
-from liqod.kube.informers import Informers
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, SEARCHDOMAINS
-from liqod.kubelet.readiness import Readiness
+from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.service import Kubelets
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.offloading import NamespaceOffloading
-from liqod.model.searchdomain import SearchDomain
+from liqod.model.records.offloading import NamespaceOffloading
+from liqod.model.records.search_domain import SearchDomain
 from liqod.peering.service import Peering
 from liqod.webhook.service import AdmissionWebhook
 

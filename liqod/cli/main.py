@@ -14,38 +14,38 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 from rich.text import Text
 
-from liqod.cli import errors
-from liqod.cli.errors import CliError
-from liqod.cli.session import console
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.session import console
 
 PROGRAM = "liqodctl"
 _COMMANDS = {
-    "demo": "liqod.cli.demo:demo",
-    "install": "liqod.cli.install:install",
-    "uninstall": "liqod.cli.install:uninstall",
-    "check": "liqod.cli.check:check",
-    "discover": "liqod.cli.status:discover",
-    "trust": "liqod.cli.trust:trust",
-    "distrust": "liqod.cli.trust:distrust",
-    "rotate-key": "liqod.cli.rotatekey:rotate_key",
-    "unpeer": "liqod.cli.unpeer:unpeer",
-    "token": "liqod.cli.token:token",
-    "peer": "liqod.cli.peer:peer",
-    "dns-records": "liqod.cli.dnsrecords:dns_records",
-    "accept": "liqod.cli.offers:accept",
-    "refuse": "liqod.cli.offers:refuse",
-    "cordon": "liqod.cli.drain:cordon",
-    "uncordon": "liqod.cli.drain:uncordon",
-    "drain": "liqod.cli.drain:drain",
-    "offload": "liqod.cli.offload:offload",
-    "unoffload": "liqod.cli.offload:unoffload",
-    "explain": "liqod.cli.explain:explain",
-    "status": "liqod.cli.status:status",
-    "plan": "liqod.cli.network:plan",
-    "netcheck": "liqod.cli.netcheck:netcheck",
-    "test": "liqod.cli.trial:test",
-    "bench": "liqod.cli.trial:bench",
-    "rotate-tunnel-key": "liqod.cli.network:rotate_tunnel_key",
+    "demo": "liqod.cli.setup.demo:demo",
+    "install": "liqod.cli.setup.install:install",
+    "uninstall": "liqod.cli.setup.install:uninstall",
+    "check": "liqod.cli.setup.check:check",
+    "discover": "liqod.cli.status.status:discover",
+    "trust": "liqod.cli.peering.trust:trust",
+    "distrust": "liqod.cli.peering.trust:distrust",
+    "rotate-key": "liqod.cli.peering.rotate_key:rotate_key",
+    "unpeer": "liqod.cli.peering.unpeer:unpeer",
+    "token": "liqod.cli.peering.token:token",
+    "peer": "liqod.cli.peering.peer:peer",
+    "dns-records": "liqod.cli.peering.dns_records:dns_records",
+    "accept": "liqod.cli.peering.offers:accept",
+    "refuse": "liqod.cli.peering.offers:refuse",
+    "cordon": "liqod.cli.workloads.drain:cordon",
+    "uncordon": "liqod.cli.workloads.drain:uncordon",
+    "drain": "liqod.cli.workloads.drain:drain",
+    "offload": "liqod.cli.workloads.offload:offload",
+    "unoffload": "liqod.cli.workloads.offload:unoffload",
+    "explain": "liqod.cli.status.explain:explain",
+    "status": "liqod.cli.status.status:status",
+    "plan": "liqod.cli.network.plan:plan",
+    "netcheck": "liqod.cli.network.netcheck:netcheck",
+    "test": "liqod.cli.network.e2e_test:test",
+    "bench": "liqod.cli.network.e2e_test:bench",
+    "rotate-tunnel-key": "liqod.cli.network.plan:rotate_tunnel_key",
 }
 
 

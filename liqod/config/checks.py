@@ -16,8 +16,9 @@ from twisted.internet.endpoints import serverFromString
 
 from liqod.config.allowed import shown
 from liqod.config.schema import Settings
-from liqod.model import hours, labelselector
-from liqod.model.quantity import parse as parse_quantity
+from liqod.model.objects import label_selector
+from liqod.model.objects.quantity import parse as parse_quantity
+from liqod.model.records import hours
 
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([-A-Za-z0-9]{0,62})(\.[A-Za-z0-9][-A-Za-z0-9]{0,62})*")
 _LABEL_NAME = re.compile(
@@ -112,7 +113,7 @@ def _acceptance(settings: Settings) -> Iterator[str]:
                 where = f"acceptance.{section}.{name}"
                 yield _complain(where, text, "must be a quantity of 0 or more, such as 4, 500m or 16Gi")
     try:
-        labelselector.parse(acceptance.selector)
+        label_selector.parse(acceptance.selector)
     except ValueError as error:
         yield _complain("acceptance.selector", acceptance.selector, f"must be a label selector: {error}")
     for index, text in enumerate(acceptance.hours):

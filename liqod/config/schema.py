@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from liqod.model.records import Switch
+from liqod.model.records.views import Switch
 
 Seconds = Annotated[float, Meta(gt=0, le=86400 * 365, description="seconds, more than 0")]
 Percentage = Annotated[int, Meta(ge=0, le=100, description="a whole number from 0 to 100")]

@@ -22,13 +22,13 @@ from liqod.discovery.merge import Lost, Seen
 from liqod.discovery.unicast import Found, SearchFailed, search
 from liqod.flow.backoff import Backoff
 from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, NotFound
-from liqod.kube.informer import Informer
 from liqod.kube.resources import SEARCHDOMAINS
 from liqod.model.ids import Key
-from liqod.model.meta import to_dict
-from liqod.model.searchdomain import MAX_DOMAINS, FoundPeer, SearchDomain, SearchDomainStatus, is_domain
+from liqod.model.objects.meta import to_dict
+from liqod.model.records.search_domain import MAX_DOMAINS, FoundPeer, SearchDomain, SearchDomainStatus, is_domain
 
 AFTER_FAILURE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0, jitter=0.2)
 WORKERS: Final = 4

@@ -13,20 +13,20 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 
 from liqod.config.schema import Settings
-from liqod.fabric.facts import Node, uplink_mtu
-from liqod.fabric.kernel import Kernel, apply, checked, observe_node
-from liqod.fabric.model import NodeDesired, Step
-from liqod.fabric.nodeview import node_desired, own_node
-from liqod.fabric.overlay import device_name
-from liqod.fabric.plan import node_plan, node_removal
-from liqod.fabric.turns import Turns
+from liqod.fabric.converge import Turns
+from liqod.fabric.kernel.host import Kernel, apply, checked, observe_node
+from liqod.fabric.kernel.host_facts import Node, uplink_mtu
+from liqod.fabric.kernel.model import NodeDesired, Step
+from liqod.fabric.kernel.plan import node_plan, node_removal
+from liqod.fabric.kernel.vxlan import device_name
+from liqod.fabric.node_view import node_desired, own_node
 from liqod.flow.errors import Foreseen
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
-from liqod.kube.informer import Informer
-from liqod.kube.informers import Informers
 from liqod.kube.resources import NODES, TUNNELENDPOINTS
 from liqod.model.names import OVERLAY_ANNOTATION
-from liqod.model.network import TunnelEndpoint
+from liqod.model.records.network import TunnelEndpoint
 
 
 class NodeFabric(Turns):

@@ -14,22 +14,22 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from liqod.fabric.check import Remote
-from liqod.fabric.health import Health
-from liqod.fabric.model import Observed
-from liqod.fabric.podpath import PodPath
-from liqod.fabric.standing import Agreed, same_but_numbers, tunnel_spec, tunnel_status
-from liqod.fabric.wireguard import ALIVE, host_port
-from liqod.fabric.written import Written
+from liqod.fabric.agreement.validation import Remote
+from liqod.fabric.kernel.model import Observed
+from liqod.fabric.kernel.wireguard import ALIVE, host_port
+from liqod.fabric.mutation_cache import Written
+from liqod.fabric.probing.health import Health
+from liqod.fabric.probing.pod_reachability import PodPath
+from liqod.fabric.status import Agreed, same_but_numbers, tunnel_spec, tunnel_status
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
-from liqod.kube.informer import Informer
-from liqod.kube.informers import Informers
 from liqod.kube.resources import FOREIGNCLUSTERS, NETWORKCONFIGS, TUNNELENDPOINTS
 from liqod.model.ids import ClusterID, Key
-from liqod.model.meta import find_condition, to_dict
-from liqod.model.network import Export, NetworkConfig, NetworkConfigSpec, Side, Subnets, TunnelEndpoint
-from liqod.model.records import ForeignCluster
+from liqod.model.objects.meta import find_condition, to_dict
+from liqod.model.records.network import Export, NetworkConfig, NetworkConfigSpec, Side, Subnets, TunnelEndpoint
+from liqod.model.records.views import ForeignCluster
 
 NUMBERS: Final = 30.0
 """Seconds between two writes of a tunnel's status for measurements alone."""

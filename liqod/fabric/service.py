@@ -19,30 +19,30 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.error import CannotListenError
 
 from liqod.config.schema import Settings
-from liqod.fabric import device as devices
-from liqod.fabric.addresswatch import AddressWatch
-from liqod.fabric.agreement import Own, agree, allocation, hosts_of
-from liqod.fabric.check import Remote
-from liqod.fabric.exporting import Exporting
-from liqod.fabric.facts import host_addresses, tunnel_mtu, uplink_mtu
-from liqod.fabric.kernel import Kernel, apply, checked, observe
-from liqod.fabric.key import TunnelKey
-from liqod.fabric.keyring import KeyRing
-from liqod.fabric.model import INWARD, Desired, Link, Observed, Overlay, Step, first_of
-from liqod.fabric.overlay import VNI, device_name, overlay_mtu
-from liqod.fabric.ping import Pinger
-from liqod.fabric.place import Place
-from liqod.fabric.plan import plan, removal
-from liqod.fabric.podpath import cut_of
-from liqod.fabric.probe import Prober
+from liqod.fabric.agreement.agreement import Own, agree, allocation, hosts_of
+from liqod.fabric.agreement.key import TunnelKey
+from liqod.fabric.agreement.keyring import KeyRing
+from liqod.fabric.agreement.validation import Remote
+from liqod.fabric.cluster_networks import Place
+from liqod.fabric.converge import Turns
+from liqod.fabric.exported_addresses import Exporting
+from liqod.fabric.kernel import device as devices
+from liqod.fabric.kernel.address_watch import AddressWatch
+from liqod.fabric.kernel.host import Kernel, apply, checked, observe
+from liqod.fabric.kernel.host_facts import host_addresses, tunnel_mtu, uplink_mtu
+from liqod.fabric.kernel.model import INWARD, Desired, Link, Observed, Overlay, Step, first_of
+from liqod.fabric.kernel.plan import plan, removal
+from liqod.fabric.kernel.routes import host_networks
+from liqod.fabric.kernel.vxlan import VNI, device_name, overlay_mtu
+from liqod.fabric.probing.ping import Pinger
+from liqod.fabric.probing.pod_reachability import cut_of
+from liqod.fabric.probing.probe import Prober
 from liqod.fabric.records import Records
-from liqod.fabric.routes import host_networks
-from liqod.fabric.standing import Agreed
-from liqod.fabric.turns import Turns
+from liqod.fabric.status import Agreed
+from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
-from liqod.kube.informers import Informers
 from liqod.model.ids import ClusterID
-from liqod.model.network import (
+from liqod.model.records.network import (
     AddressMap,
     Claims,
     Gateway,
@@ -52,7 +52,7 @@ from liqod.model.network import (
     own_addresses,
     remote_addresses,
 )
-from liqod.model.offer import Refusal
+from liqod.model.records.offer import Refusal
 
 
 def _no_claims(_: ClusterID) -> Claims:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from liqod.model.offer import PeerUnreachable, Refusal
+from liqod.model.records.offer import PeerUnreachable, Refusal
 
 
 class Foreseen(Exception):

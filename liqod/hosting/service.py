@@ -17,26 +17,26 @@ from twisted.logger import Logger
 from liqod.config.schema import Settings
 from liqod.flow.backoff import Backoff
 from liqod.flow.tasks import Tasks
-from liqod.hosting import permits
-from liqod.hosting.access import Access, ApiAccess
-from liqod.hosting.endpoints import LABELS, EndpointSlice
-from liqod.hosting.namespaces import Namespaces, selector
-from liqod.hosting.shadowpods import ShadowPods
-from liqod.hosting.slices import ShadowSlices
-from liqod.hosting.statuses import Recorder
+from liqod.hosting.endpointslice_forge import LABELS, EndpointSlice
+from liqod.hosting.endpointslices import ShadowSlices
+from liqod.hosting.shadowpods.controller import ShadowPods
+from liqod.hosting.shadowpods.status import Recorder
+from liqod.hosting.tenants import authorizer
+from liqod.hosting.tenants.access import Access, ApiAccess
+from liqod.hosting.tenants.namespaces import Namespaces, selector
 from liqod.hosting.views import Pod
+from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
-from liqod.kube.informers import Informers
 from liqod.kube.resources import ENDPOINTSLICES, FOREIGNCLUSTERS, NAMESPACES, PODS, SHADOWENDPOINTSLICES, SHADOWPODS
-from liqod.model import quantity
-from liqod.model.asks import Ask
 from liqod.model.ids import ClusterID, Key, parse_cluster_id
-from liqod.model.meta import Object, label_selector
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
-from liqod.model.offer import AccessGrant, Refusal
-from liqod.model.quantity import Resources
-from liqod.model.records import ForeignCluster, ShadowEndpointSlice, ShadowPod
+from liqod.model.objects import quantity
+from liqod.model.objects.api_request import Ask
+from liqod.model.objects.meta import Object, label_selector
+from liqod.model.objects.quantity import Resources
+from liqod.model.records.offer import AccessGrant, Refusal
+from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice, ShadowPod
 
 
 def _same_address(tenant: str, address: str) -> str:
@@ -150,11 +150,11 @@ class Hosting(MultiService):
 
     def permits(self, peer: ClusterID, ask: Ask) -> bool:
         """Tell whether a borrower may ask this of the API server, as far as is known; the API server judges again."""
-        return permits.permits(peer, ask, self._namespaces.known_tenant(ask.namespace) or "")
+        return authorizer.permits(peer, ask, self._namespaces.known_tenant(ask.namespace) or "")
 
     def account_of(self, peer: ClusterID) -> str:
         """Return the user that a borrower is to the API server."""
-        return permits.user_of(peer)
+        return authorizer.user_of(peer)
 
     def used_by(self, peer: ClusterID) -> Resources:
         """Return what the unfinished pods of a borrower ask for (``pods`` is their number), as far as is known."""

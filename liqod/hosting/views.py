@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from liqod.model.ids import Key
-from liqod.model.meta import Object, OwnerReference, View
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
-from liqod.model.sharing import Sharing
+from liqod.model.objects.interning import Sharing
+from liqod.model.objects.meta import Object, OwnerReference, View
 
 SHADOW_POD_KIND = "ShadowPod"
 SHADOW_POD_GROUP = "offloading.liqo.io/"

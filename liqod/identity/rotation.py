@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from liqod.identity.certs import KeyPair
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.rotation import Order
+from liqod.model.records.rotation import Order
 
 ANSWER: Final = 60.0
 """Seconds beyond the end of the wait that a connected peer has to answer: nobody may keep a key from changing."""

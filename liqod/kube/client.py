@@ -27,9 +27,23 @@ from typing_extensions import TypeVar
 from liqod.flow.backoff import Backoff
 from liqod.flow.observe import Latest
 from liqod.kube import paths
-from liqod.kube.allowance import Allowance
 from liqod.kube.bodies import Content, encoded, identity, typed
-from liqod.kube.config import ClientConfig
+from liqod.kube.connection.cache_quota import Allowance
+from liqod.kube.connection.concurrency_limit import Slots
+from liqod.kube.connection.config import ClientConfig
+from liqod.kube.connection.transport import (
+    CACHED_FOR,
+    IN_FLIGHT,
+    Body,
+    Collect,
+    Connections,
+    Endpoint,
+    TimedOut,
+    innermost,
+    is_tls_failure,
+    unreachable,
+    was_never_sent,
+)
 from liqod.kube.errors import (
     ApiError,
     Gone,
@@ -43,20 +57,6 @@ from liqod.kube.errors import (
     from_status,
 )
 from liqod.kube.resources import Resource
-from liqod.kube.slots import Slots
-from liqod.kube.transport import (
-    CACHED_FOR,
-    IN_FLIGHT,
-    Body,
-    Collect,
-    Connections,
-    Endpoint,
-    TimedOut,
-    innermost,
-    is_tls_failure,
-    unreachable,
-    was_never_sent,
-)
 from liqod.model.names import FIELD_MANAGER
 
 T = TypeVar("T", default=dict[str, Any])

@@ -22,7 +22,7 @@ from liqod.flow.observe import Gate
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Unreachable
 from liqod.kube.resources import LEASES
-from liqod.model.meta import Object, ObjectMeta, View
+from liqod.model.objects.meta import Object, ObjectMeta, View
 
 
 class LeaseSpec(View, frozen=True):

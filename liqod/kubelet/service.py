@@ -14,10 +14,10 @@ from twisted.logger import Logger
 from liqod.config.schema import Settings
 from liqod.flow.tasks import Tasks
 from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
-from liqod.kube.informer import Informer
-from liqod.kube.informers import Informers
 from liqod.kube.resources import (
     ADVERTISEMENTS,
     FOREIGNCLUSTERS,
@@ -29,18 +29,17 @@ from liqod.kube.resources import (
 )
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.api.service import NodeAPI
-from liqod.kubelet.homeapi import HomeApi
-from liqod.kubelet.offloadings import OffloadingKeeper
+from liqod.kubelet.common.readiness import Readiness, is_back
+from liqod.kubelet.common.views import HomePod, Namespace, Node
+from liqod.kubelet.lender.home_api import HomeApi
+from liqod.kubelet.namespaces.offloading_status import OffloadingKeeper
 from liqod.kubelet.ports import Exports, NamespaceGrants, Recorder, Unmapped
-from liqod.kubelet.readiness import Readiness, is_back
-from liqod.kubelet.reflect.homes import Homes
-from liqod.kubelet.reflect.service import Holdings
-from liqod.kubelet.storage import Lender as Lending
-from liqod.kubelet.storage import Storage
-from liqod.kubelet.views import HomePod, Namespace, Node
-from liqod.kubelet.virtual import Surroundings, VirtualKubelet, same_kubelet, same_node
+from liqod.kubelet.reflection.service import Holdings
+from liqod.kubelet.reflection.shared_informers import Homes
+from liqod.kubelet.virtual_kubelet import Surroundings, VirtualKubelet, same_kubelet, same_node
+from liqod.kubelet.volume_provisioner import Lender as Lending
+from liqod.kubelet.volume_provisioner import Storage
 from liqod.model.ids import ClusterID, Key, is_dns_label
-from liqod.model.meta import Object, ObjectMeta, label_selector
 from liqod.model.names import (
     ENABLED_LABEL,
     FIELD_MANAGER,
@@ -50,10 +49,11 @@ from liqod.model.names import (
     VIRTUAL_NODE_TYPE,
     advertisement_name,
 )
-from liqod.model.network import Claims
-from liqod.model.offloading import NamespaceOffloading
-from liqod.model.records import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode, VirtualNodeSpec
-from liqod.model.unpeering import order_of
+from liqod.model.objects.meta import Object, ObjectMeta, label_selector
+from liqod.model.records.network import Claims
+from liqod.model.records.offloading import NamespaceOffloading
+from liqod.model.records.unpeering import order_of
+from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode, VirtualNodeSpec
 
 RETIRING: Final = 8
 """Virtual nodes that are started or removed at the same time."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from liqod.model.asks import Ask
 from liqod.model.ids import ClusterID
-from liqod.model.offer import AccessGrant
-from liqod.model.quantity import Resources
+from liqod.model.objects.api_request import Ask
+from liqod.model.objects.quantity import Resources
+from liqod.model.records.offer import AccessGrant
 
 
 class Lender(Protocol):

@@ -28,9 +28,9 @@ from liqod.flow.backoff import Backoff
 from liqod.flow.tasks import Tasks
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.identity.tls import PeerTLS
+from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
-from liqod.kube.informers import Informers
 from liqod.kube.resources import (
     ADVERTISEMENTS,
     FOREIGNCLUSTERS,
@@ -41,38 +41,38 @@ from liqod.kube.resources import (
     VIRTUALNODES,
 )
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.network import NetworkConfig
-from liqod.model.records import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
-from liqod.peering.broadcaster import Broadcaster
-from liqod.peering.capacity import Capacity
-from liqod.peering.credentials import Grants, Keeper
-from liqod.peering.decisions import Decisions, rules_of
-from liqod.peering.ending import Endings
-from liqod.peering.facilities import Facilities
-from liqod.peering.hearing import Hearing
-from liqod.peering.intake import Intake
-from liqod.peering.joining import Invitations, Tokens
-from liqod.peering.listener import Listener
-from liqod.peering.namespaces import Answers, Questions
-from liqod.peering.network import Networks
-from liqod.peering.newkeys import NewKeys
-from liqod.peering.overlay import Overlay
-from liqod.peering.parts import Parts
-from liqod.peering.peer import Peer, is_on
-from liqod.peering.pipeline import AcceptPipeline
-from liqod.peering.podviews import Node, Pod
+from liqod.model.records.network import NetworkConfig
+from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
+from liqod.peering.borrowing.accept_pipeline import AcceptPipeline
+from liqod.peering.borrowing.acceptance_loop import Decisions, rules_of
+from liqod.peering.borrowing.advertisements import Intake
+from liqod.peering.exchange.credentials import Grants, Keeper
+from liqod.peering.exchange.namespaces import Answers, Questions
+from liqod.peering.exchange.network import Networks
+from liqod.peering.lending.advertiser import Broadcaster
+from liqod.peering.lending.capacity import Capacity
+from liqod.peering.lending.cluster_info import Facilities
 from liqod.peering.ports import Lender, Sighting
-from liqod.peering.records import Records
-from liqod.peering.refusals import Refusals
+from liqod.peering.records.events import Recorder
+from liqod.peering.records.foreignclusters import Records
+from liqod.peering.records.leftovers import Traces
+from liqod.peering.records.mutation_cache import Overlay
+from liqod.peering.records.tombstones import Tombstones
+from liqod.peering.records.views import Node, Pod
 from liqod.peering.relay.callers import Callers
 from liqod.peering.relay.dial import RelayEndpoint
 from liqod.peering.relay.service import Relay
-from liqod.peering.rotation import Rotation
+from liqod.peering.routing.event_router import Hearing
+from liqod.peering.routing.parts import Parts
+from liqod.peering.routing.record_router import Watches
+from liqod.peering.session.listener import Listener
+from liqod.peering.session.peer import Peer, is_on
+from liqod.peering.session.refusals import Refusals
 from liqod.peering.sessions import Sessions
-from liqod.peering.telling import Recorder
-from liqod.peering.tombstones import Tombstones
-from liqod.peering.traces import Traces
-from liqod.peering.watches import Watches
+from liqod.peering.trust.new_keys import NewKeys
+from liqod.peering.trust.pairing import Invitations, Tokens
+from liqod.peering.trust.rotation import Rotation
+from liqod.peering.unpeering import Endings
 from liqod.wire.events import MapNamespace, ReleaseNamespace
 
 WORKERS: Final = 4

@@ -14,21 +14,21 @@ from twisted.logger import Logger
 
 from liqod.config.schema import Settings
 from liqod.flow.tasks import Tasks
+from liqod.identity.fingerprint_words import words
 from liqod.identity.tls import PeerTLS
-from liqod.identity.words import words
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.peering.admission import Admission
-from liqod.peering.dialer import Dialer
-from liqod.peering.joining import REFUSED, Invitations, Tokens
-from liqod.peering.judging import Judge
-from liqod.peering.peer import Doubt, Peer, addresses
 from liqod.peering.ports import Sighting
-from liqod.peering.protocol import JOINING, RELAY, PeerConnection
-from liqod.peering.records import Records
-from liqod.peering.refusals import Refusals
-from liqod.peering.tiebreak import Opened, newcomer_stays
-from liqod.peering.tombstones import Tombstones
-from liqod.peering.whereabouts import Whereabouts
+from liqod.peering.records.foreignclusters import Records
+from liqod.peering.records.tombstones import Tombstones
+from liqod.peering.session.address_book import Whereabouts
+from liqod.peering.session.connection_limits import Admission
+from liqod.peering.session.dialer import Dialer
+from liqod.peering.session.peer import Doubt, Peer, addresses
+from liqod.peering.session.protocol import JOINING, RELAY, PeerConnection
+from liqod.peering.session.refusals import Refusals
+from liqod.peering.session.tiebreak import Opened, newcomer_stays
+from liqod.peering.trust.authenticator import Judge
+from liqod.peering.trust.pairing import REFUSED, Invitations, Tokens
 from liqod.wire.events import Bye, Event, Hello, Join
 
 OLDEST_MINOR: Final = 0

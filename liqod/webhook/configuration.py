@@ -6,8 +6,8 @@ import base64
 from collections.abc import Mapping
 from typing import Any, Final
 
-from liqod.model.meta import Object
 from liqod.model.names import ENABLED_LABEL
+from liqod.model.objects.meta import Object
 
 NAME: Final = "liqod"
 WEBHOOK_NAME: Final = "pods.webhook.liqo.io"

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
-from liqod.model.meta import to_dict
 from liqod.model.names import TAINT_EFFECT, TAINT_KEY, TYPE_LABEL, VIRTUAL_NODE_TYPE
-from liqod.model.offloading import LOCAL, REMOTE, Policy
-from liqod.model.patience import HELD, lengthened, limit_of
+from liqod.model.objects.meta import to_dict
+from liqod.model.objects.tolerations import HELD, lengthened, limit_of
+from liqod.model.records.offloading import LOCAL, REMOTE, Policy
 
 TOLERATION: Final = {"key": TAINT_KEY, "operator": "Exists", "effect": TAINT_EFFECT}
 VIRTUAL: Final = {"key": TYPE_LABEL, "operator": "In", "values": [VIRTUAL_NODE_TYPE]}

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from liqod.model.meta import View
-from liqod.model.offloading import Policy
+from liqod.model.objects.meta import View
+from liqod.model.records.offloading import Policy
 from liqod.webhook.placement import TooManyTerms, mutations, patience
 
 MAX_BODY = 3 << 20

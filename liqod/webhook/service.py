@@ -19,17 +19,17 @@ from liqod.flow.errors import Foreseen
 from liqod.flow.listening import server_endpoint
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.identity.serving import Bundle, from_data, generate, is_due, to_data
+from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.events import EventRecorder
-from liqod.kube.informer import Informer
 from liqod.kube.resources import MUTATINGWEBHOOKS, SECRETS
 from liqod.model.ids import Key
-from liqod.model.offloading import NAME as OFFLOADING
-from liqod.model.offloading import REMOTE, NamespaceOffloading, Policy, policy_of
+from liqod.model.records.offloading import NAME as OFFLOADING
+from liqod.model.records.offloading import REMOTE, NamespaceOffloading, Policy, policy_of
+from liqod.webhook.backfill import Recorder, Slipped
 from liqod.webhook.configuration import NAME, Configuration, forge, says
 from liqod.webhook.server import PATH, Serving, factory
-from liqod.webhook.slipped import Recorder, Slipped
 
 SECRET_NAME: Final = "liqod-webhook"  # noqa: S105 (a name, not a secret)
 COMMON_NAME: Final = "liqod webhook"

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from liqod.model.offer import Offer
+from liqod.model.records.offer import Offer
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=False):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
+from kubesandbox.auth.pki import Authority
 from twisted.internet import reactor as global_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol as TwistedProtocol
@@ -16,9 +17,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from liqod.kube.client import Client
-from liqod.kube.config import ClientConfig
+from liqod.kube.connection.config import ClientConfig
 from liqod.kube.errors import ApiError
-from liqod.sandbox.pki import Authority
 
 Body = dict[str, Any]
 reactor: Any = global_reactor

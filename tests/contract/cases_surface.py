@@ -11,12 +11,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from kubesandbox.auth.pki import Authority
 from twisted.internet import ssl
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
-from liqod.sandbox.pki import Authority
 from tests.contract.base import MERGE, TABLE, Body, ContractCase, Events, pod_spec, reactor
 from tests.contract.cases_objects import deployment
 

@@ -25,8 +25,7 @@ import urllib.request
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-
-from liqod.sandbox.pki import Authority, Leaf
+from kubesandbox.auth.pki import Authority, Leaf
 
 BIN = pathlib.Path(os.environ.get("LIQOD_TESTBED_BIN", pathlib.Path.home() / ".cache/liqod-testbed/bin"))
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")

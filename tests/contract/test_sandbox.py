@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from liqod.sandbox.cluster import SandboxCluster
-from liqod.sandbox.nodes import SandboxNode
+from kubesandbox.cluster import SandboxCluster
+from kubesandbox.nodes.node import SandboxNode
+
 from tests.contract.base import Body, Server, reactor
 from tests.contract.suite import SUITE, runs
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from liqod.identity.pairing import Token
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.offer import Offer
+from liqod.model.records.offer import Offer
 from liqod.wire.codec import encode
 from liqod.wire.events import Advertise, Bye, Event, Join
 from liqod.wire.framing import Limits, frame
-from tests.wire_pairs import ALPHA, BETA, ORDINARY
+from tests.wire.pairs import ALPHA, BETA, ORDINARY
 
 CORPUS = Path(__file__).parent / "corpus"
 

@@ -18,14 +18,14 @@ from liqod.discovery.candidate import BadRecord, candidates_of, from_txt
 from liqod.identity.pairing import PREFIX, BadToken, read_token
 from liqod.identity.rotation import fingerprint_of, is_proven
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.offer import Refusal
-from liqod.model.quantity import parse, render
+from liqod.model.objects.quantity import parse, render
+from liqod.model.records.offer import Refusal
 from liqod.wire.codec import UnknownEvent, decode, encode
 from liqod.wire.errors import LocalProtocolError, RemoteProtocolError
 from liqod.wire.events import Advertise, Event, Hello
 from liqod.wire.framing import Limits, frame
 from liqod.wire.session import NEED_DATA, Session, State
-from tests.wire_pairs import ALPHA, BETA, ORDINARY, established
+from tests.wire.pairs import ALPHA, BETA, ORDINARY, established
 
 LIMITS: Final = Limits()
 

@@ -19,11 +19,11 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from liqod.fabric.kernel import Output, apply, observe
-from liqod.fabric.key import generate
-from liqod.fabric.model import INWARD, Desired, End, Exported, Link, Overlay, Pair
-from liqod.fabric.overlay import VNI
-from liqod.fabric.plan import plan, removal
+from liqod.fabric.agreement.key import generate
+from liqod.fabric.kernel.host import Output, apply, observe
+from liqod.fabric.kernel.model import INWARD, Desired, End, Exported, Link, Overlay, Pair
+from liqod.fabric.kernel.plan import plan, removal
+from liqod.fabric.kernel.vxlan import VNI
 from liqod.model.ids import ClusterID
 from tests.netns.hosts import DUMP, network
 

@@ -15,6 +15,7 @@ from twisted.internet import asyncioreactor
 
 asyncioreactor.install()
 
+from kubesandbox.cluster import SandboxCluster  # noqa: E402
 from twisted.internet import reactor  # noqa: E402
 from twisted.internet.defer import Deferred  # noqa: E402
 from twisted.internet.task import deferLater  # noqa: E402
@@ -22,10 +23,9 @@ from twisted.python import log  # noqa: E402
 
 from liqod.kube import manifests  # noqa: E402
 from liqod.kube.client import Client  # noqa: E402
-from liqod.kube.config import load  # noqa: E402
+from liqod.kube.connection.config import load  # noqa: E402
 from liqod.kube.errors import AlreadyExists, NotFound  # noqa: E402
 from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, NETWORKCONFIGS, NODES  # noqa: E402
-from liqod.sandbox.cluster import SandboxCluster  # noqa: E402
 
 
 async def furnish(client: Client, own: str, nodes: list[str], everyone: list[str]) -> None:

@@ -25,11 +25,11 @@ from twisted.python import log  # noqa: E402
 from liqod.config.schema import Network, Settings  # noqa: E402
 from liqod.fabric.node import NodeFabric  # noqa: E402
 from liqod.fabric.service import Fabric  # noqa: E402
+from liqod.kube.cache.shared_informers import Informers  # noqa: E402
 from liqod.kube.client import Client  # noqa: E402
-from liqod.kube.config import load  # noqa: E402
-from liqod.kube.informers import Informers  # noqa: E402
+from liqod.kube.connection.config import load  # noqa: E402
 from liqod.model.ids import ClusterID  # noqa: E402
-from liqod.model.network import Claims  # noqa: E402
+from liqod.model.records.network import Claims  # noqa: E402
 
 
 class FileClaims:

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from liqod.fabric.key import NEXT, SECRET, generate
-from liqod.model.network import Network
+from liqod.fabric.agreement.key import NEXT, SECRET, generate
+from liqod.model.records.network import Network
 from tests.netns import lan
 from tests.netns.lan import Lan, run
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests import nsd
+from tests.discovery import nsd
+from tests.identity.tls_pair import DAY, Authority
 from tests.netns.lan import require
 from tests.netns.world import FOREIGN, World, missing
 from tests.testbed import process
-from tests.tlspair import DAY, Authority
 
 DOMAIN = "clusters.example.com"
 QUIET_DNS = """\

@@ -11,14 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kubesandbox.auth.tokens import ADMIN
+from kubesandbox.cluster import SandboxCluster
+from kubesandbox.nodes.node import SandboxNode
 from twisted.internet import reactor
 from twisted.python import log
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
-
-from liqod.sandbox.cluster import SandboxCluster
-from liqod.sandbox.nodes import SandboxNode
-from liqod.sandbox.tokens import ADMIN
 
 REACTOR: Any = reactor
 API_PORT = 6443

@@ -6,8 +6,8 @@ from twisted.internet.defer import Deferred
 
 from liqod.kube import manifests
 from liqod.kube.client import Client
-from liqod.kube.config import load
-from tests.kubelet_cases import KubeletSides
+from liqod.kube.connection.config import load
+from tests.kubelet.cases import KubeletSides
 from tests.real.base import RealClusters
 
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from liqod.model import quantity
 from liqod.model.names import TAINT_KEY
+from liqod.model.objects import quantity
 from tests.real.counts import requests
 from tests.real.manifests import pod
 from tests.real.path import (

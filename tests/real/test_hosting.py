@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests import hosting_confined
+from tests.hosting import confined
 from tests.real.sides import Asked
 
 
-class HostingOnRealClusters(Asked, hosting_confined.ConfinedCases):
+class HostingOnRealClusters(Asked, confined.ConfinedCases):
     """The cases of hosting, each with a tenant of its own on one cluster."""
 
     cluster_count = 1

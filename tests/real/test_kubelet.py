@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests import kubelet_cases
+from tests.kubelet import cases
 from tests.real.sides import Pair
 
 
-class KubeletsOnRealClusters(Pair, kubelet_cases.KubeletCases):
+class KubeletsOnRealClusters(Pair, cases.KubeletCases):
     """The cases of virtual kubelets, each with cluster IDs and namespaces of its own."""
 
     # On a busy machine the changes that one patch is to tell are further apart.

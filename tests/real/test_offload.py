@@ -8,8 +8,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from liqod.model import quantity
 from liqod.model.names import remote_namespace
+from liqod.model.objects import quantity
 from tests.real.daemons import BareDaemon
 from tests.real.pair import PairTests
 from tests.real.path import (

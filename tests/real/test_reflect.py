@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from liqod.kube.client import Client
-from liqod.kube.config import from_grant
+from liqod.kube.connection.config import from_grant
 from liqod.kube.errors import ApiError
 from liqod.kube.resources import (
     CONFIGMAPS,
@@ -17,11 +17,11 @@ from liqod.kube.resources import (
     VALIDATINGPOLICYBINDINGS,
     Resource,
 )
-from tests import needs_cases, reflect_cases
+from tests.kubelet.reflection import cases, needs_cases
 from tests.real.sides import Pair
 
 
-class ReflectionOnRealClusters(Pair, reflect_cases.ReflectionCases):
+class ReflectionOnRealClusters(Pair, cases.ReflectionCases):
     """The cases of reflection, each with cluster IDs and namespaces of its own."""
 
     async def test_custom_endpoints(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from liqod.agent.address import own_address
-from tests import webhook_cases
+from liqod.agent.host.address import own_address
 from tests.real.sides import Asked
+from tests.webhook import cases
 
 
-class WebhookOnRealClusters(Asked, webhook_cases.WebhookCases):
+class WebhookOnRealClusters(Asked, cases.WebhookCases):
     """The cases of the webhook, each with namespaces of its own."""
 
     cluster_count = 1

@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
+from kubesandbox.kinds.kinds import NODES, PODS, GroupResource, Json
+from kubesandbox.nodes.node import SandboxNode
 from twisted.internet.defer import Deferred
 from twisted.protocols import tls
 from twisted.python.failure import Failure
@@ -17,8 +19,6 @@ from twisted.trial.unittest import FailTest, SynchronousTestCase
 from liqod.config.schema import Settings
 from liqod.kube.resources import DEPLOYMENTS, NAMESPACES
 from liqod.kube.resources import FOREIGNCLUSTERS as CLUSTERS
-from liqod.sandbox.kinds import NODES, PODS, GroupResource, Json
-from liqod.sandbox.nodes import SandboxNode
 from tests.scenario.network import Network
 from tests.scenario.side import Side
 from tests.scenario.world import World

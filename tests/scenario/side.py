@@ -9,6 +9,11 @@ from typing import Any, Final
 
 import attrs
 import msgspec
+from kubesandbox.auth.tokens import ADMIN
+from kubesandbox.cluster import SandboxCluster
+from kubesandbox.kinds.kinds import GroupResource, Json
+from kubesandbox.nodes.node import SandboxNode
+from kubesandbox.server.apiserver import send
 from twisted.internet import ssl
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.web.resource import Resource as WebResource
@@ -18,12 +23,7 @@ from liqod.agent.service import Agent
 from liqod.config import schema
 from liqod.config.schema import Settings
 from liqod.kube.client import Client
-from liqod.kube.config import ClientConfig
-from liqod.sandbox.apiserver import send
-from liqod.sandbox.cluster import SandboxCluster
-from liqod.sandbox.kinds import GroupResource, Json
-from liqod.sandbox.nodes import SandboxNode
-from liqod.sandbox.tokens import ADMIN
+from liqod.kube.connection.config import ClientConfig
 from tests.scenario.network import Network, Port, Process
 
 API_PORT: Final = 6443

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from kubesandbox.kinds.kinds import NODES, PODS
+from kubesandbox.store.state import Change
 from twisted.web.server import NOT_DONE_YET, Request
 
 from liqod.config.schema import Settings
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, Resource
 from liqod.kube.resources import PODS as POD
-from liqod.kubelet.forge.status import is_ready
+from liqod.kubelet.pods.status import is_ready
 from liqod.model.ids import Key
-from liqod.sandbox.kinds import NODES, PODS
-from liqod.sandbox.state import Change
 from tests.scenario.case import FOREIGN, SHOP, ScenarioCase, Scene, all_of, live, node_ready, offloaded, unchanged
 from tests.scenario.side import Side
 

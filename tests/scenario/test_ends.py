@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import attrs
+from kubesandbox.kinds.kinds import PODS
 
 from liqod.kube.resources import PODS as POD
 from liqod.model.names import remote_namespace
-from liqod.sandbox.kinds import PODS
 from tests.scenario.case import BIG, SHOP, SMALL, ScenarioCase, Scene, all_of, live, node_ready, offloaded
 from tests.scenario.side import Side
 from tests.scenario.test_kill import Ledger, finishing

@@ -14,11 +14,11 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from kubesandbox.kinds.kinds import NAMESPACES, NODES, GroupResource
 
 from liqod.config import schema
 from liqod.config.schema import Settings
 from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
-from liqod.sandbox.kinds import NAMESPACES, NODES, GroupResource
 from tests.scenario.case import (
     FOREIGN,
     OFFERS,

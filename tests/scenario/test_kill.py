@@ -8,12 +8,12 @@ from typing import Any
 import attrs
 from hypothesis import given
 from hypothesis import strategies as st
+from kubesandbox.kinds.kinds import PODS
+from kubesandbox.store.state import Change
 from twisted.internet.task import deferLater
 
 from liqod.kube.resources import DEPLOYMENTS
 from liqod.kube.resources import PODS as POD
-from liqod.sandbox.kinds import PODS
-from liqod.sandbox.state import Change
 from tests.scenario.case import SHOP, ScenarioCase, all_of, deployment, live, node_ready, offloaded
 from tests.scenario.network import Process
 from tests.scenario.profile import profile

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import msgspec
+from kubesandbox.kinds.kinds import NODES
 
 from liqod.config import schema
 from liqod.config.schema import Settings
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
-from liqod.sandbox.kinds import NODES
 from tests.scenario.case import OFFERS, SMALL, ScenarioCase, Scene, node_ready
 from tests.scenario.side import Side
 

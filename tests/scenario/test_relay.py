@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from kubesandbox.kinds.kinds import GroupResource
 
 from liqod.config.schema import Settings
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.ids import ClusterID
-from liqod.sandbox.kinds import GroupResource
 from tests.scenario.case import FOREIGN, SMALL, ScenarioCase, Scene, condition, live, node_ready, offloaded
 from tests.scenario.side import Side
 

@@ -9,10 +9,10 @@ from typing import Final
 import attrs
 from hypothesis import given
 from hypothesis import strategies as st
+from kubesandbox.kinds.kinds import PODS, GroupResource
 
 from liqod.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES
 from liqod.kube.resources import PODS as POD
-from liqod.sandbox.kinds import PODS, GroupResource
 from tests.scenario.case import SHOP, SMALL, ScenarioCase, Scene, deployment, live, node_ready, offloaded, phase
 from tests.scenario.profile import profile
 from tests.scenario.side import Fault, Side

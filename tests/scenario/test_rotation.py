@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kubesandbox.kinds.kinds import SECRETS, GroupResource, Json
+
 from liqod.kube.resources import SECRETS as SECRET_RECORDS
-from liqod.model.rotation import CERTIFICATE, IDENTITY_SECRET, NEXT_KEY, ORDER, Order
-from liqod.sandbox.kinds import SECRETS, GroupResource, Json
+from liqod.model.records.rotation import CERTIFICATE, IDENTITY_SECRET, NEXT_KEY, ORDER, Order
 from tests.scenario.case import FOREIGN, ScenarioCase, Scene, node_ready, phase
 from tests.scenario.side import Side
 

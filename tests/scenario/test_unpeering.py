@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
+from kubesandbox.kinds.kinds import NAMESPACES, NODES, GroupResource
 
 from liqod.config.schema import Settings
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS
-from liqod.model.unpeering import ORDER, Order
-from liqod.sandbox.kinds import NAMESPACES, NODES, GroupResource
+from liqod.model.records.unpeering import ORDER, Order
 from tests.scenario.case import FOREIGN, OFFERS, SHADOWPODS, ScenarioCase, has_seen, node_ready, unchanged
 from tests.scenario.profile import profile, run_cases
 from tests.scenario.side import Fault, Side

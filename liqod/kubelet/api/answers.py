@@ -22,7 +22,7 @@ from liqod.kubelet.api.targets import Logs, Page, Stream, Target, lender_path, p
 from liqod.kubelet.api.tls import client_certificate
 from liqod.kubelet.api.tunnel import Tunnel, open_at_lender
 from liqod.kubelet.api.usage import Usage
-from liqod.kubelet.messages import clean_message
+from liqod.kubelet.common.messages import clean_message
 
 MAX_STREAMS: Final = 256
 """Logs and tunnels that are open at the same time."""

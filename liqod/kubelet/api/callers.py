@@ -20,7 +20,7 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.kube.client import Client
 from liqod.kube.resources import Resource
 from liqod.kubelet.api.targets import Right
-from liqod.model.meta import View
+from liqod.model.objects.meta import View
 
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
 ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)

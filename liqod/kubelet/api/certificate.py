@@ -19,13 +19,13 @@ from twisted.internet.defer import maybeDeferred
 from twisted.logger import Logger
 
 from liqod.identity.serving import generate, request, validity
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.wait import until
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, Forbidden, KubeError, NotFound
-from liqod.kube.informer import Informer
 from liqod.kube.resources import Resource
-from liqod.kube.waiting import until
 from liqod.model.ids import Key
-from liqod.model.meta import Object, View
+from liqod.model.objects.meta import Object, View
 
 REQUESTS: Final = Resource(
     "certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False

@@ -8,7 +8,7 @@ from typing import Protocol
 from attrs import frozen
 
 from liqod.kube.client import Client
-from liqod.kubelet.views import HomePod
+from liqod.kubelet.common.views import HomePod
 from liqod.model.ids import Key
 
 

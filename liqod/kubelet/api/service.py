@@ -17,8 +17,8 @@ from twisted.python.failure import Failure
 
 from liqod.flow.listening import server_endpoint
 from liqod.flow.tasks import Tasks
+from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.informer import Informer
 from liqod.kube.resources import CONFIGMAPS
 from liqod.kubelet.api.answers import Answers
 from liqod.kubelet.api.callers import Callers
@@ -28,7 +28,7 @@ from liqod.kubelet.api.server import Channels
 from liqod.kubelet.api.tls import Listener, Serving
 from liqod.kubelet.api.usage import Usage
 from liqod.model.ids import Key
-from liqod.model.meta import Object
+from liqod.model.objects.meta import Object
 
 AUTHENTICATION: Final = Key("kube-system", "extension-apiserver-authentication")
 """Where every cluster says how clients of its extensions show who they are."""

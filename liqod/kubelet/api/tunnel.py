@@ -15,8 +15,8 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from liqod.kube.client import Client
+from liqod.kube.connection.transport import TimedOut, unreachable
 from liqod.kube.errors import ApiError, Unreachable, from_status
-from liqod.kube.transport import TimedOut, unreachable
 from liqod.kubelet.api import heads
 from liqod.kubelet.api.heads import BadAnswer, Head, Header
 

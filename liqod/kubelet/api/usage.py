@@ -22,10 +22,10 @@ from liqod.kube.errors import KubeError
 from liqod.kube.paths import collection
 from liqod.kube.resources import Resource
 from liqod.kubelet.api.nodes import Nodes
-from liqod.kubelet.times import rfc3339
+from liqod.kubelet.common.times import rfc3339
 from liqod.model.ids import Key
-from liqod.model.meta import Object, View
-from liqod.model.quantity import parse
+from liqod.model.objects.meta import Object, View
+from liqod.model.objects.quantity import parse
 
 POD_METRICS: Final = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", True)
 FRESH: Final = 10.0

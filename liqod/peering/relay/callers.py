@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.peering.peer import Peer, addresses
-from liqod.peering.records import Records
+from liqod.peering.records.foreignclusters import Records
+from liqod.peering.session.peer import Peer, addresses
 
 
 class Callers:

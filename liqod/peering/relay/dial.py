@@ -19,10 +19,10 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from liqod.flow.quiet import quiet
+from liqod.flow.factories import quiet
 from liqod.identity.tls import HTTP, PeerTLS
-from liqod.model.offer import PeerUnreachable, Refusal
-from liqod.peering.dial import CONNECT_TIMEOUT, Race, split_address
+from liqod.model.records.offer import PeerUnreachable, Refusal
+from liqod.peering.session.dial import CONNECT_TIMEOUT, Race, split_address
 from liqod.wire.events import Bye
 
 

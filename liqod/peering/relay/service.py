@@ -22,9 +22,9 @@ from twisted.python.failure import Failure
 from liqod.flow.tasks import Tasks
 from liqod.identity.tls import HTTP, PeerTLS
 from liqod.kube.client import Client
-from liqod.model.asks import Ask
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.offer import Refusal
+from liqod.model.objects.api_request import Ask
+from liqod.model.records.offer import Refusal
 from liqod.peering.relay import heads
 from liqod.peering.relay.channel import HEAD, Channel
 from liqod.peering.relay.heads import BadHead, Header, RequestHead

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from liqod.model.asks import Ask
+from liqod.model.objects.api_request import Ask
 from liqod.peering.relay.heads import BadHead
 
 PAGES: Final = frozenset(("/readyz", "/livez", "/healthz", "/version"))

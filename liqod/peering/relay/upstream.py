@@ -11,9 +11,9 @@ from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from liqod.flow.quiet import quiet
+from liqod.flow.factories import quiet
 from liqod.kube.client import Client
-from liqod.kube.transport import CACHED_FOR
+from liqod.kube.connection.transport import CACHED_FOR
 
 MAX_IDLE: Final = 32
 """Connections that are kept while nobody uses them."""

@@ -1,0 +1,1 @@
+"""The daemon's own account in its cluster: rights, admission policies, names."""

@@ -1,0 +1,102 @@
+"""The daemon's own account in its cluster, as objects: ServiceAccount, its token, and roles with what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from liqod.agent.account.names import ACCOUNT, TOKEN_SECRET
+from liqod.agent.account.rights import Right, required
+from liqod.config.schema import Settings
+from liqod.kube import resources as kinds
+from liqod.kube.resources import Resource
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+LABELS: Final = {"app.kubernetes.io/name": "liqod", "app.kubernetes.io/managed-by": "liqodctl"}
+"""What our roles and bindings are found by when the configuration that they were made for is gone."""
+
+
+def account(namespace: str) -> dict[str, Any]:
+    """Return the ServiceAccount; nothing in the cluster mounts its tokens by itself."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": ACCOUNT, "namespace": namespace},
+        "automountServiceAccountToken": False,
+    }
+
+
+def token_secret(namespace: str) -> dict[str, Any]:
+    """Return the Secret that Kubernetes puts a token in: one that holds until the Secret is deleted.
+
+    The daemon lives outside of the cluster, where no kubelet renews a token for it.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": TOKEN_SECRET,
+            "namespace": namespace,
+            "annotations": {"kubernetes.io/service-account.name": ACCOUNT},
+        },
+        "type": "kubernetes.io/service-account-token",
+    }
+
+
+def roles(settings: Settings) -> list[tuple[Resource, dict[str, Any]]]:
+    """Return the roles and bindings that give the account what a daemon with these settings needs."""
+    rights = required(settings)
+    objects: list[tuple[Resource, dict[str, Any]]] = []
+    for namespace in dict.fromkeys(["", *(right.namespace for right in rights)]):
+        rules = rules_of(right for right in rights if right.namespace == namespace)
+        objects.append((kinds.ROLES if namespace else kinds.CLUSTERROLES, _role(namespace, rules)))
+        objects.append(
+            (
+                kinds.ROLEBINDINGS if namespace else kinds.CLUSTERROLEBINDINGS,
+                _binding(namespace, settings.kubernetes.namespace),
+            )
+        )
+    return objects
+
+
+def rules_of(rights: Iterable[Right]) -> list[dict[str, Any]]:
+    """Return the fewest rules that grant these rights and no other ones."""
+    verbs: dict[tuple[str, str, str], list[str]] = {}
+    for right in rights:
+        verbs.setdefault((right.resource.group, right.what, right.name), []).append(right.verb)
+    named: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (group, what, name), some in verbs.items():
+        named.setdefault((group, what, tuple(some)), []).append(name)
+    whats: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for (group, what, those), names in named.items():
+        whats.setdefault((group, those, tuple(name for name in names if name)), []).append(what)
+    return [
+        {
+            "apiGroups": [group],
+            "resources": resources,
+            "verbs": list(those),
+            **({"resourceNames": list(only)} if only else {}),
+        }
+        for (group, those, only), resources in whats.items()
+    ]
+
+
+def _role(namespace: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
+    where: dict[str, Any] = {"namespace": namespace} if namespace else {}
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "Role" if namespace else "ClusterRole",
+        "metadata": {"name": ACCOUNT, **where, "labels": dict(LABELS)},
+        "rules": rules,
+    }
+
+
+def _binding(namespace: str, own: str) -> dict[str, Any]:
+    where: dict[str, Any] = {"namespace": namespace} if namespace else {}
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+        "metadata": {"name": ACCOUNT, **where, "labels": dict(LABELS)},
+        "roleRef": {"apiGroup": _RBAC, "kind": "Role" if namespace else "ClusterRole", "name": ACCOUNT},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": own}],
+    }

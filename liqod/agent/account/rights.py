@@ -1,0 +1,277 @@
+"""What the daemon must be allowed to do in its own cluster: for its role, and to find out what it is not.
+
+Rights are as narrow as RBAC can say: by name where names are fixed, in one namespace where it is always the same. What
+concerns tenants and offloaded namespaces is cluster-wide, because these namespaces come and go while the daemon runs,
+and a right in a namespace that does not exist yet cannot be given. ``create``, ``list`` and ``watch`` know no names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import attrs
+from twisted.internet.defer import Deferred, FirstError, gatherResults
+
+from liqod.agent.account.names import LEASE
+from liqod.config.schema import Settings
+from liqod.fabric.agreement import key as tunnel
+from liqod.fabric.cluster_networks import SERVICE_CIDRS
+from liqod.hosting.tenants import policies
+from liqod.hosting.tenants import rights as borrowers
+from liqod.hosting.tenants.access import CREDENTIAL_SECRET
+from liqod.kube import resources as kinds
+from liqod.kube.client import Client
+from liqod.kube.errors import ApiError, Unauthorized
+from liqod.kube.resources import Resource
+from liqod.kubelet.api.callers import ACCESS_REVIEWS, TOKEN_REVIEWS
+from liqod.kubelet.api.certificate import REQUESTS, SIGNER
+from liqod.kubelet.api.service import AUTHENTICATION
+from liqod.kubelet.node.forge import LEASE_NAMESPACE
+from liqod.model.records.rotation import IDENTITY_SECRET
+from liqod.model.records.unpeering import TOMBSTONES
+from liqod.webhook.configuration import NAME as WEBHOOK
+from liqod.webhook.service import SECRET_NAME as WEBHOOK_SECRET
+
+_REVIEW: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False)
+SIGNERS: Final = Resource("certificates.k8s.io", "v1", "signers", "Signer", False)
+AT_ONCE: Final = 8
+"""Access reviews that are asked for at the same time."""
+
+
+@attrs.frozen
+class Right:
+    """One verb on one kind of object: everywhere or in one namespace, on all objects or on the named one."""
+
+    verb: str
+    resource: Resource
+    subresource: str = ""
+    name: str = ""
+    namespace: str = ""
+
+    @property
+    def what(self) -> str:
+        """The resource as roles name it."""
+        return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
+
+    def __str__(self) -> str:
+        kind = f"{self.resource}/{self.subresource}" if self.subresource else str(self.resource)
+        where = f" in the namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {kind}{f' named {self.name}' if self.name else ''}{where}"
+
+
+def required(settings: Settings) -> tuple[Right, ...]:
+    """Return the rights that a daemon with these settings uses, each once."""
+    own = settings.kubernetes.namespace
+    if settings.network.role == "node":
+        return tuple(_overlay_node())
+    wanted = [*_home(own), *_peering(), *_kubelets(), *_hosting()]
+    if settings.peering.api != "direct":
+        # What the relay passes on it sends as the borrower's account; as nobody else, whatever a borrower says.
+        wanted += _verbs(kinds.SERVICEACCOUNTS, "impersonate", names=[borrowers.SERVICE_ACCOUNT])
+    if settings.webhook.enabled:
+        wanted += _webhook(own)
+    if settings.kubelet.listen:
+        wanted += _node_api()
+    wanted += _reflection(settings)
+    if settings.network.mode != "none":
+        wanted += _network(own)
+    all_of_them = set(wanted)
+    return tuple(right for right in dict.fromkeys(wanted) if not (_wider(right) & all_of_them))
+
+
+def _wider(right: Right) -> set[Right]:
+    """Return the rights that give a right among others."""
+    wider = {
+        attrs.evolve(right, name=""),
+        attrs.evolve(right, namespace=""),
+        attrs.evolve(right, name="", namespace=""),
+    }
+    return wider - {right}
+
+
+def _verbs(
+    resource: Resource, *verbs: str, subresource: str = "", names: Sequence[str] = ("",), namespace: str = ""
+) -> Iterator[Right]:
+    for name in names:
+        for verb in verbs:
+            yield Right(verb, resource, subresource, name, namespace)
+
+
+def _record(resource: Resource, *verbs: str) -> Iterator[Right]:
+    """The rights on a kind of our own: to follow it and write its status, and whatever else is named."""
+    yield from _verbs(resource, "list", "watch", *verbs)
+    yield from _verbs(resource, "patch", subresource="status")
+
+
+def _home(own: str) -> Iterator[Right]:
+    # Patched are the labels of granted namespaces, deleted the namespaces that were made for a peer.
+    yield from _verbs(kinds.NAMESPACES, "get", "list", "watch", "create", "patch", "delete")
+    yield from _verbs(kinds.CRDS, "get")
+    yield from _verbs(kinds.EVENTS, "create", "patch")
+    yield from _verbs(kinds.LEASES, "create", namespace=own)
+    yield from _verbs(kinds.LEASES, "get", "update", names=[LEASE], namespace=own)
+    yield from _verbs(kinds.SECRETS, "create", namespace=own)
+    yield from _verbs(kinds.SECRETS, "get", names=[IDENTITY_SECRET], namespace=own)
+    # Pairing tokens and invitations, whose names nobody knows beforehand.
+    yield from _verbs(kinds.SECRETS, "get", "list", "watch", "patch", "delete", namespace=own)
+    # The note of whom peerings were ended with.
+    yield from _verbs(kinds.CONFIGMAPS, "create", namespace=own)
+    yield from _verbs(kinds.CONFIGMAPS, "get", "patch", "delete", names=[TOMBSTONES], namespace=own)
+
+
+def _peering() -> Iterator[Right]:
+    yield from _record(kinds.FOREIGNCLUSTERS, "get", "create", "patch", "delete")
+    yield from _record(kinds.SEARCHDOMAINS)
+    yield from _record(kinds.ADVERTISEMENTS, "get", "create", "patch", "delete")
+    yield from _record(kinds.VIRTUALNODES, "create", "delete")
+    for resource in (kinds.NODES, kinds.PODS, kinds.STORAGECLASSES, kinds.INGRESSCLASSES):
+        yield from _verbs(resource, "list", "watch")
+    # The credential for a lender lies in the lender's tenant namespace, which is made at the same moment.
+    yield from _verbs(kinds.SECRETS, "create")
+    yield from _verbs(kinds.SECRETS, "get", "patch", "delete", "list", "watch", names=[CREDENTIAL_SECRET])
+
+
+def _kubelets() -> Iterator[Right]:
+    # The names of virtual nodes are made of the names of peers, which nobody knows beforehand. The daemon touches no
+    # node without its own label.
+    yield from _verbs(kinds.NODES, "get", "create", "patch", "delete")
+    yield from _verbs(kinds.NODES, "patch", subresource="status")
+    yield from _verbs(kinds.LEASES, "create", "patch", "delete", namespace=LEASE_NAMESPACE)
+    yield from _record(kinds.NATTINGTABLES, "get", "create", "patch", "delete")
+    yield from _record(kinds.NAMESPACEOFFLOADINGS)
+    # Patched are the tolerations of pods whose lender is away.
+    yield from _verbs(kinds.PODS, "get", "patch", "delete")
+    yield from _verbs(kinds.PODS, "patch", subresource="status")
+    yield from _verbs(kinds.PODS, "create", subresource="eviction")
+
+
+def _hosting() -> Iterator[Right]:
+    yield from _record(kinds.SHADOWPODS, "get")
+    yield from _verbs(kinds.SHADOWENDPOINTSLICES, "list", "watch")
+    yield from _verbs(kinds.ENDPOINTSLICES, "list", "watch", "create", "patch", "delete")
+    yield from _verbs(kinds.PODS, "create", "patch")
+    # What changes in place in the pods of borrowers.
+    for subresource in ("resize", "ephemeralcontainers"):
+        yield from _verbs(kinds.PODS, "patch", subresource=subresource)
+    # Tokens of borrowers' accounts only: whoever may have tokens of any account may do everything.
+    yield from _verbs(kinds.SERVICEACCOUNTS, "create")
+    yield from _verbs(kinds.SERVICEACCOUNTS, "get", "patch", "delete", names=[borrowers.SERVICE_ACCOUNT])
+    yield from _verbs(kinds.SERVICEACCOUNTS, "create", subresource="token", names=[borrowers.SERVICE_ACCOUNT])
+    yield from _verbs(kinds.ROLES, "create")
+    yield from _verbs(kinds.ROLES, "get", "patch", "delete", names=[borrowers.TENANT_ROLE])
+    yield from _verbs(kinds.ROLEBINDINGS, "create")
+    names = [borrowers.BORROWER_ROLE, borrowers.TENANT_ROLE]
+    yield from _verbs(kinds.ROLEBINDINGS, "get", "patch", "delete", names=names)
+    # `liqodctl install` makes the borrowers' role. To bind that one role is all that it takes to give it on: neither
+    # writing it nor its rights (exec into any pod, all secrets) are needed.
+    yield from _verbs(kinds.CLUSTERROLES, "get", "bind", names=[borrowers.BORROWER_ROLE])
+    for resource, objects in (
+        (kinds.VALIDATINGPOLICIES, policies.policies()),
+        (kinds.VALIDATINGPOLICYBINDINGS, policies.bindings()),
+    ):
+        yield from _verbs(resource, "get", names=[str(one["metadata"]["name"]) for one in objects])
+
+
+def _webhook(own: str) -> Iterator[Right]:
+    yield from _verbs(kinds.SECRETS, "get", "update", names=[WEBHOOK_SECRET], namespace=own)
+    yield from _verbs(kinds.MUTATINGWEBHOOKS, "create")
+    yield from _verbs(kinds.MUTATINGWEBHOOKS, "get", "list", "watch", "patch", names=[WEBHOOK])
+    # Pods that were created while nobody served the webhook get their toleration afterwards.
+    yield from _verbs(kinds.PODS, "list", "patch")
+
+
+def _node_api() -> Iterator[Right]:
+    where = AUTHENTICATION
+    yield from _verbs(kinds.CONFIGMAPS, "list", "watch", names=[where.name], namespace=where.namespace)
+    yield from _verbs(TOKEN_REVIEWS, "create")
+    yield from _verbs(ACCESS_REVIEWS, "create")
+    yield from _verbs(REQUESTS, "list", "watch", "create", "delete")
+    yield from _verbs(REQUESTS, "patch", subresource="approval")
+    yield from _verbs(SIGNERS, "approve", names=[SIGNER])
+
+
+def _reflection(settings: Settings) -> Iterator[Right]:
+    """Offloaded namespaces are those that somebody labels, so any may become one; its secrets go with its pods."""
+    reflection = settings.reflection
+    for section, resource in (
+        (reflection.configmap, kinds.CONFIGMAPS),
+        (reflection.secret, kinds.SECRETS),
+        (reflection.service, kinds.SERVICES),
+        (reflection.endpointslice, kinds.ENDPOINTSLICES),
+        (reflection.ingress, kinds.INGRESSES),
+    ):
+        if section.workers:
+            yield from _verbs(resource, "list", "watch")
+    if settings.storage.enabled:
+        # What a claim waits for may be in any namespace; ours are those behind claims of this cluster.
+        yield from _verbs(kinds.STORAGECLASSES, "create")
+        yield from _verbs(kinds.PERSISTENTVOLUMECLAIMS, "list", "watch", "patch")
+        yield from _verbs(kinds.PERSISTENTVOLUMECLAIMS, "create", "delete", namespace=settings.storage.namespace)
+        yield from _verbs(kinds.PERSISTENTVOLUMES, "get", "list", "watch", "create", "delete")
+    if settings.kubelet.enable_apiserver_support and reflection.serviceaccount.workers:
+        # Tokens of whatever accounts offloaded pods run as, bound to these pods; where their API server is found.
+        yield from _verbs(kinds.SERVICEACCOUNTS, "create", subresource="token")
+        yield from _verbs(kinds.ENDPOINTSLICES, "list", "watch")
+
+
+def _network(own: str) -> Iterator[Right]:
+    yield from _record(kinds.NETWORKCONFIGS, "create", "patch", "delete")
+    yield from _record(kinds.TUNNELENDPOINTS, "create", "patch", "delete")
+    yield from _verbs(kinds.SECRETS, "get", names=[tunnel.SECRET], namespace=own)
+    yield from _verbs(SERVICE_CIDRS, "list")
+    yield from _verbs(kinds.SERVICES, "get", names=["kubernetes"], namespace="default")
+
+
+def _overlay_node() -> Iterator[Right]:
+    """What a daemon needs that only leads its host's pods to the gateway."""
+    yield from _verbs(kinds.TUNNELENDPOINTS, "list", "watch")
+    # Its own Node says that this host takes part.
+    yield from _verbs(kinds.NODES, "list", "watch", "patch")
+
+
+async def missing(client: Client, settings: Settings) -> list[Right]:
+    """Return the rights that the daemon lacks; whoever may do everything is asked only once."""
+    everything = Right("*", Resource("*", "*", "*", "*", False))
+    if await may(client, everything):
+        return []
+    wanted = required(settings)
+    try:
+        answers = await gatherResults(
+            [Deferred.fromCoroutine(_lacking(client, wanted[part::AT_ONCE])) for part in range(AT_ONCE)],
+            consumeErrors=True,
+        )
+    except FirstError as error:
+        error.subFailure.raiseException()
+    lacking = {right for answer in answers for right in answer}
+    return [right for right in wanted if right in lacking]
+
+
+async def _lacking(client: Client, wanted: Iterable[Right]) -> list[Right]:
+    return [right for right in wanted if not await may(client, right)]
+
+
+async def may(client: Client, right: Right) -> bool:
+    """Ask the API server whether we have a right; a server without access reviews lets everyone."""
+    attributes: dict[str, Any] = {
+        "verb": right.verb,
+        "group": right.resource.group,
+        "resource": right.resource.plural,
+        "subresource": right.subresource,
+        "name": right.name,
+        "namespace": right.namespace,
+    }
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    try:
+        answer: dict[str, Any] = await client.create(_REVIEW, body)
+    except Unauthorized:
+        raise
+    except ApiError as error:
+        if error.code in (404, 405):
+            return True
+        raise
+    return bool(answer.get("status", {}).get("allowed"))

@@ -1,0 +1,1 @@
+"""What the daemon asks of its host: service manager, watchdog, clock, address, identity for the lease."""

@@ -1,0 +1,1 @@
+"""Commands about the network: plan, netcheck, test, bench."""

@@ -1,0 +1,194 @@
+"""``netcheck``: the way to a peer's pods, hop by hop, looked at from this host; the first that fails is the cut."""
+
+from __future__ import annotations
+
+import ipaddress
+import statistics
+from collections.abc import AsyncIterator, Sequence
+
+import click
+from rich.text import Text
+
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.findings import Finding, bad, failed, good, lines, warning
+from liqod.cli.console.render import as_text
+from liqod.cli.console.session import Options, Session, cluster_options, console, in_cluster
+from liqod.cli.status.peers import find, label
+from liqod.fabric.kernel.host import HostKernel, Kernel, KernelError, observe
+from liqod.fabric.kernel.host_facts import Pod, parse_all
+from liqod.fabric.kernel.model import Observed
+from liqod.fabric.kernel.wireguard import ALIVE
+from liqod.fabric.probing.pod_reachability import targets
+from liqod.fabric.probing.probe_burst import Round, survey
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import FOREIGNCLUSTERS, NETWORKCONFIGS, PODS, TUNNELENDPOINTS
+from liqod.model.records.network import NetworkConfig, TunnelEndpoint
+from liqod.model.records.views import ForeignCluster
+
+SIZES = (64, 576, 1280, 1400, 1420, 1500, 4000, 8920)
+"""Whole IP packets that are sent through the tunnel, in bytes, besides the path MTU that was found."""
+
+
+@click.command()
+@click.argument("peer", metavar="NAME|ID")
+@click.option("--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Probes of each size.")
+@cluster_options
+def netcheck(options: Options, peer: str, count: int) -> None:
+    """Look at the way to a peer's pods hop by hop, and name the place where it is cut.
+
+    On the gateway's host packets are sent through the tunnel; elsewhere only the records are looked at.
+    """
+
+    async def work(session: Session) -> list[Finding]:
+        cluster = find(peer, (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
+        return [finding async for finding in _hops(session, cluster, count)]
+
+    findings = in_cluster(options, work)
+    if options.output != "table":
+        click.echo(as_text([finding.as_row() for finding in findings], options.output), nl=False)
+    else:
+        terminal = console()
+        for text, style in lines(findings):
+            terminal.print(Text(text, style=style), soft_wrap=True)
+    if failed(findings):
+        first = next(finding for finding in findings if finding.verdict == "bad")
+        raise CliError(errors.CHECK, f"cut at: {first.group}", first.hint or "see above")
+
+
+async def _hops(session: Session, cluster: ForeignCluster, count: int) -> AsyncIterator[Finding]:
+    name, settings = cluster.metadata.name, session.settings.network
+    try:
+        config: NetworkConfig = await session.client.get(NETWORKCONFIGS, name, view=NetworkConfig)
+        tunnel: TunnelEndpoint = await session.client.get(TUNNELENDPOINTS, name, view=TunnelEndpoint)
+    except NotFound as error:
+        hint = 'the peering must be accepted, with `mode = "wireguard"` under [network] on both sides'
+        yield bad("Agreement", f"there is no network with {label(cluster)}: {error}", hint)
+        return
+    yield _agreement(config)
+    yield _said(tunnel)
+    kernel = HostKernel(session.reactor)
+    try:
+        observed = await observe(kernel, settings.device)
+    except KernelError as error:
+        yield warning("This host", f"cannot be looked at: {error}", "run it on the gateway's host, as root")
+        return
+    if observed.device is None or observed.tunnel is None:
+        gateway = tunnel.spec.gateway.address or "the host of the daemon that leads"
+        yield warning("This host", "is not the gateway, or this is not root", f"run it as root on {gateway}")
+        return
+    for hop in (_route(tunnel, observed), _handshake(tunnel, observed, session.reactor.seconds())):
+        yield hop
+        if hop.verdict == "bad":
+            return
+    async for finding in _packets(session, kernel, config, tunnel, count):
+        yield finding
+
+
+def _agreement(config: NetworkConfig) -> Finding:
+    """Tell how each cluster sees the other."""
+    status = config.status
+    if status.phase != "Agreed":
+        return bad("Agreement", f"{status.reason or 'Pending'}: {status.message or 'nothing was agreed yet'}", "")
+    theirs = ", ".join(config.spec.remap.pod_cidrs)
+    return good("Agreement", f"their pods are {theirs} here, ours are {', '.join(status.ack.pod_cidrs)} there")
+
+
+def _said(tunnel: TunnelEndpoint) -> Finding:
+    """Tell what the daemon last said of the tunnel."""
+    status = tunnel.status
+    text = f"{status.phase or 'unknown'}: {status.message} ({status.implementation or 'no device'})"
+    if status.phase == "Error":
+        return bad("Daemon's view", text, f"cut at the {status.cut}" if status.cut else "")
+    if status.phase != "Connected":
+        return warning("Daemon's view", text, "it is looked at again within seconds")
+    if status.cut:
+        return warning("Daemon's view", text, f"one IP version is cut at the {status.cut}")
+    return good("Daemon's view", text)
+
+
+def _route(tunnel: TunnelEndpoint, observed: Observed) -> Finding:
+    there = {str(network) for network in observed.routes}
+    missing = [network for network in tunnel.spec.allowed_ips if network not in there]
+    if missing:
+        return bad("Local route", f"there is no route to {', '.join(missing)}", "the daemon puts it back; does it run?")
+    if observed.rules is None:
+        return bad(
+            "Local route", "the table inet liqod is missing in nftables", "the daemon puts it back; does it run?"
+        )
+    return good("Local route", f"{len(there)} routes, {observed.rules.count} nftables rules")
+
+
+def _handshake(tunnel: TunnelEndpoint, observed: Observed, now: float) -> Finding:
+    known = observed.tunnel.peers.get(tunnel.spec.public_key) if observed.tunnel is not None else None
+    if known is None:
+        return bad("Tunnel", "the tunnel does not know the peer's key", "the daemon puts it back; does it run?")
+    where = known.endpoint or "an endpoint that is not known yet"
+    if not known.handshake or now - known.handshake > ALIVE:
+        age = f"the last handshake was {now - known.handshake:.0f} s ago" if known.handshake else "no handshake ever"
+        port = where.rpartition(":")[2]
+        return bad("Tunnel", f"{age}, with {where}", f"udp port {port} must be open there, and the peer's daemon run")
+    counted = f"{known.received} bytes received, {known.sent} sent"
+    return good("Tunnel", f"handshake with {where} {now - known.handshake:.0f} s ago, {counted}")
+
+
+async def _packets(
+    session: Session, kernel: Kernel, config: NetworkConfig, tunnel: TunnelEndpoint, count: int
+) -> AsyncIterator[Finding]:
+    """Send packets of several sizes to the peer's gateway, and pings to one of its pods."""
+    source = first_of(config.spec.local.external_cidr)
+    target = first_of(config.spec.remap.external_cidr)
+    sizes = sorted({*SIZES, tunnel.status.path_mtu} - {0})
+    try:
+        rounds = await survey(session.reactor, source, target, session.settings.network.probe_port, sizes, count=count)
+    except OSError as error:
+        yield bad("Peer's gateway", f"nothing can be sent from {source}: {error.strerror}", "does the daemon run here?")
+        return
+    for finding in judge(rounds, tunnel.status.path_mtu):
+        yield finding
+    pods = (await session.client.list(PODS, view=Pod)).items
+    found = targets(pods, parse_all(config.spec.remap.pod_cidrs), {})
+    if not found:
+        yield warning("Peer's pods", "none runs that could be asked", "`liqodctl test` runs one for a moment")
+    for _, pod in sorted(found.items()):
+        yield await _pinged(kernel, pod, count)
+
+
+async def _pinged(kernel: Kernel, pod: str, count: int) -> Finding:
+    """Ping a pod of the peer."""
+    try:
+        said = await kernel.run(("ping", "-n", "-q", "-c", str(count), "-i", "0.2", "-W", "2", pod))
+    except KernelError as error:
+        return warning("Peer's pods", str(error), "the package is iputils-ping")
+    summary = next((line for line in said.out.splitlines() if "packet" in line), said.err.strip())
+    if said.code:
+        return bad("Peer's pods", f"{pod}: {summary}", "the peer's own pod network, behind its gateway")
+    return good("Peer's pods", f"{pod}: {summary}")
+
+
+def judge(rounds: Sequence[Round], path_mtu: int) -> list[Finding]:
+    """Return what the probes of a gateway tell; sizes above the path MTU must not cross, all others must."""
+    small = rounds[0]
+    if not small.times:
+        text = f"none of {small.sent} small packets came back"
+        return [bad("Peer's gateway", text, "the peer's address translation or its firewall (inet liqod, input)")]
+    findings = []
+    times = sorted(1000 * one for one in small.times)
+    shown = f"{times[0]:.2f} / {statistics.median(times):.2f} / {times[-1]:.2f} ms"
+    text = f"round trip {shown} (least, median, most), {100 * small.loss:.0f} % lost"
+    hint = "the path between the hosts loses packets"
+    findings.append(warning("Peer's gateway", text, hint) if small.loss else good("Peer's gateway", text))
+    passed = [one.size for one in rounds if one.times]
+    holes = [one.size for one in rounds if not one.times and one.size < max(passed)]
+    lost = [one.size for one in rounds if not one.times and one.size <= path_mtu]
+    if holes or lost:
+        text = f"packets of {', '.join(map(str, sorted({*holes, *lost})))} bytes are lost"
+        findings.append(bad("Sizes", text, "something on the way drops large packets; set network.mtu lower"))
+    else:
+        findings.append(good("Sizes", f"packets up to {max(passed)} bytes cross, the path's MTU is {path_mtu}"))
+    return findings
+
+
+def first_of(cidr: str) -> str:
+    """Return the first host address of a network."""
+    return str(ipaddress.ip_network(cidr).network_address + 1)

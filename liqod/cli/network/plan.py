@@ -1,0 +1,111 @@
+"""``plan`` and ``rotate-tunnel-key``: what the network fabric would change on this host, and a new key for it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+from twisted.internet.defer import maybeDeferred
+
+from liqod.agent.host.address import own_address
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.findings import Finding, bad, good, warning
+from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
+from liqod.fabric.agreement.key import plan_next
+from liqod.fabric.kernel import preflight
+from liqod.fabric.kernel.device import is_under_systemd
+from liqod.fabric.kernel.host import HostKernel, KernelError, apply, observe, observe_node
+from liqod.fabric.kernel.plan import node_removal, removal, show
+from liqod.fabric.kernel.vxlan import device_name
+from liqod.fabric.node import NodeFabric
+from liqod.fabric.service import Fabric
+from liqod.flow.errors import Foreseen
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.errors import NotFound
+
+FIRST_LISTS = 30.0
+"""Seconds that the first lists of the records may take."""
+
+
+@click.command()
+@cluster_options
+def plan(options: Options) -> None:
+    """Print what the daemon would change in this host's network now, as commands of ip, wg, bridge and nft.
+
+    Nothing is changed. Run it as root on the gateway's host, or on a node with `role = "node"`.
+    """
+
+    async def work(session: Session) -> str:
+        if session.settings.network.mode == "none":
+            return '# nothing: mode = "none" under [network] leaves the network to others\n'
+        return await _preview(session)
+
+    click.echo(in_cluster(options, work), nl=False)
+
+
+async def _preview(session: Session) -> str:
+    informers = Informers(session.client, session.reactor)
+    server = session.client.config.server
+    address = session.settings.kubelet.node_address or own_address(server)
+    made = NodeFabric if session.settings.network.role == "node" else Fabric
+    fabric = made(session.reactor, session.client, informers, session.settings, address)
+    informers.startService()
+    try:
+        await session.within(FIRST_LISTS, fabric.when_synced(), "listing the records of the network")
+        return show(await fabric.preview())
+    except Foreseen as error:
+        raise CliError(errors.HOST, str(error), "run it as root on the host of the daemon") from error
+    finally:
+        await maybeDeferred(informers.stopService)
+
+
+@click.command("rotate-tunnel-key")
+@cluster_options
+def rotate_tunnel_key(options: Options) -> None:
+    """Give this cluster's end of the tunnels a new key, without a gap: the daemon waits until every peer takes it."""
+
+    async def work(session: Session) -> None:
+        try:
+            key = await plan_next(session.client, session.settings.kubernetes.namespace)
+        except NotFound:
+            raise CliError(
+                errors.NO_IDENTITY, "the tunnel has no key yet", "the daemon makes it with the first peer"
+            ) from None
+        click.echo(f"the next key is {key.public}; the daemon takes it when every peer knows it")
+
+    in_cluster(options, work)
+
+
+async def leave_host(session: Session) -> list[str]:
+    """Remove what the fabric made on this host; returns a line for each command that it took."""
+    network = session.settings.network
+    if network.mode == "none":
+        return []
+    kernel = HostKernel(session.reactor)
+    try:
+        if network.role == "node":
+            over = device_name(network.device)
+            steps = node_removal(over, await observe_node(kernel, over))
+        else:
+            steps = removal(network.device, await observe(kernel, network.device))
+        await apply(kernel, steps)
+    except KernelError as error:
+        raise CliError(
+            errors.HOST, f"the network of this host was not removed: {error}", "run it again as root on that host"
+        ) from error
+    return [f"from this host's network: {' '.join(step.argv)}" for step in steps]
+
+
+async def host_findings(session: Session) -> list[Finding]:
+    """Look at what the network fabric needs of this host."""
+    network = session.settings.network
+    if network.mode == "none":
+        return [good("Network", "is left to others (mode = none)")]
+    kernel: Any = HostKernel(session.reactor)
+    capable = preflight.is_capable()
+    under_systemd = is_under_systemd(dict(os.environ))
+    found = await preflight.traits(kernel, network, under_systemd=under_systemd, capable=capable)
+    judged = bad if capable else warning
+    return [judged("Network", one.text, one.hint) if one.hint else good("Network", one.text) for one in found]

@@ -1,0 +1,1 @@
+"""Commands about peers: peer, trust, token, accept, unpeer, keys."""

@@ -1,0 +1,59 @@
+"""``accept`` and ``refuse``: decide about a peer's offer by hand."""
+
+from __future__ import annotations
+
+import click
+
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.render import join_reason
+from liqod.cli.console.session import Options, Session, cluster_options, in_cluster, wait_options
+from liqod.cli.console.wait import until
+from liqod.cli.status.peers import brief, find, label
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
+from liqod.model.names import advertisement_name
+from liqod.model.records.views import Advertisement, Decision, ForeignCluster
+
+
+@click.command()
+@click.argument("name", metavar="NAME|ID")
+@wait_options(default=False, seconds=30)
+@cluster_options
+def accept(options: Options, name: str, wait: bool, timeout: float) -> None:
+    """Accept what a peer offers: its virtual node appears here."""
+    in_cluster(options, lambda session: _decide(session, name, "Accept", "Accepted", timeout if wait else 0))
+
+
+@click.command()
+@click.argument("name", metavar="NAME|ID")
+@wait_options(default=False, seconds=30)
+@cluster_options
+def refuse(options: Options, name: str, wait: bool, timeout: float) -> None:
+    """Refuse what a peer offers: its virtual node, if there is one, is drained and removed."""
+    in_cluster(options, lambda session: _decide(session, name, "Refuse", "Refused", timeout if wait else 0))
+
+
+async def _decide(session: Session, name: str, decision: Decision, phase: str, seconds: float) -> None:
+    cluster = find(name, (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
+    record = advertisement_name(cluster.metadata.name)
+    try:
+        offer = await session.client.get(ADVERTISEMENTS, record, view=Advertisement)
+    except NotFound:
+        raise CliError(
+            errors.NO_OFFER,
+            f"{label(cluster)} has offered nothing yet",
+            "`liqodctl status` says how far the peering is; both sides must trust each other",
+        ) from None
+    if offer.spec.decision != decision:
+        await session.client.patch(ADVERTISEMENTS, record, {"spec": {"decision": decision}}, view=None)
+    click.echo(f"{label(cluster)}: {brief(offer.spec.offer.resources) or 'nothing'}: {decision.lower()}")
+    if seconds:
+
+        def decided(now: Advertisement | None) -> bool:
+            return now is not None and now.status.phase == phase
+
+        waiting = until(session, ADVERTISEMENTS, Advertisement, offer.metadata.key, decided)
+        await session.within(seconds, waiting, f"that the offer is {phase.lower()}")
+        final = await session.client.get(ADVERTISEMENTS, record, view=Advertisement)
+        click.echo(f"{label(cluster)}: {phase} {join_reason(final.status.reason, final.status.message)}".rstrip())

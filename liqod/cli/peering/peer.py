@@ -1,0 +1,134 @@
+"""``peer``: peer with a cluster by its pairing token, or find the one at an address."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import click
+from twisted.internet.defer import Deferred
+
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.session import Options, Session, cluster_options, in_cluster, wait_options
+from liqod.cli.console.wait import until
+from liqod.cli.peering.probe_peer import knock
+from liqod.cli.peering.token import PORT, with_port
+from liqod.cli.status.peers import is_true, label
+from liqod.cli.status.whoami import own
+from liqod.identity.fingerprint_words import words
+from liqod.identity.pairing import PREFIX, BadToken, Token, read_token
+from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
+from liqod.model.ids import ClusterID, Key, is_dns_label
+from liqod.model.objects.meta import find_condition
+from liqod.model.records.invitations import INVITATION, INVITATION_LABEL, invitation_name
+from liqod.model.records.views import ForeignCluster
+
+_REFUSALS = ("TokenRefused", "UnexpectedKey", "ClusterIDRepetition", "KeyInUse")
+
+
+@click.command()
+@click.argument("target", metavar="TOKEN|HOST[:PORT]")
+@wait_options(default=True, seconds=30)
+@cluster_options
+def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
+    """Peer with the cluster that issued a pairing token, or make known the one at an address.
+
+    A token is trust in both directions: nothing more needs to be said on either side. An address only leads to a
+    key: compare its words with the other administrator, then trust it.
+    """
+
+    async def with_token(session: Session) -> None:
+        token = _read(target)
+        if token.issuer == (await own(session)).cluster_id:
+            raise CliError(errors.BAD_TOKEN, "this token is of this very cluster", "use it at the other one")
+        await _invite(session, token)
+        await _record(session, token.issuer, token.addresses, {"fingerprint": token.fingerprint})
+        click.echo(f"invited by {token.name or token.issuer} at {', '.join(token.addresses)}")
+        if wait:
+            await session.within(timeout, _settled(session, token.issuer), f"a session with {token.issuer}")
+            await _say_outcome(session, token.issuer)
+
+    async def at_address(session: Session) -> None:
+        address = with_port(target, PORT)
+        met = await knock(session.reactor, address, timeout)
+        if not is_dns_label(met.cluster_id):
+            raise CliError(errors.NOBODY_THERE, f"who answers at {address} names no cluster ID", "is it liqod?")
+        mine = await own(session)
+        if met.cluster_id == mine.cluster_id:
+            raise CliError(errors.NOBODY_THERE, f"{address} is this very cluster", "name the other one's address")
+        await _record(session, ClusterID(met.cluster_id), [address], {})
+        click.echo(f"at {address} is {met.cluster_id}\n  key    {met.fingerprint}\n  words  {words(met.fingerprint)}")
+        if mine.words:
+            click.echo(f"this cluster's own words are {mine.words}")
+        click.echo(f"compare both with the other admin, then: liqodctl trust {met.cluster_id} --words '...'")
+
+    in_cluster(options, with_token if target.strip().startswith(PREFIX) else at_address)
+
+
+def _read(text: str) -> Token:
+    try:
+        return read_token(text)
+    except BadToken as error:
+        raise CliError(errors.BAD_TOKEN, str(error), "ask the other admin for a new one", errors.USAGE) from None
+
+
+async def _invite(session: Session, token: Token) -> None:
+    """Hand the token to the daemon, in place of an earlier one of the same issuer."""
+    namespace, name = session.settings.kubernetes.namespace, invitation_name(token.issuer)
+    body = {
+        "metadata": {"name": name, "namespace": namespace, "labels": {INVITATION_LABEL: "true"}},
+        "type": "Opaque",
+        "data": {INVITATION: base64.b64encode(token.text.encode()).decode()},
+    }
+    try:
+        await session.client.create(SECRETS, body, view=None)
+    except AlreadyExists:
+        await session.client.patch(SECRETS, name, {"data": body["data"]}, namespace, view=None)
+
+
+async def _record(session: Session, peer: ClusterID, addresses: list[str], more: dict[str, Any]) -> None:
+    """Write the peer's record, keeping what it holds; another pinned key is not replaced."""
+    try:
+        before = await session.client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
+    except NotFound:
+        endpoints = [{"address": address, "source": "Manual"} for address in addresses]
+        body = {"metadata": {"name": peer}, "spec": {"clusterID": peer, "endpoints": endpoints, **more}}
+        await session.client.create(FOREIGNCLUSTERS, body, view=None)
+        return
+    pinned, wanted = before.spec.fingerprint, more.get("fingerprint", "")
+    if pinned and wanted and pinned != wanted:
+        raise CliError(
+            errors.OTHER_KEY,
+            f"another key is pinned for {peer} than the token names",
+            f"find out why; `liqodctl unpeer {peer}` forgets the old one",
+        )
+    known = [{"address": each.address, "source": each.source} for each in before.spec.endpoints]
+    new = [address for address in addresses if address not in {each["address"] for each in known}]
+    endpoints = [*({"address": address, "source": "Manual"} for address in new), *known]
+    spec = {"clusterID": peer, "endpoints": endpoints[:32], **more}
+    if before.spec.outgoing_peering == before.spec.incoming_peering == "No" and wanted:
+        spec |= {"outgoingPeering": "Auto", "incomingPeering": "Auto"}
+    await session.client.patch(FOREIGNCLUSTERS, peer, {"spec": spec}, view=None)
+
+
+def _settled(session: Session, peer: ClusterID) -> Deferred[None]:
+    return until(session, FOREIGNCLUSTERS, ForeignCluster, Key("", peer), _is_settled)
+
+
+def _is_settled(cluster: ForeignCluster | None) -> bool:
+    return cluster is not None and (is_true(cluster.status.conditions, "Authenticated") or _refusal(cluster) != "")
+
+
+def _refusal(cluster: ForeignCluster) -> str:
+    condition = find_condition(cluster.status.conditions, "Authenticated")
+    return condition.message if condition is not None and condition.reason in _REFUSALS else ""
+
+
+async def _say_outcome(session: Session, peer: ClusterID) -> None:
+    cluster = await session.client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
+    if is_true(cluster.status.conditions, "Authenticated"):
+        click.echo(f"connected with {label(cluster)}: both clusters trust each other")
+        return
+    raise CliError(errors.NOT_JOINED, _refusal(cluster), "ask the other admin for a new token")

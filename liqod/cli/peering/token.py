@@ -1,0 +1,177 @@
+"""``token``: pairing tokens of one's own cluster, each good for one other cluster."""
+
+from __future__ import annotations
+
+import base64
+import re
+import secrets
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from liqod.agent.host.address import own_address
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
+from liqod.cli.status.whoami import own
+from liqod.config.schema import Settings
+from liqod.identity.pairing import MAX_ADDRESSES, SECRET_BYTES, Token, verifier
+from liqod.kube.resources import SECRETS
+from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.records.invitations import ATTEMPTS, EXPIRES, MAX_ATTEMPTS, TOKEN_LABEL, USED_BY, VERIFIER, token_name
+
+PORT = 5872
+COLUMNS = {"id": "TOKEN", "state": "STATE", "expires": "EXPIRES", "attempts": "WRONG TRIES", "used": "USED BY KEY"}
+_TIME = re.compile(r"(\d+)([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+MAX_TTL = timedelta(days=30)
+
+
+@click.group()
+def token() -> None:
+    """Pairing tokens: hand one to another cluster's admin, who says `liqodctl peer TOKEN`."""
+
+
+def parse_ttl(context: click.Context, option: click.Parameter, text: str) -> timedelta:
+    """Return a duration such as 30m, 2h or 1d; at most 30 days."""
+    match = _TIME.fullmatch(text)
+    ttl = timedelta(**{_UNITS[match[2]]: int(match[1])}) if match and len(match[1]) < 8 else timedelta()
+    if not timedelta() < ttl <= MAX_TTL:
+        raise click.BadParameter(f"{text!r} is not a time such as 30m, 2h or 1d, of at most 30 days")
+    return ttl
+
+
+@token.command()
+@click.option("--ttl", default="1h", show_default=True, callback=parse_ttl, metavar="TIME", help="30m, 2h, 1d, ...")
+@click.option(
+    "--address",
+    "addresses",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="Where the other cluster reaches this one's daemon; may be repeated.",
+)
+@cluster_options
+def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None:
+    """Print a new token. Whoever has it may peer with this cluster, once: hand it over as you would a password."""
+
+    async def work(session: Session) -> None:
+        mine = await own(session)
+        if not mine.fingerprint:
+            raise CliError(errors.NO_IDENTITY, "this cluster has no key yet", "start the daemon once, then try again")
+        port = listening_port(session.settings)
+        where = list(addresses) or list(session.settings.peering.advertise_addresses)
+        where = where or [own_address(session.client.config.server)]
+        secret = secrets.token_bytes(SECRET_BYTES)
+        made = Token(
+            id=secrets.token_hex(8),
+            issuer=ClusterID(mine.cluster_id),
+            name=session.settings.cluster.name,
+            fingerprint=Fingerprint(mine.fingerprint),
+            addresses=[with_port(each, port) for each in where[:MAX_ADDRESSES]],
+            secret=secret,
+        )
+        expires = datetime.now(UTC) + ttl
+        body = {
+            "metadata": {
+                "name": token_name(made.id),
+                "namespace": session.settings.kubernetes.namespace,
+                "labels": {TOKEN_LABEL: "true"},
+            },
+            "type": "Opaque",
+            "data": {
+                VERIFIER: base64.b64encode(verifier(secret)).decode(),
+                EXPIRES: base64.b64encode(expires.strftime("%Y-%m-%dT%H:%M:%SZ").encode()).decode(),
+            },
+        }
+        await _sweep(session)
+        await session.client.create(SECRETS, body, view=None)
+        if options.output == "table":
+            click.echo(made.text)
+            click.echo(
+                f"good for one cluster until {expires:%Y-%m-%d %H:%M:%S} UTC; there: liqodctl peer TOKEN", err=True
+            )
+        else:
+            row = {"id": made.id, "token": made.text, "expires": expires.isoformat(), "addresses": made.addresses}
+            session.show([row], {})
+
+    in_cluster(options, work)
+
+
+@token.command("list")
+@cluster_options
+def list_tokens(options: Options) -> None:
+    """Show the tokens of this cluster; nobody knows their secrets any more."""
+
+    async def work(session: Session) -> None:
+        session.show([row_of(body) for body in await _tokens(session)], COLUMNS, empty="there are no tokens")
+
+    in_cluster(options, work)
+
+
+@token.command()
+@click.argument("token_id", metavar="TOKEN")
+@cluster_options
+def revoke(options: Options, token_id: str) -> None:
+    """Make a token worthless. A peering that it began stays: `liqodctl unpeer` ends it."""
+
+    async def work(session: Session) -> None:
+        known = [body["metadata"]["name"] for body in await _tokens(session)]
+        if token_name(token_id) not in known:
+            raise CliError(errors.BAD_TOKEN, f"there is no token {token_id}", "`liqodctl token list` shows them")
+        await session.client.delete(SECRETS, token_name(token_id), session.settings.kubernetes.namespace)
+        click.echo(f"token {token_id} is revoked")
+
+    in_cluster(options, work)
+
+
+async def _tokens(session: Session) -> list[dict[str, Any]]:
+    namespace = session.settings.kubernetes.namespace
+    found: list[dict[str, Any]] = (await session.client.list(SECRETS, namespace, labels=f"{TOKEN_LABEL}=true")).items
+    return sorted(found, key=lambda body: str(body["metadata"].get("creationTimestamp")))
+
+
+async def _sweep(session: Session) -> None:
+    """Remove tokens that expired, so that they do not pile up."""
+    for body in await _tokens(session):
+        if row_of(body)["state"] == "expired":
+            await session.client.delete(SECRETS, body["metadata"]["name"], session.settings.kubernetes.namespace)
+
+
+def row_of(body: dict[str, Any]) -> dict[str, Any]:
+    """Return what is shown of a token's Secret."""
+
+    def text(key: str) -> str:
+        return base64.b64decode((body.get("data") or {}).get(key, "")).decode("utf-8", "replace")
+
+    try:
+        expired = datetime.fromisoformat(text(EXPIRES)) <= datetime.now(UTC)
+    except (ValueError, TypeError):
+        expired = True
+    attempts = int(text(ATTEMPTS) or 0)
+    if text(USED_BY):
+        state = "used"
+    elif expired:
+        state = "expired"
+    else:
+        state = "dead" if attempts >= MAX_ATTEMPTS else "open"
+    return {
+        "id": body["metadata"]["name"].removeprefix(token_name("")),
+        "state": state,
+        "expires": text(EXPIRES),
+        "attempts": attempts,
+        "used": text(USED_BY),
+    }
+
+
+def with_port(address: str, port: int) -> str:
+    """Return ``host:port`` of an address with or without a port; a bare IPv6 address gets its brackets."""
+    if address.count(":") > 1 and not address.startswith("["):
+        return f"[{address}]:{port}"
+    return address if re.search(r":\d+$", address) else f"{address}:{port}"
+
+
+def listening_port(settings: Settings) -> int:
+    """Return the port that others reach the daemon at, as far as the settings tell."""
+    match = re.match(r"tcp6?:(?:port=)?(\d+)", settings.peering.listen)
+    return settings.peering.advertise_port or (int(match[1]) if match and int(match[1]) else PORT)

@@ -1,0 +1,164 @@
+"""The daemon's own account: made by ``install``, and written down as a kubeconfig for the daemon."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+from twisted.internet.task import deferLater
+
+from liqod.agent.account import objects as account
+from liqod.agent.account.names import ACCOUNT, TOKEN_SECRET
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.render import as_documents
+from liqod.cli.console.session import Session
+from liqod.config.schema import Settings
+from liqod.kube.connection.config import ClientConfig
+from liqod.kube.ensure import ensure
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import (
+    CLUSTERROLEBINDINGS,
+    CLUSTERROLES,
+    NAMESPACES,
+    PERSISTENTVOLUMECLAIMS,
+    ROLEBINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICEACCOUNTS,
+    Resource,
+)
+from liqod.model.objects.meta import Object
+
+PATIENCE: Final = 30.0
+"""Seconds that the cluster may take to make the account's token; it usually takes a fraction of one."""
+POLL: Final = 0.2
+
+
+async def ensure_account(session: Session) -> AsyncIterator[str]:
+    """Make the account and give it its rights, and no others; yields a line for each object that was written."""
+    namespace = session.settings.kubernetes.namespace
+    wanted = account.roles(session.settings)
+    for resource, body in [(SERVICEACCOUNTS, account.account(namespace)), *wanted]:
+        where = body["metadata"].get("namespace", "")
+        if where not in ("", namespace) and not await _is_there(session, where):
+            if where != session.settings.storage.namespace:
+                continue
+            # Claims of users stand behind those of the virtual storage class there: it is the cluster's from now on.
+            for space in storage_objects(session.settings):
+                await ensure(session.client, NAMESPACES, space)
+                yield f"namespace {where}: created"
+        if await ensure(session.client, resource, body, ["roleRef"]):
+            yield f"{resource.kind} {f'{where}/' if where else ''}{body['metadata']['name']}: installed"
+    needed = {body["metadata"].get("namespace", "") for _, body in wanted}
+    for resource, where in await installed(session):
+        if where not in needed:
+            await session.client.delete(resource, ACCOUNT, where)
+            yield f"{resource.kind} {where}/{ACCOUNT}: removed, no longer needed"
+
+
+def storage_objects(settings: Settings) -> list[dict[str, Any]]:
+    """Return the namespace for the claims that stand behind those of the virtual storage class, if there are to be."""
+    name = settings.storage.namespace
+    if not settings.storage.enabled:
+        return []
+    return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": account.LABELS}}]
+
+
+async def storage_namespace(session: Session) -> str:
+    """Return the namespace for storage if ``ensure_account`` made it and no claim is in it, or ""."""
+    name = session.settings.storage.namespace
+    if not await _is_there(session, name):
+        return ""
+    found = await session.client.get(NAMESPACES, name, view=Object)
+    ours = account.LABELS.items() <= found.metadata.labels.items()
+    claims = (await session.client.list(PERSISTENTVOLUMECLAIMS, name, view=Object)).items if ours else []
+    return name if ours and not claims else ""
+
+
+async def installed(session: Session) -> list[tuple[Resource, str]]:
+    """Return the account's roles and bindings that there are, with their namespaces, bindings first."""
+    labels = ",".join(f"{key}={value}" for key, value in account.LABELS.items())
+    return [
+        (resource, found.metadata.namespace)
+        for resource in (ROLEBINDINGS, CLUSTERROLEBINDINGS, ROLES, CLUSTERROLES)
+        for found in (await session.client.list(resource, view=Object, labels=labels)).items
+        if found.metadata.name == ACCOUNT
+    ]
+
+
+async def _is_there(session: Session, namespace: str) -> bool:
+    try:
+        await session.client.get(NAMESPACES, namespace, view=Object)
+    except NotFound:
+        return False
+    return True
+
+
+async def token_of(session: Session) -> str:
+    """Return the account's token, having one made where there is none."""
+    namespace = session.settings.kubernetes.namespace
+    await ensure(session.client, SECRETS, account.token_secret(namespace))
+    deadline = session.reactor.seconds() + PATIENCE
+    while True:
+        secret: dict[str, Any] = await session.client.get(SECRETS, TOKEN_SECRET, namespace)
+        if token := (secret.get("data") or {}).get("token", ""):
+            return base64.b64decode(token).decode("ascii")
+        if session.reactor.seconds() > deadline:
+            raise CliError(
+                errors.TIMED_OUT,
+                f"the cluster put no token in the Secret {namespace}/{TOKEN_SECRET} within {PATIENCE:g} s",
+                "kube-controller-manager does that; see whether it runs",
+            )
+        await deferLater(session.reactor, POLL)
+
+
+def kubeconfig(config: ClientConfig, token: str) -> str:
+    """Return a kubeconfig for the cluster of ``config`` and the account's token, as YAML."""
+    cluster: dict[str, Any] = {"server": config.server}
+    if config.ca_pem:
+        cluster["certificate-authority-data"] = base64.b64encode(config.ca_pem).decode("ascii")
+    if config.tls_server_name:
+        cluster["tls-server-name"] = config.tls_server_name
+    if config.insecure:
+        cluster["insecure-skip-tls-verify"] = True
+    body = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "home", "cluster": cluster}],
+        "users": [{"name": ACCOUNT, "user": {"token": token}}],
+        "contexts": [{"name": ACCOUNT, "context": {"cluster": "home", "user": ACCOUNT}}],
+        "current-context": ACCOUNT,
+    }
+    return as_documents([body])
+
+
+def write_private(name: str, text: str) -> None:
+    """Write a file that its owner alone may read, in one step; a file that is there keeps its owner.
+
+    Raises CliError.
+    """
+    path = Path(name).expanduser()
+    try:
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                os.fchmod(file.fileno(), 0o600)
+                file.write(text)
+                with contextlib.suppress(FileNotFoundError):
+                    before = path.stat()
+                    if (before.st_uid, before.st_gid) != (os.getuid(), os.getgid()):
+                        os.fchown(file.fileno(), before.st_uid, before.st_gid)
+            Path(scratch).replace(path)
+        except BaseException:
+            Path(scratch).unlink()
+            raise
+    except OSError as error:
+        raise CliError(
+            errors.FILE, f"{path} cannot be written: {(error.strerror or str(error)).lower()}", "name another file"
+        ) from None

@@ -1,0 +1,249 @@
+"""``check``: everything that liqod depends on, looked at from here, each with what to do about it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+from rich.text import Text
+from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.protocol import Factory, Protocol
+
+from liqod.agent.account import rights
+from liqod.agent.host.address import own_address
+from liqod.agent.host.clock_check import judge, server_time
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.findings import Finding, bad, failed, good, lines, warning
+from liqod.cli.console.render import as_text
+from liqod.cli.console.run import run
+from liqod.cli.console.session import Options, Session, client_config, cluster_options, console
+from liqod.cli.network.plan import host_findings
+from liqod.cli.status.whoami import leader, own
+from liqod.config.checks import port_of
+from liqod.config.schema import Settings
+from liqod.kube import manifests
+from liqod.kube.client import Client
+from liqod.kube.errors import KubeError, NotFound
+from liqod.kube.resources import CRDS, MUTATINGWEBHOOKS, NAMESPACES
+from liqod.model.objects.meta import Object
+from liqod.webhook.configuration import NAME as WEBHOOK
+
+Part = Callable[[Session], AsyncIterator[Finding]]
+
+KNOCK = 3.0
+"""Seconds that a port may take to answer."""
+
+
+@click.command()
+@click.option("--pre", is_flag=True, help="Before installing: what the cluster and this host must offer.")
+@cluster_options
+def check(options: Options, pre: bool) -> None:
+    """Check configuration, API server, rights, definitions, clock, ports, webhook and daemon."""
+    findings: list[Finding] = []
+    try:
+        # Before installing, the configuration may name the kubeconfig that is yet to be written.
+        settings = options.settings(look_at_files=not pre)
+        config = client_config(options, settings, as_daemon=not pre)
+    except CliError as error:
+        findings.append(bad("Configuration", f"{error.code}: {error.message}", error.hint))
+    else:
+        findings.append(good("Configuration", "the configuration and the kubeconfig can be read"))
+
+        async def work(reactor: Any) -> None:
+            client = Client(config, reactor, user_agent="liqodctl", timeout=10.0)
+            try:
+                session = Session(reactor, client, settings, options)
+                findings.extend([finding async for finding in examine(session, pre=pre)])
+            finally:
+                await client.close()
+
+        run(work)
+    _report(options, findings)
+    if failed(findings):
+        raise CliError(errors.CHECK, "something is in the way", "follow the hints above")
+
+
+def _report(options: Options, findings: list[Finding]) -> None:
+    if options.output != "table":
+        click.echo(as_text([finding.as_row() for finding in findings], options.output), nl=False)
+        return
+    terminal = console()
+    for text, style in lines(findings):
+        terminal.print(Text(text, style=style), soft_wrap=True)
+
+
+async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
+    """Yield what is found, in the order in which things depend on each other."""
+    server = session.client.config.server
+    try:
+        await session.client.raw("GET", "/version")
+    except KubeError as error:
+        shown = errors.of_kube(error, server)
+        yield bad("API server", f"{shown.code}: {shown.message}", shown.hint)
+        return
+    yield good("API server", f"{server} answers")
+    told = session.settings.kubernetes.api_server_url or server
+    # Over the relay borrowers need no address.
+    if session.settings.peering.api == "direct" and urlsplit(told).hostname in ("127.0.0.1", "localhost", "::1"):
+        yield warning(
+            "API server",
+            f"borrowers would be told {told}, which they cannot reach",
+            "set kubernetes.api-server-url to an address that other clusters reach, or peering.api to auto",
+        )
+    for finding in await host_findings(session):
+        yield finding
+    after: tuple[Part, ...] = () if pre else (_definitions, _daemon, _ports, _webhook)
+    for part in (_rights, _clock, *after):
+        try:
+            async for finding in part(session):
+                yield finding
+        except KubeError as error:
+            shown = errors.of_kube(error, server)
+            yield bad(part.__name__.strip("_").capitalize(), f"{shown.code}: {shown.message}", shown.hint)
+    if pre:
+        for finding in _free_ports(session.settings):
+            yield finding
+
+
+async def _rights(session: Session) -> AsyncIterator[Finding]:
+    try:
+        missing = await rights.missing(session.client, session.settings)
+    except KubeError as error:
+        yield warning("Rights", f"cannot be asked for: {error}", "make sure that the daemon's user may do its work")
+        return
+    for right in missing:
+        yield bad("Rights", f"may not {right}", "run `liqodctl install` as an administrator of the cluster")
+    if not missing:
+        yield good("Rights", "this user may do all that the daemon does")
+
+
+async def _clock(session: Session) -> AsyncIterator[Finding]:
+    now = await server_time(session.client)
+    if now is None:
+        yield warning("Clock", "the API server does not tell its time", "have both hosts' clocks set by NTP")
+        return
+    verdict = judge((datetime.now(UTC) - now).total_seconds())
+    if verdict.fatal:
+        yield bad("Clock", verdict.message, "the daemon does not start before they agree to 5 minutes")
+    elif verdict.message:
+        yield warning("Clock", verdict.message, "tokens and leases may end early")
+    else:
+        yield good("Clock", "agrees with the API server's")
+
+
+def _listeners(settings: Settings) -> list[tuple[str, int]]:
+    wanted = [
+        ("peering.listen", settings.peering.listen),
+        ("kubelet.listen", settings.kubelet.listen),
+        ("metrics.listen", settings.metrics.listen),
+    ]
+    if settings.webhook.enabled:
+        wanted.append(("webhook.listen", settings.webhook.listen))
+    return [(name, int(port_of(text) or 0)) for name, text in wanted if int(port_of(text) or 0)]
+
+
+def _free_ports(settings: Settings) -> list[Finding]:
+    findings = []
+    for name, port in _listeners(settings):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind(("", port))
+            except OSError as error:
+                why = (error.strerror or str(error)).lower()
+                findings.append(
+                    bad("Ports", f"port {port} ({name}) cannot be had: {why}", f"free it, or change {name}")
+                )
+            else:
+                findings.append(good("Ports", f"port {port} ({name}) is free"))
+    return findings
+
+
+async def _definitions(session: Session) -> AsyncIterator[Finding]:
+    namespace = session.settings.kubernetes.namespace
+    for definition in manifests.definitions():
+        name = definition["metadata"]["name"]
+        try:
+            there = await session.client.get(CRDS, name)
+        except NotFound:
+            yield bad("Definitions", f"{name} is missing", "run `liqodctl install`")
+            continue
+        if not manifests.is_established(there):
+            yield bad("Definitions", f"{name} is not served yet", "`kubectl describe crd` says why")
+        elif not manifests.covers(there.get("spec"), definition["spec"]):
+            yield warning("Definitions", f"{name} is of another release", "run `liqodctl install`")
+        else:
+            yield good("Definitions", name)
+    try:
+        await session.client.get(NAMESPACES, namespace, view=Object)
+    except NotFound:
+        yield bad("Definitions", f"the namespace {namespace} is missing", "run `liqodctl install`")
+
+
+async def _daemon(session: Session) -> AsyncIterator[Finding]:
+    leads = await leader(session)
+    if leads is None:
+        yield bad("Daemon", "no daemon leads this cluster", "start it: systemctl start liqod")
+        return
+    if leads.alive:
+        yield good("Daemon", f"{leads.holder} leads, renewed {leads.age:.0f} s ago")
+    else:
+        yield bad("Daemon", f"{leads.holder} has been silent for {leads.age:.0f} s", "see its log: journalctl -u liqod")
+    me = await own(session)
+    if me.fingerprint:
+        yield good("Daemon", f"the cluster's key is {me.words}")
+    elif not session.settings.identity.key:
+        yield bad("Daemon", "the cluster has no key", "the daemon makes it at its first start; see its log")
+
+
+async def _ports(session: Session) -> AsyncIterator[Finding]:
+    leads = await leader(session)
+    here = leads is not None and leads.holder.startswith(f"{socket.gethostname()}-")
+    port = next((port for name, port in _listeners(session.settings) if name == "peering.listen"), 0)
+    if not here or not port:
+        return
+    host = own_address(session.client.config.server)
+    problem = await _knock(session.reactor, host, port)
+    if problem:
+        yield bad(
+            "Ports", f"nobody answers on {host}:{port}: {problem}", "other clusters must reach it: see the firewall"
+        )
+    else:
+        yield good("Ports", f"{host}:{port} answers; other clusters must reach it, too")
+
+
+async def _webhook(session: Session) -> AsyncIterator[Finding]:
+    if not session.settings.webhook.enabled:
+        yield good("Webhook", "is switched off: pods need the toleration in their own manifests")
+        return
+    try:
+        body: dict[str, Any] = await session.client.get(MUTATINGWEBHOOKS, WEBHOOK)
+    except NotFound:
+        body = {}
+    urls = [hook.get("clientConfig", {}).get("url", "") for hook in body.get("webhooks") or []]
+    if not urls:
+        yield bad("Webhook", "is not configured", "the daemon does that when it leads; see its log")
+    for url in dict.fromkeys(urls):
+        parts = urlsplit(url)
+        problem = await _knock(session.reactor, parts.hostname or "", parts.port or 443)
+        if problem:
+            yield warning("Webhook", f"{url} does not answer from here: {problem}", "the API server must reach it")
+        else:
+            yield good("Webhook", f"{parts.hostname}:{parts.port} answers")
+
+
+async def _knock(reactor: Any, host: str, port: int) -> str:
+    """Return why a port does not answer, or an empty text."""
+    try:
+        endpoint = HostnameEndpoint(reactor, host, port, timeout=KNOCK)
+        protocol = await endpoint.connect(Factory.forProtocol(Protocol))
+    except Exception as error:
+        return str(error) or type(error).__name__
+    if isinstance(protocol, Protocol) and protocol.transport is not None:
+        protocol.transport.loseConnection()
+    return ""

@@ -1,0 +1,271 @@
+"""``install`` and ``uninstall``: what liqod needs in one's own cluster, and its complete removal."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import click
+
+from liqod.agent.account import admission_policies
+from liqod.agent.account.names import ACCOUNT
+from liqod.agent.account.objects import account, roles
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.render import as_documents
+from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
+from liqod.cli.network.plan import leave_host
+from liqod.cli.peering.trust import confirm
+from liqod.cli.setup.account import (
+    ensure_account,
+    installed,
+    kubeconfig,
+    storage_namespace,
+    storage_objects,
+    token_of,
+    write_private,
+)
+from liqod.cli.status.whoami import leader
+from liqod.hosting.tenants import policies
+from liqod.hosting.tenants.access import ensure_borrower_role
+from liqod.hosting.tenants.rights import BORROWER_ROLE, borrower_role
+from liqod.kube import manifests
+from liqod.kube.ensure import ensure
+from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.resources import (
+    ADVERTISEMENTS,
+    CLUSTERROLES,
+    CRDS,
+    FOREIGNCLUSTERS,
+    MUTATINGWEBHOOKS,
+    NAMESPACES,
+    NATTINGTABLES,
+    NODES,
+    SEARCHDOMAINS,
+    SHADOWPODS,
+    STORAGECLASSES,
+    VALIDATINGPOLICIES,
+    VALIDATINGPOLICYBINDINGS,
+    VIRTUALNODES,
+    Resource,
+)
+from liqod.model.names import (
+    FIELD_MANAGER,
+    MANAGED_BY_LABEL,
+    REMOTE_CLUSTER_LABEL,
+    TENANT_NAMESPACE_LABEL,
+    TYPE_LABEL,
+    VIRTUAL_NODE_TYPE,
+)
+from liqod.model.objects.meta import Object
+from liqod.model.records.views import VirtualNode
+
+RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUSTERS, SEARCHDOMAINS)
+"""Our records, in the order of their removal: what acts on others first."""
+
+
+@click.command()
+@click.option("--print", "only_print", is_flag=True, help="Show what would be installed, as YAML, and end.")
+@click.option(
+    "--daemon-kubeconfig",
+    default="",
+    metavar="FILE",
+    help="Write the kubeconfig that the daemon is to use, for an account that may do what it needs and no more.",
+)
+@cluster_options
+def install(options: Options, only_print: bool, daemon_kubeconfig: str) -> None:
+    """Install what liqod needs in one's own cluster, as an administrator of it.
+
+    The definitions of its records, its namespace, an account for the daemon with the rights that it needs with this
+    configuration, and the role of borrowers. Run it again after an upgrade and after a change of the configuration;
+    what is as it should be is left alone.
+    """
+    # The configuration may name the kubeconfig that is yet to be written.
+    settings = options.settings(look_at_files=False)
+    namespace = namespace_object(settings.kubernetes.namespace)
+    if only_print:
+        own = [account(settings.kubernetes.namespace), *(body for _, body in roles(settings))]
+        home = settings.kubernetes.namespace
+        bounded = [*admission_policies.policies(home), *admission_policies.bindings(home)]
+        borrowers = [*policies.policies(), *policies.bindings(), borrower_role(services=True)]
+        spaces = [namespace, *storage_objects(settings)]
+        click.echo(as_documents([*manifests.definitions(), *spaces, *own, *bounded, *borrowers]), nl=False)
+        return
+
+    async def work(session: Session) -> None:
+        for name in await manifests.ensure(session.client):
+            click.echo(f"definition {name}: installed")
+        try:
+            await session.client.create(NAMESPACES, namespace)
+            click.echo(f"namespace {namespace['metadata']['name']}: created")
+        except AlreadyExists:
+            pass
+        await ensure_borrower_role(session.client)
+        async for line in ensure_bounds(session):
+            click.echo(line)
+        async for line in ensure_account(session):
+            click.echo(line)
+        if daemon_kubeconfig:
+            write_private(daemon_kubeconfig, kubeconfig(session.client.config, await token_of(session)))
+            who = f"{settings.kubernetes.namespace}/{ACCOUNT}"
+            click.echo(f"{daemon_kubeconfig}: written, the daemon's kubeconfig for the account {who}")
+        click.echo("installed; `liqodctl check` looks at the rest, then start the daemon")
+
+    in_cluster(options, work, settings)
+
+
+async def ensure_bounds(session: Session) -> AsyncIterator[str]:
+    """Bind what the daemon's account writes by admission policies; yields a line for each object that was written."""
+    namespace = session.settings.kubernetes.namespace
+    for resource, bodies in (
+        (VALIDATINGPOLICIES, admission_policies.policies(namespace)),
+        (VALIDATINGPOLICYBINDINGS, admission_policies.bindings(namespace)),
+    ):
+        for body in bodies:
+            try:
+                written = await ensure(session.client, resource, body, same=manifests.covers)
+            except NotFound:
+                yield (
+                    "this API server has no ValidatingAdmissionPolicies (Kubernetes 1.30 does): what the daemon's "
+                    "account writes is bound by its role alone"
+                )
+                return
+            if written:
+                yield f"{resource.kind} {body['metadata']['name']}: installed"
+
+
+def namespace_object(name: str) -> dict[str, Any]:
+    """Return the namespace for liqod's own objects."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+@click.command()
+@click.option("--force", is_flag=True, help="Also while there are peerings, or while the daemon runs.")
+@click.option("--this-host", is_flag=True, help="Only what is in this host's network; the cluster keeps the rest.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@cluster_options
+def uninstall(options: Options, force: bool, this_host: bool, yes: bool) -> None:
+    """Remove everything of liqod from one's own cluster, and say what was removed.
+
+    Records, virtual nodes, tenants' namespaces with all that peers run in them, the webhook, the cluster's key, the
+    definitions; and what the network fabric made on this host. Stop the daemon first.
+    """
+
+    async def work(session: Session) -> None:
+        if this_host:
+            for line in await leave_host(session):
+                click.echo(f"removed {line}")
+            return
+        await _refuse_if_in_use(session, force)
+        if not yes:
+            confirm("Remove liqod, its records and the cluster's key from this cluster?")
+        # First, while all of it can still be repeated: without the records nobody knows what was on the host.
+        receipt = [*await leave_host(session), *await remove_all(session)]
+        for line in receipt:
+            click.echo(f"removed {line}")
+        click.echo(f"{len(receipt)} objects removed" if receipt else "there was nothing of liqod")
+
+    in_cluster(options, work)
+
+
+async def _refuse_if_in_use(session: Session, force: bool) -> None:
+    if force:
+        return
+    leads = await leader(session)
+    if leads is not None and leads.alive:
+        raise CliError(
+            errors.IN_USE,
+            f"the daemon {leads.holder} runs and would make its records anew",
+            "stop it first (systemctl stop liqod), or add --force",
+        )
+    try:
+        nodes = (await session.client.list(VIRTUALNODES, view=VirtualNode)).items
+    except NotFound:
+        return
+    tenants = await session.client.list(NAMESPACES, view=Object, labels=REMOTE_CLUSTER_LABEL)
+    peers = {node.spec.cluster_id for node in nodes}
+    peers |= {tenant.metadata.labels[REMOTE_CLUSTER_LABEL] for tenant in tenants.items}
+    if peers:
+        raise CliError(
+            errors.IN_USE,
+            f"there are peerings with {', '.join(sorted(peers))}",
+            "end them with `liqodctl unpeer`, or add --force to remove them with what peers run here",
+        )
+
+
+async def remove_all(session: Session) -> list[str]:
+    """Remove what liqod made, in reverse order of its making; returns a line for each thing."""
+    receipt: list[str] = []
+    for name in await _names(session, MUTATINGWEBHOOKS):
+        if name.startswith("liqod"):
+            receipt += await _remove(session, MUTATINGWEBHOOKS, name)
+    for resource in RECORDS:
+        for record in await _objects(session, resource):
+            receipt += await _release(session, resource, record)
+    virtual = await session.client.list(NODES, view=Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}")
+    for node in virtual.items:
+        receipt += await _remove(session, NODES, node.metadata.name)
+    for label in (REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL):
+        for tenant in (await session.client.list(NAMESPACES, view=Object, labels=label)).items:
+            receipt += await _remove(session, NAMESPACES, tenant.metadata.name)
+    # Volumes that were made for it stay: they lead to the data.
+    ours_alone = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
+    for ours in (await session.client.list(STORAGECLASSES, view=Object, labels=ours_alone)).items:
+        receipt += await _remove(session, STORAGECLASSES, ours.metadata.name)
+    receipt += await _remove_policies(session)
+    receipt += await _remove(session, CLUSTERROLES, BORROWER_ROLE)
+    receipt += await _remove_account(session)
+    for definition in reversed(manifests.definitions()):
+        receipt += await _remove(session, CRDS, definition["metadata"]["name"])
+    return receipt
+
+
+async def _remove_account(session: Session) -> list[str]:
+    """Remove the account's rights, and liqod's namespaces; that for storage stays while there are claims in it."""
+    receipt: list[str] = []
+    # The account goes with its namespace; its bindings and roles elsewhere would outlive it.
+    for resource, where in await installed(session):
+        receipt += await _remove(session, resource, ACCOUNT, where)
+    for namespace in filter(None, (await storage_namespace(session), session.settings.kubernetes.namespace)):
+        receipt += await _remove(session, NAMESPACES, namespace)
+    return receipt
+
+
+async def _remove_policies(session: Session) -> list[str]:
+    home = session.settings.kubernetes.namespace
+    receipt: list[str] = []
+    for resource, bodies in (
+        (VALIDATINGPOLICYBINDINGS, [*policies.bindings(), *admission_policies.bindings(home)]),
+        (VALIDATINGPOLICIES, [*policies.policies(), *admission_policies.policies(home)]),
+    ):
+        for body in bodies:
+            receipt += await _remove(session, resource, body["metadata"]["name"])
+    return receipt
+
+
+async def _objects(session: Session, resource: Resource) -> list[Object]:
+    try:
+        return (await session.client.list(resource, view=Object)).items
+    except NotFound:
+        return []
+
+
+async def _names(session: Session, resource: Resource) -> list[str]:
+    return [found.metadata.name for found in await _objects(session, resource)]
+
+
+async def _release(session: Session, resource: Resource, record: Object) -> list[str]:
+    """Remove a record; finalizers go first, because the daemon that would honour them is stopped."""
+    name, namespace = record.metadata.name, record.metadata.namespace
+    if record.metadata.finalizers:
+        nothing: Mapping[str, Any] = {"metadata": {"finalizers": None}}
+        await session.client.patch(resource, name, nothing, namespace, view=None)
+    return await _remove(session, resource, name, namespace)
+
+
+async def _remove(session: Session, resource: Resource, name: str, namespace: str = "") -> list[str]:
+    try:
+        await session.client.delete(resource, name, namespace, missing_ok=False)
+    except NotFound:
+        return []
+    return [f"{resource.kind} {namespace}/{name}" if namespace else f"{resource.kind} {name}"]

@@ -1,0 +1,224 @@
+"""``explain``: why a pod is where it is, or is not offloaded: node, namespace, each cluster, the lender's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import click
+
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.render import as_text, join_reason
+from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import (
+    NAMESPACEOFFLOADINGS,
+    NAMESPACES,
+    NATTINGTABLES,
+    NODES,
+    PODS,
+    VIRTUALNODES,
+)
+from liqod.model.ids import Key
+from liqod.model.names import ENABLED_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
+from liqod.model.objects.meta import Object
+from liqod.model.records.offloading import LOCAL, NAME, REMOTE, NamespaceOffloading, policy_of
+from liqod.model.records.views import NamespaceNattingTable, VirtualNode
+from liqod.webhook.placement import TooManyTerms, mutations, tolerates
+
+COLUMNS: Final = {"what": "WHAT", "state": "STATE", "why": "WHY"}
+OFFLOADED: Final = "liqo.io/Offloaded"
+
+
+@attrs.frozen
+class Facts:
+    """All that is looked at; ``pod`` is the plain object, ``nodes`` the labels of virtual nodes by name."""
+
+    pod: Mapping[str, Any]
+    enabled: bool
+    offloading: NamespaceOffloading | None = None
+    records: Sequence[VirtualNode] = ()
+    nodes: Mapping[str, Mapping[str, str]] = {}
+    tables: Mapping[str, NamespaceNattingTable] = {}
+
+
+def findings(facts: Facts) -> list[dict[str, str]]:
+    """Return what was found, one row each: what, its state, and why; the last one is the answer."""
+    spec, status = facts.pod.get("spec") or {}, facts.pod.get("status") or {}
+    rows = [
+        _row("pod", status.get("phase", "Unknown"), join_reason(status.get("reason", ""), status.get("message", ""))),
+        _row("node", spec.get("nodeName") or "none yet", _scheduler(status)),
+        *_namespace(facts),
+        _webhook(facts, spec),
+    ]
+    rows += [_cluster(facts, record) for record in sorted(facts.records, key=lambda one: one.spec.node_name)]
+    said = _condition(status, OFFLOADED)
+    if said:
+        rows.append(_row("lender", said.get("reason", ""), said.get("message", "")))
+    return [*rows, _answer(facts, spec, status, said)]
+
+
+def _row(what: str, state: str, why: str = "") -> dict[str, str]:
+    return {"what": what, "state": state, "why": why}
+
+
+def _condition(status: Mapping[str, Any], kind: str) -> dict[str, str]:
+    return next((dict(one) for one in status.get("conditions") or [] if one.get("type") == kind), {})
+
+
+def _scheduler(status: Mapping[str, Any]) -> str:
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "True":
+        return ""
+    return join_reason(scheduled.get("reason", ""), scheduled.get("message", ""))
+
+
+def _namespace(facts: Facts) -> list[dict[str, str]]:
+    name = str(facts.pod["metadata"]["namespace"])
+    rows = [_row(f"namespace {name}", "enabled" if facts.enabled else "not enabled")]
+    if not facts.enabled:
+        rows[0]["why"] = f"its label {ENABLED_LABEL} is not true; `liqodctl offload namespace {name}` sets it"
+    if facts.offloading is not None:
+        found = facts.offloading
+        rows.append(_row("NamespaceOffloading", found.spec.pod_offloading_strategy, found.status.message))
+    return rows
+
+
+def _webhook(facts: Facts, spec: Mapping[str, Any]) -> dict[str, str]:
+    what = "toleration and affinity"
+    tolerant = tolerates(spec.get("tolerations") or [])
+    if not facts.enabled:
+        return _row(what, "by the user" if tolerant else "none", "" if tolerant else "virtual nodes are not for it")
+    try:
+        lacks = mutations(_unbound(facts.pod), policy_of(str(facts.pod["metadata"]["namespace"]), facts.offloading))
+    except TooManyTerms as error:
+        return _row(what, "too many terms", str(error))
+    if lacks:
+        parts = sorted({str(one["path"]).split("/")[2] for one in lacks})
+        return _row(
+            what,
+            f"lacks {' and '.join(parts)}",
+            "the webhook was not asked when it was created, or the namespace was offloaded otherwise then; delete it, "
+            "and its owner re-creates it",
+        )
+    return _row(what, "as they should be")
+
+
+def _unbound(pod: Mapping[str, Any]) -> dict[str, Any]:
+    spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
+    return {"spec": spec}
+
+
+def _cluster(facts: Facts, record: VirtualNode) -> dict[str, str]:
+    name, node, peer = str(facts.pod["metadata"]["namespace"]), record.spec.node_name, record.spec.cluster_id
+    what = f"cluster {node}"
+    labels = facts.nodes.get(node)
+    if labels is None:
+        return _row(what, "no node", join_reason(record.status.reason, record.status.message))
+    if not facts.enabled:
+        return _row(what, "not selected", "the namespace is not enabled")
+    if not policy_of(name, facts.offloading).includes(node, labels):
+        return _row(what, "not selected", "by the NamespaceOffloading")
+    table = facts.tables.get(peer, NamespaceNattingTable())
+    remote, mapping = table.spec.natting_table.get(name), table.status.mappings.get(name)
+    if remote is None:
+        return _row(what, "selected", "the namespace is asked for when a first pod is scheduled there")
+    state = mapping.phase if mapping is not None and mapping.phase else "asked"
+    why = join_reason(mapping.reason, mapping.message) if mapping is not None else ""
+    return _row(what, state, why or f"the namespace is {remote} there")
+
+
+def _answer(
+    facts: Facts, spec: Mapping[str, Any], status: Mapping[str, Any], said: Mapping[str, str]
+) -> dict[str, str]:
+    node = str(spec.get("nodeName") or "")
+    return _row("so", *_verdict(facts, spec, status, said, node))
+
+
+def _verdict(
+    facts: Facts, spec: Mapping[str, Any], status: Mapping[str, Any], said: Mapping[str, str], node: str
+) -> tuple[str, str]:
+    record = next((one for one in facts.records if one.spec.node_name == node), None)
+    if record is not None or node in facts.nodes:
+        return _on_virtual(facts, status, said, record)
+    name = str(facts.pod["metadata"]["namespace"])
+    where = "runs in this cluster" if node else "waits for a node"
+    if not facts.enabled:
+        return where, f"the namespace {name} is not offloaded"
+    policy = policy_of(name, facts.offloading)
+    if policy.placement == LOCAL:
+        return where, "its namespace keeps pods here (podOffloadingStrategy Local)"
+    if not tolerates(spec.get("tolerations") or []):
+        return where, "it does not tolerate virtual nodes: the webhook was not asked when it was created"
+    if node and policy.placement == REMOTE:
+        return where, "it should run elsewhere (podOffloadingStrategy Remote), but was created before that was wanted"
+    if node:
+        return where, "the scheduler found this node the best one; virtual nodes were allowed too"
+    if not any(policy.includes(one, labels) for one, labels in facts.nodes.items()):
+        return where, "no virtual node is selected for its namespace"
+    return where, _scheduler(status) or "the scheduler has not looked at it yet"
+
+
+def _on_virtual(
+    facts: Facts, status: Mapping[str, Any], said: Mapping[str, str], record: VirtualNode | None
+) -> tuple[str, str]:
+    if said.get("status") == "False":
+        return "not offloaded", join_reason(said.get("reason", ""), said.get("message", ""))
+    if record is None:
+        return "not offloaded", "the virtual node has no VirtualNode record: the peering has ended"
+    if record.status.phase not in ("", "Ready"):
+        return "offloaded", join_reason(record.status.reason, record.status.message)
+    name = str(facts.pod["metadata"]["namespace"])
+    table = facts.tables.get(record.spec.cluster_id, NamespaceNattingTable())
+    remote = table.spec.natting_table.get(name)
+    if remote is None:
+        return "not offloaded yet", "the namespace is not asked for yet: is the daemon running?"
+    mapping = table.status.mappings.get(name)
+    if mapping is not None and mapping.phase != "Ready":
+        return "not offloaded yet", join_reason(mapping.reason or mapping.phase, mapping.message)
+    return "offloaded", f"it is {remote}/{facts.pod['metadata']['name']} there, and {status.get('phase', 'Unknown')}"
+
+
+@click.command()
+@click.argument("name", metavar="POD")
+@click.option("-n", "--namespace", default="default", show_default=True, metavar="NAME", help="The pod's namespace.")
+@cluster_options
+def explain(options: Options, name: str, namespace: str) -> None:
+    """Tell why a pod is where it is: its node, its namespace, each cluster, and what the lender said."""
+    in_cluster(options, lambda session: _explain(session, Key(namespace, name)))
+
+
+async def _explain(session: Session, key: Key) -> None:
+    rows = findings(await _gather(session, key))
+    if session.options.output == "table":
+        session.show(rows, COLUMNS)
+    else:
+        document = {"pod": str(key), "answer": rows[-1], "findings": rows[:-1]}
+        click.echo(as_text(document, session.options.output), nl=False)
+
+
+async def _gather(session: Session, key: Key) -> Facts:
+    client = session.client
+    try:
+        pod = await client.get(PODS, key.name, key.namespace)
+    except NotFound:
+        raise CliError(
+            errors.NO_SUCH_POD, f"there is no pod {key}", f"`kubectl get pods -n {key.namespace}` lists them"
+        ) from None
+    namespace = await client.get(NAMESPACES, key.namespace, view=Object)
+    try:
+        offloading = await client.get(NAMESPACEOFFLOADINGS, NAME, key.namespace, view=NamespaceOffloading)
+    except NotFound:
+        offloading = None
+    nodes = (await client.list(NODES, view=Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}")).items
+    tables = (await client.list(NATTINGTABLES, view=NamespaceNattingTable)).items
+    return Facts(
+        pod=pod,
+        enabled=namespace.metadata.labels.get(ENABLED_LABEL) == "true",
+        offloading=offloading,
+        records=(await client.list(VIRTUALNODES, view=VirtualNode)).items,
+        nodes={node.metadata.name: node.metadata.labels for node in nodes},
+        tables={table.metadata.name: table for table in tables},
+    )

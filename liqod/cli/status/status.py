@@ -1,0 +1,87 @@
+"""``status`` and ``discover``: one screen about the peers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from liqod.cli.console.render import as_text
+from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
+from liqod.cli.status.browse import listen_for
+from liqod.cli.status.peers import DISCOVER_COLUMNS, STATUS_COLUMNS, discover_rows, status_rows
+from liqod.cli.status.whoami import leader, own
+from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NODES, PODS, VIRTUALNODES
+from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
+from liqod.model.objects.meta import Condition, Object, View, find_condition
+from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode
+
+
+class NodeStatus(View, frozen=True):
+    """The part of a node's status that is shown."""
+
+    conditions: list[Condition] = []
+
+
+class Node(Object, frozen=True):
+    """A node, by whether it is ready."""
+
+    status: NodeStatus = NodeStatus()
+
+
+@click.command()
+@cluster_options
+def status(options: Options) -> None:
+    """Show every peering: how far it has come, why no further, and what is lent and used."""
+    in_cluster(options, _status)
+
+
+async def _status(session: Session) -> None:
+    rows = await gather(session)
+    leads = await leader(session)
+    daemon = "no daemon runs here"
+    if leads is not None:
+        daemon = f"daemon {leads.holder}" + ("" if leads.alive else f" has been silent for {leads.age:.0f} s")
+    if session.options.output == "table":
+        click.echo(daemon)
+        session.show(rows, STATUS_COLUMNS, empty="no peers yet; `liqodctl discover` shows how others are found")
+    else:
+        document: dict[str, Any] = {
+            "daemon": {"holder": leads.holder, "alive": leads.alive} if leads is not None else None,
+            "peers": rows,
+        }
+        click.echo(as_text(document, session.options.output), nl=False)
+
+
+async def gather(session: Session) -> list[dict[str, Any]]:
+    """Return the rows of the status screen."""
+    client = session.client
+    clusters = (await client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items
+    offers = (await client.list(ADVERTISEMENTS, view=Advertisement)).items
+    records = (await client.list(VIRTUALNODES, view=VirtualNode)).items
+    nodes = (await client.list(NODES, view=Node, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}")).items
+    ready, pods = {}, {}
+    for node in nodes:
+        condition = find_condition(node.status.conditions, "Ready")
+        ready[node.metadata.name] = condition is not None and condition.status == "True"
+        listing = await client.list(PODS, view=Object, fields=f"spec.nodeName={node.metadata.name}")
+        pods[node.metadata.name] = len(listing.items)
+    return status_rows(clusters, offers, records, ready, pods)
+
+
+@click.command()
+@click.option("--listen", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Also listen by mDNS.")
+@cluster_options
+def discover(options: Options, listen: float | None) -> None:
+    """Show the clusters that are known, the words of their keys, and how each was found."""
+
+    async def work(session: Session) -> None:
+        me = await own(session)
+        rows = discover_rows((await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
+        if listen is not None:
+            rows += await listen_for(session, listen, {me.cluster_id, *(row["id"] for row in rows)})
+        if options.output == "table":
+            click.echo(f"this cluster: {me.cluster_id}  words: {me.words or '- (no key yet: start the daemon)'}")
+        session.show(rows, DISCOVER_COLUMNS, empty="no other cluster was seen")
+
+    in_cluster(options, work)

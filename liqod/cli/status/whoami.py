@@ -1,0 +1,78 @@
+"""Who one's own cluster is, as its records say: ID, key, words, who leads."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from liqod.agent.account.names import LEASE
+from liqod.cli.console.session import Session
+from liqod.identity.certs import fingerprint_of
+from liqod.identity.fingerprint_words import words
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import LEASES, NAMESPACES, SECRETS
+from liqod.model.objects.meta import Object
+from liqod.model.records.rotation import IDENTITY_SECRET
+
+
+@attrs.frozen
+class Own:
+    """The cluster's ID and key; the key's texts are empty while there is none."""
+
+    cluster_id: str
+    fingerprint: str = ""
+    words: str = ""
+
+
+@attrs.frozen
+class Leader:
+    """Who holds the daemon's lease, and whether it was renewed in time."""
+
+    holder: str
+    alive: bool
+    age: float
+
+
+async def own(session: Session) -> Own:
+    """Return who this cluster is: what its certificate says, else what it will say once the daemon has made it."""
+    try:
+        secret: dict[str, Any] = await session.client.get(
+            SECRETS, IDENTITY_SECRET, session.settings.kubernetes.namespace
+        )
+        pem = base64.b64decode((secret.get("data") or {}).get("tls.crt", ""), validate=True)
+        certificate = x509.load_pem_x509_certificate(pem)
+    except (NotFound, ValueError):
+        return Own(await _future_id(session))
+    fingerprint = fingerprint_of(certificate)
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return Own(str(names[0].value) if names else await _future_id(session), fingerprint, words(fingerprint))
+
+
+async def _future_id(session: Session) -> str:
+    if session.settings.cluster.id:
+        return session.settings.cluster.id
+    system: Object = await session.client.get(NAMESPACES, "kube-system", view=Object)
+    return system.metadata.uid
+
+
+async def leader(session: Session) -> Leader | None:
+    """Return who leads, or None when nobody does."""
+    try:
+        lease: dict[str, Any] = await session.client.get(LEASES, LEASE, session.settings.kubernetes.namespace)
+    except NotFound:
+        return None
+    spec = lease.get("spec") or {}
+    holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
+    if not holder or not renewed:
+        return None
+    try:
+        since = (datetime.now(UTC) - datetime.fromisoformat(renewed)).total_seconds()
+    except ValueError:
+        return None
+    # Twice the lease: the two clocks need not agree to the second.
+    return Leader(str(holder), since < 2 * float(spec.get("leaseDurationSeconds") or 15), since)

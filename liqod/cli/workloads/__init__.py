@@ -1,0 +1,1 @@
+"""Commands about namespaces and nodes: offload, unoffload, cordon, drain."""

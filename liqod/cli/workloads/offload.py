@@ -1,0 +1,241 @@
+"""``offload`` and ``unoffload``: whether, where and how the pods of a namespace are offloaded."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+from twisted.internet.defer import Deferred, maybeDeferred
+
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.session import Options, Session, cluster_options, in_cluster, wait_options
+from liqod.cli.console.wait import until
+from liqod.kube.cache import wait
+from liqod.kube.cache.informer import Informer
+from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.resources import NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES
+from liqod.model.names import ENABLED_LABEL
+from liqod.model.objects import label_selector
+from liqod.model.objects.meta import Object
+from liqod.model.records.offloading import BOTH, DEFAULT_NAME, LOCAL, NAME, REMOTE, SAME_NAME, SELECTED_NAME
+from liqod.model.records.offloading import NamespaceOffloading as Offloading
+from liqod.model.records.views import NamespaceNattingTable
+
+COLUMNS: Final = {
+    "namespace": "NAMESPACE",
+    "enabled": "ENABLED",
+    "mapping": "MAPPING",
+    "placement": "PLACEMENT",
+    "phase": "PHASE",
+    "remote": "REMOTE",
+    "why": "WHY",
+}
+_FORBIDDEN: Final = ("kube-system", "kube-public", "kube-node-lease")
+
+
+@click.group()
+def offload() -> None:
+    """Have pods run in other clusters."""
+
+
+@click.group()
+def unoffload() -> None:
+    """Have pods run in this cluster again."""
+
+
+@offload.command("namespace")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--placement",
+    type=click.Choice([LOCAL, REMOTE, BOTH]),
+    help="Where new pods may run: in this cluster, in others, or in both [LocalAndRemote].",
+)
+@click.option(
+    "--strategy",
+    type=click.Choice([DEFAULT_NAME, SAME_NAME, SELECTED_NAME]),
+    help="The namespace's name in other clusters: with this cluster's ID, as here, or --remote-name [DefaultName].",
+)
+@click.option("--remote-name", default="", metavar="NAME", help="The name in other clusters, with SelectedName.")
+@click.option(
+    "--selector",
+    "selectors",
+    multiple=True,
+    metavar="LABELS",
+    help="Clusters by labels of their virtual nodes, such as 'region=eu,tier in (gold)'; several: any of them [all].",
+)
+@wait_options(default=False, seconds=60)
+@cluster_options
+def offload_namespace(
+    options: Options,
+    name: str,
+    placement: str | None,
+    strategy: str | None,
+    remote_name: str,
+    selectors: tuple[str, ...],
+    wait: bool,
+    timeout: float,
+) -> None:
+    """Let the pods of a namespace run in other clusters; without options in all of them, and here.
+
+    With --wait it returns when every selected cluster either has the namespace or waits for its first pod.
+    """
+    spec = wanted_spec(placement, strategy, remote_name, selectors)
+
+    async def work(session: Session) -> None:
+        await _enable(session, name, spec)
+        if wait:
+            await _settled(session, name, timeout)
+        session.show([await _row(session, name)], COLUMNS)
+
+    in_cluster(options, work)
+
+
+def wanted_spec(
+    placement: str | None, strategy: str | None, remote_name: str, selectors: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return the fields of a NamespaceOffloading that options ask for; empty when the label says it all.
+
+    Raises CliError for options that do not go together.
+    """
+    if remote_name and strategy not in (None, SELECTED_NAME):
+        raise CliError(
+            errors.CONFIGURATION, f"--remote-name goes with --strategy {SELECTED_NAME}", "leave one out", errors.USAGE
+        )
+    if strategy == SELECTED_NAME and not remote_name:
+        raise CliError(errors.CONFIGURATION, f"--strategy {SELECTED_NAME} needs --remote-name", "", errors.USAGE)
+    spec: dict[str, Any] = {}
+    if placement:
+        spec["podOffloadingStrategy"] = placement
+    if remote_name:
+        spec |= {"namespaceMappingStrategy": SELECTED_NAME, "remoteNamespaceName": remote_name}
+    elif strategy:
+        spec["namespaceMappingStrategy"] = strategy
+    if selectors:
+        spec["clusterSelector"] = {"nodeSelectorTerms": [_term(selector) for selector in selectors]}
+    return spec
+
+
+def _term(selector: str) -> dict[str, Any]:
+    """Return a label selector as a term of a node selector."""
+    try:
+        requirements = label_selector.parse(selector)
+    except ValueError as error:
+        raise CliError(errors.CONFIGURATION, f"--selector: {error}", "", errors.USAGE) from None
+    if not requirements:
+        raise CliError(errors.CONFIGURATION, "--selector is empty", "leave it out for all clusters", errors.USAGE)
+    return {"matchExpressions": [_requirement(one) for one in requirements]}
+
+
+def _requirement(one: label_selector.Requirement) -> dict[str, Any]:
+    if one.values is None:
+        return {"key": one.key, "operator": "Exists" if one.wanted else "DoesNotExist"}
+    return {"key": one.key, "operator": "In" if one.wanted else "NotIn", "values": sorted(one.values)}
+
+
+async def _enable(session: Session, name: str, spec: dict[str, Any]) -> None:
+    found = await _namespace(session, name)
+    if name in _FORBIDDEN:
+        raise CliError(
+            errors.REFUSED, f"{name} belongs to this cluster itself", "offload the namespaces of your own applications"
+        )
+    if spec:
+        # The wish first: between the two writes nothing runs where it should not.
+        body = {"metadata": {"name": NAME, "namespace": name}, "spec": spec}
+        try:
+            await session.client.create(NAMESPACEOFFLOADINGS, body, name, view=None)
+        except AlreadyExists:
+            await session.client.patch(NAMESPACEOFFLOADINGS, NAME, {"spec": spec}, name, view=None)
+    if found.metadata.labels.get(ENABLED_LABEL) != "true":
+        await session.client.patch(NAMESPACES, name, {"metadata": {"labels": {ENABLED_LABEL: "true"}}}, view=None)
+
+
+async def _namespace(session: Session, name: str) -> Object:
+    try:
+        return await session.client.get(NAMESPACES, name, view=Object)
+    except NotFound:
+        raise CliError(
+            errors.NO_SUCH_NAMESPACE, f"there is no namespace {name}", f"`kubectl create namespace {name}` makes it"
+        ) from None
+
+
+async def _settled(session: Session, name: str, seconds: float) -> None:
+    """Wait until the daemon has told what became of the namespace, and it is well."""
+    try:
+        wanted = await session.client.get(NAMESPACEOFFLOADINGS, NAME, name, view=Offloading)
+    except NotFound:
+        return  # With the label alone there is nothing to tell before the first pod.
+    generation = wanted.metadata.generation
+
+    def told(now: Offloading | None) -> bool:
+        return (
+            now is not None
+            and now.status.observed_generation >= generation
+            and now.status.offloading_phase in ("Ready", "NoClusterSelected")
+        )
+
+    what = f"that the namespace {name} is offloaded"
+    await session.within(seconds, until(session, NAMESPACEOFFLOADINGS, Offloading, wanted.metadata.key, told), what)
+
+
+async def _row(session: Session, name: str) -> dict[str, Any]:
+    namespace = await _namespace(session, name)
+    try:
+        found = await session.client.get(NAMESPACEOFFLOADINGS, NAME, name, view=Offloading)
+    except NotFound:
+        found = Offloading()
+    return row_of(namespace, found)
+
+
+def row_of(namespace: Object, found: Offloading) -> dict[str, Any]:
+    """Return what is told of a namespace; the daemon may not have seen yet that its label was set a moment ago."""
+    enabled = namespace.metadata.labels.get(ENABLED_LABEL) == "true"
+    phase, why = found.status.offloading_phase, found.status.message
+    if enabled and phase == "NotEnabled":
+        phase, why = "InProgress", "the daemon has not said yet what comes of it"
+    return {
+        "namespace": namespace.metadata.name,
+        "enabled": enabled,
+        "mapping": found.spec.namespace_mapping_strategy,
+        "placement": found.spec.pod_offloading_strategy,
+        "phase": phase,
+        "remote": found.status.remote_namespace_name,
+        "why": why,
+    }
+
+
+@unoffload.command("namespace")
+@click.argument("name", metavar="NAME")
+@wait_options(default=False, seconds=120)
+@cluster_options
+def unoffload_namespace(options: Options, name: str, wait: bool, timeout: float) -> None:
+    """Bring the pods of a namespace home: they are evicted, so that their owners make new ones here.
+
+    Then what was reflected is removed in the other clusters. With --wait it returns when nothing is left there.
+    """
+
+    async def work(session: Session) -> None:
+        await _namespace(session, name)
+        await session.client.patch(NAMESPACES, name, {"metadata": {"labels": {ENABLED_LABEL: None}}}, view=None)
+        if wait:
+            await session.within(timeout, _left(session, name), f"that no pod of {name} is left in other clusters")
+        await session.client.delete(NAMESPACEOFFLOADINGS, NAME, name)
+        session.show([await _row(session, name)], COLUMNS)
+
+    in_cluster(options, work)
+
+
+def _left(session: Session, name: str) -> Deferred[None]:
+    """Return a Deferred that fires when no table translates a namespace any more."""
+    tables: Informer[NamespaceNattingTable] = Informer(
+        session.client, NATTINGTABLES, NamespaceNattingTable, session.reactor
+    )
+
+    async def watch() -> None:
+        tables.startService()
+        try:
+            await wait.until(tables, lambda: all(name not in one.spec.natting_table for one in tables.items()))
+        finally:
+            await maybeDeferred(tables.stopService)
+
+    return Deferred.fromCoroutine(watch())

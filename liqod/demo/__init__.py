@@ -1,0 +1,1 @@
+"""The demonstration: two simulated clusters with real daemons in one process."""

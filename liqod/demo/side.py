@@ -1,0 +1,148 @@
+"""One side of the demonstration: a simulated cluster, its real daemon, and the eyes of its administrator."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from kubesandbox.cluster import SandboxCluster
+from kubesandbox.nodes.node import SandboxNode
+from twisted.internet.defer import maybeDeferred
+
+from liqod.agent.service import Agent
+from liqod.config import schema
+from liqod.config.schema import Settings
+from liqod.identity.fingerprint_words import words
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.resources import ADVERTISEMENTS, DEPLOYMENTS, FOREIGNCLUSTERS, NODES, PODS
+from liqod.model.ids import ClusterID
+from liqod.model.objects.meta import Condition, Object, View, find_condition
+from liqod.model.records.views import Advertisement, ForeignCluster
+
+HERE = "127.0.0.1"
+
+
+class PodSpec(View, frozen=True):
+    """Where a pod runs."""
+
+    node_name: str = ""
+
+
+class PodStatus(View, frozen=True):
+    """How far a pod is."""
+
+    phase: str = ""
+    conditions: list[Condition] = []
+
+
+class Pod(Object, frozen=True):
+    """A pod as the demonstration shows it."""
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether it runs and is ready."""
+        ready = find_condition(self.status.conditions, "Ready")
+        return self.status.phase == "Running" and ready is not None and ready.status == "True"
+
+
+class NodeStatus(View, frozen=True):
+    """What a node has, and whether it is ready."""
+
+    allocatable: dict[str, str] = {}
+    conditions: list[Condition] = []
+
+
+class Node(Object, frozen=True):
+    """A node as the demonstration shows it."""
+
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether pods may be put on it."""
+        ready = find_condition(self.status.conditions, "Ready")
+        return ready is not None and ready.status == "True" and bool(self.status.allocatable.get("cpu"))
+
+
+def settings(name: str, cluster_id: str) -> Settings:
+    """Return the settings of a daemon that has this host's loopback address for the whole world."""
+    return Settings(
+        cluster=schema.Cluster(id=cluster_id, name=name),
+        discovery=schema.Discovery(interfaces=[HERE]),
+        peering=schema.Peering(listen=f"tcp:0:interface={HERE}", advertise_addresses=[HERE]),
+        kubelet=schema.Kubelet(listen=f"tcp:0:interface={HERE}"),
+        webhook=schema.Webhook(listen=f"tcp:0:interface={HERE}"),
+        metrics=schema.Metrics(listen=""),
+    )
+
+
+class Side:
+    """A cluster with its daemon; ``client`` and the caches are its administrator's, not the daemon's."""
+
+    def __init__(self, reactor: Any, name: str, nodes: tuple[SandboxNode, ...]) -> None:
+        self.name = name
+        # Unlike any other demonstration's on this host: mDNS on the loopback interface reaches all of them.
+        self.cluster_id = ClusterID(f"{name}-{secrets.token_hex(2)}")
+        self.settings = settings(name, self.cluster_id)
+        self.cluster = SandboxCluster(reactor, name, nodes)
+        self.cluster.listen(reactor)
+        self.agent = Agent(reactor, self.settings, client_config=self.cluster.client_config(), hostname=name)
+        self.client = Client(self.cluster.client_config(), reactor, user_agent="demo")
+        self.caches = Informers(self.client, reactor)
+        self.pods = self.caches.of(PODS, Pod)
+        self.nodes = self.caches.of(NODES, Node)
+        self._reactor = reactor
+
+    async def start(self) -> None:
+        """Bring the cluster and its daemon up; returns when the daemon is ready."""
+        self.cluster.startService()
+        self.caches.startService()
+        self.agent.startService()
+        await self.agent.ready.wait()
+        # Only now: without their definitions these kinds do not exist.
+        self.peers = self.caches.of(FOREIGNCLUSTERS, ForeignCluster)
+        self.offers = self.caches.of(ADVERTISEMENTS, Advertisement)
+
+    async def stop(self) -> None:
+        """Take both down."""
+        await self.agent.stopService()
+        await maybeDeferred(self.caches.stopService)
+        await self.client.close()
+        await self.cluster.stop()
+
+    @property
+    def words(self) -> str:
+        """Return the words of this side's own key, as its administrator would read them out."""
+        return words(self.agent.home.keypair.fingerprint) if self.agent.home is not None else ""
+
+    @property
+    def address(self) -> str:
+        """Return where this side's daemon listens."""
+        features = self.agent.features
+        return f"{HERE}:{features.peering.port}" if features is not None else ""
+
+    def peer(self, other: Side) -> ForeignCluster | None:
+        """Return what this side knows of the other."""
+        return next((known for known in self.peers.items() if known.metadata.name == other.cluster_id), None)
+
+    async def trust(self, other: Side) -> None:
+        """Pin the key that the other showed."""
+        record = self.peer(other)
+        seen = record.status.seen_fingerprint if record is not None else ""
+        await self.client.patch(FOREIGNCLUSTERS, other.cluster_id, {"spec": {"fingerprint": seen}}, view=None)
+
+    async def write_down(self, other: Side) -> None:
+        """Name the other side by hand, with its address."""
+        body = {
+            "metadata": {"name": other.cluster_id},
+            "spec": {"clusterID": other.cluster_id, "endpoints": [{"address": other.address}]},
+        }
+        await self.client.create(FOREIGNCLUSTERS, body, view=None)
+
+    async def scale(self, namespace: str, name: str, replicas: int) -> None:
+        """Change the number of a deployment's replicas."""
+        await self.client.patch(DEPLOYMENTS, name, {"spec": {"replicas": replicas}}, namespace, view=None)

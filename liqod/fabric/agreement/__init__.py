@@ -1,0 +1,1 @@
+"""What two clusters agree on before packets flow: networks, exported addresses, keys."""

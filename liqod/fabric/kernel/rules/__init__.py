@@ -1,0 +1,1 @@
+"""Packet rules: the nftables tables of gateways and of other nodes, and conntrack."""

@@ -1,0 +1,126 @@
+"""ShadowEndpointSlice -> EndpointSlice: what the slice should hold, and what to do about it, as values.
+
+Whose endpoints they are is written on each as node name: the borrower's cluster ID, whatever the borrower says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from attrs import frozen
+
+from liqod.hosting.views import controller_of
+from liqod.kube.resources import ENDPOINTSLICES, SHADOWENDPOINTSLICES
+from liqod.model.names import (
+    MANAGED_BY_LABEL,
+    MANAGED_BY_SHADOWSLICE,
+    REFLECTED_SLICE,
+    SERVICE_NAME_LABEL,
+    SLICE_MANAGED_BY_LABEL,
+)
+from liqod.model.objects.meta import Object, ObjectMeta, to_dict
+from liqod.model.records.views import ShadowEndpointSlice, SliceEndpoint, SlicePort, SliceTemplate
+
+LABELS: Final = {MANAGED_BY_LABEL: MANAGED_BY_SHADOWSLICE, SLICE_MANAGED_BY_LABEL: REFLECTED_SLICE}
+_LABELS_KEPT: Final = (SERVICE_NAME_LABEL, "service.kubernetes.io/headless")
+
+Mapped = Callable[[str, str], str]
+"""From the borrower's cluster ID and an address there to the address that it is reached by here; empty: not known."""
+
+
+class EndpointSlice(Object, frozen=True):
+    """An EndpointSlice of this cluster, as far as it comes from a ShadowEndpointSlice."""
+
+    address_type: str = "IPv4"
+    endpoints: list[SliceEndpoint] | None = None
+    ports: list[SlicePort] | None = None
+
+    @property
+    def template(self) -> SliceTemplate:
+        """What it holds besides its metadata."""
+        return SliceTemplate(address_type=self.address_type, endpoints=self.endpoints or None, ports=self.ports or None)
+
+
+@frozen
+class Create:
+    """There is no slice and there should be one."""
+
+
+@frozen
+class Update:
+    """The slice is not what it should be."""
+
+    uid: str
+
+
+@frozen
+class Replace:
+    """The slice must be made anew: its address type cannot change, or it is of an earlier ShadowEndpointSlice."""
+
+    uid: str
+
+
+@frozen
+class Nothing:
+    """All is as it should be."""
+
+
+Step = Create | Update | Replace | Nothing
+
+
+def decide(shadow: ShadowEndpointSlice | None, there: EndpointSlice | None, wanted: SliceTemplate) -> Step:
+    """Return the next step for one name; slices without their ShadowEndpointSlice are the garbage collector's."""
+    if shadow is None or shadow.metadata.deleting or (there is not None and there.metadata.deleting):
+        return Nothing()
+    if there is None:
+        return Create()
+    owner = controller_of(there)
+    if owner is None or owner.uid != shadow.metadata.uid or there.address_type != wanted.address_type:
+        return Replace(there.metadata.uid)
+    labels = labels_of(shadow.metadata)
+    if there.template != wanted or any(there.metadata.labels.get(key) != value for key, value in labels.items()):
+        return Update(there.metadata.uid)
+    return Nothing()
+
+
+def labels_of(shadow: ObjectMeta) -> dict[str, str]:
+    """Return the labels of a slice: which service it is of, and who keeps it."""
+    return {**{key: shadow.labels[key] for key in _LABELS_KEPT if key in shadow.labels}, **LABELS}
+
+
+def template_of(shadow: ShadowEndpointSlice, tenant: str, mapped: Mapped) -> SliceTemplate:
+    """Return what the slice should hold; endpoints whose address here is not known (yet) are left out."""
+    template = shadow.spec.template
+    endpoints = []
+    for endpoint in template.endpoints or ():
+        addresses = endpoint.addresses
+        if template.address_type != "FQDN":
+            addresses = [mapped(tenant, address) for address in addresses]
+        if addresses and all(addresses):
+            endpoints.append(msgspec.structs.replace(endpoint, addresses=addresses, node_name=tenant))
+    return SliceTemplate(address_type=template.address_type, endpoints=endpoints or None, ports=template.ports or None)
+
+
+def body_of(shadow: ShadowEndpointSlice, wanted: SliceTemplate) -> dict[str, Any]:
+    """Return the slice to create."""
+    meta = shadow.metadata
+    owner = {
+        "apiVersion": SHADOWENDPOINTSLICES.api_version,
+        "kind": SHADOWENDPOINTSLICES.kind,
+        "name": meta.name,
+        "uid": meta.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+    metadata = {"name": meta.name, "namespace": meta.namespace, "labels": labels_of(meta), "ownerReferences": [owner]}
+    return {
+        "apiVersion": ENDPOINTSLICES.api_version,
+        "kind": ENDPOINTSLICES.kind,
+        "metadata": metadata,
+        # The API wants both, and wants the type also where it is the one by default.
+        "addressType": wanted.address_type,
+        "endpoints": to_dict(wanted.endpoints or []),
+        "ports": to_dict(wanted.ports or []),
+    }

@@ -1,0 +1,1 @@
+"""ShadowPods: checked, made into pods, and kept running."""

@@ -1,0 +1,92 @@
+"""Whether a ShadowPod may run here: a function of the record, of who its namespace was granted to, and of what is
+left.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from attrs import field, frozen
+
+from liqod.hosting.shadowpods import resource_requests
+from liqod.hosting.shadowpods.quota import shortage
+from liqod.hosting.views import PodSpec
+from liqod.model.names import ORIGIN_LABEL
+from liqod.model.objects.quantity import Resources
+from liqod.model.records.views import ShadowPod
+
+MAX_POD_BYTES = 256 * 1024
+"""A pod spec larger than this is refused: the largest real ones are a tenth of it."""
+MAX_CONTAINERS = 256
+MAX_MESSAGE = 1000
+
+
+def sentence(text: str) -> str:
+    """Return a text that others wrote as one bounded line that is safe to store and to print."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
+
+
+@frozen
+class Admit:
+    """The pod may be created; it will use this much."""
+
+    asked: Resources
+
+
+@frozen
+class Refuse:
+    """The pod may not be created: one CamelCase word, and a sentence for people."""
+
+    reason: str
+    message: str = field(converter=sentence)
+
+
+def admit(shadow: ShadowPod, tenant: str, offered: Resources | None, used: Resources) -> Admit | Refuse:
+    """Judge a ShadowPod.
+
+    ``tenant`` is the borrower that the namespace was granted to (empty: to nobody), ``offered`` what this cluster
+    lends to it (None: nothing), ``used`` what its other pods ask for.
+    """
+    origin = shadow.metadata.labels.get(ORIGIN_LABEL, "")
+    if not tenant:
+        return Refuse(
+            "OriginMismatch",
+            f"namespace {shadow.metadata.namespace} was not granted to any cluster: a ShadowPod runs only in a "
+            "namespace that the borrower asked for (MapNamespace)",
+        )
+    if origin != tenant:
+        return Refuse(
+            "OriginMismatch",
+            f"the label {ORIGIN_LABEL} says {origin or 'nothing'}, but namespace {shadow.metadata.namespace} was "
+            f"granted to {tenant}: the label must be that cluster's ID",
+        )
+    try:
+        asked = resource_requests.of_pod(read_spec(shadow))
+    except ValueError as error:
+        return Refuse("InvalidPod", f"spec.pod cannot be run: {error}")
+    if offered is None:
+        return Refuse(
+            "NotLent", f"nothing is lent to cluster {tenant} at this time; it runs when an offer stands again"
+        )
+    if missing := shortage(asked, used, offered):
+        return Refuse("QuotaExceeded", f"more than what is lent to cluster {tenant}: {missing}")
+    return Admit(asked)
+
+
+def read_spec(shadow: ShadowPod) -> PodSpec:
+    """Return the view of a ShadowPod's opaque pod; raises ValueError for one that has not the shape of a pod spec."""
+    raw = bytes(shadow.spec.pod)
+    if len(raw) > MAX_POD_BYTES:
+        raise ValueError(f"it has {len(raw)} bytes, more than the {MAX_POD_BYTES} allowed")
+    try:
+        spec = msgspec.json.decode(raw, type=PodSpec)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"it is not a pod spec: {error}") from None
+    if not spec.containers:
+        raise ValueError("it has no containers")
+    if (
+        sum(len(kind or ()) for kind in (spec.containers, spec.init_containers, spec.ephemeral_containers))
+        > MAX_CONTAINERS
+    ):
+        raise ValueError(f"it has more than {MAX_CONTAINERS} containers")
+    return spec

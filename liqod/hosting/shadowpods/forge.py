@@ -1,0 +1,206 @@
+"""ShadowPod -> Pod: what the API server is asked to run for a borrower, and what a later change of the ShadowPod asks
+of it.
+
+The spec is the borrower's, word for word, except for what would reach beyond its namespaces: the host's network,
+process and IPC namespaces, a node chosen past the scheduler, priorities of this cluster, tokens of its service
+accounts, pods and data of others (``hosting.confine``). A pod never lands on a virtual node here: what is lent is lent
+once.
+
+Each pod carries, in one annotation, a digest of the changeable part it was forged from and the names of the labels
+and annotations that came from the ShadowPod. A change is therefore seen after any restart, and what this cluster's
+own admission webhooks did to the pod is never fought over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from liqod.hosting.shadowpods import pod_restrictions
+from liqod.hosting.shadowpods.admission import read_spec
+from liqod.hosting.shadowpods.validation import items_in, mapping_in
+from liqod.hosting.views import (
+    SHADOW_POD_GROUP,
+    SHADOW_POD_KIND,
+    Container,
+    Pod,
+    PodSpec,
+    Toleration,
+)
+from liqod.model.names import (
+    MANAGED_BY_LABEL,
+    MANAGED_BY_SHADOWPOD,
+    ORIGIN_LABEL,
+    SHADOW_POD_LABEL,
+    TAINT_KEY,
+    TYPE_LABEL,
+    VIRTUAL_NODE_TYPE,
+)
+from liqod.model.records.views import ShadowPod
+
+FORGED_ANNOTATION: Final = "offloading.liqo.io/forged-from"
+API_VERSION: Final = SHADOW_POD_GROUP + "v1beta1"
+MAX_GRACE: Final = 3600
+"""Seconds. A pod may not ask for more time to end: a tenant that is dismissed must be gone at some time."""
+
+_DROPPED: Final = (
+    "nodeName",
+    "priority",
+    "priorityClassName",
+    "preemptionPolicy",
+    "schedulerName",
+    "schedulingGates",
+    "serviceAccount",
+    "serviceAccountName",
+    "ephemeralContainers",
+)
+_FORCED: Final = {"hostNetwork": False, "hostPID": False, "hostIPC": False, "automountServiceAccountToken": False}
+_OWN_LABELS: Final = frozenset((MANAGED_BY_LABEL, SHADOW_POD_LABEL))
+# Mirror pods (kubernetes.io/config.mirror) pass admission unseen; no borrower may make one. What the borrower noted for
+# itself about how it forged the ShadowPod is not for the pod.
+_OWN_ANNOTATIONS: Final = ("kubernetes.io/config.", "kubectl.kubernetes.io/", "offloading.liqo.io/forged")
+_OFF_VIRTUAL_NODES: Final = {"key": TYPE_LABEL, "operator": "NotIn", "values": [VIRTUAL_NODE_TYPE]}
+
+
+class Forged(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a pod was forged from; ``ephemeral`` names the containers for debugging that it was given, or was spared."""
+
+    digest: str = ""
+    labels: list[str] = []
+    annotations: list[str] = []
+    resources: str = ""
+    ephemeral: list[str] = []
+
+
+def pod(shadow: ShadowPod) -> dict[str, Any]:
+    """Return the body of the pod to create; raises ValueError when the opaque spec has not the shape of one."""
+    labels, annotations = labels_of(shadow), annotations_of(shadow)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": shadow.metadata.name,
+            "namespace": shadow.metadata.namespace,
+            "labels": {**labels, MANAGED_BY_LABEL: MANAGED_BY_SHADOWPOD},
+            "annotations": {**annotations, FORGED_ANNOTATION: record_of(shadow, read_spec(shadow))},
+            "ownerReferences": [
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": SHADOW_POD_KIND,
+                    "name": shadow.metadata.name,
+                    "uid": shadow.metadata.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        },
+        "spec": spec_of(msgspec.json.decode(shadow.spec.pod), labels.get(ORIGIN_LABEL, "")),
+    }
+
+
+def spec_of(wanted: Any, tenant: str) -> dict[str, Any]:
+    """Return a pod spec with what is enforced here; forging twice changes nothing more. Raises ValueError for a wrong
+    shape, and for volumes that a borrower may not have.
+    """
+    spec = {key: value for key, value in mapping_in(wanted, "spec").items() if key not in _DROPPED}
+    spec |= _FORCED
+    grace = spec.get("terminationGracePeriodSeconds")
+    if isinstance(grace, int | float) and grace > MAX_GRACE:
+        spec["terminationGracePeriodSeconds"] = MAX_GRACE
+    tolerations = [t for t in items_in(spec.get("tolerations"), "spec.tolerations") if not is_for_virtual_nodes(t)]
+    if "tolerations" in spec:
+        spec["tolerations"] = tolerations
+    pod_restrictions.check_volumes(items_in(spec.get("volumes"), "spec.volumes"))
+    affinity = pod_restrictions.pod_affinity(mapping_in(spec.get("affinity"), "spec.affinity"), tenant)
+    spec["affinity"] = affinity | {
+        "nodeAffinity": _off_virtual_nodes(mapping_in(affinity.get("nodeAffinity"), "spec.affinity.nodeAffinity"))
+    }
+    return spec
+
+
+def debuggers_of(spec: PodSpec) -> list[str]:
+    """Return the names of the containers that somebody added to a running pod to look into it."""
+    return [str(one.get("name", "")) for one in spec.ephemeral_containers or ()]
+
+
+def _resizable(spec: PodSpec) -> list[Container]:
+    sidecars = [one for one in spec.init_containers or () if one.restart_policy == "Always"]
+    return [*(spec.containers or ()), *sidecars]
+
+
+def forged_from(running: Pod) -> Forged:
+    """Return what a pod says it was forged from; nothing when it does not say so legibly."""
+    return decode_record(running.metadata.annotations.get(FORGED_ANNOTATION, "{}"))
+
+
+def digest_of(shadow: ShadowPod) -> str:
+    """Return the digest of the changeable part of a ShadowPod; raises ValueError like ``pod``."""
+    return decode_record(record_of(shadow, read_spec(shadow))).digest
+
+
+def size_of(shadow: ShadowPod) -> str:
+    """Return the digest of the resources that a ShadowPod asks for; raises ValueError like ``pod``."""
+    return decode_record(record_of(shadow, read_spec(shadow))).resources
+
+
+def labels_of(shadow: ShadowPod) -> dict[str, str]:
+    """Return the labels that the pod gets from its ShadowPod."""
+    return {key: value for key, value in shadow.metadata.labels.items() if key not in _OWN_LABELS}
+
+
+def annotations_of(shadow: ShadowPod) -> dict[str, str]:
+    """Return the annotations that the pod gets from its ShadowPod."""
+    return {key: value for key, value in shadow.metadata.annotations.items() if not key.startswith(_OWN_ANNOTATIONS)}
+
+
+def record_of(shadow: ShadowPod, spec: PodSpec, size: str | None = None) -> str:
+    """Return the annotation that says what a pod is forged from; with another ``size`` (a digest) than the wanted one
+    for a pod that could not be resized.
+    """
+    labels, annotations = labels_of(shadow), annotations_of(shadow)
+    images = [(c.name, c.image) for c in (*(spec.containers or ()), *(spec.init_containers or ()))]
+    resources = _digest([(c.name, c.resources) for c in _resizable(spec)]) if size is None else size
+    ephemeral = sorted(debuggers_of(spec))
+    seen = [labels, annotations, images, spec.tolerations or [], spec.active_deadline_seconds, resources, ephemeral]
+    return msgspec.json.encode(
+        Forged(_digest(seen), sorted(labels), sorted(annotations), resources, ephemeral)
+    ).decode()
+
+
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=12).hexdigest()
+
+
+def decode_record(text: str) -> Forged:
+    """Read that annotation; what cannot be read says nothing."""
+    try:
+        return msgspec.json.decode(text, type=Forged)
+    except msgspec.MsgspecError:
+        return Forged()
+
+
+def _off_virtual_nodes(affinity: Mapping[str, Any]) -> dict[str, Any]:
+    where = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    required = mapping_in(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"), where)
+    terms = []
+    for term in items_in(required.get("nodeSelectorTerms"), f"{where}.nodeSelectorTerms"):
+        expressions = list(items_in(mapping_in(term, where).get("matchExpressions"), f"{where}.matchExpressions"))
+        # An empty term matches no node; an expression added to it would make it match some.
+        if (expressions or term.get("matchFields")) and _OFF_VIRTUAL_NODES not in expressions:
+            term = {**term, "matchExpressions": [*expressions, _OFF_VIRTUAL_NODES]}
+        terms.append(term)
+    return {
+        **affinity,
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            **required,
+            "nodeSelectorTerms": terms or [{"matchExpressions": [_OFF_VIRTUAL_NODES]}],
+        },
+    }
+
+
+def is_for_virtual_nodes(toleration: Toleration) -> bool:
+    """Tell whether a toleration is about the taint of virtual nodes."""
+    return toleration.get("key") == TAINT_KEY

@@ -1,0 +1,94 @@
+"""What of a borrower's pod would reach beyond its own namespaces by way of others' pods, tokens or data.
+
+Pod Security levels say nothing about these: anti-affinity keeps pods of others from being scheduled wherever the pod
+runs, a projected token is one of this cluster's own accounts, and the claim of an ephemeral volume is made by the
+controller manager, past all that borrowers' own claims are judged by. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from liqod.hosting.shadowpods.validation import items_in, mapping_in
+from liqod.model.names import REMOTE_CLUSTER_LABEL
+
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""Set on every namespace by the API server. Source: Kubernetes, "Well-Known Labels"."""
+_TOKENS: Final = ("serviceAccountToken", "podCertificate")
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_SCOPES: Final = ("namespaces", "namespaceSelector")
+
+
+def pod_affinity(affinity: Mapping[str, Any], tenant: str) -> dict[str, Any]:
+    """Return an affinity whose terms about other pods see those of the tenant's namespaces only.
+
+    A required anti-affinity to everybody's pods would keep everybody's from being scheduled (Kubernetes:
+    "Cross-namespace Pod Affinity Scope" of quotas). Terms that name namespaces select them by label, since a name says
+    nothing about whose a namespace is; a name beside a selector is left out. Raises ValueError for a wrong shape.
+    """
+    forged = dict(affinity)
+    for kind in ("podAffinity", "podAntiAffinity"):
+        if kind not in affinity:
+            continue
+        where = f"spec.affinity.{kind}"
+        rules = dict(mapping_in(affinity[kind], where))
+        if _REQUIRED in rules:
+            at = f"{where}.{_REQUIRED}"
+            rules[_REQUIRED] = [_own_only(term, tenant, at) for term in items_in(rules[_REQUIRED], at)]
+        if _PREFERRED in rules:
+            at = f"{where}.{_PREFERRED}"
+            rules[_PREFERRED] = [
+                {**one, "podAffinityTerm": _own_only(mapping_in(one.get("podAffinityTerm"), at), tenant, at)}
+                for one in items_in(rules[_PREFERRED], at)
+            ]
+        forged[kind] = rules
+    return forged
+
+
+def _own_only(term: Mapping[str, Any], tenant: str, where: str) -> dict[str, Any]:
+    names, selector = term.get("namespaces"), term.get("namespaceSelector")
+    forged = {key: value for key, value in term.items() if key not in _SCOPES}
+    if not names and selector is None:
+        # Without either, a term is about the pod's own namespace.
+        return forged
+    selected = dict(mapping_in(selector, f"{where}.namespaceSelector"))
+    if selector is None:
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"{where}.namespaces is not a list of names")
+        selected["matchExpressions"] = [{"key": _NAME_LABEL, "operator": "In", "values": names}]
+    labels = mapping_in(selected.get("matchLabels"), f"{where}.namespaceSelector.matchLabels")
+    selected["matchLabels"] = {**labels, REMOTE_CLUSTER_LABEL: tenant}
+    return {**forged, "namespaceSelector": selected}
+
+
+def check_volumes(volumes: Iterable[Mapping[str, Any]]) -> None:
+    """Raise ValueError, with a sentence for the borrower, for a volume that would hold what is not its own."""
+    for volume in volumes:
+        where = f"spec.volumes[{str(volume.get('name', ''))[:63]}]"
+        projected = mapping_in(volume.get("projected"), f"{where}.projected")
+        for source in items_in(projected.get("sources"), f"{where}.projected.sources"):
+            if found := next((kind for kind in _TOKENS if source.get(kind) is not None), ""):
+                raise ValueError(
+                    f"{where} asks for a {found}: tokens and certificates of this cluster's service accounts are not "
+                    "for borrowers; what the pod needs at home comes in a secret"
+                )
+        ephemeral = mapping_in(volume.get("ephemeral"), f"{where}.ephemeral")
+        template = mapping_in(ephemeral.get("volumeClaimTemplate"), f"{where}.ephemeral.volumeClaimTemplate")
+        _check_claim(mapping_in(template.get("spec"), f"{where}.ephemeral.volumeClaimTemplate.spec"), where)
+
+
+def _check_claim(claim: Mapping[str, Any], where: str) -> None:
+    """Judge the claim of an ephemeral volume as the borrower's own claims are judged (``hosting.policies``)."""
+    if claim.get("volumeName"):
+        raise ValueError(
+            f"{where} chooses the volume of its claim: it may hold the data of others; leave out volumeName"
+        )
+    if claim.get("storageClassName") == "":
+        raise ValueError(
+            f"{where} is of no storage class: volumes without one may hold the data of others; name a class, or none"
+        )
+    source = mapping_in(claim.get("dataSourceRef"), f"{where}.dataSourceRef")
+    if source.get("namespace"):
+        raise ValueError(f"{where} would be filled from another namespace; leave out dataSourceRef.namespace")

@@ -1,0 +1,186 @@
+"""What a changed ShadowPod changes in its running pod: JSON patches (RFC 6902) of what Kubernetes lets change in place.
+
+Each compares what the borrower wants now with what the pod says it was forged from, not with what it has: what this
+cluster's own admission made of the pod is never fought over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from liqod.hosting.shadowpods.admission import read_spec
+from liqod.hosting.shadowpods.forge import (
+    FORGED_ANNOTATION,
+    annotations_of,
+    debuggers_of,
+    decode_record,
+    forged_from,
+    is_for_virtual_nodes,
+    labels_of,
+    record_of,
+)
+from liqod.hosting.views import Container, Pod, PodSpec, QuantityText, Requirements, Toleration
+from liqod.model.names import ORIGIN_LABEL
+from liqod.model.objects.quantity import parse
+from liqod.model.records.views import ShadowPod
+
+
+def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True, resized: bool = True) -> list[dict[str, Any]]:
+    """Return the JSON patch that brings a pod to its ShadowPod, empty when it is there already.
+
+    Labels and annotations follow the ShadowPod; of the spec, what Kubernetes lets change in place: images, added
+    tolerations and their seconds, the active deadline (``resize`` and
+    ``debugging`` bring the rest). With ``spec=False`` only the metadata follows (for a pod whose spec change was
+    refused); with ``resized=False`` the pod notes the size that it was forged with, so that the new one stays wanted.
+    Raises ValueError like ``pod``.
+    """
+    before = forged_from(running)
+    wanted = read_spec(shadow)
+    record = record_of(shadow, wanted, None if resized else before.resources)
+    if before.digest == decode_record(record).digest:
+        return []
+    metadata = running.metadata
+    patch = [_same_pod(running)]
+    # Whose pod it is was settled when it was made; a label rewritten later must not move it to another tenant.
+    origin = {key: value for key, value in metadata.labels.items() if key == ORIGIN_LABEL}
+    patch += _map_changes("/metadata/labels", metadata.labels, {**labels_of(shadow), **origin}, before.labels)
+    annotations = {**annotations_of(shadow), FORGED_ANNOTATION: record}
+    patch += _map_changes("/metadata/annotations", metadata.annotations, annotations, before.annotations)
+    return patch + (_spec_changes(wanted, running.spec) if spec else [])
+
+
+def resize(shadow: ShadowPod, running: Pod) -> list[dict[str, Any]]:
+    """Return the JSON patch for the pod's ``resize`` subresource; empty when the ShadowPod asks for nothing else than
+    what the pod was forged from.
+
+    Only CPU and memory change in place, of containers and of sidecars. What this cluster's admission made of them is
+    left alone as long as the borrower does not change them. Raises ValueError like ``pod``.
+    """
+    wanted = read_spec(shadow)
+    if forged_from(running).resources == decode_record(record_of(shadow, wanted)).resources:
+        return []
+    patch = _resource_changes("/spec/containers", wanted.containers, running.spec.containers)
+    patch += _resource_changes("/spec/initContainers", wanted.init_containers, running.spec.init_containers)
+    return [_same_pod(running), *patch] if patch else []
+
+
+def debugging(shadow: ShadowPod, running: Pod) -> list[dict[str, Any]]:
+    """Return the JSON patch for the pod's ``ephemeralcontainers`` subresource; empty when there are no new ones.
+
+    A pod that is made anew does not get those of the pod before it: they were started by somebody for once. Raises
+    ValueError like ``pod``.
+    """
+    wanted = read_spec(shadow)
+    known = {*forged_from(running).ephemeral, *debuggers_of(running.spec)}
+    added = [one for one in wanted.ephemeral_containers or () if str(one.get("name", "")) not in known]
+    if not added:
+        return []
+    path = "/spec/ephemeralContainers"
+    if not running.spec.ephemeral_containers:
+        return [_same_pod(running), {"op": "add", "path": path, "value": added}]
+    return [_same_pod(running), *({"op": "add", "path": f"{path}/-", "value": one} for one in added)]
+
+
+def _same_pod(running: Pod) -> dict[str, Any]:
+    return {"op": "test", "path": "/metadata/uid", "value": running.metadata.uid}
+
+
+def _map_changes(
+    path: str, present: Mapping[str, str], wanted: Mapping[str, str], ours: Iterable[str]
+) -> list[dict[str, Any]]:
+    if not present:
+        return [{"op": "add", "path": path, "value": dict(wanted)}] if wanted else []
+    patch: list[dict[str, Any]] = [
+        {"op": "add", "path": f"{path}/{_escape(key)}", "value": wanted[key]}
+        for key in sorted(wanted)
+        if present.get(key) != wanted[key]
+    ]
+    patch += [
+        {"op": "remove", "path": f"{path}/{_escape(key)}"} for key in ours if key in present and key not in wanted
+    ]
+    return patch
+
+
+def _spec_changes(wanted: PodSpec, present: PodSpec) -> list[dict[str, Any]]:
+    patch = _image_changes("/spec/containers", wanted.containers, present.containers)
+    patch += _image_changes("/spec/initContainers", wanted.init_containers, present.init_containers)
+    known = present.tolerations or []
+    new = [t for t in wanted.tolerations or () if t not in known and not is_for_virtual_nodes(t)]
+    bare = [_without_seconds(t) for t in known]
+    added = [t for t in new if _without_seconds(t) not in bare]
+    patch += [
+        {"op": "replace", "path": f"/spec/tolerations/{bare.index(_without_seconds(t))}", "value": t}
+        for t in new
+        if _without_seconds(t) in bare
+    ]
+    if added and not known:
+        patch.append({"op": "add", "path": "/spec/tolerations", "value": added})
+    else:
+        patch += [{"op": "add", "path": "/spec/tolerations/-", "value": toleration} for toleration in added]
+    deadline = wanted.active_deadline_seconds
+    if deadline is not None and deadline != present.active_deadline_seconds:
+        patch.append({"op": "add", "path": "/spec/activeDeadlineSeconds", "value": deadline})
+    return patch
+
+
+def _image_changes(path: str, wanted: list[Container] | None, present: list[Container] | None) -> list[dict[str, Any]]:
+    images = {container.name: container.image for container in wanted or ()}
+    return [
+        {"op": "replace", "path": f"{path}/{position}/image", "value": image}
+        for position, container in enumerate(present or ())
+        if (image := images.get(container.name)) and image != container.image
+    ]
+
+
+def _resource_changes(
+    path: str, wanted: list[Container] | None, present: list[Container] | None
+) -> list[dict[str, Any]]:
+    by_name = {container.name: container for container in wanted or ()}
+    patch: list[dict[str, Any]] = []
+    for position, container in enumerate(present or ()):
+        asked = by_name.get(container.name)
+        if asked is None or asked.resources is None:
+            continue
+        before = container.resources or Requirements()
+        parts = [("requests", asked.resources.requests, before.requests)]
+        parts.append(("limits", asked.resources.limits, before.limits))
+        changed = {name: _changed(old or {}, new or {}) for name, new, old in parts}
+        if not any(changed.values()):
+            continue
+        if container.resources is None:
+            patch.append({"op": "add", "path": f"{path}/{position}/resources", "value": {}})
+        for name, _, old in parts:
+            if not changed[name]:
+                continue
+            at = f"{path}/{position}/resources/{name}"
+            if old:
+                patch += [{"op": "add", "path": f"{at}/{key}", "value": value} for key, value in changed[name].items()]
+            else:
+                patch.append({"op": "add", "path": at, "value": changed[name]})
+    return patch
+
+
+def _changed(old: Mapping[str, QuantityText], new: Mapping[str, QuantityText]) -> dict[str, QuantityText]:
+    """Return the amounts of what can be resized that are others than before."""
+    return {
+        key: new[key]
+        for key in ("cpu", "memory")
+        if key in new and (key not in old or _amount(old[key]) != _amount(new[key]))
+    }
+
+
+def _amount(text: QuantityText) -> object:
+    try:
+        return parse(str(text))
+    except ValueError:
+        return text
+
+
+def _without_seconds(toleration: Toleration) -> Toleration:
+    return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
+
+
+def _escape(key: str) -> str:
+    """Return a key as a JSON pointer's token (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,131 @@
+"""What a borrower may use: what was offered to it, minus what its pods ask for already.
+
+The ledger is charged before a pod is created and corrected by what the API server then shows, so that pods created at
+the same time cannot pass the offer together. A pod that exists is never evicted, also when the offer shrinks below
+what is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from fractions import Fraction
+from typing import Final
+
+import attrs
+
+from liqod.hosting.shadowpods.resource_requests import PODS
+from liqod.model.ids import Key
+from liqod.model.objects import quantity
+from liqod.model.objects.quantity import Resources
+
+MOST_WAITING: Final = 4096
+"""Refused ShadowPods of a tenant that are looked at when room appears; others have their turn by the clock alone."""
+MOST_MISFITS: Final = 256
+"""Sizes for which there is no room that are tried in one look: whoever waits with more of them only delays itself."""
+
+
+@attrs.frozen
+class Waiting:
+    """A ShadowPod that was refused for lack of room: its age (for the order), what it asks, what was lent then, if
+    any.
+    """
+
+    created: str
+    key: Key
+    wanted: Resources
+    offered: Resources | None
+
+
+def shortage(wanted: Resources, used: Resources, offered: Resources) -> str:
+    """Say what is missing, such as ``asks cpu 2, 500m left of 4``; empty when the pod fits.
+
+    The number of pods is limited only where the offer names ``pods``.
+    """
+    left = quantity.subtract(offered, used)
+    over = quantity.exceeding(wanted, left)
+    if PODS not in offered:
+        over.pop(PODS, None)
+    parts = [
+        f"asks {name[:63]} {_show(wanted, name)}, "
+        + (f"{_show_positive(left, name)} left of {_show(offered, name)}" if name in offered else "none of it is lent")
+        for name in sorted(over)
+    ]
+    return "; ".join(parts)
+
+
+def fitting(waiting: Iterable[Waiting], used: Resources, offered: Resources) -> list[Key]:
+    """Return which of the refused fit now, oldest first; each that fits counts against those behind it.
+
+    What takes time is judging sizes, and a borrower may make as many ShadowPods as it likes: a size that did not fit is
+    not tried again, since room only shrinks on the way, and after ``MOST_MISFITS`` of them no more is.
+    """
+    total = dict(used)
+    found = []
+    misfits: set[Hashable] = set()
+    for entry in sorted(waiting, key=lambda entry: (entry.created, entry.key)):
+        size = tuple((name, value.numerator, value.denominator) for name, value in entry.wanted.items())
+        if size in misfits:
+            continue
+        if not shortage(entry.wanted, total, offered):
+            total = quantity.add((total, entry.wanted))
+            found.append(entry.key)
+            continue
+        misfits.add(size)
+        if len(misfits) >= MOST_MISFITS:
+            break
+    return found
+
+
+def remember(waiting: dict[Key, Waiting], entry: Waiting) -> None:
+    """Keep a refused ShadowPod among those of its tenant, unless there are ``MOST_WAITING`` others."""
+    if entry.key in waiting or len(waiting) < MOST_WAITING:
+        waiting[entry.key] = entry
+
+
+class Ledger:
+    """Who uses how much, by tenant; as large as the number of pods that tenants run here."""
+
+    def __init__(self) -> None:
+        self._charges: dict[Key, tuple[str, Resources]] = {}
+        self._totals: dict[str, dict[str, Fraction]] = {}
+
+    def charge(self, key: Key, tenant: str, asked: Resources) -> None:
+        """Count a pod, replacing what was counted for it before."""
+        if self._charges.get(key) == (tenant, asked):
+            return
+        self.release(key)
+        self._charges[key] = (tenant, quantity.shared(asked))
+        self._totals[tenant] = quantity.add((self._totals.get(tenant, {}), asked))
+
+    def release(self, key: Key) -> str:
+        """Stop counting a pod; returns the tenant that has more room now, or an empty text when nothing was counted."""
+        if (charge := self._charges.pop(key, None)) is None:
+            return ""
+        tenant, asked = charge
+        left = {name: v for name, v in quantity.subtract(self._totals[tenant], asked).items() if v}
+        if left:
+            self._totals[tenant] = left
+        else:
+            del self._totals[tenant]
+        return tenant
+
+    def charged(self, key: Key) -> Resources:
+        """Return what is counted for a pod."""
+        return self._charges.get(key, ("", {}))[1]
+
+    def used(self, tenant: str) -> Mapping[str, Fraction]:
+        """Return the sum of what a tenant's pods ask for."""
+        return self._totals.get(tenant, {})
+
+    def used_without(self, tenant: str, key: Key) -> Mapping[str, Fraction]:
+        """Return the same sum without one pod, whether it is counted or not."""
+        owner, asked = self._charges.get(key, ("", {}))
+        return quantity.subtract(self.used(tenant), asked) if owner == tenant else self.used(tenant)
+
+
+def _show(resources: Resources, name: str) -> str:
+    return quantity.render(resources.get(name, Fraction(0)), resource=name)
+
+
+def _show_positive(resources: Resources, name: str) -> str:
+    return quantity.render(max(resources.get(name, Fraction(0)), Fraction(0)), resource=name)

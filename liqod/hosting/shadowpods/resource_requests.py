@@ -1,0 +1,73 @@
+"""What a pod asks of the cluster, counted as the scheduler counts it.
+
+Source: k8s.io/component-helpers ``resource.PodRequests``: the larger of the running sum (containers and restartable
+init containers) and the largest initialization step, plus the pod's overhead. A limit without a request is a request
+(the API server's defaulting). Requests of the pod as a whole replace the sum where they are given; here the larger of
+the two counts, so that a borrower gains nothing by stating less than its containers ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from liqod.hosting.views import Container, PodSpec, QuantityText, Requirements
+from liqod.model.objects import quantity
+from liqod.model.objects.quantity import Resources
+
+PODS = "pods"
+
+
+def of_pod(spec: PodSpec) -> dict[str, Fraction]:
+    """Return what a pod asks for by resource, ``pods: 1`` included; raises ValueError with the place of a wrong
+    quantity.
+    """
+    running = quantity.add(_of_container(c, "spec.containers") for c in spec.containers or ())
+    if not spec.init_containers and not spec.overhead and spec.resources is None:
+        running[PODS] = Fraction(1)
+        return running
+    restartable: dict[str, Fraction] = {}
+    starting: dict[str, Fraction] = {}
+    for container in spec.init_containers or ():
+        asked = _of_container(container, "spec.initContainers")
+        if container.restart_policy == "Always":
+            running = quantity.add((running, asked))
+            restartable = quantity.add((restartable, asked))
+            starting = largest((starting, restartable))
+        else:
+            starting = largest((starting, quantity.add((asked, restartable))))
+    total = largest((running, starting, _of_requirements(spec.resources, "spec.resources")))
+    total = quantity.add((total, _parse(spec.overhead or {}, "spec.overhead")))
+    total[PODS] = Fraction(1)
+    return total
+
+
+def largest(parts: Iterable[Resources]) -> dict[str, Fraction]:
+    """Return the largest value of each resource."""
+    result: dict[str, Fraction] = {}
+    for part in parts:
+        for name, value in part.items():
+            result[name] = max(value, result.get(name, value))
+    return result
+
+
+def _of_container(container: Container, where: str) -> dict[str, Fraction]:
+    return _of_requirements(container.resources, f"{where}[{container.name[:63]}].resources")
+
+
+def _of_requirements(requirements: Requirements | None, where: str) -> dict[str, Fraction]:
+    if requirements is None:
+        return {}
+    limits = _parse(requirements.limits or {}, f"{where}.limits")
+    return {**limits, **_parse(requirements.requests or {}, f"{where}.requests")}
+
+
+def _parse(quantities: Mapping[str, QuantityText], where: str) -> dict[str, Fraction]:
+    try:
+        parsed = quantity.parse_all(quantities)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    for name, value in parsed.items():
+        if value < 0:
+            raise ValueError(f"{where}: {name[:63]} is negative")
+    return parsed

@@ -1,0 +1,226 @@
+"""Access for borrowers: the tenant namespace, its service account, short-lived tokens; and the end of all that."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+from twisted.logger import Logger
+
+from liqod.hosting.tenants import grants, policies, rights
+from liqod.hosting.tenants.namespaces import Namespaces, selector
+from liqod.kube.client import Client
+from liqod.kube.ensure import ensure
+from liqod.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from liqod.kube.manifests import covers
+from liqod.kube.resources import (
+    CLUSTERROLES,
+    NAMESPACES,
+    ROLEBINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICEACCOUNTS,
+    VALIDATINGPOLICIES,
+    VALIDATINGPOLICYBINDINGS,
+    VIRTUALNODES,
+)
+from liqod.model.names import MAX_NAME, REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
+from liqod.model.objects.meta import Object, View
+from liqod.model.records.offer import AccessGrant, Refusal
+
+_log = Logger()
+
+CREDENTIAL_SECRET: Final = "liqo-credential"  # noqa: S105
+"""The name under which a credential for the peer's own cluster is kept, when this cluster borrows from it."""
+
+
+@attrs.frozen
+class ApiAccess:
+    """How borrowers reach this cluster's API server: its URL and the CA that signed its certificate (PEM).
+
+    ``direct``: by that URL, with a token; ``relay``: over the peers' port.
+    """
+
+    url: str
+    ca_pem: str
+    direct: bool = True
+    relay: bool = False
+
+
+async def ensure_borrower_role(client: Client) -> None:
+    """Bring the ClusterRole of borrowers, and what limits it, to what this version needs.
+
+    The daemon's own account may only read them: `liqodctl install` writes them. Raises KubeError; Forbidden says what
+    to do.
+    """
+    try:
+        limited = await _ensure_policies(client)
+        await ensure(client, CLUSTERROLES, rights.borrower_role(services=limited))
+    except Forbidden as error:
+        raise Forbidden(
+            error.code,
+            error.reason,
+            "what borrowers may do here is not as this release needs it, and the daemon may not change it: have an "
+            f"administrator run `liqodctl install` of this release ({error.message})",
+            error.details,
+        ) from error
+
+
+async def _ensure_policies(client: Client) -> bool:
+    """Put the admission policies in force; returns whether this API server has any (Kubernetes 1.30)."""
+    try:
+        for policy in policies.policies():
+            await ensure(client, VALIDATINGPOLICIES, policy, same=covers)
+        for binding in policies.bindings():
+            await ensure(client, VALIDATINGPOLICYBINDINGS, binding, same=covers)
+    except NotFound:
+        _log.warn(
+            "this API server has no ValidatingAdmissionPolicies (Kubernetes 1.30 does): borrowers get no services"
+        )
+        return False
+    return True
+
+
+class _TokenSpec(View, frozen=True):
+    expiration_seconds: int = 0
+
+
+class _TokenStatus(View, frozen=True):
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return "_TokenStatus()"
+
+
+class _TokenAnswer(View, frozen=True):
+    spec: _TokenSpec = _TokenSpec()
+    status: _TokenStatus = _TokenStatus()
+
+
+class Access:
+    """Gives borrowers access and takes it back; every step may be repeated."""
+
+    _log = Logger()
+
+    def __init__(self, client: Client, namespaces: Namespaces, access: ApiAccess, token_lifetime: int) -> None:
+        self._client = client
+        self._namespaces = namespaces
+        self._access = access
+        self._token_lifetime = token_lifetime
+        self._role_stands = False
+
+    async def ensure_role(self) -> None:
+        """Bring the ClusterRole of borrowers, and what limits it, to what this version needs, once per start."""
+        if not self._role_stands:
+            await ensure_borrower_role(self._client)
+            self._role_stands = True
+
+    async def admit(self, peer: str) -> AccessGrant:
+        """Return a fresh token for a borrower that may come directly, making its tenant namespace where there is none.
+
+        Raises Refusal (ClusterIDTooLong, NamespaceTaken, NamespaceTerminating) and KubeError.
+        """
+        await self.ensure_role()
+        namespace = await self._tenant_namespace(peer)
+        await ensure(self._client, SERVICEACCOUNTS, rights.service_account(peer))
+        await ensure(self._client, ROLES, rights.tenant_role(peer))
+        await ensure(
+            self._client, ROLEBINDINGS, rights.binding(peer, namespace, rights.TENANT_ROLE, "Role"), ["roleRef"]
+        )
+        if not self._access.direct:
+            return AccessGrant(
+                api_url="", ca="", token="", lifetime=self._token_lifetime, namespace=namespace, relay=True
+            )
+        answer = await self._client.create(
+            SERVICEACCOUNTS,
+            {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {"expirationSeconds": self._token_lifetime},
+            },
+            namespace,
+            view=_TokenAnswer,
+            name=rights.SERVICE_ACCOUNT,
+            subresource="token",
+        )
+        return AccessGrant(
+            api_url=self._access.url,
+            ca=self._access.ca_pem,
+            token=answer.status.token,
+            lifetime=answer.spec.expiration_seconds or self._token_lifetime,
+            namespace=namespace,
+            relay=self._access.relay,
+        )
+
+    async def dismiss(self, peer: str) -> None:
+        """End a borrower's access at once, then delete what was granted to it; repeating it is harmless.
+
+        The tenant namespace stays when it also holds what this cluster borrows from the same peer. Raises KubeError.
+        """
+        tenant = tenant_namespace(peer)
+        present = (await self._client.list(NAMESPACES, labels=selector(peer), view=Object)).items
+        granted = [namespace for namespace in present if grants.tenant_of(namespace) == peer]
+        own = next(
+            (n for n in present if n.metadata.name == tenant and TENANT_NAMESPACE_LABEL in n.metadata.labels), None
+        )
+        if own is not None:
+            # The token dies with its account, in every namespace.
+            await self._client.delete(SERVICEACCOUNTS, rights.SERVICE_ACCOUNT, tenant)
+            await self._client.delete(ROLEBINDINGS, rights.TENANT_ROLE, tenant)
+            await self._client.delete(ROLES, rights.TENANT_ROLE, tenant)
+        for namespace in granted:
+            await self._client.delete(ROLEBINDINGS, rights.BORROWER_ROLE, namespace.metadata.name)
+        for namespace in granted:
+            await self._namespaces.remove(namespace)
+        if own is not None and not own.metadata.deleting and not await self._is_borrowing(tenant):
+            try:
+                await self._client.delete(NAMESPACES, tenant, uid=own.metadata.uid)
+            except Conflict:
+                self._log.info("namespace {namespace} was replaced while it was to be deleted", namespace=tenant)
+        self._log.info("dismissed {peer}: {count} namespaces", peer=peer, count=len(granted))
+
+    async def _tenant_namespace(self, peer: str) -> str:
+        name = tenant_namespace(peer)
+        if len(name) > MAX_NAME:
+            raise Refusal(
+                "ClusterIDTooLong",
+                f"the namespace {name} of cluster {peer} would be longer than {MAX_NAME} characters; "
+                f"its ID may have {MAX_NAME - len(tenant_namespace(''))}",
+            )
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "labels": rights.tenant_labels(peer)},
+        }
+        try:
+            present = await self._client.get(NAMESPACES, name, view=Object)
+        except NotFound:
+            try:
+                await self._client.create(NAMESPACES, body, view=None)
+            except AlreadyExists:
+                present = await self._client.get(NAMESPACES, name, view=Object)
+            else:
+                return name
+        labels = present.metadata.labels
+        if labels.get(REMOTE_CLUSTER_LABEL) != peer or TENANT_NAMESPACE_LABEL not in labels:
+            raise Refusal(
+                "NamespaceTaken",
+                f"namespace {name} exists here without the labels of a tenant namespace of {peer}; "
+                "remove it, or label it, to lend to that cluster",
+            )
+        if present.metadata.deleting:
+            raise Refusal("NamespaceTerminating", f"namespace {name} is being deleted here; try again when it is gone")
+        return name
+
+    async def _is_borrowing(self, namespace: str) -> bool:
+        """Tell whether a tenant namespace also holds what this cluster borrows from the peer."""
+        try:
+            if (await self._client.list(VIRTUALNODES, namespace, view=Object)).items:
+                return True
+        except NotFound:
+            pass  # Without the definition there are no virtual nodes.
+        try:
+            await self._client.get(SECRETS, CREDENTIAL_SECRET, namespace, view=Object)
+        except NotFound:
+            return False
+        return True

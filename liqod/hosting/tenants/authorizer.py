@@ -1,0 +1,40 @@
+"""What a borrower may ask of this cluster's API server over the relay: what its roles say, read from the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from liqod.hosting.tenants import rights
+from liqod.model.names import tenant_namespace
+from liqod.model.objects.api_request import Ask
+
+_BORROWER: Final[list[dict[str, Any]]] = rights.borrower_role(services=True)["rules"]
+"""Where this API server gives borrowers no services, its RBAC says so."""
+
+
+def user_of(peer: str) -> str:
+    """Return the user name of a borrower's service account (Kubernetes: "Service account tokens")."""
+    return f"system:serviceaccount:{tenant_namespace(peer)}:{rights.SERVICE_ACCOUNT}"
+
+
+def permits(peer: str, ask: Ask, tenant: str) -> bool:
+    """Tell whether a borrower may ask for this; ``tenant`` is the ID of the cluster that the namespace was granted to.
+
+    In its tenant namespace, where its own account lies, a borrower may look at that and at nothing else.
+    """
+    if not ask.namespace or ask.path:
+        return False
+    if ask.namespace == tenant_namespace(peer):
+        return _covered(rights.tenant_role(peer)["rules"], ask)
+    return tenant == peer and _covered(_BORROWER, ask)
+
+
+def _covered(rules: Iterable[Mapping[str, Any]], ask: Ask) -> bool:
+    return any(
+        ask.group in rule["apiGroups"]
+        and ask.what in rule["resources"]
+        and ask.verb in rule["verbs"]
+        and ask.name in rule.get("resourceNames", [ask.name])
+        for rule in rules
+    )

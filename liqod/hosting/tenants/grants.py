@@ -1,0 +1,99 @@
+"""Which namespaces a borrower may be given: names that end with its own ID, or that are allowed to all borrowers, and
+never one that was there before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from liqod.model.ids import is_dns_label
+from liqod.model.names import (
+    ORIGINAL_NAME_ANNOTATION,
+    REMOTE_CLUSTER_LABEL,
+    SYSTEM_NAMESPACE,
+    TENANT_NAMESPACE_LABEL,
+    remote_namespace,
+    tenant_namespace,
+)
+from liqod.model.objects.meta import Object
+from liqod.model.records.offer import Refusal
+
+MAX_NAMESPACES: Final = 1000
+"""Namespaces that one borrower may have here."""
+_RESERVED: Final = ("kube-", "openshift-", tenant_namespace(""))
+_OWN: Final = frozenset({"default", SYSTEM_NAMESPACE})
+_SECURITY: Final = "pod-security.kubernetes.io"
+
+
+def check_name(peer: str, local: str, remote: str, allowed: Iterable[str] = ()) -> None:
+    """Raise Refusal unless a borrower may ask for this name; ``allowed`` are patterns of names that all may have."""
+    if not (is_dns_label(local) and is_dns_label(remote)):
+        raise Refusal(
+            "InvalidName", f"{local[:80]!r} -> {remote[:80]!r}: both must be names of namespaces (DNS-1123 labels)"
+        )
+    if remote.startswith(_RESERVED):
+        raise Refusal("NameReserved", f"{remote}: names that begin with {', '.join(_RESERVED)} belong to this cluster")
+    if remote in _OWN:
+        raise Refusal("NameReserved", f"{remote} belongs to this cluster")
+    its_own = remote == remote_namespace(local, peer) or remote.endswith(f"-{peer}")
+    if not its_own and not any(_matches(pattern, remote) for pattern in allowed):
+        raise Refusal(
+            "NameNotYours",
+            f"{remote}: a namespace granted to cluster {peer} ends with -{peer}; ask for "
+            f"{remote_namespace(local, peer)}, or have this cluster's administrator allow the name "
+            "([hosting] namespace-names)",
+        )
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Tell whether a name is what a pattern describes, in which ``*`` is any text."""
+    return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), name) is not None
+
+
+def is_granted(namespace: Object) -> bool:
+    """Tell whether a namespace was made for a borrower's pods (and is not a tenant namespace)."""
+    labels = namespace.metadata.labels
+    return (
+        bool(labels.get(REMOTE_CLUSTER_LABEL))
+        and TENANT_NAMESPACE_LABEL not in labels
+        and ORIGINAL_NAME_ANNOTATION in namespace.metadata.annotations
+    )
+
+
+def tenant_of(namespace: Object) -> str:
+    """Return the ID of the cluster that a namespace was granted to, empty when it was granted to none."""
+    return namespace.metadata.labels[REMOTE_CLUSTER_LABEL] if is_granted(namespace) else ""
+
+
+def check_existing(existing: Object, peer: str, local: str) -> None:
+    """Raise Refusal unless an existing namespace is the very grant that is asked for."""
+    name = existing.metadata.name
+    if tenant_of(existing) != peer:
+        raise Refusal(
+            "NamespaceTaken", f"namespace {name} exists here and was not made for cluster {peer}; it is left alone"
+        )
+    known = existing.metadata.annotations[ORIGINAL_NAME_ANNOTATION]
+    if known != local:
+        raise Refusal("NamespaceTaken", f"namespace {name} was granted for {known} of cluster {peer}, not for {local}")
+    if existing.metadata.deleting:
+        raise Refusal("NamespaceTerminating", f"namespace {name} is being deleted here; ask again when it is gone")
+
+
+def security_labels(level: str) -> dict[str, str]:
+    """Return the labels by which Pod Security admission enforces a level."""
+    return {f"{_SECURITY}/enforce": level, f"{_SECURITY}/enforce-version": "latest"}
+
+
+def body(peer: str, local: str, remote: str, level: str) -> dict[str, Any]:
+    """Return the namespace to create."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": remote,
+            "labels": {REMOTE_CLUSTER_LABEL: peer, **security_labels(level)},
+            "annotations": {ORIGINAL_NAME_ANNOTATION: local},
+        },
+    }

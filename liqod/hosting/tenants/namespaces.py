@@ -1,0 +1,144 @@
+"""Namespaces granted to borrowers: making them, knowing whose they are, taking them back.
+
+Whose a namespace is, is written on it; the cache of it is the informer, plus what was granted a moment ago and has
+not come back through the watch yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from twisted.logger import Logger
+
+from liqod.hosting.tenants import grants, rights
+from liqod.kube.cache.informer import Informer
+from liqod.kube.client import Client
+from liqod.kube.ensure import ensure
+from liqod.kube.errors import AlreadyExists, Conflict, NotFound
+from liqod.kube.resources import NAMESPACES, ROLEBINDINGS
+from liqod.model.ids import Key
+from liqod.model.names import REMOTE_CLUSTER_LABEL
+from liqod.model.objects.meta import Object
+from liqod.model.records.offer import Refusal
+
+_MAX_RECENT: Final = 4096
+
+
+class Namespaces:
+    """The grants of this cluster; ``namespaces`` watches those that bear a remote cluster's ID."""
+
+    _log = Logger()
+
+    def __init__(
+        self, client: Client, namespaces: Informer[Object], pod_security: str, names: Sequence[str] = ()
+    ) -> None:
+        self._client = client
+        self._namespaces = namespaces
+        self._pod_security = pod_security
+        self._names = tuple(names)
+        self._recent: dict[str, str] = {}
+        self._unsubscribe = namespaces.subscribe(self._seen)
+
+    def close(self) -> None:
+        """Stop listening to the informer."""
+        self._unsubscribe()
+
+    def known_tenant(self, namespace: str) -> str | None:
+        """Return whose a namespace is (empty: nobody's), or None when it was not seen yet."""
+        if (seen := self._namespaces.get(Key("", namespace))) is not None:
+            return grants.tenant_of(seen)
+        return self._recent.get(namespace)
+
+    def is_ending(self, namespace: str) -> bool:
+        """Tell whether a namespace is being deleted: nothing can be made in it any more."""
+        seen = self._namespaces.get(Key("", namespace))
+        return seen is not None and seen.metadata.deleting
+
+    async def tenant_of(self, namespace: str) -> str:
+        """Return whose a namespace is; one that the watch has not shown is asked for, since it may be that young."""
+        if (known := self.known_tenant(namespace)) is not None:
+            return known
+        try:
+            tenant = grants.tenant_of(await self._client.get(NAMESPACES, namespace, view=Object))
+        except NotFound:
+            return ""
+        if tenant:
+            self._remember(namespace, tenant)
+        return tenant
+
+    def granted(self, peer: str) -> list[Object]:
+        """Return the namespaces granted to a borrower, as far as the watch shows them."""
+        return [seen for seen in self._namespaces.items() if grants.tenant_of(seen) == peer]
+
+    async def grant(self, peer: str, local: str, remote: str) -> str:
+        """Make a namespace for a borrower, with its rights in it; asking again changes nothing.
+
+        Raises Refusal (InvalidName, NameReserved, NameNotYours, NamespaceTaken, NamespaceTerminating,
+        TooManyNamespaces) and KubeError.
+        """
+        grants.check_name(peer, local, remote, self._names)
+        await self._make(peer, local, remote)
+        await ensure(
+            self._client, ROLEBINDINGS, rights.binding(peer, remote, rights.BORROWER_ROLE, "ClusterRole"), ["roleRef"]
+        )
+        self._remember(remote, peer)
+        return remote
+
+    async def release(self, peer: str, remote: str) -> None:
+        """Delete a granted namespace with all that is in it; one that is gone already is well. Raises Refusal
+        (NotGranted).
+        """
+        try:
+            present = await self._client.get(NAMESPACES, remote, view=Object)
+        except NotFound:
+            return
+        if grants.tenant_of(present) != peer:
+            raise Refusal("NotGranted", f"namespace {remote} was not granted to cluster {peer}; it is left alone")
+        await self.remove(present)
+
+    async def remove(self, namespace: Object) -> None:
+        """Delete a granted namespace, this very one and none that took its name."""
+        name = namespace.metadata.name
+        self._recent.pop(name, None)
+        if namespace.metadata.deleting:
+            return
+        try:
+            await self._client.delete(NAMESPACES, name, uid=namespace.metadata.uid)
+        except Conflict:
+            self._log.info("namespace {namespace} was replaced while it was to be deleted", namespace=name)
+
+    async def _make(self, peer: str, local: str, remote: str) -> None:
+        wanted = grants.body(peer, local, remote, self._pod_security)
+        present = self._namespaces.get(Key("", remote))
+        if present is None:
+            count = len(self.granted(peer))
+            if count >= grants.MAX_NAMESPACES:
+                raise Refusal(
+                    "TooManyNamespaces",
+                    f"cluster {peer} has {count} namespaces here, as many as one may have; release some first",
+                )
+            try:
+                await self._client.create(NAMESPACES, wanted, view=None)
+            except AlreadyExists:
+                present = await self._client.get(NAMESPACES, remote, view=Object)
+            else:
+                self._log.info(
+                    "made namespace {namespace} for {local} of {peer}", namespace=remote, local=local, peer=peer
+                )
+                return
+        grants.check_existing(present, peer, local)
+        await ensure(self._client, NAMESPACES, wanted)
+
+    def _remember(self, namespace: str, tenant: str) -> None:
+        while len(self._recent) >= _MAX_RECENT:
+            del self._recent[next(iter(self._recent))]
+        self._recent[namespace] = tenant
+
+    def _seen(self, key: Key, old: Object | None, new: Object | None) -> None:
+        self._recent.pop(key.name, None)
+
+
+def selector(peer: str = "") -> str:
+    """Return the label selector of the namespaces that concern remote clusters, or one of them."""
+    return f"{REMOTE_CLUSTER_LABEL}={peer}" if peer else REMOTE_CLUSTER_LABEL

@@ -1,0 +1,1 @@
+"""Caches that follow the API server: list and watch, informers, and their stores."""

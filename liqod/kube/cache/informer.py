@@ -1,0 +1,373 @@
+"""A cache of one kind that follows the API server, and tells its subscribers what changes."""
+
+from __future__ import annotations
+
+import random as _random
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import Final, Generic
+
+import msgspec
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python import failure
+
+from liqod.flow.observe import Gate, Latest
+from liqod.kube.cache.listwatch import Command, List, ListWatch, Wait, Watch, is_warming
+from liqod.kube.cache.store import Delta, Store, V
+from liqod.kube.cache.watch_decoder import Bookmark, Change, Decoder, Failure, Unreadable
+from liqod.kube.cache.watch_stream import TURN, Stream, Watchdog
+from liqod.kube.client import Client
+from liqod.kube.connection.cache_quota import Held
+from liqod.kube.errors import Gone, KubeError, Undecodable
+from liqod.kube.resources import Resource
+from liqod.model.ids import Key
+
+REMEMBERED: Final = 256
+"""Objects whose unreadability is remembered, so that it is logged once."""
+
+Subscriber = Callable[[Key, V | None, V | None], None]
+
+
+class Informer(Service, Generic[V]):
+    """The objects of a kind (of a namespace, by selectors), decoded to ``view``.
+
+    Subscribers are called with ``(key, old, new)``; reading is free. ``error`` is the sentence of the last failure,
+    empty when live; ``stale_since`` the clock's time since which the cache may be behind, None when live. ``live``
+    tells whether it follows the server. When the client's path to the server is new, watching begins anew at once.
+    More than the client's allowance is not kept: the cache stays as it was then, not live, and is listed anew at times.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        view: type[V],
+        clock: IReactorTime,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        random: Callable[[], float] = _random.random,
+    ) -> None:
+        self.resource = resource
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._selectors = {"labelSelector": labels, "fieldSelector": fields}
+        self._decoder = Decoder(view)
+        self._store: Store[V] = Store()
+        self._machine = ListWatch(self._store, random)
+        self._gate = Gate()
+        self._subscribers: dict[object, Subscriber[V]] = {}
+        self._untold: deque[Delta[V]] = deque()
+        self._telling: IDelayedCall | None = None
+        self._run: Deferred[None] | None = None
+        self._turn: Deferred[Command] | None = None
+        self._forget_path: Callable[[], None] = lambda: None
+        self.live: Latest[bool] = Latest(False)
+        self._in_trouble = False
+        self._known_bad: set[Key | None] = set()
+        self._held: Held | None = None
+
+    def __repr__(self) -> str:
+        where = f" in {self._namespace}" if self._namespace else ""
+        return f"<Informer {self.resource}{where}: {len(self._store)}{'' if self.synced else ', not synced'}>"
+
+    # Reading
+
+    @property
+    def synced(self) -> bool:
+        """Whether a first list is complete and was told to the subscribers."""
+        return self._gate.is_open
+
+    @property
+    def error(self) -> str:
+        """The sentence of the last failure; empty when live."""
+        return self._machine.error
+
+    @property
+    def stale_since(self) -> float | None:
+        """The clock's time since which the cache may be behind; None when live."""
+        return self._machine.stale_since
+
+    def when_synced(self) -> Deferred[None]:
+        """Return a Deferred that fires when ``synced``."""
+        return self._gate.wait()
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def get(self, key: Key) -> V | None:
+        """Return an object, or None."""
+        return self._store.get(key)
+
+    def items(self) -> list[V]:
+        """Return all objects."""
+        return list(self._store)
+
+    def keys(self) -> list[Key]:
+        """Return the keys of all objects."""
+        return self._store.keys()
+
+    def add_index(self, name: str, values: Callable[[V], Iterable[Hashable]]) -> None:
+        """Index the objects by what ``values`` gives for each; the same function may be added again."""
+        self._store.add_index(name, values)
+
+    def by_index(self, name: str, value: Hashable) -> list[V]:
+        """Return the objects for which an index gives a value."""
+        return self._store.by_index(name, value)
+
+    def subscribe(self, subscriber: Subscriber[V]) -> Callable[[], None]:
+        """Call ``subscriber`` for every object there is and then for every change; returns what ends that."""
+        while self._untold:
+            self._tell(self._untold.popleft())
+        token = object()
+        for value in list(self._store):
+            self._call(subscriber, Delta(value.metadata.key, None, value))
+        self._subscribers[token] = subscriber
+
+        def unsubscribe() -> None:
+            self._subscribers.pop(token, None)
+
+        return unsubscribe
+
+    # Life
+
+    def startService(self) -> None:
+        super().startService()
+        if self._client.allowance is not None:
+            self._held = Held(self._client.allowance)
+        self._forget_path = self._client.path_since.subscribe(self._path_is_new)
+        self._run = Deferred.fromCoroutine(self._follow())
+        self._run.addErrback(self._crashed)
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        self._forget_path()
+        run, self._run = self._run, None
+        if run is not None:
+            run.cancel()
+        if self._held is not None:
+            self._held.clear()
+        return succeed(None) if run is None else run
+
+    def _crashed(self, reason: failure.Failure) -> None:
+        if not reason.check(CancelledError):
+            self._log.failure("watching {what} ended", reason, what=str(self.resource))
+
+    def _path_is_new(self, since: float) -> None:
+        """Give up what began before, unless the server was heard in it since."""
+        turn = self._turn
+        if turn is not None and not (self._machine.connected_at is not None and self._machine.heard_at >= since):
+            self._turn = None
+            turn.cancel()
+
+    async def _follow(self) -> None:
+        command = self._machine.start(self._clock.seconds())
+        # A subscriber may stop this service from inside a turn of this very loop, where cancelling has no effect.
+        while self.running:
+            turn = self._turn = Deferred.fromCoroutine(self._step(command))
+            try:
+                command = await turn
+            except CancelledError:
+                if self._turn is turn or not self.running:
+                    raise
+                command = self._machine.renewed(self._clock.seconds())
+                self._tell_live()
+            except Exception:
+                # A defect here must not leave a cache that looks alive but no longer follows.
+                self._log.failure("watching {what} failed", what=str(self.resource))
+                command = self._ended(Undecodable("the daemon failed on what the server sent; see the log"))
+
+    async def _step(self, command: Command) -> Command:
+        if isinstance(command, Wait):
+            await deferLater(self._clock, command.seconds)
+            return self._machine.waited()
+        if isinstance(command, List):
+            return await self._list()
+        return await self._watch(command)
+
+    async def _list(self) -> Command:
+        limit, token = 500, ""
+        objects: dict[Key, V] = {}
+        unread: set[Key] = set()
+        self._list_begins()
+        while True:
+            try:
+                page = await self._client.page(
+                    self.resource,
+                    self._namespace,
+                    msgspec.Raw,
+                    self._selectors["labelSelector"],
+                    self._selectors["fieldSelector"],
+                    limit,
+                    token,
+                )
+            except Gone as error:
+                if not token:
+                    return self._ended(error)
+                objects, unread, token, limit = {}, set(), "", 0
+                self._list_begins()
+                continue
+            except KubeError as error:
+                return self._ended(error)
+            if not await self._read(page.items or (), objects, unread):
+                return self._ended(self._too_much())
+            token = page.metadata.continue_
+            if not token:
+                break
+        if self._held is not None:
+            self._held.complete()
+        deltas, command = self._machine.listed(objects, unread, page.metadata.resource_version, self._clock.seconds())
+        self._recovered()
+        self._publish(deltas)
+        return command
+
+    async def _read(self, raws: Iterable[msgspec.Raw], objects: dict[Key, V], unread: set[Key]) -> bool:
+        """Add the objects of a page; returns whether they are still as many as are allowed."""
+        begun = self._clock.seconds()
+        for raw in raws:
+            value = self._decoder.object(raw)
+            if isinstance(value, Unreadable):
+                self._bad(value)
+                key = value.key
+                if key is not None:
+                    unread.add(key)
+            else:
+                key = value.metadata.key
+                objects[key] = value
+            if key is not None and self._held is not None and not self._held.note(key, len(bytes(raw))):
+                return False
+            if self._clock.seconds() - begun > TURN:
+                await deferLater(self._clock, 0)
+                begun = self._clock.seconds()
+        return True
+
+    async def _watch(self, command: Watch) -> Command:
+        stream = Stream(self._clock, self._line)
+        parameters = {
+            **self._selectors,
+            "allowWatchBookmarks": "true",
+            "resourceVersion": command.resource_version,
+            "timeoutSeconds": str(command.timeout),
+        }
+        if command.initial:
+            self._list_begins()
+            parameters |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        try:
+            abort = await self._client.watch(self.resource, self._namespace, parameters, stream)
+        except KubeError as refusal:
+            stream.end()
+            return self._ended(refusal)
+        self._machine.connected(self._clock.seconds())
+        self._recovered()
+        watchdog = Watchdog(self._clock, lambda: self._machine.deadline, stream.closed)
+        try:
+            error = await stream.closed
+        finally:
+            watchdog.stop()
+            stream.end()
+            abort()
+        return self._ended(error)
+
+    def _line(self, line: bytes) -> bool:
+        event: Change[V] | Bookmark | Failure | Unreadable = self._decoder.line(line)
+        if isinstance(event, Unreadable):
+            self._bad(event)
+        if self._held is not None and not self._is_allowed(self._held, event, len(line)):
+            event = Failure(self._too_much())
+        deltas = self._machine.received(event, self._clock.seconds())
+        if self._in_trouble or not self.live.value:
+            self._recovered()
+        self._publish(deltas)
+        return not self._machine.closing
+
+    def _list_begins(self) -> None:
+        if self._held is not None:
+            self._held.begin()
+
+    def _is_allowed(self, held: Held, event: Change[V] | Bookmark | Failure | Unreadable, size: int) -> bool:
+        """Count what an event brings; returns whether it may be kept."""
+        if isinstance(event, Bookmark):
+            if event.initial_end:
+                held.complete()
+            return True
+        key = event.object.metadata.key if isinstance(event, Change) else getattr(event, "key", None)
+        if key is None:
+            return True
+        if isinstance(event, Change | Unreadable) and event.type == "DELETED":
+            held.drop(key)
+            return True
+        return held.note(key, size)
+
+    def _too_much(self) -> Gone:
+        """Word the end of what is kept; like a version that is too old it leads to another list."""
+        most = self._client.allowance.most if self._client.allowance is not None else 0
+        return Gone(
+            410, "TooMuch", f"{self._client.config.server} shows more than the {most >> 20} MiB that are kept of it"
+        )
+
+    def _ended(self, error: KubeError | None) -> Command:
+        before = self._machine.error
+        command = self._machine.ended(error, self._clock.seconds())
+        after = self._machine.error
+        is_news = after not in ("", before) and not (error and is_warming(error))
+        self._in_trouble = bool(after) and (self._in_trouble or is_news)
+        if is_news:
+            self._log.warn("watching {what} failed: {error}; it is tried again", what=str(self.resource), error=after)
+        self._tell_live()
+        return command
+
+    def _tell_live(self) -> None:
+        self.live.set(self._machine.stale_since is None)
+
+    def _recovered(self) -> None:
+        if self._in_trouble and not self._machine.error:
+            self._in_trouble = False
+            self._log.info("watching {what} works again", what=str(self.resource))
+        self._tell_live()
+
+    def _bad(self, event: Unreadable) -> None:
+        if event.key in self._known_bad or len(self._known_bad) >= REMEMBERED:
+            return
+        self._known_bad.add(event.key)
+        self._log.warn(
+            "{what} {key} cannot be read and is left out: {why}",
+            what=str(self.resource),
+            key=str(event.key or "(an object without a name)"),
+            why=event.why,
+        )
+
+    # Telling
+
+    def _publish(self, deltas: Iterable[Delta[V]]) -> None:
+        self._untold.extend(deltas)
+        if self._telling is None:
+            self._go_on_telling()
+
+    def _go_on_telling(self) -> None:
+        self._telling = None
+        begun = self._clock.seconds()
+        while self._untold:
+            if self._clock.seconds() - begun > TURN:
+                self._telling = self._clock.callLater(0, self._go_on_telling)
+                return
+            self._tell(self._untold.popleft())
+        if self._machine.synced:
+            self._gate.open()
+
+    def _tell(self, delta: Delta[V]) -> None:
+        for subscriber in list(self._subscribers.values()):
+            self._call(subscriber, delta)
+
+    def _call(self, subscriber: Subscriber[V], delta: Delta[V]) -> None:
+        try:
+            subscriber(delta.key, delta.old, delta.new)
+        except Exception:
+            self._log.failure("a subscriber failed on {what} {key}", what=str(self.resource), key=str(delta.key))

@@ -1,0 +1,56 @@
+"""The caches of one API server: one per kind, view and selection, shared by whoever asks."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, cast
+
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.store import Viewed
+from liqod.kube.client import Client
+from liqod.kube.resources import Resource
+
+V = TypeVar("V", bound=Viewed)
+
+
+class Informers(MultiService):
+    """Makes informers when they are first asked for, and runs them as its children."""
+
+    def __init__(self, client: Client, clock: IReactorTime) -> None:
+        super().__init__()
+        self.client = client
+        self.clock = clock
+        self._known: dict[tuple[Any, ...], Informer[Any]] = {}
+
+    def of(
+        self, resource: Resource, view: type[V], *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> Informer[V]:
+        """Return the informer for a kind and view; it starts at once, or when this service starts."""
+        wanted = (resource, view, namespace, labels, fields)
+        informer = self._known.get(wanted)
+        if informer is None:
+            informer = Informer(
+                self.client, resource, view, self.clock, namespace=namespace, labels=labels, fields=fields
+            )
+            self._known[wanted] = informer
+            informer.setServiceParent(self)
+        return cast("Informer[V]", informer)
+
+    def __iter__(self) -> Any:
+        return iter(list(self._known.values()))
+
+    def drop(self, informer: Informer[Any]) -> Deferred[None]:
+        """Stop an informer that nobody needs any more (of a namespace that is no longer offloaded)."""
+        for wanted, known in list(self._known.items()):
+            if known is informer:
+                del self._known[wanted]
+                return maybeDeferred(informer.disownServiceParent)
+        return maybeDeferred(lambda: None)
+
+    def when_synced(self) -> Deferred[None]:
+        """Return a Deferred that fires when all informers asked for so far have a complete first list."""
+        waiting = [informer.when_synced() for informer in self._known.values()]
+        return DeferredList(waiting).addCallback(lambda _: None)

@@ -1,0 +1,134 @@
+"""A cache of the objects of one kind, with indexes; every change comes out as a delta."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from liqod.model.ids import Key
+from liqod.model.objects.meta import ObjectMeta
+
+
+class Viewed(Protocol):
+    """Whatever a cache can hold: a view with metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+V = TypeVar("V", bound=Viewed)
+
+
+class Delta(NamedTuple, Generic[V]):
+    """A change of one object: ``old`` None for a new one, ``new`` None for a deleted one."""
+
+    key: Key
+    old: V | None
+    new: V | None
+
+
+class Store(Generic[V]):
+    """Objects by key, and by the values that index functions give them.
+
+    Bounded by what the API server holds. An object that comes again with the same resource version is no change.
+    """
+
+    def __init__(self) -> None:
+        self._objects: dict[Key, V] = {}
+        self._indexes: dict[str, tuple[Callable[[V], Iterable[Hashable]], dict[Hashable, dict[Key, V]]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __iter__(self) -> Iterator[V]:
+        return iter(self._objects.values())
+
+    def get(self, key: Key) -> V | None:
+        """Return the object of a key, or None."""
+        return self._objects.get(key)
+
+    def keys(self) -> list[Key]:
+        """Return the keys of all objects."""
+        return list(self._objects)
+
+    def add_index(self, name: str, values: Callable[[V], Iterable[Hashable]]) -> None:
+        """Index the objects by what ``values`` gives for each; raises ValueError if the name is taken by another."""
+        if name in self._indexes:
+            if self._indexes[name][0] is not values:
+                raise ValueError(f"there is another index {name!r} already")
+            return
+        index: dict[Hashable, dict[Key, V]] = {}
+        self._indexes[name] = (values, index)
+        for key, value in self._objects.items():
+            for entry in values(value):
+                index.setdefault(entry, {})[key] = value
+
+    def by_index(self, name: str, value: Hashable) -> list[V]:
+        """Return the objects for which an index gives a value; raises KeyError for an unknown index."""
+        return list(self._indexes[name][1].get(value, {}).values())
+
+    def put(self, new: V) -> Delta[V] | None:
+        """Keep an object; returns the change, or None when it was held already."""
+        metadata = new.metadata
+        key = metadata.key
+        old = self._objects.get(key)
+        if old is not None and _same(old.metadata, metadata):
+            return None
+        self._objects[key] = new
+        self._reindex(key, old, new)
+        return Delta(key, old, new)
+
+    def remove(self, key: Key) -> Delta[V] | None:
+        """Drop an object; returns the change, or None when it was not held."""
+        old = self._objects.pop(key, None)
+        if old is None:
+            return None
+        self._reindex(key, old, None)
+        return Delta(key, old, None)
+
+    def replace(self, fresh: Mapping[Key, V], keep: Collection[Key] = ()) -> list[Delta[V]]:
+        """Make the cache hold exactly these objects; returns all changes, the deletions that nobody saw among them.
+
+        Keys in ``keep`` exist but could not be read: what is known of them stays. Deletions come first. An object that
+        was deleted and made anew under its name (another UID) is reported as a deletion and an addition.
+        """
+        deltas: list[Delta[V]] = []
+        kept = set(keep)
+        for key, old in list(self._objects.items()):
+            now = fresh.get(key)
+            if (key in kept) if now is None else _is_same_one(old.metadata, now.metadata):
+                continue
+            if (delta := self.remove(key)) is not None:
+                deltas.append(delta)
+        # This loop runs over a whole cache in one turn of the reactor: it does no more than it must.
+        objects, indexed = self._objects, bool(self._indexes)
+        for key, new in fresh.items():
+            before = objects.get(key)
+            if before is not None and _same(before.metadata, new.metadata):
+                continue
+            objects[key] = new
+            if indexed:
+                self._reindex(key, before, new)
+            deltas.append(Delta(key, before, new))
+        return deltas
+
+    def _reindex(self, key: Key, old: V | None, new: V | None) -> None:
+        for values, index in self._indexes.values():
+            if old is not None:
+                for entry in values(old):
+                    bucket = index.get(entry)
+                    if bucket is not None:
+                        bucket.pop(key, None)
+                        if not bucket:
+                            del index[entry]
+            if new is not None:
+                for entry in values(new):
+                    index.setdefault(entry, {})[key] = new
+
+
+def _is_same_one(old: ObjectMeta, new: ObjectMeta) -> bool:
+    return not new.uid or old.uid == new.uid
+
+
+def _same(old: ObjectMeta, new: ObjectMeta) -> bool:
+    return bool(new.resource_version) and old.resource_version == new.resource_version and old.uid == new.uid

@@ -1,0 +1,130 @@
+"""The body of a watch as lines, worked off in short turns, and the timer that ends a watch gone silent."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionClosed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from twisted.web.client import ResponseDone
+from twisted.web.http import PotentialDataLoss
+
+from liqod.kube.cache.watch_decoder import Lines, LineTooLong
+from liqod.kube.connection.transport import innermost
+from liqod.kube.errors import KubeError, Undecodable, Unreachable
+
+TURN: Final = 0.02
+"""Seconds of decoding or telling in one turn of the reactor."""
+
+
+class Stream(Protocol):
+    """The body of a watch: hands out its lines in turns of bounded length, pausing the connection meanwhile.
+
+    ``closed`` fires with None at an ordinary end and with the error otherwise, after the last line was handed out.
+    """
+
+    def __init__(self, clock: IReactorTime, take: Callable[[bytes], bool]) -> None:
+        self.closed: Deferred[KubeError | None] = Deferred()
+        self._clock = clock
+        self._take = take
+        self._cut = Lines()
+        self._lines: deque[bytes] = deque()
+        self._turn: IDelayedCall | None = None
+        self._is_paused = False
+        self._lost = False
+        self._error: KubeError | None = None
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._lost:
+            return
+        try:
+            self._lines.extend(self._cut.feed(data))
+        except LineTooLong as error:
+            self._end(Undecodable(str(error)))
+            return
+        if self._turn is None:
+            self._drain()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self._lost:
+            return
+        error = None
+        if not isinstance(reason.value, ResponseDone | PotentialDataLoss):
+            cause = innermost(reason.value) if reason.value is not None else None
+            how = str(cause) if isinstance(cause, ConnectionClosed) else "it broke off in the middle"
+            error = Unreachable(f"the connection of the watch was lost: {how}")
+        self._end(error)
+
+    def end(self) -> None:
+        """Take no more lines; ``closed`` does not fire for a stream that was ended from this side."""
+        self._lost = True
+        self._lines.clear()
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+
+    def _end(self, error: KubeError | None) -> None:
+        self._lost = True
+        self._error = error
+        if self._turn is None:
+            self._drain()
+
+    def _drain(self) -> None:
+        self._turn = None
+        begun = self._clock.seconds()
+        while self._lines:
+            if not self._take(self._lines.popleft()):
+                self._lines.clear()
+                self._lost = True
+                break
+            if self._lines and self._clock.seconds() - begun > TURN:
+                self._pause()
+                self._turn = self._clock.callLater(0, self._drain)
+                return
+        if self._lost:
+            if not self.closed.called:
+                self.closed.callback(self._error)
+        elif self._is_paused:
+            self._is_paused = False
+            self._tell_producer("resumeProducing")
+
+    def _pause(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self._tell_producer("pauseProducing")
+
+    def _tell_producer(self, what: str) -> None:
+        # Transports of tests need not be producers.
+        method = getattr(self.transport, what, None)
+        if method is not None and not self._lost:
+            method()
+
+
+class Watchdog:
+    """Ends a watch in which nothing was heard until its deadline; one timer, set anew only when it fires."""
+
+    def __init__(self, clock: IReactorTime, deadline: Callable[[], float], closed: Deferred[Any]) -> None:
+        self._clock = clock
+        self._deadline = deadline
+        self._closed = closed
+        self._timer: IDelayedCall | None = None
+        self._check()
+
+    def _check(self) -> None:
+        self._timer = None
+        left = self._deadline() - self._clock.seconds()
+        if left > 0:
+            self._timer = self._clock.callLater(left, self._check)
+        elif not self._closed.called:
+            self._closed.callback(None)
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

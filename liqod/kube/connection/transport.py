@@ -1,0 +1,307 @@
+"""Connections to one API server: TLS policy, endpoint, pools, and the wording of their failures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
+
+from twisted.internet import ssl
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.error import ConnectError, ConnectionClosed, ConnectionRefusedError, DNSLookupError, TimeoutError
+from twisted.internet.interfaces import IConsumer, IOpenSSLClientConnectionCreator, IStreamClientEndpoint
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from twisted.web.client import URI, Agent, HTTPConnectionPool, ResponseDone
+from twisted.web.http import PotentialDataLoss
+from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer
+from zope.interface import implementer
+
+from liqod.kube.connection.config import ClientConfig, ConfigError
+from liqod.kube.errors import Unreachable
+
+CONNECT_TIMEOUT: Final = 10.0
+IN_FLIGHT: Final = 32
+"""Requests under way at once, at most (see ``slots``); as many connections are kept, so that a burst does not make and
+break connections."""
+CACHED_FOR: Final = 60
+"""Seconds an idle connection is kept: less than the 90 s after which the API server closes it, so that a request is not
+sent into a connection that is being closed."""
+MAX_BODY: Final = 64 << 20
+"""Bytes of one answer; a page of 500 objects at 128 KiB each."""
+
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\s*", re.DOTALL)
+
+
+def tls_creator(config: ClientConfig, host: str) -> IOpenSSLClientConnectionCreator:
+    """Return what makes TLS connections to ``host``; made once, because its context is costly.
+
+    The server's certificate must chain to the CA and name ``host`` (DNS name or IP address) or ``tls_server_name``.
+    Raises ConfigError for certificates or keys that cannot be read.
+    """
+    extra: dict[str, Any] = {}
+    try:
+        own = None
+        if config.client_cert_pem and config.client_key_pem:
+            own = ssl.PrivateCertificate.loadPEM(config.client_cert_pem + b"\n" + config.client_key_pem)
+            chain = [ssl.Certificate.loadPEM(pem).original for pem in _PEM.findall(config.client_cert_pem)[1:]]
+            if chain:
+                extra["extraCertChain"] = chain
+        if config.insecure:
+            options = ssl.CertificateOptions(
+                privateKey=own.privateKey.original if own else None, certificate=own.original if own else None, **extra
+            )
+            # Twisted wraps a context factory by itself; its type is not that of a connection creator.
+            return cast(IOpenSSLClientConnectionCreator, options)
+        trust = None
+        if config.ca_pem is not None:
+            authorities = [ssl.Certificate.loadPEM(pem) for pem in _PEM.findall(config.ca_pem)]
+            if not authorities:
+                raise ConfigError(f"the CA bundle for {config.server} holds no certificate (PEM expected)")
+            trust = ssl.trustRootFromCertificates(authorities)
+        return ssl.optionsForClientTLS(
+            config.tls_server_name or host, trustRoot=trust, clientCertificate=own, extraCertificateOptions=extra
+        )
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"the certificates for {config.server} cannot be used: {type(error).__name__}; "
+            "check that CA, client certificate and key are PEM and belong together"
+        ) from error
+
+
+@implementer(IStreamClientEndpoint)
+class Endpoint:
+    """Connects to the API server, with keep-alive; remembers the connection made last, so that it can be aborted.
+
+    ``made`` is called with the protocol of each connection.
+    """
+
+    def __init__(self, wrapped: IStreamClientEndpoint, made: Callable[[Any], None] = lambda _: None) -> None:
+        self._wrapped = wrapped
+        self._made = made
+        self.connection: Any = None
+
+    def connect(self, protocolFactory: Any) -> Deferred[Any]:
+        protocolFactory.noisy = False
+        return self._wrapped.connect(protocolFactory).addCallback(self._connected)
+
+    def _connected(self, protocol: Any) -> Any:
+        self.connection = protocol.transport
+        for setting in ("setTcpNoDelay", "setTcpKeepAlive"):
+            method = getattr(protocol.transport, setting, None)
+            if method is not None:
+                method(True)
+        self._made(protocol)
+        return protocol
+
+    def __repr__(self) -> str:
+        return "<API server endpoint>"
+
+
+@implementer(IAgentEndpointFactory)
+class _Fixed:
+    """Hands out one endpoint for every URI: there is one server."""
+
+    def __init__(self, endpoint: IStreamClientEndpoint) -> None:
+        self._endpoint = endpoint
+
+    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
+        return self._endpoint
+
+
+class Connections:
+    """The ways to one server: a pool for requests (``agent``), and a connection of its own for each stream."""
+
+    def __init__(self, config: ClientConfig, reactor: Any) -> None:
+        self.uri = URI.fromBytes(config.server.encode("ascii"))
+        if self.uri.scheme not in (b"https", b"http") or not self.uri.host:
+            raise ConfigError(f"{config.server!r} is not the URL of an API server (https://host:port expected)")
+        self._config = config
+        self._reactor = reactor
+        self._creator: IOpenSSLClientConnectionCreator | None = None
+        if self.uri.scheme == b"https" and config.dial is None:
+            self._creator = tls_creator(config, self.uri.host.decode("ascii"))
+        self._made: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+        self._pool: HTTPConnectionPool
+        self.agent: IAgent
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with a pool without connections."""
+        self._pool = HTTPConnectionPool(self._reactor, persistent=True)
+        self._pool.maxPersistentPerHost = IN_FLIGHT
+        self._pool.cachedConnectionTimeout = CACHED_FOR
+        # Whether a request may be sent again is the client's decision: it knows the meaning of the verb.
+        self._pool.retryAutomatically = False
+        endpoint = Endpoint(self._way(), self._remember)
+        self.agent = Agent.usingEndpointFactory(self._reactor, _Fixed(endpoint), self._pool)
+
+    def _remember(self, connection: Any) -> None:
+        self._made[connection] = self._reactor.seconds()
+
+    def endpoint(self) -> Endpoint:
+        """Return an endpoint for connections outside the pool (TLS included)."""
+        return Endpoint(self._way())
+
+    def _way(self) -> IStreamClientEndpoint:
+        if self._config.dial is not None:
+            return cast(IStreamClientEndpoint, self._config.dial)
+        wrapped: IStreamClientEndpoint = HostnameEndpoint(
+            self._reactor, self.uri.host.decode("ascii"), self.uri.port, timeout=CONNECT_TIMEOUT
+        )
+        if self._creator is not None:
+            wrapped = wrapClientTLS(self._creator, wrapped)
+        return wrapped
+
+    def stream_agent(self) -> tuple[IAgent, Callable[[], None]]:
+        """Return an agent for one long answer, and what aborts its connection without waiting for the other side."""
+        endpoint = self.endpoint()
+
+        def abort() -> None:
+            if endpoint.connection is not None:
+                endpoint.connection.abortConnection()
+
+        pool = HTTPConnectionPool(self._reactor, persistent=False)
+        return Agent.usingEndpointFactory(self._reactor, _Fixed(endpoint), pool), abort
+
+    def drop(self, before: float, *, idle: bool) -> None:
+        """Abort the pooled connections that were made before a time; ``idle`` spares those in use.
+
+        Nothing is waited for: the other side of an interrupted path does not answer. What is sent next goes over new
+        connections, unless there are none to abort.
+        """
+        old = [connection for connection, made in self._made.items() if made < before]
+        if idle:
+            old = [connection for connection in old if connection.state == "QUIESCENT"]
+        if not old:
+            return
+        # A connection that is aborted stays in its pool until the reactor's next turn.
+        pool = self._pool
+        self._begin()
+        pool.cachedConnectionTimeout = 0
+        pool.closeCachedConnections()
+        for connection in old:
+            self._made.pop(connection, None)
+            connection.abort()
+
+    def close(self) -> Deferred[None]:
+        """Close the pooled connections, and those in use as soon as they return to the pool."""
+        self._pool.cachedConnectionTimeout = 0
+        closed: Deferred[None] = self._pool.closeCachedConnections()
+        return closed
+
+
+@implementer(IBodyProducer)
+class Body:
+    """A request's body that is at hand: written at once."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self.length = len(body)
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        consumer.write(self._body)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """Nothing is left to be paused."""
+
+    def resumeProducing(self) -> None:
+        """Nothing is left to be resumed."""
+
+    def stopProducing(self) -> None:
+        """Nothing is left to be stopped."""
+
+
+class Collect(Protocol):
+    """Gathers an answer's body; ``whole`` fires with it, or fails when the connection broke or it is too large."""
+
+    def __init__(self) -> None:
+        self.whole: Deferred[bytes] = Deferred(self._cancelled)
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def dataReceived(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > MAX_BODY:
+            self._parts.clear()
+            self._stop()
+            return
+        self._parts.append(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self.whole.called:
+            return
+        if self._size > MAX_BODY:
+            self.whole.errback(Unreachable(f"an answer of more than {MAX_BODY >> 20} MiB was not read"))
+        elif isinstance(reason.value, ResponseDone | PotentialDataLoss):
+            self.whole.callback(b"".join(self._parts) if len(self._parts) != 1 else self._parts[0])
+        else:
+            self.whole.errback(reason)
+
+    def _cancelled(self, _: Deferred[bytes]) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        # The proxy that a response hands out cannot abort, only lose the connection.
+        if self.transport is not None:
+            self.transport.loseConnection()
+
+
+class TimedOut(Exception):
+    """The time for one request was over."""
+
+
+def innermost(error: BaseException) -> BaseException:
+    """Return the cause inside the wrappers of twisted.web's client."""
+    reasons = getattr(error, "reasons", None)
+    while reasons:
+        error = reasons[-1].value
+        reasons = getattr(error, "reasons", None)
+    return error
+
+
+def is_tls_failure(error: BaseException) -> bool:
+    """Tell whether a connection failed over certificates or the TLS protocol: trying again does not help."""
+    module = type(innermost(error)).__module__
+    return module.startswith(("OpenSSL", "service_identity"))
+
+
+def was_never_sent(error: BaseException) -> bool:
+    """Tell whether a request certainly did not reach the server."""
+    return isinstance(error, ConnectError | DNSLookupError) or type(error).__name__ in (
+        "RequestNotSent",
+        "ConnectingCancelledError",
+    )
+
+
+def unreachable(server: str, what: str, error: BaseException) -> Unreachable:
+    """Word a failure to get an answer: what was asked, of whom, what went wrong, what to look at."""
+    cause = innermost(error)
+    if isinstance(cause, ConnectionRefusedError):
+        why = "it refuses connections; is it running, and is the address right?"
+    elif isinstance(cause, DNSLookupError):
+        why = "its name cannot be resolved"
+    elif isinstance(cause, TimedOut | TimeoutError | CancelledError):
+        why = "it did not answer in time"
+    elif is_tls_failure(error):
+        why = (
+            f"TLS failed ({_tls_text(cause)}); does its certificate chain to the configured CA and name this address, "
+            "and does it accept our client certificate?"
+        )
+    elif isinstance(cause, ConnectionClosed):
+        why = "the connection was closed before the answer was complete"
+    else:
+        why = f"{type(cause).__name__}: {cause}"
+    return Unreachable(f"{what}: no answer from {server}: {why}")
+
+
+def _tls_text(cause: BaseException) -> str:
+    for argument in cause.args:
+        if isinstance(argument, list) and argument and isinstance(argument[0], tuple):
+            return str(argument[0][-1])
+    return str(cause)[:200] or type(cause).__name__

@@ -1,0 +1,1 @@
+"""Values and views that all parts of a virtual kubelet share."""

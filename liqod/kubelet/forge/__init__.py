@@ -1,1 +1,0 @@
-"""Pure translation of objects between the home cluster and the lender."""

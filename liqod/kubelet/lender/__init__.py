@@ -1,0 +1,1 @@
+"""How the API of one lender is reached: credential, health, choice of endpoint and failover."""

@@ -1,0 +1,67 @@
+"""Where offloaded pods reach the API server of their home, as the lender's network shows it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.resources import ENDPOINTSLICES
+from liqod.kubelet.common.context import ApiServer
+from liqod.model.names import SERVICE_NAME_LABEL
+from liqod.model.objects.meta import Object
+from liqod.model.records.views import SliceEndpoint, SlicePort
+
+NAMESPACE: Final = "default"
+SERVICE: Final = "kubernetes"
+HTTPS: Final = 443
+MOST: Final = 8
+"""Addresses that a pod is told at most."""
+
+
+class _Slice(Object, frozen=True):
+    """A slice of the ``kubernetes`` service, which every API server keeps its own address in."""
+
+    endpoints: list[SliceEndpoint] | None = None
+    ports: list[SlicePort] | None = None
+
+
+class HomeApi:
+    """The addresses of this cluster's API server: as configured (``url``), else as it says itself, else ``known``."""
+
+    def __init__(self, informers: Informers, url: str, known: str) -> None:
+        self._configured = _of_url(url) if url else None
+        self._known = _of_url(known)
+        self._slices: Informer[_Slice] | None = None
+        if self._configured is None:
+            labels = f"{SERVICE_NAME_LABEL}={SERVICE}"
+            self._slices = informers.of(ENDPOINTSLICES, _Slice, namespace=NAMESPACE, labels=labels)
+
+    def server(self, export_address: Callable[[str], str]) -> ApiServer:
+        """Return where a lender's pods reach it; an address that the fabric does not translate is used as it is."""
+        server = self._configured or self._published() or self._known
+        addresses = tuple(export_address(address) or address for address in server.addresses)
+        return ApiServer(addresses, server.port, server.name)
+
+    def _published(self) -> ApiServer | None:
+        addresses: dict[str, None] = {}
+        port = HTTPS
+        for each in self._slices.items() if self._slices is not None else ():
+            for endpoint in each.endpoints or ():
+                if endpoint.conditions.ready is not False:
+                    addresses |= dict.fromkeys(endpoint.addresses)
+            port = next((p.port for p in each.ports or () if p.port), port)
+        return ApiServer(tuple(sorted(addresses)[:MOST]), port) if addresses else None
+
+
+def _of_url(url: str) -> ApiServer:
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or HTTPS
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return ApiServer((), port, name=host)
+    return ApiServer((host,), port)

@@ -1,0 +1,66 @@
+"""Whether a home namespace is offloaded through one virtual node: label, NamespaceOffloading and node labels (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import frozen
+
+from liqod.model.records.offloading import LOCAL, NamespaceOffloading, policy_of
+
+NOT_ENABLED: Final = (
+    "namespace {namespace} is not offloaded to this cluster: label it liqo.io/enabled=true, or keep the pod off "
+    "virtual nodes with a node affinity that excludes liqo.io/type=virtual-node"
+)
+KEPT_HOME: Final = (
+    "namespace {namespace} keeps its pods in this cluster: podOffloadingStrategy is Local in its NamespaceOffloading; "
+    "delete the pod, so that its owner makes one that is scheduled here"
+)
+NOT_SELECTED: Final = (
+    "namespace {namespace} is not offloaded to this cluster: the clusterSelector of its NamespaceOffloading does not "
+    "select the node {node}; delete the pod, so that its owner makes one that is scheduled elsewhere"
+)
+
+
+@frozen
+class Included:
+    """The namespace's pods may run here; ``remote_name`` is the name it wants there, empty for the default one."""
+
+    remote_name: str = ""
+
+
+@frozen
+class Excluded:
+    """They may not; ``message`` is the sentence for pods that are on the node all the same."""
+
+    message: str
+
+
+@frozen
+class Unknown:
+    """The node is not there, so that nobody can tell what its labels are: what is, stays."""
+
+
+Selection = Included | Excluded | Unknown
+
+
+def select(
+    namespace: str,
+    *,
+    enabled: bool,
+    offloading: NamespaceOffloading | None,
+    node: str,
+    labels: Mapping[str, str] | None,
+) -> Selection:
+    """Return whether a namespace is offloaded through a node; ``labels`` None: the node is not there."""
+    if not enabled:
+        return Excluded(NOT_ENABLED.format(namespace=namespace))
+    policy = policy_of(namespace, offloading)
+    if policy.placement == LOCAL:
+        return Excluded(KEPT_HOME.format(namespace=namespace))
+    if policy.terms is not None and labels is None:
+        return Unknown()
+    if policy.includes(node, labels or {}):
+        return Included(policy.remote_name)
+    return Excluded(NOT_SELECTED.format(namespace=namespace, node=node))

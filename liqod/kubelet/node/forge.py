@@ -1,0 +1,210 @@
+"""The virtual node: the Node object that stands for a lender, its status from the lender's offer, and its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from attrs import frozen
+
+from liqod.kubelet.common.naming import label_value
+from liqod.kubelet.common.patches import merge_diff
+from liqod.kubelet.common.readiness import Readiness
+from liqod.kubelet.common.views import Node
+from liqod.model.names import (
+    FIELD_MANAGER,
+    MANAGED_BY_LABEL,
+    REMOTE_CLUSTER_LABEL,
+    TAINT_EFFECT,
+    TAINT_KEY,
+    TAINT_VALUE,
+    TYPE_LABEL,
+    VIRTUAL_NODE_TYPE,
+)
+from liqod.model.objects.meta import to_dict
+from liqod.model.records.offer import Offer
+
+APPLIED_LABELS: Final = "offloading.liqo.io/applied-labels"
+"""Names the extra labels that were set, so that one that vanishes from the offer vanishes from the node."""
+
+LEASE_NAMESPACE: Final = "kube-node-lease"
+RENEWED: Final = 1 / 4
+"""Part of a lease's life after which it is renewed, and after which a lender that says nothing is asked whether it is
+there. Source: kubelet."""
+_PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
+
+
+@frozen
+class NodeFacts:
+    """All that a node's status is made of. ``offer`` None: unknown, so what the node has is left as it is.
+
+    ``port`` is where the node's API is served, at its address; 0 while it is not. ``network`` None: there is no network
+    between the clusters to speak of.
+    """
+
+    name: str
+    cluster_id: str
+    address: str
+    readiness: Readiness
+    offer: Offer | None
+    home_version: str = ""
+    port: int = 0
+    labels: Mapping[str, str] = {}
+    network: Readiness | None = None
+
+
+def is_foreign(node: Node, cluster_id: str) -> bool:
+    """Tell whether a node of our name stands for something else; such a node is never touched."""
+    return node.metadata.labels.get(REMOTE_CLUSTER_LABEL) != cluster_id
+
+
+def base_labels(name: str, cluster_id: str) -> dict[str, str]:
+    """Return the labels every virtual node has; neither an offer nor a record overrides them."""
+    return {
+        TYPE_LABEL: VIRTUAL_NODE_TYPE,
+        REMOTE_CLUSTER_LABEL: cluster_id,
+        MANAGED_BY_LABEL: FIELD_MANAGER,
+        "type": "virtual-kubelet",
+        "kubernetes.io/role": "agent",
+        "kubernetes.io/hostname": label_value(name),
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+    }
+
+
+def extra_labels(facts: NodeFacts) -> dict[str, str]:
+    """Return the labels from the offer and from the VirtualNode record (which wins)."""
+    offered = facts.offer.labels if facts.offer is not None else {}
+    base = base_labels(facts.name, facts.cluster_id)
+    return {key: value for key, value in {**offered, **facts.labels}.items() if key not in base}
+
+
+def forge_node(facts: NodeFacts) -> dict[str, Any]:
+    """Return the node to create: without resources, tainted so that only tolerating pods come."""
+    extra = extra_labels(facts)
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": facts.name,
+            "labels": {**base_labels(facts.name, facts.cluster_id), **extra},
+            "annotations": {APPLIED_LABELS: ",".join(sorted(extra))},
+        },
+        "spec": {"taints": [{"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}]},
+    }
+
+
+def node_patch(node: Node, facts: NodeFacts) -> dict[str, Any]:
+    """Return the merge patch for labels and taint of an existing node; empty when all is as it should be."""
+    patch: dict[str, Any] = {}
+    labels: dict[str, str | None] = {}
+    extra = dict(extra_labels(facts)) if facts.offer is not None else _applied(node)
+    wanted = {**extra, **base_labels(facts.name, facts.cluster_id)}
+    labels.update({key: value for key, value in wanted.items() if node.metadata.labels.get(key) != value})
+    labels.update({key: None for key in _applied(node) if key not in wanted})
+    metadata: dict[str, Any] = {"labels": labels} if labels else {}
+    listed = ",".join(sorted(extra))
+    if node.metadata.annotations.get(APPLIED_LABELS, "") != listed:
+        metadata["annotations"] = {APPLIED_LABELS: listed}
+    if not any(taint.key == TAINT_KEY and taint.effect == TAINT_EFFECT for taint in node.spec.taints):
+        # The list is written as a whole: the version guards taints that others added meanwhile.
+        metadata["resourceVersion"] = node.metadata.resource_version
+        others = [to_dict(taint) for taint in node.spec.taints if taint.key != TAINT_KEY]
+        patch["spec"] = {"taints": [*others, {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}]}
+    if metadata:
+        patch["metadata"] = metadata
+    return patch
+
+
+def _applied(node: Node) -> dict[str, str]:
+    keys = [key for key in node.metadata.annotations.get(APPLIED_LABELS, "").split(",") if key]
+    return {key: node.metadata.labels[key] for key in keys if key in node.metadata.labels}
+
+
+def status_patch(status: Mapping[str, Any], facts: NodeFacts, now: str) -> dict[str, Any]:
+    """Return the merge patch from a node's status to the one it should have; empty when nothing changes.
+
+    Resources that vanish from the offer are removed (as nulls). Conditions of other writers stay.
+    """
+    wanted = dict(status)
+    if facts.offer is not None:
+        wanted["capacity"] = dict(facts.offer.resources)
+        wanted["allocatable"] = dict(facts.offer.resources)
+    version = (facts.offer.kubernetes_version if facts.offer is not None else "") or facts.home_version
+    info = dict(status.get("nodeInfo") or {})
+    info.update(_node_info(version or str(info.get("kubeletVersion") or ""), info))
+    wanted["nodeInfo"] = info
+    addresses = [{"type": "Hostname", "address": facts.name}]
+    if facts.address:
+        addresses.insert(0, {"type": "InternalIP", "address": facts.address})
+    wanted["addresses"] = addresses
+    if facts.port:
+        wanted["daemonEndpoints"] = {"kubeletEndpoint": {"Port": facts.port}}
+    wanted["conditions"] = conditions(status.get("conditions") or [], facts.readiness, now, facts.network)
+    patch = merge_diff(status, wanted)
+    return {"status": patch} if patch else {}
+
+
+_OF_NETWORK: Final = ("NetworkReady", "NetworkDown")
+
+
+def conditions(
+    old: list[dict[str, Any]], readiness: Readiness, now: str, network: Readiness | None = None
+) -> list[dict[str, Any]]:
+    """Return the node's conditions; NetworkUnavailable once it is known, where there is a network at all.
+
+    Where there is none any more, what we said of it goes: nothing would be scheduled on the node for ever.
+    While the node cannot be ready, an Unknown that the cluster's node controller wrote (the lease is not renewed then)
+    is left standing: both would otherwise overwrite each other for ever.
+    """
+    wanted = [_condition("Ready", readiness.ready, readiness.reason, readiness.message)]
+    for kind in _PRESSURES:
+        reason = "RemoteClusterHasNo" + kind
+        wanted.append(_condition(kind, False, reason, "the lender's offer is what can be used here"))
+    if network is not None and network.known:
+        wanted.append(_condition("NetworkUnavailable", not network.ready, network.reason, network.message))
+    kept = {condition.get("type"): condition for condition in old}
+    if network is None and kept.get("NetworkUnavailable", {}).get("reason") in _OF_NETWORK:
+        del kept["NetworkUnavailable"]
+    result = []
+    for condition in wanted:
+        before = kept.pop(condition["type"], None)
+        if before is not None and _stands(before, condition, readiness):
+            result.append(before)
+            continue
+        since = now
+        if before is not None and before.get("status") == condition["status"]:
+            since = before.get("lastTransitionTime") or now
+        result.append({**condition, "lastHeartbeatTime": now, "lastTransitionTime": since})
+    return [*result, *kept.values()]
+
+
+def _stands(before: Mapping[str, Any], condition: Mapping[str, Any], readiness: Readiness) -> bool:
+    if not readiness.ready and before.get("status") == "Unknown":
+        return True
+    return all(before.get(key) == condition[key] for key in ("status", "reason", "message"))
+
+
+def _condition(kind: str, holds: bool, reason: str, message: str) -> dict[str, Any]:
+    return {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": message}
+
+
+def _node_info(version: str, known: Mapping[str, Any]) -> dict[str, str]:
+    # The API requires every field to be there; what does not exist for a whole cluster is empty.
+    empty = dict.fromkeys(
+        ("bootID", "containerRuntimeVersion", "kernelVersion", "machineID", "osImage", "systemUUID"), ""
+    )
+    own = {"architecture": "amd64", "operatingSystem": "linux", "kubeletVersion": version, "kubeProxyVersion": ""}
+    return {**empty, **{key: str(value) for key, value in known.items()}, **own}
+
+
+def forge_lease(name: str, duration: int, now: str, uid: str) -> dict[str, Any]:
+    """Return the node's lease; it belongs to the node, so that it goes with it."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": duration, "renewTime": now},
+    }

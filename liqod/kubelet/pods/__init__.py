@@ -1,0 +1,1 @@
+"""Offloading of pods: from the home pod to the ShadowPod, and the status back."""

@@ -1,0 +1,372 @@
+"""What to do next about one pod: a pure function of what is seen at home and at the lender.
+
+One step is decided at a time; carrying it out changes what is seen, and that brings the pod here again until nothing is
+left to do. Never decide before all three views are complete: absence must mean absence.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from attrs import frozen
+
+from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.messages import clean_message, clean_reason
+from liqod.kubelet.common.meta import FORGED_ANNOTATION, home_uid, is_of_node, is_ours
+from liqod.kubelet.common.views import FINISHED, HomePod, RemotePod, Shadow, decoded
+from liqod.kubelet.pods.forge import digest_of, forge_patch, forge_shadow
+from liqod.kubelet.pods.restarts import Tally
+from liqod.kubelet.pods.status import (
+    ABORTED,
+    BACK_OFF,
+    OFFLOADED_CONDITION,
+    absent_status,
+    ended_status,
+    forge_status,
+    is_ready,
+    keep_times,
+    outside_status,
+    refused_status,
+)
+from liqod.model.names import DELETION_GRACE_ANNOTATION, FINISHED_ANNOTATION
+from liqod.model.objects.pod_completion import is_to_return
+
+DEFAULT_GRACE: Final = 30
+"""Seconds of grace of a pod that names none. Source: Kubernetes API, PodSpec.terminationGracePeriodSeconds."""
+HEED: Final = 10.0
+"""Seconds that a lender has to begin ending a pod with the grace that was asked for."""
+
+
+@frozen
+class Report:
+    """A warning to record as an event of the home pod."""
+
+    reason: str
+    message: str
+
+
+@frozen
+class Create:
+    """Create the ShadowPod."""
+
+    body: dict[str, Any]
+
+
+@frozen
+class Patch:
+    """Bring the ShadowPod up to date by a merge patch."""
+
+    patch: dict[str, Any]
+
+
+@frozen
+class DeleteShadow:
+    """Delete the ShadowPod that has this UID."""
+
+    uid: str
+
+
+@frozen
+class DeleteHome:
+    """Delete the home pod that has this UID, with no more grace."""
+
+    uid: str
+
+
+@frozen
+class WriteStatus:
+    """Give the home pod this status; ``report`` goes out as an event if that is news."""
+
+    status: dict[str, Any]
+    report: Report | None = None
+
+
+@frozen
+class Keep:
+    """Nothing to do; ``why`` is for people who ask, ``again`` the seconds after which to look again all the same."""
+
+    why: str = ""
+    again: float | None = None
+
+
+@frozen
+class Skip:
+    """Nothing may be done: an object in the way is not ours."""
+
+    report: Report
+
+
+Decision = Create | Patch | DeleteShadow | DeleteHome | WriteStatus | Keep | Skip
+
+
+def decide(
+    home: HomePod | None,
+    shadow: Shadow | None,
+    remote: RemotePod | None,
+    *,
+    place: Place,
+    namespace: str,
+    tally: Tally | None,
+    now: str,
+    peer_lost: bool = False,
+    ended: RemotePod | None = None,
+    unheeded: bool = False,
+) -> Decision:
+    """Return the next step for a pod of an offloaded namespace.
+
+    ``namespace`` is the remote one; ``tally`` counts restarts of the remote pod (None without one); ``now`` is RFC
+    3339; ``peer_lost`` says that a deleted pod has waited for the lender long enough; ``ended`` is the last sight of a
+    remote pod that had ended and is gone; ``unheeded``, that the lender had time to end it with the grace asked for.
+    """
+    for seen in (shadow, remote):
+        if seen is not None and not is_ours(seen.metadata, place):
+            return Skip(in_the_way(seen.metadata.name, namespace))
+    if shadow is not None and not is_of_node(shadow.metadata, place):
+        return Skip(in_the_way(shadow.metadata.name, namespace))
+    if home is None:
+        return _delete(shadow) if shadow is not None else Keep("there is no such pod")
+    if home.metadata.deleting:
+        return _end(home, shadow, remote, place, tally, now, peer_lost, unheeded)
+    status = decoded(home.status)
+    if status.get("phase") in FINISHED:
+        step = _finished(home, status, shadow, remote)
+        more = isinstance(step, Keep) and shadow is not None and _says_more(home, status, remote)
+        if not more or remote is None or tally is None:
+            return step
+        return _write(status, forge_status(status, decoded(remote.status), tally, place, now, decoded(home.spec)), None)
+    if shadow is None:
+        if remote is not None:
+            return Keep("the pod that an earlier ShadowPod left at the lender is still going away")
+        return Create(forge_shadow(home.metadata, decoded(home.spec), namespace, place))
+    if home_uid(shadow.metadata) != home.metadata.uid:
+        return _delete(shadow)
+    if remote is None and ended is not None and tally is not None and _has_ended(home, shadow, ended):
+        return _write(status, forge_status(status, decoded(ended.status), tally, place, now, decoded(home.spec)), None)
+    return _follow(home, status, shadow, remote, place, tally, now)
+
+
+def decide_unreachable(home: HomePod, decision: Decision, now: str, *, silent: bool) -> Decision:
+    """Return what to do instead of a decision while the lender does not answer, for long if ``silent``.
+
+    As on a node that has gone silent, pods that run are not ready then: services leave them out. Before, no pod becomes
+    ready that Kubernetes took for not ready because of its node: what is known of it at the lender is old.
+    """
+    status = decoded(home.status)
+    if home.metadata.deleting or not isinstance(decision, WriteStatus | Keep) or status.get("phase") in FINISHED:
+        return decision
+    new = decision.status if isinstance(decision, WriteStatus) else status
+    if new.get("phase") in FINISHED:
+        return decision
+    if not is_ready(status):
+        return Keep("the lender does not answer") if silent or is_ready(new) else decision
+    if not silent:
+        return decision
+    return _write(status, absent_status(status, "LenderUnreachable", "the lender has not answered for long", now), None)
+
+
+def decide_cut_off(home: HomePod, decision: Decision, now: str) -> Decision:
+    """Return what to do instead of a decision while no packet crosses to the lender's pods, though its API answers.
+
+    Services would send clients into nothing: no pod is ready then, whatever it says at the lender. All else that is
+    seen of it there goes on being told, and nothing is deleted or evicted for it.
+    """
+    status = decoded(home.status)
+    if home.metadata.deleting or not isinstance(decision, WriteStatus | Keep) or status.get("phase") in FINISHED:
+        return decision
+    new = decision.status if isinstance(decision, WriteStatus) else status
+    if new.get("phase") in FINISHED or not is_ready(new):
+        return decision
+    message = "no packet crosses between the clusters: the TunnelEndpoint says where it is cut"
+    return _write(status, keep_times(status, absent_status(new, "NetworkDown", message, now)), None)
+
+
+def decide_outside(home: HomePod | None, message: str, now: str) -> Decision:
+    """Return the next step for a pod that is on the virtual node though its namespace is not offloaded to it."""
+    if home is None:
+        return Keep("there is no such pod")
+    if home.metadata.deleting:
+        return _delete_home(home)
+    status = decoded(home.status)
+    if status.get("phase") in FINISHED:
+        return Keep("the pod has finished")
+    new = outside_status(status, message, now)
+    return _write(status, new, Report(str(new.get("reason", BACK_OFF)), message))
+
+
+def decide_refused(home: HomePod | None, reason: str, message: str, now: str) -> Decision:
+    """Return the next step for a pod that the lender (or our own rules) will not take, for the reason given."""
+    if home is None:
+        return Keep("there is no such pod")
+    if home.metadata.deleting:
+        return _delete_home(home)
+    status = decoded(home.status)
+    if status.get("phase") in FINISHED:
+        return Keep("the pod has finished")
+    reason, message = clean_reason(reason, "Refused"), clean_message(message)
+    return _write(status, refused_status(status, reason, message, now), Report(reason, message))
+
+
+def _follow(
+    home: HomePod,
+    status: dict[str, Any],
+    shadow: Shadow,
+    remote: RemotePod | None,
+    place: Place,
+    tally: Tally | None,
+    now: str,
+) -> Decision:
+    spec = decoded(home.spec)
+    forged = shadow.metadata.annotations.get(FORGED_ANNOTATION)
+    if not shadow.metadata.deleting and forged != digest_of(home.metadata, spec, place):
+        return Patch(forge_patch(home.metadata, spec, shadow.metadata, place))
+    said = shadow.status
+    if remote is not None and home_uid(remote.metadata) not in ("", home.metadata.uid):
+        remote = None
+    if remote is None or remote.metadata.deleting or _returns(home, remote):
+        if said.phase in FINISHED:
+            return _write(status, _ended(status, said.phase, said.reason, said.message, now), None)
+        if said.reason:
+            reason, message = clean_reason(said.reason, "Refused"), clean_message(said.message)
+            return _write(status, refused_status(status, reason, message, now), Report(reason, message))
+        message = "the pod at the lender is gone; it is re-created there"
+        return _write(status, absent_status(status, "RemotePodMissing", message, now), None)
+    seen = decoded(remote.status)
+    if tally is None:
+        return Keep("the restarts of the remote pod are not counted yet")
+    return _write(status, forge_status(status, seen, tally, place, now, spec), None)
+
+
+def _finished(home: HomePod, status: dict[str, Any], shadow: Shadow | None, remote: RemotePod | None) -> Decision:
+    if shadow is None:
+        return Keep("the pod has finished; it is never run again")
+    if status.get("reason") == ABORTED or home_uid(shadow.metadata) != home.metadata.uid:
+        return _delete(shadow)
+    if remote is None and shadow.status.phase not in FINISHED:
+        return _note_end(shadow, str(status["phase"]))
+    return Keep("the pod has finished; it is never run again")
+
+
+def _says_more(home: HomePod, status: dict[str, Any], remote: RemotePod | None) -> bool:
+    """Tell whether the remote pod of one that has finished knows how a container ended that runs on, as told at home.
+
+    A pod is Failed as soon as its deadline has passed, and its containers end after that.
+    """
+    if remote is None or home_uid(remote.metadata) not in ("", home.metadata.uid):
+        return False
+    seen = decoded(remote.status)
+    return seen.get("phase") == status["phase"] and bool(_ended_containers(seen) - _ended_containers(status))
+
+
+def _ended_containers(status: dict[str, Any]) -> set[str]:
+    return {
+        str(container.get("name"))
+        for kind in ("initContainerStatuses", "containerStatuses")
+        for container in status.get(kind) or ()
+        if "terminated" in (container.get("state") or {})
+    }
+
+
+def _note_end(shadow: Shadow, phase: str) -> Decision:
+    """Tell the lender that a pod has ended which it did not see end: it would make it again."""
+    if shadow.metadata.deleting or shadow.metadata.annotations.get(FINISHED_ANNOTATION) == phase:
+        return Keep("the lender is told that the pod has finished")
+    note = {"uid": shadow.metadata.uid, "annotations": {FINISHED_ANNOTATION: phase}}
+    return Patch({"metadata": note})
+
+
+def _has_ended(home: HomePod, shadow: Shadow, last: RemotePod) -> bool:
+    """Tell whether a remote pod that is gone had done its work, though the lender does not say so."""
+    if shadow.status.phase in FINISHED or home_uid(last.metadata) not in ("", home.metadata.uid):
+        return False
+    ended_by_itself = decoded(last.status).get("phase") == "Succeeded" or not last.metadata.deleting
+    return (
+        decoded(home.spec).get("restartPolicy") in ("Never", "OnFailure")
+        and ended_by_itself
+        and not _returns(home, last)
+    )
+
+
+def _returns(home: HomePod, remote: RemotePod) -> bool:
+    """Tell whether a remote pod that ended was only taken away there, so that the lender makes it again."""
+    seen = decoded(remote.status)
+    if seen.get("phase") not in FINISHED:
+        return False
+    disrupted = any(
+        c.get("type") == "DisruptionTarget" and c.get("status") == "True" for c in seen.get("conditions") or []
+    )
+    policy, reason = decoded(home.spec).get("restartPolicy") or "", seen.get("reason") or ""
+    return is_to_return(policy, seen["phase"], reason, disrupted=disrupted, deleting=False)
+
+
+def _ended(status: dict[str, Any], phase: str, reason: str, message: str, now: str) -> dict[str, Any]:
+    reason = clean_reason(reason, "RemotePodTerminated")
+    message = clean_message(message) or "the pod ended at the lender and is gone there"
+    return ended_status(absent_status(status, reason, message, now), phase, reason, message)
+
+
+def _end(
+    home: HomePod,
+    shadow: Shadow | None,
+    remote: RemotePod | None,
+    place: Place,
+    tally: Tally | None,
+    now: str,
+    peer_lost: bool,
+    unheeded: bool,
+) -> Decision:
+    if peer_lost:
+        return _delete_home(home)
+    if shadow is not None and not shadow.metadata.deleting:
+        if home_uid(shadow.metadata) != home.metadata.uid or remote is None or remote.metadata.deleting or unheeded:
+            return _delete(shadow)
+        return _end_with_grace(home, shadow)
+    if shadow is None and remote is None:
+        return _delete_home(home)
+    if remote is not None and tally is not None and home_uid(remote.metadata) in ("", home.metadata.uid):
+        status, seen = decoded(home.status), decoded(remote.status)
+        if seen.get("phase") in FINISHED and status.get("phase") not in FINISHED:
+            # How it ended is what controllers of jobs look for; other changes on the way out are not worth a request.
+            return _write(status, forge_status(status, seen, tally, place, now, decoded(home.spec)), None)
+    return Keep("waiting for the pod at the lender to end")
+
+
+def _end_with_grace(home: HomePod, shadow: Shadow) -> Decision:
+    """Delete a ShadowPod, so that its pod ends with the grace of its spec; if home gave another one, say so before."""
+    grace, own = home.metadata.deletion_grace_period_seconds, decoded(home.spec).get("terminationGracePeriodSeconds")
+    if grace is None or grace == (DEFAULT_GRACE if own is None else max(1, own)):
+        return _delete(shadow)
+    if shadow.metadata.annotations.get(DELETION_GRACE_ANNOTATION) != str(grace):
+        note = {"uid": shadow.metadata.uid, "annotations": {DELETION_GRACE_ANNOTATION: str(grace)}}
+        return Patch({"metadata": note})
+    return Keep("the lender is told with which grace the pod is to end", again=HEED)
+
+
+def _delete(shadow: Shadow) -> Decision:
+    if shadow.metadata.deleting:
+        return Keep("the ShadowPod is being deleted")
+    return DeleteShadow(shadow.metadata.uid)
+
+
+def _delete_home(home: HomePod) -> Decision:
+    if home.metadata.deletion_grace_period_seconds == 0 and home.metadata.finalizers:
+        return Keep("finalizers hold the pod")
+    return DeleteHome(home.metadata.uid)
+
+
+def _write(old: dict[str, Any], new: dict[str, Any], report: Report | None) -> Decision:
+    if old == new:
+        return Keep("the status is up to date")
+    news = report
+    if report is not None:
+        told = {(c.get("type"), c.get("reason"), c.get("message")) for c in old.get("conditions") or []}
+        news = None if (OFFLOADED_CONDITION, report.reason, report.message) in told else report
+    return WriteStatus(new, news)
+
+
+def in_the_way(name: str, namespace: str) -> Report:
+    """Return what to tell about an object at the lender that has a pod's name and is not ours."""
+    return Report(
+        "RemoteNameTaken",
+        f"an object {name} that is not ours is in the remote namespace {namespace}; it is left alone, and this pod "
+        "waits until it is gone (rename the pod, or ask the lender's administrator)",
+    )

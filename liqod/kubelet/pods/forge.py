@@ -1,0 +1,184 @@
+"""From a home pod to the ShadowPod at the lender (spec 004, "Pods offloading").
+
+The spec travels verbatim except for what refers to the home cluster (scheduling, service account) and what would reach
+into the lender's hosts (host namespaces).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.meta import FORGED_ANNOTATION, remote_annotations, remote_labels
+from liqod.kubelet.node.tolerations import original
+from liqod.kubelet.pods.affinity import preset_affinity, spread_constraints
+from liqod.kubelet.tokens.projection import forge_access
+from liqod.model.names import TAINT_KEY
+from liqod.model.objects.meta import ObjectMeta
+
+REMOTE_RUNTIME_CLASS: Final = "liqo.io/remote-runtime-class-name"
+
+REMOVED: Final = frozenset(
+    {
+        "affinity",
+        "nodeSelector",
+        "schedulerName",
+        "priority",
+        "priorityClassName",
+        "preemptionPolicy",
+        "nodeName",
+        "overhead",
+        "schedulingGates",
+        "resourceClaims",
+        "runtimeClassName",
+        "workloadRef",
+        "schedulingGroup",
+    }
+)
+HOST_NAMESPACES: Final = ("hostNetwork", "hostPID", "hostIPC")
+_CONTAINERS: Final = ("containers", "initContainers")
+_SPREAD: Final = "topologySpreadConstraints"
+_AS_FQDN: Final = "setHostnameAsFQDN"
+_LONGEST_HOSTNAME: Final = 64
+_DOMAIN: Final = ".svc.cluster.local"
+
+
+def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """Return the pod spec that the lender is asked to run; the spec given is left as it is."""
+    kept = {key: value for key, value in spec.items() if key not in REMOVED}
+    forged = forge_access(meta.name, kept, meta.annotations, place)
+    for kind in _CONTAINERS:
+        if forged.get(kind):
+            forged[kind] = [_container(container, bool(spec.get("hostNetwork"))) for container in forged[kind]]
+    if forged.get("volumes"):
+        forged["volumes"] = [_volume(volume, meta.name, place) for volume in forged["volumes"]]
+    tolerations = forge_tolerations(meta, spec)
+    if tolerations:
+        forged["tolerations"] = tolerations
+    else:
+        forged.pop("tolerations", None)
+    affinity = preset_affinity(spec, meta.labels, meta.annotations, place)
+    if affinity is not None:
+        forged["affinity"] = affinity
+    if forged.get(_SPREAD):
+        forged[_SPREAD] = spread_constraints(forged[_SPREAD], meta.annotations)
+    runtime_class = meta.annotations.get(REMOTE_RUNTIME_CLASS) or spec.get("runtimeClassName")
+    if runtime_class and runtime_class != "liqo":
+        forged["runtimeClassName"] = runtime_class
+    for namespace in HOST_NAMESPACES:
+        forged[namespace] = False
+    return forged
+
+
+def forge_tolerations(meta: ObjectMeta, spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the tolerations without the one that let the pod onto a virtual node, and as they were before the pod was
+    held there.
+    """
+    tolerations = original(spec.get("tolerations") or [], meta.annotations)
+    return [toleration for toleration in tolerations if toleration.get("key") != TAINT_KEY]
+
+
+def _volume(volume: dict[str, Any], pod: str, place: Place) -> dict[str, Any]:
+    """Return a volume that lives as long as the pod as the claim that stands for it at home, which follows the pod.
+
+    Verbatim, the lender would make another claim, whose name is that of the one that followed.
+    """
+    template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}
+    if not template or not place.follows((template.get("spec") or {}).get("storageClassName") or ""):
+        return volume
+    # Source: Kubernetes, "Ephemeral Volumes", PersistentVolumeClaim naming.
+    rest = {key: value for key, value in volume.items() if key != "ephemeral"}
+    return {**rest, "persistentVolumeClaim": {"claimName": f"{pod}-{volume.get('name', '')}"}}
+
+
+def _container(container: dict[str, Any], host_network: bool) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    claims = (container.get("resources") or {}).get("claims")
+    if claims:
+        changes["resources"] = {key: value for key, value in container["resources"].items() if key != "claims"}
+    ports = container.get("ports")
+    if host_network and ports:
+        # With the host's network the API server fills in hostPort; at the lender that would claim ports of its hosts.
+        changes["ports"] = [{key: value for key, value in port.items() if key != "hostPort"} for port in ports]
+    return {**container, **changes} if changes else container
+
+
+def forge_shadow(meta: ObjectMeta, spec: Mapping[str, Any], namespace: str, place: Place) -> dict[str, Any]:
+    """Return the whole ShadowPod for a home pod, to be created in the remote namespace."""
+    labels, annotations = _metadata(meta, spec, place)
+    forged = forge_spec(meta, spec, place)
+    if forged.get(_AS_FQDN) and not _fits_as_hostname(meta.name, spec, namespace):
+        del forged[_AS_FQDN]
+    return {
+        "apiVersion": "offloading.liqo.io/v1beta1",
+        "kind": "ShadowPod",
+        "metadata": {"name": meta.name, "namespace": namespace, "labels": labels, "annotations": annotations},
+        "spec": {"pod": forged},
+    }
+
+
+def _fits_as_hostname(name: str, spec: Mapping[str, Any], namespace: str) -> bool:
+    """Tell whether a pod's full name at the lender can be a hostname there: no node starts a pod where it cannot.
+
+    Names of remote namespaces are long. Source: kubelet, pkg/kubelet/util/util.go, GetNodenameForKernel.
+    """
+    subdomain = spec.get("subdomain")
+    whole = f"{spec.get('hostname') or name[:63]}.{subdomain}.{namespace}{_DOMAIN}" if subdomain else ""
+    return len(whole) <= _LONGEST_HOSTNAME
+
+
+def digest_of(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> str:
+    """Return the digest of everything that reaches an existing ShadowPod when it changes at home."""
+    annotations = remote_annotations(meta.annotations, meta.uid, place)
+    return _digest(remote_labels(meta.labels, place), annotations, meta, spec)
+
+
+def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, place: Place) -> dict[str, Any]:
+    """Return the merge patch that brings an existing ShadowPod up to date; guarded by its UID."""
+    labels, annotations = _metadata(meta, spec, place)
+    whole = forge_spec(meta, spec, place)
+    pod: dict[str, Any] = {kind: whole[kind] for kind in (*_CONTAINERS, "ephemeralContainers") if whole.get(kind)}
+    pod["tolerations"] = whole.get("tolerations")
+    pod["activeDeadlineSeconds"] = whole.get("activeDeadlineSeconds")
+    return {
+        "metadata": {
+            "uid": shadow.uid,
+            "labels": _changes(shadow.labels, labels),
+            "annotations": _changes(shadow.annotations, annotations),
+        },
+        "spec": {"pod": pod},
+    }
+
+
+def _metadata(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> tuple[dict[str, str], dict[str, str]]:
+    labels = remote_labels(meta.labels, place)
+    annotations = remote_annotations(meta.annotations, meta.uid, place)
+    annotations[FORGED_ANNOTATION] = _digest(labels, annotations, meta, spec)
+    return labels, annotations
+
+
+def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str | None]:
+    changes: dict[str, str | None] = {key: value for key, value in new.items() if old.get(key) != value}
+    changes.update({key: None for key in old if key not in new})
+    return changes
+
+
+def _digest(
+    labels: Mapping[str, str], annotations: Mapping[str, str], meta: ObjectMeta, spec: Mapping[str, Any]
+) -> str:
+    containers = [
+        [(c.get("name"), c.get("image"), _resizable(c.get("resources") or {})) for c in spec.get(kind) or []]
+        for kind in _CONTAINERS
+    ]
+    ephemeral = [c.get("name") for c in spec.get("ephemeralContainers") or []]
+    tolerations, deadline = forge_tolerations(meta, spec), spec.get("activeDeadlineSeconds")
+    changeable = [labels, annotations, containers, ephemeral, tolerations, deadline]
+    return hashlib.sha256(msgspec.json.encode(changeable, order="deterministic")).hexdigest()[:16]
+
+
+def _resizable(resources: Mapping[str, Any]) -> list[Any]:
+    return [resources.get("requests"), resources.get("limits")]

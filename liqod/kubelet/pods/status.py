@@ -1,0 +1,290 @@
+"""From the remote pod's status to the home pod's (spec 004, "Pods offloading"): pure functions of status dicts.
+
+Everything here returns the whole status that the home pod should have; ``forge.patches`` finds what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from liqod.kubelet.common.context import Place
+from liqod.kubelet.pods.restarts import Tally
+
+OFFLOADED_CONDITION: Final = "liqo.io/Offloaded"
+BACK_OFF: Final = "OffloadingBackOff"
+ABORTED: Final = "OffloadingAborted"
+DISRUPTION: Final = "DisruptionTarget"
+GONE: Final = "ContainerStatusUnknown"
+
+# They speak of the remote object's own generation, claims and scheduling.
+_NOT_REFLECTED: Final = frozenset(
+    {
+        "observedGeneration",
+        "nominatedNodeName",
+        "resourceClaimStatuses",
+        "extendedResourceClaimStatus",
+        "resize",
+    }
+)
+_READY: Final = ("Ready", "ContainersReady")
+# What a node's kubelet says: it follows the remote pod also where the remote pod says nothing (yet).
+_NODE_OWNED: Final = frozenset(
+    {
+        *_READY,
+        "Initialized",
+        "PodReadyToStartContainers",
+        "PodResizeInProgress",
+        "PodResizePending",
+        OFFLOADED_CONDITION,
+    }
+)
+_GATES_CLOSED: Final = "ReadinessGatesNotReady"
+_SPECS: Final = {"initContainerStatuses": "initContainers", "containerStatuses": "containers"}
+_CONTAINER_KINDS: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+
+
+def forge_status(
+    home: Mapping[str, Any],
+    remote: Mapping[str, Any],
+    tally: Tally,
+    place: Place,
+    now: str,
+    spec: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the home pod's status for a remote pod's.
+
+    Addresses are mapped, the host's address is the virtual node's, restart counts are augmented. The
+    quality-of-service class belongs to the home pod, and so do conditions that no kubelet writes. ``spec`` is the home
+    pod's: it tells which containers may not run again (the API refuses to un-terminate those).
+    """
+    status = {key: value for key, value in remote.items() if key not in _NOT_REFLECTED and value is not None}
+    for key in ("qosClass", "startTime"):
+        if home.get(key) and (key == "qosClass" or key not in status):
+            status[key] = home[key]
+    _addresses(status, remote, place)
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        if status.get(kind):
+            status[kind] = _containers(home.get(kind) or [], status[kind], kind, tally, spec)
+    _ephemeral(status, home, spec)
+    gates = [gate.get("conditionType") for gate in spec.get("readinessGates") or []]
+    # Whether a gate is open is said at home, by whoever closes and opens it there.
+    said = [one for one in remote.get("conditions") or [] if one.get("type") not in gates or one["type"] in _NODE_OWNED]
+    conditions = _conditions(home.get("conditions") or [], said, now)
+    if gates:
+        conditions = _through_gates(gates, conditions, home.get("conditions") or [], now)
+    if conditions:
+        status["conditions"] = conditions
+    else:
+        status.pop("conditions", None)
+    return status
+
+
+def _ephemeral(status: dict[str, Any], home: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+    """Show how the home pod's containers for debugging are; those of a remote pod that was replaced have ended, and
+    those that somebody added at the lender are not the home pod's.
+    """
+    key = "ephemeralContainerStatuses"
+    names = {container.get("name") for container in spec.get("ephemeralContainers") or []}
+    present = {one.get("name"): one for one in status.pop(key, None) or [] if one.get("name") in names}
+    ended = "terminated"
+    for old in home.get(key) or []:
+        # Source: Kubernetes API validation, ValidateEphemeralContainerStateTransition: what has ended stays so.
+        if old.get("name") not in present or ended in (old.get("state") or {}):
+            present[old.get("name")] = old if ended in (old.get("state") or {}) else _ended(old, 137, GONE)
+    if present:
+        status[key] = list(present.values())
+
+
+def absent_status(home: Mapping[str, Any], reason: str, message: str, now: str) -> dict[str, Any]:
+    """Return the status of a home pod whose remote pod is not there: as it was, but not ready."""
+    status = dict(home)
+    conditions = [dict(condition) for condition in home.get("conditions") or []]
+    for condition in conditions:
+        if condition.get("type") in _READY and condition.get("status") == "True":
+            condition.update(status="False", reason=reason, message=message, lastTransitionTime=now)
+    if conditions:
+        status["conditions"] = conditions
+    for kind in _CONTAINER_KINDS:
+        if any(container.get("ready") for container in home.get(kind) or []):
+            status[kind] = [{**container, "ready": False} for container in home[kind]]
+    return status
+
+
+def keep_times(home: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a status in which conditions that say what they said before are as old as they were."""
+    before = {condition.get("type"): condition for condition in home.get("conditions") or []}
+    conditions = [
+        old if (old := before.get(new.get("type"))) is not None and _same(old, new) else new
+        for new in status.get("conditions") or []
+    ]
+    return {**status, "conditions": conditions} if conditions else dict(status)
+
+
+def refused_status(home: Mapping[str, Any], reason: str, message: str, now: str) -> dict[str, Any]:
+    """Return the status of a home pod that cannot be offloaded: not ready, with the reason as a condition."""
+    status = absent_status(home, reason, message, now)
+    status.setdefault("phase", "Pending")
+    new = {"type": OFFLOADED_CONDITION, "status": "False", "reason": reason, "message": message}
+    status["conditions"] = _with_condition(status.get("conditions") or [], new, now)
+    return status
+
+
+def outside_status(home: Mapping[str, Any], message: str, now: str) -> dict[str, Any]:
+    """Return the status of a pod on the virtual node whose namespace is not offloaded.
+
+    It waits as Pending with OffloadingBackOff; if it had been running it is Failed with OffloadingAborted.
+    """
+    ran = home.get("phase", "Pending") != "Pending" or bool(home.get("containerStatuses"))
+    if not ran:
+        return {**refused_status(home, BACK_OFF, message, now), "phase": "Pending", "reason": BACK_OFF}
+    return ended_status(refused_status(home, ABORTED, message, now), "Failed", ABORTED, message)
+
+
+def ended_status(home: Mapping[str, Any], phase: str, reason: str, message: str) -> dict[str, Any]:
+    """Return the status of a pod that ended while nothing is left to say how: no container runs any more."""
+    status = {**home, "phase": phase, "reason": reason, "message": message}
+    code = 1 if phase == "Failed" else 0
+    for kind in _CONTAINER_KINDS:
+        if home.get(kind):
+            status[kind] = [_ended(container, code, reason) for container in home[kind]]
+    return status
+
+
+def _ended(container: Mapping[str, Any], code: int, reason: str) -> dict[str, Any]:
+    ended = {**container, "ready": False, "started": False}
+    if "terminated" not in (container.get("state") or {}):
+        ended["state"] = {"terminated": {"exitCode": code, "reason": reason}}
+    return ended
+
+
+def is_ready(status: Mapping[str, Any]) -> bool:
+    """Tell whether a pod status says Ready."""
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or [])
+
+
+def _addresses(status: dict[str, Any], remote: Mapping[str, Any], place: Place) -> None:
+    for key in ("podIP", "podIPs", "hostIP", "hostIPs"):
+        status.pop(key, None)
+    addresses = [str(entry.get("ip") or "") for entry in remote.get("podIPs") or []]
+    if not addresses and remote.get("podIP"):
+        addresses = [str(remote["podIP"])]
+    mapped = [place.map_address(address) for address in addresses if address]
+    if mapped and mapped[0]:
+        # The first one is what those see who know of one only: of the version that comes first at home.
+        known = sorted((address for address in mapped if address), key=lambda one: _is_second(one, place.node_address))
+        status["podIP"] = known[0]
+        status["podIPs"] = [{"ip": address} for address in known]
+    if remote.get("hostIP") and place.node_address:
+        status["hostIP"] = place.node_address
+        status["hostIPs"] = [{"ip": place.node_address}]
+
+
+def _is_second(address: str, node_address: str) -> bool:
+    return bool(node_address) and (":" in address) != (":" in node_address)
+
+
+def _containers(
+    home: Iterable[Mapping[str, Any]],
+    remote: Iterable[Mapping[str, Any]],
+    kind: str,
+    tally: Tally,
+    spec: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    before = {container.get("name"): container for container in home}
+    # What the lender runs besides (its own admission may add containers) is no part of the home pod.
+    left = [container.get("name") for container in spec.get(_SPECS[kind]) or []]
+    forged = []
+    for container in remote:
+        if spec.get("containers"):
+            if container.get("name") not in left:
+                continue
+            left.remove(container.get("name"))
+        old = before.get(container.get("name"))
+        if (
+            old is not None
+            and _may_not_run_again(old, kind, spec)
+            and "terminated" not in (container.get("state") or {})
+        ):
+            forged.append(dict(old))
+            continue
+        count = tally.count(str(container.get("name", "")), int(container.get("restartCount") or 0))
+        forged.append({**container, "restartCount": count})
+    return forged
+
+
+def _may_not_run_again(old: Mapping[str, Any], kind: str, spec: Mapping[str, Any]) -> bool:
+    # Source: Kubernetes API validation, ValidateContainerStateTransition.
+    terminated = (old.get("state") or {}).get("terminated")
+    policy = spec.get("restartPolicy", "Always")
+    if not terminated or policy == "Always" or (policy == "OnFailure" and terminated.get("exitCode") != 0):
+        return False
+    if kind == "initContainerStatuses":
+        containers = spec.get("initContainers") or []
+        return not any(c.get("name") == old.get("name") and c.get("restartPolicy") == "Always" for c in containers)
+    return True
+
+
+def _conditions(home: list[dict[str, Any]], remote: list[dict[str, Any]], now: str) -> list[dict[str, Any]]:
+    before = {condition.get("type"): condition for condition in home}
+    forged = []
+    for condition in remote:
+        if condition.get("type") == DISRUPTION:
+            # What the lender takes away it makes again: the home pod is no target of that.
+            continue
+        old = before.pop(condition.get("type"), None)
+        if old is not None and _same(old, condition):
+            forged.append(old)
+        else:
+            forged.append({k: v for k, v in condition.items() if k != "observedGeneration" and v is not None})
+    for kind, old in before.items():
+        if kind in _READY:
+            if old.get("status") == "True":
+                message = "the remote pod does not say that it is ready"
+                old = {**old, "status": "False", "reason": "RemotePodPending", "message": message}
+                old["lastTransitionTime"] = now
+            forged.append(old)
+        elif kind not in _NODE_OWNED:
+            forged.append(old)
+    return forged
+
+
+def _through_gates(
+    gates: Sequence[Any], forged: list[dict[str, Any]], home: Iterable[dict[str, Any]], now: str
+) -> list[dict[str, Any]]:
+    """Return the conditions of a pod with readiness gates: whether they are open is said at home.
+
+    The remote pod's kubelet does not see the conditions that others write to the home pod, and takes the pod for not
+    ready. Source: kubelet, pkg/kubelet/status/generate.go, GeneratePodReadyCondition.
+    """
+    says = {condition.get("type"): condition.get("status") for condition in forged}
+    closed = [
+        f'corresponding condition of pod readiness gate "{gate}" does not exist.'
+        if gate not in says
+        else f'the status of pod readiness gate "{gate}" is not "True", but {says[gate]}'
+        for gate in gates
+        if says.get(gate) != "True"
+    ]
+    new: dict[str, Any] = {"type": "Ready", "status": "True"}
+    if closed:
+        new |= {"status": "False", "reason": _GATES_CLOSED, "message": ", ".join(closed)}
+    before = next((condition for condition in home if condition.get("type") == "Ready"), {})
+    new["lastTransitionTime"] = before.get("lastTransitionTime", now) if before.get("status") == new["status"] else now
+    if _same(before, new):
+        new = before
+    return [
+        new if condition.get("type") == "Ready" and condition.get("reason") == _GATES_CLOSED else condition
+        for condition in forged
+    ]
+
+
+def _same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    return all((left.get(key) or "") == (right.get(key) or "") for key in ("status", "reason", "message"))
+
+
+def _with_condition(conditions: list[dict[str, Any]], new: dict[str, Any], now: str) -> list[dict[str, Any]]:
+    for index, old in enumerate(conditions):
+        if old.get("type") == new["type"]:
+            since = old.get("lastTransitionTime", now) if old.get("status") == new["status"] else now
+            return [*conditions[:index], {**new, "lastTransitionTime": since}, *conditions[index + 1 :]]
+    return [*conditions, {**new, "lastTransitionTime": now}]

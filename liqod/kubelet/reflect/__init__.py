@@ -1,1 +1,0 @@
-"""Reflection: what offloaded pods need besides themselves (services, configuration, ingresses), kept at the lender."""

@@ -1,0 +1,1 @@
+"""Reflection of what offloaded pods need: services, configuration, ingresses, claims, events."""

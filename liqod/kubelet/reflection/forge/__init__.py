@@ -1,0 +1,1 @@
+"""One pure function for each reflected kind: from the object at home to the object at the lender."""

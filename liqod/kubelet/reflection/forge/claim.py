@@ -1,0 +1,339 @@
+"""Claims and volumes whose data lies in one cluster for good (spec 004, "Persistent storage").
+
+A claim of a class with our provisioner is given a volume when its first pod was scheduled. On a virtual node that is a
+volume that only says where the data is: pods with this claim return there, and the claim itself goes to the lender,
+where a real class makes the real volume. On any other node a real claim of this cluster stands behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from attrs import evolve, frozen
+
+from liqod.kubelet.common.context import Place
+from liqod.kubelet.reflection.forge.reflected import Context, Wanted, Withheld, wanted
+from liqod.kubelet.reflection.views import Thing, WithSpec
+from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, PROVISIONER, REMOTE_CLUSTER_LABEL, TYPE_LABEL
+from liqod.model.objects.meta import Object, View
+
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+HOME_CLAIM_UID: Final = "offloading.liqo.io/home-claim-uid"
+REMOTE_CLASS: Final = "liqo.io/remote-storage-class"
+REMOTE_MODES: Final = "liqo.io/remote-access-modes"
+VIRTUAL_NAMESPACE: Final = "storage.liqo.io/virtual-pvc-namespace"
+VIRTUAL_NAME: Final = "storage.liqo.io/virtual-pvc-name"
+PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
+PLACEHOLDER: Final = "/var/lib/liqod/volume-at-another-cluster"
+"""Where the path of a volume at a lender leads here: nowhere; no real node may mount it."""
+
+MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+_OF_THIS_CLUSTER: Final = frozenset(
+    {
+        SELECTED_NODE,
+        "pv.kubernetes.io/bind-completed",
+        "pv.kubernetes.io/bound-by-controller",
+        "volume.beta.kubernetes.io/storage-provisioner",
+        "volume.kubernetes.io/storage-provisioner",
+        "volume.beta.kubernetes.io/storage-class",
+        "volume.kubernetes.io/storage-resizer",
+    }
+)
+_SOURCES_APART: Final = frozenset(
+    {
+        "capacity",
+        "accessModes",
+        "claimRef",
+        "persistentVolumeReclaimPolicy",
+        "storageClassName",
+        "mountOptions",
+        "volumeMode",
+        "nodeAffinity",
+        "volumeAttributesClassName",
+    }
+)
+
+
+class Resources(View, frozen=True):
+    """What a claim asks for."""
+
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+
+
+class ClaimSpec(View, frozen=True):
+    """The part of a claim's spec that is decided from."""
+
+    storage_class_name: str | None = None
+    volume_name: str = ""
+    access_modes: list[str] = []
+    volume_mode: str = "Filesystem"
+    resources: Resources = Resources()
+
+
+class Phase(View, frozen=True):
+    """How a claim or a volume is."""
+
+    phase: str = ""
+
+
+class Claim(Object, frozen=True):
+    """A PersistentVolumeClaim."""
+
+    spec: ClaimSpec = ClaimSpec()
+    status: Phase = Phase()
+
+
+class ClaimReference(View, frozen=True):
+    """The claim that a volume is for."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class VolumeSpec(View, frozen=True):
+    """The part of a volume's spec that is decided from."""
+
+    claim_ref: ClaimReference = ClaimReference()
+    persistent_volume_reclaim_policy: str = ""
+
+
+class Volume(Object, frozen=True):
+    """A PersistentVolume that we made."""
+
+    spec: VolumeSpec = VolumeSpec()
+    status: Phase = Phase()
+
+
+class StorageClass(Object, frozen=True):
+    """A StorageClass."""
+
+    provisioner: str = ""
+    reclaim_policy: str = "Delete"
+
+
+def is_default(found: StorageClass) -> bool:
+    """Tell whether a class is the one of claims that name none."""
+    return found.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
+
+
+# What is done with a claim that waits for its volume, and with a volume whose claim is gone.
+
+
+@frozen
+class AtLender:
+    """Make the volume that says that the data is at this cluster."""
+
+    lender: str
+
+
+@frozen
+class AtHome:
+    """Have a real claim of this cluster stand behind the claim."""
+
+
+@frozen
+class Unselect:
+    """Have the scheduler choose another node, for the reason given."""
+
+    reason: str
+    message: str
+
+
+@frozen
+class Nothing:
+    """Nothing to do (yet)."""
+
+
+Step = AtLender | AtHome | Unselect | Nothing
+
+
+def plan(
+    claim: Claim | None,
+    classes: Mapping[str, StorageClass],
+    lenders: Mapping[str, str],
+    offered: Mapping[str, Sequence[str]],
+    *,
+    offloaded: bool,
+) -> Step:
+    """Return what is to be done for a claim.
+
+    ``lenders`` is the cluster ID by virtual node, ``offered`` the storage classes by cluster ID; ``offloaded`` tells
+    whether the claim's namespace is.
+    """
+    if claim is None or claim.metadata.deleting or claim.spec.volume_name:
+        return Nothing()
+    found = classes.get(claim.spec.storage_class_name or "")
+    node = claim.metadata.annotations.get(SELECTED_NODE, "")
+    if found is None or found.provisioner != PROVISIONER or not node:
+        return Nothing()
+    lender = lenders.get(node)
+    if lender is None:
+        return AtHome()
+    if not offloaded:
+        return Unselect(
+            "NamespaceNotOffloaded",
+            f"the pod was scheduled on {node}, but its namespace is not offloaded: the volume is not made there; "
+            "label the namespace liqo.io/enabled=true, or keep the pod off virtual nodes",
+        )
+    if not offered.get(lender) and not claim.metadata.annotations.get(REMOTE_CLASS):
+        return Unselect(
+            "StorageNotOffered",
+            f"the cluster {lender} behind {node} offers no storage class: the pod is to be scheduled elsewhere",
+        )
+    return AtLender(lender)
+
+
+def volume_name(claim: Claim) -> str:
+    """Return the name of the volume that is made for a claim."""
+    return f"pvc-{claim.metadata.uid}"
+
+
+def lender_of(volume: Volume) -> str:
+    """Return the cluster that the data of a volume is at; empty for this one."""
+    return volume.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")
+
+
+def is_to_go(volume: Volume) -> bool:
+    """Tell whether a volume's data is to be deleted: its claim is gone, and its class said so."""
+    spec = volume.spec
+    return volume.status.phase == "Released" and spec.persistent_volume_reclaim_policy == "Delete"
+
+
+def forge_volume_there(claim: Claim, found: StorageClass, lender: str) -> dict[str, Any]:
+    """Return the volume that says that the claim's data is at a lender."""
+    on_lender = {"key": REMOTE_CLUSTER_LABEL, "operator": "In", "values": [lender]}
+    spec = {
+        "hostPath": {"path": PLACEHOLDER},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_lender]}]}},
+    }
+    return _volume(claim, found, {REMOTE_CLUSTER_LABEL: lender}, spec, claim.spec.resources.requests)
+
+
+def forge_volume_here(claim: Claim, found: StorageClass, real: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the volume of a claim whose data is in this cluster: the real one's, and not for virtual nodes."""
+    spec = {key: value for key, value in real.items() if key not in _SOURCES_APART}
+    if real.get("mountOptions"):
+        spec["mountOptions"] = real["mountOptions"]
+    off_virtual_nodes = {"key": TYPE_LABEL, "operator": "DoesNotExist"}
+    terms = ((real.get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms") or [{}]
+    spec["nodeAffinity"] = {
+        "required": {
+            "nodeSelectorTerms": [
+                {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), off_virtual_nodes]}
+                for term in terms
+            ]
+        }
+    }
+    return _volume(claim, found, {}, spec, real.get("capacity") or {})
+
+
+def _volume(
+    claim: Claim, found: StorageClass, labels: dict[str, str], spec: dict[str, Any], capacity: Mapping[str, str]
+) -> dict[str, Any]:
+    meta = claim.metadata
+    return {
+        "metadata": {
+            "name": volume_name(claim),
+            "labels": {MANAGED_BY_LABEL: FIELD_MANAGER, **labels},
+            "annotations": {PROVISIONED_BY: PROVISIONER},
+        },
+        "spec": {
+            **spec,
+            "capacity": {"storage": capacity.get("storage", "0")},
+            "accessModes": claim.spec.access_modes,
+            "volumeMode": claim.spec.volume_mode,
+            "persistentVolumeReclaimPolicy": found.reclaim_policy,
+            "storageClassName": found.metadata.name,
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": meta.namespace,
+                "name": meta.name,
+                "uid": meta.uid,
+            },
+        },
+    }
+
+
+def forge_real_claim(claim: Claim, storage_class: str) -> dict[str, Any]:
+    """Return the claim of this cluster that stands behind one of a virtual class; the same node is its first one's."""
+    meta = claim.metadata
+    spec: dict[str, Any] = {
+        "accessModes": claim.spec.access_modes,
+        "volumeMode": claim.spec.volume_mode,
+        "resources": {"requests": claim.spec.resources.requests},
+    }
+    if storage_class:
+        spec["storageClassName"] = storage_class
+    return {
+        "metadata": {
+            "name": volume_name(claim),
+            "labels": {MANAGED_BY_LABEL: FIELD_MANAGER},
+            "annotations": {
+                SELECTED_NODE: meta.annotations.get(SELECTED_NODE, ""),
+                VIRTUAL_NAMESPACE: meta.namespace,
+                VIRTUAL_NAME: meta.name,
+            },
+        },
+        "spec": spec,
+    }
+
+
+def forge_class(name: str) -> dict[str, Any]:
+    """Return the StorageClass for claims that follow their pods."""
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name, "labels": {MANAGED_BY_LABEL: FIELD_MANAGER}},
+        "provisioner": PROVISIONER,
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowVolumeExpansion": True,
+    }
+
+
+# The claim at the lender.
+
+
+def forge(home: WithSpec, context: Context) -> Wanted | Withheld:
+    """Return the claim for the lender that its data is at."""
+    spec = home.content().get("spec") or {}
+    if not spec.get("volumeName") or not context.holds(str(spec["volumeName"])):
+        return Withheld("its data is not at this lender")
+    annotations = home.metadata.annotations
+    storage_class = annotations.get(REMOTE_CLASS) or context.storage_class()
+    modes = [mode.strip() for mode in annotations.get(REMOTE_MODES, "").split(",") if mode.strip() in MODES]
+    content: dict[str, Any] = {
+        "accessModes": modes or spec.get("accessModes") or [],
+        "volumeMode": spec.get("volumeMode") or "Filesystem",
+        "resources": {"requests": (spec.get("resources") or {}).get("requests") or {}},
+    }
+    if storage_class:
+        content["storageClassName"] = storage_class
+    goal = wanted(home.metadata, {"spec": content}, context.place, left_out=_OF_THIS_CLUSTER)
+    return evolve(goal, annotations={**goal.annotations, HOME_CLAIM_UID: home.metadata.uid})
+
+
+def observe(there: WithSpec, goal: Wanted) -> dict[str, Any]:
+    """Return what the lender has: only how much can be changed of a claim that is there."""
+    spec = there.content().get("spec") or {}
+    requests = (spec.get("resources") or {}).get("requests") or {}
+    return {"spec": {**goal.content["spec"], "resources": {"requests": requests}}}
+
+
+def objection(there: Thing, goal: Wanted) -> str:
+    """Return why the claim at the lender may not become the wanted one: it holds the data of another one."""
+    if there.metadata.annotations.get(HOME_CLAIM_UID) == goal.annotations[HOME_CLAIM_UID]:
+        return ""
+    return (
+        f"the claim {there.metadata.name} at the lender holds the data of an earlier claim of that name, which is kept"
+    )
+
+
+def is_of(there: Object, volume: Volume, place: Place) -> bool:
+    """Tell whether a claim at the lender holds the data that a volume of ours stands for."""
+    from_here = there.metadata.labels.get("offloading.liqo.io/origin") == str(place.home)
+    return from_here and there.metadata.annotations.get(HOME_CLAIM_UID) == volume.spec.claim_ref.uid

@@ -1,0 +1,111 @@
+"""Endpoint slices -> ShadowEndpointSlices: the endpoints that the lender does not know of by itself.
+
+Pods that run at the lender are in slices of its own; all others go, by addresses that can be reached from there. Those
+that are no pods of this cluster are claimed for that, with the ports that the slice names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from liqod.kubelet.common.context import Place
+from liqod.kubelet.reflection import policy
+from liqod.kubelet.reflection.forge.reflected import Context, Wanted, Withheld, wanted
+from liqod.kubelet.reflection.forge.service import API_SERVER
+from liqod.kubelet.reflection.views import EndpointSlice, WithSpec
+from liqod.model.names import REFLECTED_SLICE, SERVICE_NAME_LABEL, SLICE_MANAGED_BY_LABEL
+
+# When the endpoints of this cluster changed, also those that do not go to the lender.
+_LEFT_OUT: Final = frozenset({"endpoints.kubernetes.io/last-change-trigger-time"})
+_CONDITIONS: Final = ("ready", "serving", "terminating")
+EVERYTHING: Final = ""
+"""What stands among the claims for any port of an address."""
+_PORT_FIELDS: Final = ("name", "port", "protocol", "appProtocol")
+
+
+def forge(home: EndpointSlice, context: Context) -> Wanted | Withheld:
+    """Return the ShadowEndpointSlice for the lender; whether it goes is as its service says, unless annotated."""
+    meta = home.metadata
+    service_name = meta.labels.get(SERVICE_NAME_LABEL, "")
+    if meta.namespace == API_SERVER.namespace and API_SERVER.name in (meta.name, service_name):
+        return Withheld("it is of this cluster's API server")
+    why = policy.explicit(meta.annotations)
+    if why is None:
+        service = context.service(service_name) if service_name else None
+        why = context.objection(meta.annotations if service is None else service.metadata.annotations)
+    if why:
+        return Withheld(why)
+    return _wanted(home, context)
+
+
+def _wanted(home: EndpointSlice, context: Context) -> Wanted:
+    content = home.content()
+    elsewhere = [e for e in content.get("endpoints") or () if not context.is_there(e.get("nodeName") or "")]
+    is_name = home.address_type == "FQDN"
+    singles = set() if is_name else _singles(elsewhere, context.place)
+    never = {address: why for address in sorted(singles) if (why := context.place.objection(address))}
+    called = _called(content)
+    # Whether an address is open as a whole is for the network to say, which has to know that this is asked for.
+    claimed = singles if EVERYTHING in called else singles - never.keys()
+    endpoints = [e for e in (_endpoint(one, context.place, is_name) for one in elsewhere) if e is not None]
+    left_out = [one for one in elsewhere if not never.keys().isdisjoint(one.get("addresses") or ())]
+    template: dict[str, Any] = {"addressType": home.address_type}
+    if endpoints:
+        template["endpoints"] = endpoints
+    if ports := [_taken(port, _PORT_FIELDS) for port in content.get("ports") or ()]:
+        template["ports"] = ports
+    return wanted(
+        home.metadata,
+        {"spec": {"template": template}},
+        context.place,
+        labels={SLICE_MANAGED_BY_LABEL: REFLECTED_SLICE},
+        left_out=_LEFT_OUT,
+        idle=not endpoints,
+        incomplete=len(endpoints) + len(left_out) < len(elsewhere),
+        claims=frozenset((address, port) for address in claimed for port in called),
+        objections=tuple(f"the endpoint {address} {why}" for address, why in never.items()),
+    )
+
+
+def _singles(endpoints: Iterable[Mapping[str, Any]], place: Place) -> set[str]:
+    """Return the addresses that have to be claimed for the lender's pods to reach them."""
+    return {address for one in endpoints for address in one.get("addresses") or () if place.is_single(address)}
+
+
+def _called(content: Mapping[str, Any]) -> set[str]:
+    """Return what is called at the endpoints of a slice; with EVERYTHING, too, where that may be any port.
+
+    A slice without ports, or a port without a number, does not say which ones are meant (discovery.k8s.io/v1).
+    """
+    ports = content.get("ports") or ()
+    named = {f"{port.get('protocol') or 'TCP'}/{port['port']}" for port in ports if port.get("port")}
+    return named if named and all(port.get("port") for port in ports) else {*named, EVERYTHING}
+
+
+def _endpoint(endpoint: Mapping[str, Any], place: Place, is_name: bool) -> dict[str, Any] | None:
+    """Return an endpoint as the lender is told of it, or None while its address there is not known."""
+    addresses = list(endpoint.get("addresses") or ())
+    if not is_name:
+        addresses = [place.export_address(address) for address in addresses]
+    if not addresses or not all(addresses):
+        return None
+    forged: dict[str, Any] = {"addresses": addresses}
+    if conditions := _taken(endpoint.get("conditions") or {}, _CONDITIONS):
+        forged["conditions"] = conditions
+    forged |= _taken(endpoint, ("hostname", "zone"))
+    if zones := (endpoint.get("hints") or {}).get("forZones"):
+        forged["hints"] = {"forZones": [{"name": zone.get("name", "")} for zone in zones]}
+    target = endpoint.get("targetRef")
+    if target:
+        forged["targetRef"] = _taken(target, ("namespace", "name", "uid")) | {"kind": f"Remote{target.get('kind', '')}"}
+    return forged
+
+
+def _taken(source: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+    return {field: source[field] for field in fields if source.get(field) not in (None, "")}
+
+
+def observe(there: WithSpec, goal: Wanted) -> dict[str, Any]:
+    """Return what the lender has."""
+    return {"spec": {"template": dict((there.content().get("spec") or {}).get("template") or {})}}

@@ -1,0 +1,82 @@
+"""Events of the lender -> events about the objects of the home cluster that they are about (spec 004, "Events")."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attrs import frozen
+
+from liqod.kubelet.common.context import Place
+from liqod.kubelet.reflection.forge.configmap import name_at_home
+from liqod.model.objects.meta import Object, View
+
+FROM_LENDER: Final = " (at {lender})"
+LONGEST: Final = 900
+
+
+class Involved(View, frozen=True):
+    """The object that an event is about."""
+
+    kind: str = ""
+    name: str = ""
+    api_version: str = ""
+
+
+class Source(View, frozen=True):
+    """Who says it."""
+
+    component: str = ""
+
+
+class Event(Object, frozen=True):
+    """An event of the lender, as far as it is told at home."""
+
+    source: Source = Source()
+    involved_object: Involved = Involved()
+    reason: str = ""
+    message: str = ""
+    type: str = "Normal"
+    count: int | None = None
+
+
+_KINDS: Final = {
+    "Pod": "Pod",
+    "Service": "Service",
+    "EndpointSlice": "EndpointSlice",
+    "ShadowEndpointSlice": "EndpointSlice",
+    "Ingress": "Ingress",
+    "ConfigMap": "ConfigMap",
+    "Secret": "Secret",
+    "PersistentVolumeClaim": "PersistentVolumeClaim",
+}
+
+
+@frozen
+class Told:
+    """What to tell at home: about which object, and what."""
+
+    kind: str
+    name: str
+    type: str
+    reason: str
+    message: str
+    is_verdict: bool = False
+    """Whether it is the lender's liqod that says it."""
+
+
+def forge(event: Event, place: Place) -> Told | None:
+    """Return what an event of the lender says about an object at home, or None if it is about nothing of ours."""
+    kind = _KINDS.get(event.involved_object.kind)
+    reason = "".join(character for character in event.reason if character.isalnum())[:64]
+    if kind is None or not reason:
+        return None
+    name = event.involved_object.name
+    message = "".join(character if character.isprintable() else " " for character in event.message)[:LONGEST]
+    return Told(
+        kind=kind,
+        name=name_at_home(name, place) if kind == "ConfigMap" else name,
+        type="Warning" if event.type == "Warning" else "Normal",
+        reason=reason,
+        message=message + FROM_LENDER.format(lender=place.lender),
+        is_verdict=event.source.component == "liqod",
+    )

@@ -1,0 +1,30 @@
+"""Ingresses: verbatim, without the class, so that the lender's default one takes them (spec 004, "Ingresses")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from liqod.kubelet.reflection.forge.reflected import Context, Wanted, Withheld, wanted
+from liqod.kubelet.reflection.views import WithSpec
+
+_FIELDS: Final = ("defaultBackend", "rules", "tls")
+_LEFT_OUT: Final = frozenset({"kubernetes.io/ingress.class"})
+
+
+def forge(home: WithSpec, context: Context) -> Wanted | Withheld:
+    """Return the ingress for the lender."""
+    if why := context.objection(home.metadata.annotations):
+        return Withheld(why)
+    spec = forge_spec(home.content().get("spec") or {})
+    return wanted(home.metadata, {"spec": spec}, context.place, left_out=_LEFT_OUT)
+
+
+def forge_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of an ingress's spec that travels."""
+    return {field: spec[field] for field in _FIELDS if spec.get(field)}
+
+
+def observe(there: WithSpec, goal: Wanted) -> dict[str, Any]:
+    """Return what the lender has, as far as it is from here."""
+    return {"spec": forge_spec(there.content().get("spec") or {})}

@@ -1,0 +1,37 @@
+"""Secrets: verbatim, all types but tokens of service accounts.
+
+Those are valid for as long as they exist, and for this cluster: pods at a lender have short-lived ones, bound to them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from liqod.kubelet.reflection.forge.reflected import Context, Wanted, Withheld, wanted
+from liqod.kubelet.reflection.views import Secret
+
+TOKEN_TYPE: Final = "kubernetes.io/service-account-token"  # noqa: S105 (a type, not a secret)
+STAYS: Final = (
+    "it holds a token of a service account that never expires; mount the pod's own token, which is renewed, or keep "
+    "this one in a secret of type Opaque"
+)
+
+
+def forge(home: Secret, context: Context) -> Wanted | Withheld:
+    """Return the secret for the lender."""
+    why = context.objection(home.metadata.annotations)
+    if home.type == TOKEN_TYPE:
+        return Withheld(why or STAYS, told=not why)
+    return Withheld(why) if why else wanted(home.metadata, home.content(), context.place)
+
+
+def observe(there: Secret, goal: Wanted) -> dict[str, Any]:
+    """Return what the lender has."""
+    return there.content()
+
+
+def is_fixed(observed: dict[str, Any], goal: Wanted) -> bool:
+    """Tell whether what differs cannot be changed in place: the type never can."""
+    if observed.get("type") != goal.content.get("type"):
+        return True
+    return bool(observed.get("immutable")) and observed != goal.content

@@ -1,0 +1,92 @@
+"""Services: verbatim, without the addresses and node ports of this cluster (spec 004, "Services").
+
+External addresses are never sent: with them a service takes traffic that was meant for others. Of the IP versions the
+first one goes, where the lender has it: by the policy the lender adds the other one itself, if it has any. Without it a
+service of IPv6 would become one of IPv4 in a lender with both, and the endpoints of this cluster would not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from liqod.kubelet.reflection.forge.reflected import Context, Wanted, Withheld, wanted
+from liqod.kubelet.reflection.views import WithSpec
+from liqod.model.ids import Key
+from liqod.model.names import FORCE_NODE_PORT
+
+API_SERVER: Final = Key("default", "kubernetes")
+HEADLESS: Final = "None"
+FAMILIES: Final = ("IPv4", "IPv6")
+_FIELDS: Final = (
+    "type",
+    "selector",
+    "externalName",
+    "allocateLoadBalancerNodePorts",
+    "externalTrafficPolicy",
+    "internalTrafficPolicy",
+    "ipFamilyPolicy",
+    "loadBalancerSourceRanges",
+    "publishNotReadyAddresses",
+    "sessionAffinity",
+    "sessionAffinityConfig",
+    "trafficDistribution",
+)
+_OUTSIDE: Final = ("NodePort", "LoadBalancer")
+_PORT_FIELDS: Final = ("name", "port", "targetPort", "protocol", "appProtocol")
+
+
+def forge(home: WithSpec, context: Context) -> Wanted | Withheld:
+    """Return the service for the lender."""
+    if home.metadata.key == API_SERVER:
+        return Withheld("it is the service of this cluster's API server")
+    if why := context.objection(home.metadata.annotations):
+        return Withheld(why)
+    force = home.metadata.annotations.get(FORCE_NODE_PORT) == "true"
+    spec = forge_spec(home.content().get("spec") or {}, force=force, families=context.place.families())
+    return wanted(home.metadata, {"spec": spec}, context.place)
+
+
+def forge_spec(spec: Mapping[str, Any], *, force: bool, families: Collection[str] = ()) -> dict[str, Any]:
+    """Return the part of a service's spec that travels; with its node ports if ``force``.
+
+    ``families`` are those of which the first one travels.
+    """
+    forged = {field: spec[field] for field in _FIELDS if spec.get(field) not in (None, "", {}, [])}
+    forged.setdefault("type", "ClusterIP")
+    if forged.get("publishNotReadyAddresses") is False:
+        del forged["publishNotReadyAddresses"]
+    if forged["type"] not in _OUTSIDE:
+        # With external addresses a service has it whatever its type, and without them the API refuses it.
+        forged.pop("externalTrafficPolicy", None)
+    if spec.get("clusterIP") == HEADLESS:
+        forged["clusterIP"] = HEADLESS
+    if (first := next(iter(spec.get("ipFamilies") or ()), "")) in families:
+        forged["ipFamilies"] = [first]
+    ports = [_port(port, force) for port in spec.get("ports") or []]
+    if ports:
+        forged["ports"] = ports
+    return forged
+
+
+def _port(port: Mapping[str, Any], force: bool) -> dict[str, Any]:
+    forged = {field: port[field] for field in _PORT_FIELDS if port.get(field) not in (None, "")}
+    if force and port.get("nodePort"):
+        forged["nodePort"] = port["nodePort"]
+    return forged
+
+
+def observe(there: WithSpec, goal: Wanted) -> dict[str, Any]:
+    """Return what the lender has, as far as it is from here; node ports and IP versions only where asked for."""
+    forced = any("nodePort" in port for port in goal.content["spec"].get("ports", ()))
+    families = FAMILIES if "ipFamilies" in goal.content["spec"] else ()
+    return {"spec": forge_spec(there.content().get("spec") or {}, force=forced, families=families)}
+
+
+def is_fixed(observed: dict[str, Any], goal: Wanted) -> bool:
+    """Tell whether what differs cannot be changed in place.
+
+    The lender lets no borrower change the type, and Kubernetes nobody the first IP version.
+    """
+    old, new = observed["spec"], goal.content["spec"]
+    return any(old.get(field) != new.get(field) for field in ("type", "clusterIP", "ipFamilies"))

@@ -1,0 +1,119 @@
+"""The kinds that are reflected to lenders, as data: what is watched on either side, and how one becomes the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from attrs import frozen
+
+from liqod.kube.resources import (
+    CONFIGMAPS,
+    ENDPOINTSLICES,
+    INGRESSES,
+    PERSISTENTVOLUMECLAIMS,
+    SECRETS,
+    SERVICES,
+    SHADOWENDPOINTSLICES,
+    Resource,
+)
+from liqod.kubelet.common.context import Place
+from liqod.kubelet.reflection.forge import claim, configmap, endpointslice, ingress, secret, service
+from liqod.kubelet.reflection.forge.reflected import Context, Wanted, Withheld
+from liqod.kubelet.reflection.views import ConfigMap, EndpointSlice, Secret, Thing, WithSpec
+from liqod.kubelet.tokens.secret import ACCOUNT_LABEL
+
+SLICE_PAUSE: Final = 0.5
+"""Seconds between two writes of one slice: endpoints change in bursts, and only the newest ones matter."""
+
+
+def _same(name: str, place: Place) -> str:
+    return name
+
+
+def _never(observed: dict[str, Any], goal: Wanted) -> bool:
+    return False
+
+
+def _no_objection(there: Thing, goal: Wanted) -> str:
+    return ""
+
+
+@frozen
+class Kind:
+    """One kind: ``forge`` says what the lender should have, ``observe`` what it has, in the same words.
+
+    ``is_fixed`` tells whether the difference takes a new object. ``pause`` is the least number of seconds between two
+    writes of one object. ``setting`` is the name in the configuration. Objects at the lender with the label ``unless``
+    are of ours and not of this kind's making. ``objection`` tells why an object of ours may not become the wanted one.
+    What is ``lasting`` at the lender does not go when it is not wanted any more: it holds data. Objects that are
+    ``claiming`` name addresses that the lender's pods have to reach.
+    """
+
+    setting: str
+    home: Resource
+    there: Resource
+    home_view: type[Thing]
+    there_view: type[Thing]
+    forge: Callable[[Any, Context], Wanted | Withheld]
+    observe: Callable[[Any, Wanted], dict[str, Any]]
+    is_fixed: Callable[[dict[str, Any], Wanted], bool] = _never
+    name_there: Callable[[str, Place], str] = _same
+    name_at_home: Callable[[str, Place], str] = _same
+    pause: float = 0.0
+    unless: str = ""
+    objection: Callable[[Thing, Wanted], str] = _no_objection
+    lasting: bool = False
+    claiming: bool = False
+
+
+CONFIGMAP: Final = Kind(
+    "configmap",
+    CONFIGMAPS,
+    CONFIGMAPS,
+    ConfigMap,
+    ConfigMap,
+    configmap.forge,
+    configmap.observe,
+    configmap.is_fixed,
+    configmap.name_there,
+    configmap.name_at_home,
+)
+SECRET: Final = Kind(
+    "secret",
+    SECRETS,
+    SECRETS,
+    Secret,
+    Secret,
+    secret.forge,
+    secret.observe,
+    secret.is_fixed,
+    unless=ACCOUNT_LABEL,
+)
+SERVICE: Final = Kind(
+    "service", SERVICES, SERVICES, WithSpec, WithSpec, service.forge, service.observe, service.is_fixed
+)
+INGRESS: Final = Kind("ingress", INGRESSES, INGRESSES, WithSpec, WithSpec, ingress.forge, ingress.observe)
+ENDPOINTSLICE: Final = Kind(
+    "endpointslice",
+    ENDPOINTSLICES,
+    SHADOWENDPOINTSLICES,
+    EndpointSlice,
+    WithSpec,
+    endpointslice.forge,
+    endpointslice.observe,
+    pause=SLICE_PAUSE,
+    claiming=True,
+)
+CLAIM: Final = Kind(
+    "persistentvolumeclaim",
+    PERSISTENTVOLUMECLAIMS,
+    PERSISTENTVOLUMECLAIMS,
+    WithSpec,
+    WithSpec,
+    claim.forge,
+    claim.observe,
+    objection=claim.objection,
+    lasting=True,
+)
+KINDS: Final = (CONFIGMAP, SECRET, SERVICE, ENDPOINTSLICE, INGRESS, CLAIM)

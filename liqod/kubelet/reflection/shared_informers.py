@@ -1,0 +1,36 @@
+"""Caches of single namespaces of the home cluster, shared by the virtual kubelets that serve them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.resources import Resource
+from liqod.model.objects.meta import Object
+
+V = TypeVar("V", bound=Object)
+
+
+class Homes:
+    """Starts a cache for its first user and stops it with the last."""
+
+    def __init__(self, informers: Informers) -> None:
+        self._informers = informers
+        self._users: dict[Informer[Any], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+    def use(self, resource: Resource, view: type[V], namespace: str) -> Informer[V]:
+        """Return the cache; ``leave`` is owed for it."""
+        informer = self._informers.of(resource, view, namespace=namespace)
+        self._users[informer] = self._users.get(informer, 0) + 1
+        return informer
+
+    async def leave(self, informer: Informer[Any]) -> None:
+        """Be no longer a user of a cache."""
+        self._users[informer] -= 1
+        if not self._users[informer]:
+            del self._users[informer]
+            await self._informers.drop(informer)

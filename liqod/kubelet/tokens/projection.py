@@ -1,0 +1,257 @@
+"""How pods at the lender speak to the API server of their home (spec 004, "Configuration data").
+
+A token source that travelled verbatim would make the lender's API server mint a token of one of *its* service accounts
+for our pod. So token sources are replaced by items of a secret that is kept at the lender for the pod, with tokens that
+the home API server minted (``with_access``), and the environment names that API server. Where this is switched off, or
+the pod is annotated so, the volume that the API server adds by itself goes, with its mounts, and token sources vanish
+from the user's own projected volumes (``without_tokens``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from attrs import frozen
+
+from liqod.kubelet.common.context import ROOT_CA, ApiServer, Place, remote_root_ca
+
+API_ACCESS_PREFIX: Final = "kube-api-access-"
+SUPPORT_ANNOTATION: Final = "liqo.io/api-server-support"
+DEFAULT_ACCOUNT: Final = "default"
+DEFAULT_SECONDS: Final = 3600
+"""Life of a token that does not say otherwise. Source: Kubernetes API, ServiceAccountTokenProjection."""
+
+NAMESPACE_KEY: Final = "namespace"
+SECRET_SUFFIX: Final = ".liqo-token"  # noqa: S105 (part of a name)
+_MAX_NAME: Final = 253
+_HOST: Final = "kubernetes.default"
+_TOKEN_SOURCES: Final = ("serviceAccountToken", "podCertificate")
+_CONTAINERS: Final = ("containers", "initContainers")
+
+
+@frozen
+class TokenSource:
+    """A token that a pod mounts: where it lies in the pod's secret, for whom it is meant (empty: the API server), and
+    for how many seconds it is asked to be good.
+    """
+
+    key: str
+    audience: str = ""
+    seconds: int = DEFAULT_SECONDS
+
+
+def secret_name(pod: str) -> str:
+    """Return the name of the secret at the lender that holds the tokens of a pod.
+
+    The suffix keeps it apart from secrets of users, whose names travel unchanged.
+    """
+    room = _MAX_NAME - len(SECRET_SUFFIX)
+    if len(pod) > room:
+        pod = f"{pod[: room - 9].rstrip('-.')}-{hashlib.sha256(pod.encode()).hexdigest()[:8]}"
+    return pod + SECRET_SUFFIX
+
+
+def account_of(spec: Mapping[str, Any]) -> str:
+    """Return the name of the service account that a pod runs as."""
+    return str(spec.get("serviceAccountName") or spec.get("serviceAccount") or DEFAULT_ACCOUNT)
+
+
+def is_supported(annotations: Mapping[str, str]) -> bool:
+    """Tell whether a pod may speak to its home's API server; ``remote`` would be the lender's, which lends none."""
+    return annotations.get(SUPPORT_ANNOTATION, "").lower() not in ("disabled", "remote")
+
+
+def sources_of(spec: Mapping[str, Any]) -> list[TokenSource]:
+    """Return the tokens that a pod of the home cluster mounts."""
+    return [
+        TokenSource(
+            _key(volume, token),
+            str(token.get("audience") or ""),
+            int(token.get("expirationSeconds") or DEFAULT_SECONDS),
+        )
+        for volume in spec.get("volumes") or ()
+        for token in _tokens(volume)
+    ]
+
+
+def forge_access(name: str, spec: Mapping[str, Any], annotations: Mapping[str, str], place: Place) -> dict[str, Any]:
+    """Return the spec of the pod ``name`` as the lender gets it, as far as API servers are concerned."""
+    server = place.api_server() if is_supported(annotations) else None
+    return without_tokens(spec) if server is None else with_access(name, spec, place, server)
+
+
+def with_access(name: str, spec: Mapping[str, Any], place: Place, server: ApiServer) -> dict[str, Any]:
+    """Return a pod spec whose tokens come from the pod's secret and whose API server is the home's.
+
+    A pod that mounts no token is left as it is, but for the CA of the home cluster, which has another name there.
+    """
+    forged = _without_account(spec)
+    tokens = any(True for volume in spec.get("volumes") or () for _ in _tokens(volume))
+    if forged.get("volumes"):
+        forged["volumes"] = [_volume(volume, name, place) for volume in forged["volumes"]]
+    environment = _environment(server) if tokens else []
+    account = account_of(spec)
+    for kind in _CONTAINERS:
+        if spec.get(kind):
+            forged[kind] = [_container(container, environment, account, place) for container in spec[kind]]
+    if tokens and not server.name:
+        aliases = [{"ip": ip, "hostnames": [_HOST, f"{_HOST}.svc"]} for ip in server.addresses]
+        forged["hostAliases"] = [*(spec.get("hostAliases") or ()), *aliases]
+    return forged
+
+
+def without_tokens(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pod spec without tokens of the API server; the spec given is left as it is."""
+    forged = _without_account(spec)
+    volumes = spec.get("volumes") or []
+    removed = {volume.get("name") for volume in volumes if _is_api_access(volume)}
+    kept = [_without_token_sources(volume) for volume in volumes if volume.get("name") not in removed]
+    if kept:
+        forged["volumes"] = kept
+    else:
+        forged.pop("volumes", None)
+    for kind in _CONTAINERS:
+        if spec.get(kind):
+            forged[kind] = [_without_mounts(container, removed) for container in spec[kind]]
+    return forged
+
+
+def _without_account(spec: Mapping[str, Any]) -> dict[str, Any]:
+    forged = {key: value for key, value in spec.items() if key not in ("serviceAccountName", "serviceAccount")}
+    forged["automountServiceAccountToken"] = False
+    return forged
+
+
+def _sources(volume: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return (volume.get("projected") or {}).get("sources") or []
+
+
+def _tokens(volume: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for source in _sources(volume):
+        token = source.get("serviceAccountToken")
+        if token is not None:
+            yield token
+
+
+def _key(volume: Mapping[str, Any], token: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(str(token.get("path") or "").encode()).hexdigest()[:12]
+    return f"{volume.get('name', '')}-{digest}"
+
+
+def _volume(volume: dict[str, Any], pod: str, place: Place) -> dict[str, Any]:
+    if (volume.get("configMap") or {}).get("name") == ROOT_CA:
+        return {**volume, "configMap": _renamed(volume["configMap"], place)}
+    sources = _sources(volume)
+    if not sources:
+        return volume
+    items = [{"key": _key(volume, token), "path": token.get("path")} for token in _tokens(volume)]
+    forged: list[dict[str, Any]] = []
+    for source in sources:
+        if (source.get("configMap") or {}).get("name") == ROOT_CA:
+            forged.append({**source, "configMap": _renamed(source["configMap"], place)})
+        elif items and "downwardAPI" in source:
+            rest, moved = _home_namespace(source["downwardAPI"])
+            items += moved
+            if rest:
+                forged.append({**source, "downwardAPI": {**source["downwardAPI"], "items": rest}})
+        elif not any(kind in source for kind in _TOKEN_SOURCES):
+            forged.append(source)
+    if items:
+        forged.append({"secret": {"name": secret_name(pod), "items": items}})
+    return {**volume, "projected": {**volume["projected"], "sources": forged}}
+
+
+def _home_namespace(downward: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Divide the items of a volume with a token: what the lender may fill in, and the namespace beside the token.
+
+    Clients take that file for the namespace to ask for: with a token of the home cluster it must be the one there.
+    """
+    rest, moved = [], []
+    for item in downward.get("items") or ():
+        if (item.get("fieldRef") or {}).get("fieldPath") == "metadata.namespace":
+            mode = {"mode": item["mode"]} if item.get("mode") is not None else {}
+            moved.append({"key": NAMESPACE_KEY, "path": item.get("path"), **mode})
+        else:
+            rest.append(item)
+    return rest, moved
+
+
+def _renamed(reference: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    return {**reference, "name": remote_root_ca(place)}
+
+
+def _environment(server: ApiServer) -> list[dict[str, Any]]:
+    """Return what the kubelet would set for the ``kubernetes`` service; set here, it does not set its own cluster's."""
+    host, port = server.name or _HOST, str(server.port)
+    url = f"tcp://{host}:{port}"
+    values = {
+        "KUBERNETES_SERVICE_HOST": host,
+        "KUBERNETES_SERVICE_PORT": port,
+        "KUBERNETES_SERVICE_PORT_HTTPS": port,
+        "KUBERNETES_PORT": url,
+        f"KUBERNETES_PORT_{port}_TCP": url,
+        f"KUBERNETES_PORT_{port}_TCP_PROTO": "tcp",
+        f"KUBERNETES_PORT_{port}_TCP_ADDR": host,
+        f"KUBERNETES_PORT_{port}_TCP_PORT": port,
+    }
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _container(
+    container: dict[str, Any], environment: list[dict[str, Any]], account: str, place: Place
+) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    given = container.get("env") or []
+    names = {variable.get("name") for variable in given}
+    # First, so that variables of the user's may refer to them; where the user sets one, the user's stands.
+    env = [v for v in environment if v["name"] not in names] + [_variable(v, account, place) for v in given]
+    if env != given:
+        changes["env"] = env
+    imported = container.get("envFrom") or []
+    renamed = [_imported(source, place) for source in imported]
+    if renamed != imported:
+        changes["envFrom"] = renamed
+    return {**container, **changes} if changes else container
+
+
+def _variable(variable: dict[str, Any], account: str, place: Place) -> dict[str, Any]:
+    source = variable.get("valueFrom") or {}
+    if (source.get("fieldRef") or {}).get("fieldPath") == "spec.serviceAccountName":
+        return {"name": variable.get("name"), "value": account}
+    if (source.get("configMapKeyRef") or {}).get("name") == ROOT_CA:
+        return {**variable, "valueFrom": {**source, "configMapKeyRef": _renamed(source["configMapKeyRef"], place)}}
+    return variable
+
+
+def _imported(source: dict[str, Any], place: Place) -> dict[str, Any]:
+    if (source.get("configMapRef") or {}).get("name") == ROOT_CA:
+        return {**source, "configMapRef": _renamed(source["configMapRef"], place)}
+    return source
+
+
+def _is_api_access(volume: Mapping[str, Any]) -> bool:
+    return str(volume.get("name", "")).startswith(API_ACCESS_PREFIX) and any(True for _ in _tokens(volume))
+
+
+def _without_token_sources(volume: dict[str, Any]) -> dict[str, Any]:
+    sources = _sources(volume)
+    kept = [source for source in sources if not any(kind in source for kind in _TOKEN_SOURCES)]
+    if len(kept) == len(sources):
+        return volume
+    return {**volume, "projected": {**volume["projected"], "sources": kept}}
+
+
+def _without_mounts(container: dict[str, Any], removed: Iterable[Any]) -> dict[str, Any]:
+    mounts = container.get("volumeMounts")
+    gone = set(removed)
+    if not mounts or not gone:
+        return container
+    kept = [mount for mount in mounts if mount.get("name") not in gone]
+    if len(kept) == len(mounts):
+        return container
+    forged = {key: value for key, value in container.items() if key != "volumeMounts"}
+    if kept:
+        forged["volumeMounts"] = kept
+    return forged

@@ -1,0 +1,1 @@
+"""What every Kubernetes object has, and how Kubernetes reads it: metadata, quantities, selectors."""

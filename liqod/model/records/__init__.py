@@ -1,0 +1,1 @@
+"""Views of liqod's own records, as their definitions describe them."""

@@ -1,0 +1,212 @@
+"""Views of the network's records, and how an address of one cluster reads in another. Pure.
+
+``local`` is how a cluster sees itself, ``remote`` what the peer says of itself, ``remap`` how we see the peer's
+addresses and ``ack`` how the peer sees ours. Lists of networks are aligned: the n-th of one answers the n-th of the
+other, with the same prefix length.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import msgspec
+
+from liqod.model.objects.meta import Condition, Object, View
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+MAX_NETWORKS: Final = 16
+MAX_ENDPOINTS: Final = 8
+
+
+class Subnets(View, frozen=True):
+    """The networks of one cluster in one view; a reason instead says why there are none.
+
+    ``known_key`` is the next key of that cluster's tunnel that the other one takes already. ``external_six`` is the
+    external network of IPv6 where pods have both versions, and ``external_cidr`` is of IPv4.
+    """
+
+    pod_cidrs: list[str] = msgspec.field(name="podCIDRs", default=[])
+    external_cidr: str = msgspec.field(name="externalCIDR", default="")
+    reason: str = ""
+    message: str = ""
+    known_key: str = ""
+    external_six: str = msgspec.field(name="externalCIDR6", default="")
+
+
+class Side(View, frozen=True):
+    """What one cluster tells of itself: its networks and its tunnel's end; no endpoint: it cannot be called.
+
+    ``next_key`` is the key that its end will have next, empty while that is not planned.
+    """
+
+    pod_cidrs: list[str] = msgspec.field(name="podCIDRs", default=[])
+    external_cidr: str = msgspec.field(name="externalCIDR", default="")
+    endpoints: list[str] = []
+    public_key: str = ""
+    mtu: int = 0
+    next_key: str = ""
+    external_six: str = msgspec.field(name="externalCIDR6", default="")
+
+
+class Export(View, frozen=True):
+    """An address that is none of our pods', and the one of our external network by which a peer reaches it.
+
+    ``ports`` are what the peer may reach there, such as "TCP/80"; none: everything.
+    """
+
+    address: str = ""
+    external: str = ""
+    ports: list[str] = []
+
+
+class NetworkConfigSpec(View, frozen=True):
+    """Written by the fabric: what the peer is told about us, and about how we see it; what was exported to it."""
+
+    cluster_id: str = msgspec.field(name="clusterID", default="")
+    local: Side = Side()
+    remap: Subnets = Subnets()
+    exports: list[Export] = []
+
+
+class NetworkConfigStatus(View, frozen=True):
+    """``remote`` and ``ack`` are what the peer told us; phase, reason and message are the fabric's."""
+
+    remote: Side = Side()
+    ack: Subnets = Subnets()
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class NetworkConfig(Object, frozen=True):
+    """The exchange of addresses with one peer, named by its cluster ID; it also keeps what was allocated to it."""
+
+    spec: NetworkConfigSpec = NetworkConfigSpec()
+    status: NetworkConfigStatus = NetworkConfigStatus()
+
+
+class Gateway(View, frozen=True):
+    """Where the hosts of the own cluster send what is for the peer: the near end of the overlay (VXLAN)."""
+
+    address: str = ""
+    vni: int = 0
+    port: int = 0
+
+
+class TunnelEndpointSpec(View, frozen=True):
+    """What both clusters agreed on: the tunnel's far end and the addresses in both views."""
+
+    cluster_id: str = msgspec.field(name="clusterID", default="")
+    endpoint: str = ""
+    public_key: str = ""
+    allowed_ips: list[str] = msgspec.field(name="allowedIPs", default=[])
+    local: Subnets = Subnets()
+    local_seen: Subnets = Subnets()
+    remote: Subnets = Subnets()
+    remote_seen: Subnets = Subnets()
+    gateway: Gateway = Gateway()
+
+
+class TunnelEndpointStatus(View, frozen=True):
+    """How the tunnel is: Connected only while packets cross it. ``cut`` names the place where they do not."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    cut: str = ""
+    device: str = ""
+    implementation: str = ""
+    handshake: str = ""
+    rtt: str = ""
+    loss: str = ""
+    path_mtu: int = msgspec.field(name="pathMTU", default=0)
+    conditions: list[Condition] = []
+
+
+class TunnelEndpoint(Object, frozen=True):
+    """The tunnel to one peer, named by its cluster ID."""
+
+    spec: TunnelEndpointSpec = TunnelEndpointSpec()
+    status: TunnelEndpointStatus = TunnelEndpointStatus()
+
+
+@attrs.frozen
+class Claims:
+    """The addresses of other than our pods that a peer has to reach, each with what is called there ("TCP/80").
+
+    A pair without that text asks for everything at the address. While they are not ``complete`` there may be more.
+    """
+
+    wanted: frozenset[tuple[str, str]] = frozenset()
+    complete: bool = False
+
+
+@attrs.frozen
+class AddressMap:
+    """How the addresses of a cluster (first of each pair) read in another one (second); host bits are kept.
+
+    An address in none of the networks has no translation: the answer is an empty text.
+    """
+
+    pairs: tuple[tuple[Network, Network], ...] = ()
+
+    def seen(self, address: str) -> str:
+        """Return how an address of that cluster reads here."""
+        return _translate(address, self.pairs)
+
+    def original(self, address: str) -> str:
+        """Return the address of that cluster behind one that is used here."""
+        return _translate(address, tuple((after, before) for before, after in self.pairs))
+
+
+def remote_addresses(config: NetworkConfig) -> AddressMap:
+    """Return how the peer's pod addresses read here; without an agreement yet, a map that translates nothing."""
+    return AddressMap(paired(config.status.remote.pod_cidrs, config.spec.remap.pod_cidrs))
+
+
+def own_addresses(config: NetworkConfig) -> AddressMap:
+    """Return how our pod addresses read at the peer; without an agreement yet, a map that translates nothing."""
+    return AddressMap(paired(config.spec.local.pod_cidrs, config.status.ack.pod_cidrs))
+
+
+def exported_addresses(config: NetworkConfig) -> dict[str, str]:
+    """Return the addresses that were exported to the peer, each with the one that it is reached by there."""
+    local, ack = config.spec.local, config.status.ack
+    both = ((local.external_cidr, ack.external_cidr), (local.external_six, ack.external_six))
+    outward = AddressMap(tuple(pair for ours, seen in both if ours and seen for pair in paired([ours], [seen])))
+    return {one.address: seen for one in config.spec.exports if (seen := outward.seen(one.external))}
+
+
+def paired(before: Sequence[str], after: Sequence[str]) -> tuple[tuple[Network, Network], ...]:
+    """Return aligned networks as pairs; lists that do not fit each other give none."""
+    if len(before) != len(after):
+        return ()
+    try:
+        pairs = tuple(
+            (ipaddress.ip_network(one), ipaddress.ip_network(two)) for one, two in zip(before, after, strict=True)
+        )
+    except ValueError:
+        return ()
+    fitting = all(one.version == two.version and one.prefixlen == two.prefixlen for one, two in pairs)
+    return pairs if fitting else ()
+
+
+def shift(address: Address, before: Network, after: Network) -> Address:
+    """Move an address from one network to another of the same size, keeping its host bits."""
+    return after[int(address) - int(before.network_address)]
+
+
+def _translate(text: str, pairs: tuple[tuple[Network, Network], ...]) -> str:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return ""
+    for before, after in pairs:
+        if address.version == before.version and address in before:
+            return str(shift(address, before, after))
+    return ""

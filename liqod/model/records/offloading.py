@@ -1,0 +1,93 @@
+"""NamespaceOffloading: what refines the label ``liqo.io/enabled=true``, and what both together mean. Pure.
+
+The label is the switch. The object beside it, which is always named ``offloading``, says by which name the namespace
+goes in other clusters, which clusters those are, and where pods may run. Without it the label means the default name,
+all clusters, here and there; without the label it means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from liqod.model.objects.meta import Condition, Object, View
+from liqod.model.objects.node_selector import NodeSelector, Term, selects
+
+NAME: Final = "offloading"
+DEFAULT_NAME: Final = "DefaultName"
+SAME_NAME: Final = "EnforceSameName"
+SELECTED_NAME: Final = "SelectedName"
+LOCAL: Final = "Local"
+REMOTE: Final = "Remote"
+BOTH: Final = "LocalAndRemote"
+
+
+class NamespaceOffloadingSpec(View, frozen=True):
+    """What the namespace's users want; the values are checked by the definition's schema."""
+
+    namespace_mapping_strategy: str = DEFAULT_NAME
+    remote_namespace_name: str = ""
+    pod_offloading_strategy: str = BOTH
+    cluster_selector: NodeSelector | None = None
+
+
+class NamespaceOffloadingStatus(View, frozen=True):
+    """Daemon-owned; conditions by the ID of the other cluster: OffloadingRequired, Ready."""
+
+    observed_generation: int = 0
+    offloading_phase: str = ""
+    remote_namespace_name: str = ""
+    message: str = ""
+    remote_namespaces_conditions: dict[str, list[Condition]] = {}
+
+
+class NamespaceOffloading(Object, frozen=True):
+    """At most one per namespace counts, the one named ``offloading``."""
+
+    spec: NamespaceOffloadingSpec = NamespaceOffloadingSpec()
+    status: NamespaceOffloadingStatus = NamespaceOffloadingStatus()
+
+
+@attrs.frozen
+class Policy:
+    """What holds for a namespace that is enabled; ``terms`` None: all clusters.
+
+    ``remote_name`` is what the namespace is called elsewhere, empty for the default name.
+    """
+
+    placement: str = BOTH
+    terms: tuple[Term, ...] | None = None
+    remote_name: str = ""
+
+    def includes(self, node: str, labels: Mapping[str, str]) -> bool:
+        """Tell whether pods may run on a virtual node."""
+        if self.placement == LOCAL:
+            return False
+        return self.terms is None or selects(self.terms, node, labels)
+
+
+def policy_of(namespace: str, offloading: NamespaceOffloading | None) -> Policy:
+    """Return what holds for an enabled namespace; None is one without such an object.
+
+    A placement that this release does not know keeps pods here: less than was wanted is safer than more.
+    """
+    if offloading is None or offloading.metadata.deleting:
+        return Policy()
+    spec = offloading.spec
+    placement = spec.pod_offloading_strategy
+    if placement not in (LOCAL, REMOTE, BOTH):
+        placement = LOCAL
+    terms = None if spec.cluster_selector is None else spec.cluster_selector.node_selector_terms
+    return Policy(placement, tuple(terms) if terms else None, remote_name_of(namespace, spec))
+
+
+def remote_name_of(namespace: str, spec: NamespaceOffloadingSpec) -> str:
+    """Return the name that the strategy wants elsewhere, empty for the default one."""
+    match spec.namespace_mapping_strategy:
+        case "EnforceSameName":
+            return namespace
+        case "SelectedName":
+            return spec.remote_namespace_name
+    return ""

@@ -1,0 +1,96 @@
+"""How the end of a peering is asked for and remembered: what the command line and the daemon agree on. Pure.
+
+A peering ends when its ForeignCluster is deleted: a finalizer keeps the record until everything that was made for the
+peer is gone. The finalizer waits for this cluster's own work, and for the peer only as long as the order says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import attrs
+import msgspec
+
+from liqod.model.objects.meta import View
+
+FINALIZER: Final = "discovery.liqo.io/peering"
+ORDER: Final = "discovery.liqo.io/unpeer"
+"""The annotation that says how: ``dead``, ``by-peer``, ``ended``, or the seconds to wait for the peer."""
+JOINED: Final = "discovery.liqo.io/joined"
+"""The annotation of a ForeignCluster whose key was pinned by the settings, not by a person."""
+TOMBSTONES: Final = "liqod-unpeered"
+"""The ConfigMap, in liqod's namespace, that remembers whom the peering was ended with."""
+
+PATIENCE: Final = 60.0
+"""Seconds that a peer with a session has to hand back what it uses: a drain takes 35."""
+ABSENT: Final = 10.0
+"""Seconds that a peer without a session has to come back."""
+MAX_PATIENCE: Final = 3600.0
+
+Kind = Literal["asked", "dead", "by-peer", "ended"]
+
+
+@attrs.frozen
+class Order:
+    """How a peering is to end.
+
+    ``asked``: by this cluster's admin; ``dead``: the same, and the peer is not waited for; ``by-peer``: the peer ends
+    it; ``ended``: the peer ended it while we were apart.
+    """
+
+    kind: Kind = "asked"
+    patience: float = PATIENCE
+
+    def wait(self, *, connected: bool) -> float:
+        """Return the seconds that the peer has."""
+        if self.kind in ("dead", "ended"):
+            return 0.0
+        return self.patience if connected else min(self.patience, ABSENT)
+
+    def render(self) -> str:
+        """Return the order as the annotation holds it."""
+        return f"{self.patience:g}" if self.kind == "asked" else self.kind
+
+
+def order_of(annotations: Mapping[str, str]) -> Order:
+    """Return the order that a record carries; whatever cannot be read means the ordinary way."""
+    match annotations.get(ORDER, ""):
+        case "dead":
+            return Order("dead")
+        case "by-peer":
+            return Order("by-peer")
+        case "ended":
+            return Order("ended")
+        case text:
+            try:
+                seconds = float(text)
+            except ValueError:
+                return Order()
+            return Order("asked", seconds) if 0 <= seconds <= MAX_PATIENCE else Order()
+
+
+class Tombstone(View, frozen=True):
+    """With whom a peering was ended: the key it had, when, by whom, when the peer was told ("" not yet).
+
+    ``joined``: the settings alone would trust that key again, so that this must stay until a person does.
+    """
+
+    fingerprint: str
+    at: str
+    by: Literal["us", "peer"] = "us"
+    told: str = ""
+    joined: bool = False
+
+
+def read(text: str) -> Tombstone | None:
+    """Return what an entry of the ConfigMap says, None when it says nothing."""
+    try:
+        return msgspec.json.decode(text.encode(), type=Tombstone)
+    except msgspec.MsgspecError:
+        return None
+
+
+def write(tombstone: Tombstone) -> str:
+    """Return an entry of the ConfigMap."""
+    return msgspec.json.encode(tombstone).decode()

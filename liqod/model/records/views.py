@@ -1,0 +1,290 @@
+"""Views of liqod's own records (custom resources), as their definitions in ``kube/manifests`` describe them.
+
+``spec`` holds what a user or an earlier step wants, ``status`` what the daemon saw. Every view tolerates absent fields,
+because a record may be older than the daemon that reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from liqod.model.ids import Fingerprint
+from liqod.model.objects.meta import Condition, Object, View
+from liqod.model.records.offer import Offer
+
+Switch = Literal["Auto", "Yes", "No"]
+Decision = Literal["Auto", "Accept", "Refuse"]
+
+
+class Endpoint(View, frozen=True):
+    """Where a peer can be dialled: ``host:port`` and how it was found (mDNS, DNS-SD, Manual, Incoming)."""
+
+    address: str
+    source: str = "Manual"
+
+
+class AnnouncedKey(View, frozen=True):
+    """The key that a peer said would be its next, and the fingerprint ``by`` which it said so: only while that one is
+    pinned does it mean anything. Afterwards it tells which key took that one's place.
+    """
+
+    fingerprint: str = ""
+    by: str = ""
+
+
+class PeerSharing(View, frozen=True):
+    """What is lent to one peer where that differs from ``[sharing]``: a percentage, and limits by resource."""
+
+    percentage: int | None = None
+    limits: dict[str, str] = {}
+
+
+class ForeignClusterSpec(View, frozen=True):
+    """User-owned: the pin (``fingerprint``), addresses written by hand, and whether to peer in each direction."""
+
+    cluster_id: str = msgspec.field(name="clusterID", default="")
+    fingerprint: str = ""
+    endpoints: list[Endpoint] = []
+    outgoing_peering: Switch = "Auto"
+    incoming_peering: Switch = "Auto"
+    announced_key: AnnouncedKey | None = None
+    sharing: PeerSharing = PeerSharing()
+
+    @property
+    def next_key(self) -> Fingerprint | None:
+        """The key that the holder of the pinned one announced as its next."""
+        announced = self.announced_key
+        if announced is None or not self.fingerprint or announced.by != self.fingerprint:
+            return None
+        return Fingerprint(announced.fingerprint)
+
+
+class Lent(View, frozen=True):
+    """What this cluster offered to the peer, and what the peer said to it."""
+
+    resources: dict[str, str] = {}
+    epoch: int = 0
+    seq: int = 0
+    verdict: str = ""
+    reason: str = ""
+    tenant_namespace: str = ""
+
+
+class ForeignClusterStatus(View, frozen=True):
+    """Daemon-owned: identity as seen, addresses as found, phase with reason and sentence, conditions.
+
+    Condition types: Discovered, Authenticated, Advertised (they offer to us), Accepted (we accepted), Lending (they
+    accepted ours), Network, Node. ``knows_key`` is the newest key of ours that the peer has on record,
+    ``api`` how its API server is reached: direct or relay.
+    """
+
+    cluster_name: str = ""
+    seen_fingerprint: str = ""
+    words: str = ""
+    knows_key: str = ""
+    api: str = ""
+    endpoints: list[Endpoint] = []
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    lent: Lent | None = None
+    conditions: list[Condition] = []
+
+
+class ForeignCluster(Object, frozen=True):
+    """One peer, named by its cluster ID."""
+
+    spec: ForeignClusterSpec = ForeignClusterSpec()
+    status: ForeignClusterStatus = ForeignClusterStatus()
+
+
+class AdvertisementSpec(View, frozen=True):
+    """A provider's offer as it was received; only ``decision`` belongs to the user."""
+
+    cluster_id: str = msgspec.field(name="clusterID", default="")
+    epoch: int = 0
+    seq: int = 0
+    time_to_live: int = 0
+    offer: Offer = Offer()
+    decision: Decision = "Auto"
+
+
+class AdvertisementStatus(View, frozen=True):
+    """``phase`` is Pending, Accepted, Refused, Withdrawn or Expired, with a reason and a sentence."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    received_at: str = ""
+    conditions: list[Condition] = []
+
+
+class Advertisement(Object, frozen=True):
+    """What one provider lends us, named ``advertisement-<provider ID>``."""
+
+    spec: AdvertisementSpec = AdvertisementSpec()
+    status: AdvertisementStatus = AdvertisementStatus()
+
+
+class OffloadingPatch(View, frozen=True):
+    """Adjustments to what is reflected through one virtual node."""
+
+    labels_not_reflected: list[str] = []
+    annotations_not_reflected: list[str] = []
+
+
+class VirtualNodeSpec(View, frozen=True):
+    """Which peer, which node name, and what is particular to this node."""
+
+    cluster_id: str = msgspec.field(name="clusterID", default="")
+    node_name: str = ""
+    labels: dict[str, str] = {}
+    offloading_patch: OffloadingPatch = OffloadingPatch()
+
+
+class VirtualNodeStatus(View, frozen=True):
+    """Daemon-owned: phase with reason and sentence, and conditions (Credential, Node, Reflection).
+
+    ``api`` is how the lender's API server is reached: direct or relay.
+    """
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    api: str = ""
+    conditions: list[Condition] = []
+
+
+class VirtualNode(Object, frozen=True):
+    """One per accepted advertisement, in the peer's tenant namespace; its existence starts a kubelet."""
+
+    spec: VirtualNodeSpec = VirtualNodeSpec()
+    status: VirtualNodeStatus = VirtualNodeStatus()
+
+
+class NattingTableSpec(View, frozen=True):
+    """The translation in both directions, written before the remote namespace is asked for."""
+
+    cluster_id: str = msgspec.field(name="clusterID", default="")
+    natting_table: dict[str, str] = {}
+    de_natting_table: dict[str, str] = {}
+
+
+class MappingStatus(View, frozen=True):
+    """What the lender said to one namespace: Pending, Ready, Refused or Releasing."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class NattingTableStatus(View, frozen=True):
+    """By local namespace, what became of each mapping; ``phase`` and ``message`` sum it up for people."""
+
+    phase: str = ""
+    message: str = ""
+    mappings: dict[str, MappingStatus] = {}
+
+
+class NamespaceNattingTable(Object, frozen=True):
+    """One per foreign cluster, named by its cluster ID: local namespace <-> remote namespace."""
+
+    spec: NattingTableSpec = NattingTableSpec()
+    status: NattingTableStatus = NattingTableStatus()
+
+
+class ShadowPodSpec(View, frozen=True):
+    """The pod that the borrower wants; kept opaque here, checked by ``hosting``."""
+
+    pod: msgspec.Raw = msgspec.Raw(b"{}")
+
+    def __post_init__(self) -> None:
+        # A Raw refers to the buffer it was decoded from, which may be a page of a list: copying lets go of the rest.
+        msgspec.structs.force_setattr(self, "pod", self.pod.copy())
+
+
+class ShadowPodStatus(View, frozen=True):
+    """Written only when it matters: a refusal (with its reason), or the final phase of a finished pod."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class ShadowPod(Object, frozen=True):
+    """On the lender: what a borrower wants to run; hosting makes it a Pod of the same name and keeps it real."""
+
+    spec: ShadowPodSpec = ShadowPodSpec()
+    status: ShadowPodStatus = ShadowPodStatus()
+
+
+class EndpointConditions(View, frozen=True):
+    """What is known about one endpoint; None is "unknown", which Kubernetes takes for ready."""
+
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+class ObjectReference(View, frozen=True):
+    """The object that an endpoint stands for."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ForZone(View, frozen=True):
+    """A zone whose traffic an endpoint should get."""
+
+    name: str = ""
+
+
+class EndpointHints(View, frozen=True):
+    """Where an endpoint should be used from."""
+
+    for_zones: list[ForZone] | None = None
+
+
+class SliceEndpoint(View, frozen=True):
+    """One endpoint of a slice, as far as it travels between clusters."""
+
+    addresses: list[str] = []
+    conditions: EndpointConditions = EndpointConditions()
+    hostname: str | None = None
+    node_name: str | None = None
+    zone: str | None = None
+    hints: EndpointHints | None = None
+    target_ref: ObjectReference | None = None
+
+
+class SlicePort(View, frozen=True):
+    """One port of a slice; ``port`` None means all."""
+
+    name: str = ""
+    port: int | None = None
+    protocol: str = "TCP"
+    app_protocol: str | None = None
+
+
+class SliceTemplate(View, frozen=True):
+    """What an EndpointSlice holds besides its metadata; ``address_type`` is IPv4, IPv6 or FQDN."""
+
+    address_type: str = "IPv4"
+    endpoints: list[SliceEndpoint] | None = None
+    ports: list[SlicePort] | None = None
+
+
+class ShadowEndpointSliceSpec(View, frozen=True):
+    """The slice that the borrower wants."""
+
+    template: SliceTemplate = SliceTemplate()
+
+
+class ShadowEndpointSlice(Object, frozen=True):
+    """On the lender: endpoints of a borrower's service that run elsewhere; hosting makes it an EndpointSlice."""
+
+    spec: ShadowEndpointSliceSpec = ShadowEndpointSliceSpec()

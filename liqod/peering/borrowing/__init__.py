@@ -1,0 +1,1 @@
+"""What this cluster borrows: offers received, their acceptance, and the VirtualNode that follows."""

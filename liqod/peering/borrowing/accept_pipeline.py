@@ -1,0 +1,114 @@
+"""The accept pipeline on the borrower's side: an accepted offer and a credential make a VirtualNode record.
+
+Every step is idempotent and has its inverse, taken when the offer is refused or withdrawn. An offer that is merely not
+heard any more changes nothing here, and neither does a record that cannot be seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.flow.workqueue import WorkQueue
+from liqod.kube.cache.informer import Informer
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.resources import VIRTUALNODES
+from liqod.model.ids import ClusterID, Key
+from liqod.model.names import MAX_NAME, REMOTE_CLUSTER_LABEL, tenant_namespace
+from liqod.model.records.views import VirtualNode
+from liqod.peering.exchange.credentials import Keeper, ensure_namespace
+from liqod.peering.records.foreignclusters import Records
+from liqod.peering.records.leftovers import GONE, Traces
+from liqod.peering.records.views import Node
+from liqod.peering.session.peer import Peer, short_id
+
+PREFIX: Final = "liqo-"
+_OTHER = re.compile(r"[^a-z0-9]+")
+
+
+class AcceptPipeline:
+    """Brings one peer's VirtualNode in line with what was decided about its offer."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        peers: Mapping[ClusterID, Peer],
+        records: Records,
+        keeper: Keeper,
+        virtual_nodes: Informer[VirtualNode],
+        nodes: Informer[Node],
+        traces: Traces,
+    ) -> None:
+        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "accept")
+        self._client = client
+        self._peers = peers
+        self._records = records
+        self._keeper = keeper
+        self._virtual_nodes = virtual_nodes
+        self._nodes = nodes
+        self._traces = traces
+
+    async def process(self, peer_id: ClusterID) -> None:
+        """Take the next steps for one peer, forwards or backwards."""
+        peer = self._peers.get(peer_id)
+        offer = self._records.offer_of(peer_id)
+        record = self._records.get(peer_id)
+        ends = record is not None and record.metadata.deleting
+        if peer is None or (offer is None and not ends):
+            return
+        existing = self._virtual_nodes.get(Key(tenant_namespace(peer_id), peer_id))
+        if ends or offer is None or offer.status.phase in GONE:
+            await self._undo(peer, existing)
+        elif offer.status.phase == "Accepted":
+            self._keeper.wanted(peer)
+            if existing is None and await self._keeper.is_there(peer):
+                await self._make(peer)
+
+    async def _make(self, peer: Peer) -> None:
+        record = self._records.get(peer.id)
+        await self._nodes.when_synced()  # a name can be chosen only when all that are taken are known
+        name = peer.name or (record.status.cluster_name if record is not None else "")
+        body = {
+            "metadata": {
+                "name": peer.id,
+                "namespace": tenant_namespace(peer.id),
+                "labels": {REMOTE_CLUSTER_LABEL: peer.id},
+            },
+            "spec": {"clusterID": peer.id, "nodeName": node_name(name or peer.id, peer.id, self._taken(peer.id))},
+        }
+        try:
+            await self._client.create(VIRTUALNODES, body, view=None)
+        except AlreadyExists:
+            return  # from before; its name stays what it is
+        except NotFound:
+            await ensure_namespace(self._client, peer.id)
+            await self._client.create(VIRTUALNODES, body, view=None)
+
+    async def _undo(self, peer: Peer, existing: VirtualNode | None) -> None:
+        if existing is not None and not existing.metadata.deleting:
+            await self._client.delete(VIRTUALNODES, peer.id, tenant_namespace(peer.id), uid=existing.metadata.uid)
+        # The kubelet that empties the node still needs the credential: it goes with the last trace of the node.
+        if not self._traces.of(peer.id) and await self._keeper.is_there(peer):
+            await self._keeper.drop(peer)
+
+    def _taken(self, peer: ClusterID) -> set[str]:
+        nodes = {
+            node.metadata.name for node in self._nodes.items() if node.metadata.labels.get(REMOTE_CLUSTER_LABEL) != peer
+        }
+        chosen = {node.spec.node_name for node in self._virtual_nodes.items() if node.spec.cluster_id != peer}
+        return nodes | chosen
+
+
+def node_name(cluster_name: str, cluster_id: str, taken: Collection[str]) -> str:
+    """Return ``liqo-<cluster name>`` as a DNS label, with a short ID appended where that is taken."""
+    plain = _OTHER.sub("-", cluster_name.lower()).strip("-") or short_id(cluster_id)
+    name = (PREFIX + plain)[:MAX_NAME].rstrip("-")
+    if name not in taken:
+        return name
+    suffix = f"-{short_id(cluster_id)}"
+    return name[: MAX_NAME - len(suffix)].rstrip("-") + suffix

@@ -1,0 +1,251 @@
+"""The acceptance loop: all Advertisement records at once, one run at a time, whenever anything it depends on changed.
+
+What is decided is computed by ``acceptance`` from the records alone; what was written but not yet seen counts as
+written. Who was told the same already, and is not what changed, is left alone: a run costs what moved, not what is
+there. A status is written when the decision changed, or when the note of when the offer was last heard is more than
+half a TTL old: that note is all that a restarted daemon has to tell an offer that is alive from one that is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import attrs
+import msgspec
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.acceptance.pipeline import Ruling, rule_all
+from liqod.acceptance.stages import Case, Rules
+from liqod.config.schema import Acceptance
+from liqod.flow.workqueue import WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.errors import Conflict, KubeError, NotFound
+from liqod.kube.resources import ADVERTISEMENTS
+from liqod.model.ids import ClusterID
+from liqod.model.objects import label_selector, quantity
+from liqod.model.objects.meta import Condition, find_condition, set_condition, to_dict
+from liqod.model.objects.quantity import Resources
+from liqod.model.records import hours
+from liqod.model.records.views import Advertisement, AdvertisementStatus, ForeignCluster
+from liqod.peering.borrowing.advertisements import AGAIN, PROBLEM, WITHDRAWN
+from liqod.peering.records.foreignclusters import Records, from_rfc3339, rfc3339
+from liqod.peering.records.merge_patch import merge_patch
+from liqod.peering.records.mutation_cache import Overlay
+from liqod.peering.session.peer import Peer
+
+ALL: Final = "all"
+RETURN: Final = 60.0
+"""Seconds after our own start during which no offer expires: the peers need a moment to be heard again."""
+SPACING: Final = 0.25
+"""Seconds from one run to the next, unless somebody waits for a first answer: many offers that move are one run."""
+
+
+@attrs.frozen
+class _Told:
+    """What was made of an offer: of which version of its record, and how it was ruled."""
+
+    version: str
+    ruling: Ruling
+
+
+@attrs.frozen
+class _Asked:
+    """The numbers of an offer, read once for each version of its record."""
+
+    version: str
+    resources: Resources
+    prices: Resources
+
+
+class Decisions:
+    """Decides; ``changed`` is called with each peer of which something is new, when its record is up to date."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        peers: Mapping[ClusterID, Peer],
+        records: Records,
+        offers: Overlay[Advertisement],
+        rules: Rules,
+        wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
+        changed: Callable[[ClusterID, Ruling], None],
+    ) -> None:
+        self.queue: WorkQueue[str] = WorkQueue(clock, "acceptance")
+        self.rules = rules
+        self._client = client
+        self._clock = clock
+        self._peers = peers
+        self._records = records
+        self._offers = offers
+        self._wants = wants
+        self._changed = changed
+        self._started = clock.seconds()
+        self._ran = float("-inf")
+        self._touched: set[ClusterID] = set()
+        self._told: dict[ClusterID, _Told] = {}
+        self._read: dict[ClusterID, _Asked] = {}
+
+    def poke(self, peer: ClusterID | None = None) -> None:
+        """Something that decisions depend on changed, about one peer or (None) about all of them."""
+        if peer is None:
+            self._touched.update(self._told)
+        else:
+            self._touched.add(peer)
+        if peer is None or peer not in self._told:
+            self.queue.add(ALL)
+        else:
+            self.queue.add_after(ALL, self._ran + SPACING - self._clock.seconds())
+
+    async def process(self, _: str) -> float | None:
+        """Decide about every offer; returns when the first of them expires."""
+        now = self._ran = self._clock.seconds()
+        touched, self._touched = self._touched, set()
+        found = {ClusterID(record.spec.cluster_id): record for record in self._offers.items()}
+        ends = {peer: self._expires(peer, record) for peer, record in found.items()}
+        cases = [self._case(peer, record, ends[peer] <= now) for peer, record in found.items()]
+        trouble: KubeError | None = None
+        again: list[float] = []
+        self._forget_others(found)
+        for peer, ruling in rule_all(cases, self.rules).items():
+            record = found[peer]
+            if peer not in touched and self._is_told(peer, record, ruling):
+                continue
+            try:
+                version = await self._record(peer, record, ruling)
+            except (Conflict, NotFound):
+                self._offers.forget(record.key)  # the watch is about to bring what is there now
+                self._touched.add(peer)
+                again = [AGAIN]
+            except KubeError as error:
+                self._touched.add(peer)
+                trouble = error
+            else:
+                self._told[peer] = _Told(version, ruling)
+        if trouble is not None:
+            raise trouble
+        change = hours.until_change(self.rules.windows, now)
+        again += [change] if change is not None else []
+        coming = again + [max(AGAIN, end - now) for end in ends.values() if end > now]
+        return min(coming) if coming else None
+
+    def _forget_others(self, found: Mapping[ClusterID, Advertisement]) -> None:
+        for kept in (self._told, self._read):
+            for gone in kept.keys() - found.keys():
+                del kept[gone]
+
+    def _is_told(self, peer: ClusterID, record: Advertisement, ruling: Ruling) -> bool:
+        """Whether nothing is new about an offer: not its record, not the ruling, not when it was last heard."""
+        noted = record.status.received_at
+        return (
+            self._told.get(peer) == _Told(record.metadata.resource_version, ruling)
+            and self._note(noted, self._heard(peer, record), record.spec.time_to_live) == noted
+        )
+
+    def _asked(self, peer: ClusterID, record: Advertisement) -> _Asked:
+        known = self._read.get(peer)
+        version = record.metadata.resource_version
+        if known is None or known.version != version:
+            offer = record.spec.offer
+            known = self._read[peer] = _Asked(version, _quantities(offer.resources), _quantities(offer.prices))
+        return known
+
+    def _case(self, peer: ClusterID, record: Advertisement, expired: bool) -> Case:
+        cluster = self._records.get(peer)
+        asked, seated = self._asked(peer, record), is_seated(record)
+        annotations = record.metadata.annotations
+        return Case(
+            peer=peer,
+            first_seen=record.metadata.creation_timestamp or "",
+            seated=seated,
+            decision=record.spec.decision,
+            enabled=self._wants(cluster)[1],
+            # A record that is not there says nothing: what was accepted stays, nothing new is.
+            trusted=bool(cluster.spec.fingerprint) if cluster is not None else seated,
+            problem=annotations.get(PROBLEM, ""),
+            withdrawn=annotations.get(WITHDRAWN, ""),
+            expired=expired,
+            resources=asked.resources,
+            prices=asked.prices,
+            labels=record.spec.offer.labels,
+            now=self._clock.seconds(),
+        )
+
+    def _heard(self, peer: ClusterID, record: Advertisement) -> float | None:
+        known = self._peers.get(peer)
+        received = known.received if known is not None else None
+        return received.at if received is not None else from_rfc3339(record.status.received_at)
+
+    def _expires(self, peer: ClusterID, record: Advertisement) -> float:
+        heard = self._heard(peer, record)
+        ends = heard + record.spec.time_to_live if heard is not None else self._started
+        return max(ends, self._started + RETURN)
+
+    async def _record(self, peer: ClusterID, record: Advertisement, ruling: Ruling) -> str:
+        """Write what changed and tell the rest of the daemon; returns the version of the record."""
+        version = record.metadata.resource_version
+        status = self._status(peer, record, ruling)
+        change = merge_patch(to_dict(record.status), to_dict(status))
+        if change:
+            patch = {"metadata": {"resourceVersion": version}, "status": change}
+            written = await self._client.patch(
+                ADVERTISEMENTS, record.metadata.name, patch, subresource="status", view=Advertisement
+            )
+            self._offers.wrote(record.key, record, written)
+            version = written.metadata.resource_version
+        self._changed(peer, ruling)
+        return version
+
+    def _status(self, peer: ClusterID, record: Advertisement, ruling: Ruling) -> AdvertisementStatus:
+        before = record.status
+        reason, message = ruling.reason, ruling.message
+        if ruling.phase == before.phase == "Accepted" and ruling.trace[-1:] == ("kept",):
+            reason, message = before.reason, before.message  # why it was accepted, not that it still is
+        now = rfc3339(self._clock.seconds())
+        accepted = Condition(
+            type="Accepted", status="True" if ruling.seated else "False", reason=reason, message=message[:1024]
+        )
+        return msgspec.structs.replace(
+            before,
+            phase=ruling.phase,
+            reason=reason,
+            message=message[:1024],
+            received_at=self._note(before.received_at, self._heard(peer, record), record.spec.time_to_live),
+            conditions=set_condition(before.conditions, accepted, now),
+        )
+
+    def _note(self, noted: str, heard: float | None, ttl: int) -> str:
+        before = from_rfc3339(noted)
+        if heard is None or (before is not None and heard - before < ttl / 2):
+            return noted
+        return rfc3339(heard)
+
+
+def rules_of(settings: Acceptance) -> Rules:
+    """Return the rules that the settings ask for; they were checked when they were read."""
+    return Rules(
+        policy=settings.policy,
+        maximum=settings.maximum,
+        quota=_quantities(settings.quota),
+        ceilings=_quantities(settings.price_ceiling),
+        selector=label_selector.parse(settings.selector),
+        windows=tuple(hours.parse(text) for text in settings.hours),
+    )
+
+
+def _quantities(texts: Mapping[str, str]) -> Resources:
+    """Return what can be read; what a peer sent was checked, and its record may have been edited since."""
+    found = {}
+    for name, text in texts.items():
+        try:
+            found[name] = quantity.parse(text)
+        except ValueError:
+            continue
+    return found
+
+
+def is_seated(record: Advertisement) -> bool:
+    """Tell whether an offer holds a place: accepted before, and neither refused nor withdrawn since."""
+    condition = find_condition(record.status.conditions, "Accepted")
+    return condition.status == "True" if condition is not None else record.status.phase == "Accepted"

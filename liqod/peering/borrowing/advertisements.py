@@ -1,0 +1,222 @@
+"""Offers of peers -> Advertisement records, and the answers back.
+
+A record is written when the offer is another than the one on record, and otherwise only when the note of when it was
+last heard would become misleading (see decisions). What is wrong with an offer, and that it was taken back, are
+annotations: they come with the offer in one write, and stay true over restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.acceptance.check import check, check_ttl
+from liqod.flow.workqueue import WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, Conflict, NotFound
+from liqod.kube.resources import ADVERTISEMENTS
+from liqod.model.ids import ClusterID, Key
+from liqod.model.names import REMOTE_CLUSTER_LABEL, advertisement_name
+from liqod.model.objects.meta import to_dict
+from liqod.model.records.offer import Offer, Refusal
+from liqod.model.records.views import Advertisement, AdvertisementSpec
+from liqod.peering.records.merge_patch import merge_patch
+from liqod.peering.records.mutation_cache import Overlay
+from liqod.peering.session.messages import told
+from liqod.peering.session.peer import Peer, Received
+from liqod.peering.session.protocol import PeerConnection
+from liqod.wire.events import Advertise, Verdict
+
+PROBLEM: Final = "sharing.liqo.io/problem"
+WITHDRAWN: Final = "sharing.liqo.io/withdrawn"
+AGAIN: Final = 0.05
+"""Seconds after which a write is tried again that met another one."""
+_ANSWERS: Final = ("Accepted", "Refused", "Pending")
+
+
+@attrs.frozen
+class _Said:
+    """What was last answered, and through which session."""
+
+    through: PeerConnection
+    verdict: Verdict
+
+
+class Intake:
+    """Takes offers in and answers them; ``decide`` is called when a peer's record wants a decision.
+
+    ``in_use`` tells whether something of a virtual node for the peer is still there.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        peers: Mapping[ClusterID, Peer],
+        offers: Overlay[Advertisement],
+        decide: Callable[[ClusterID], None],
+        refused: Callable[[str, str, str], None],
+        in_use: Callable[[ClusterID], bool],
+    ) -> None:
+        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "advertisements")
+        self._client = client
+        self._clock = clock
+        self._peers = peers
+        self._offers = offers
+        self._decide = decide
+        self._refused = refused
+        self._in_use = in_use
+        self._said: dict[ClusterID, _Said] = {}
+        self._withdrawn: dict[ClusterID, str] = {}
+
+    def advertised(self, peer: Peer, event: Advertise) -> None:
+        """Note an offer: newest wins; one of an earlier life, or older than what is known, is dropped."""
+        known = peer.received
+        if event.epoch != peer.epoch or (known is not None and known.epoch == event.epoch and event.seq < known.seq):
+            self._refused("StaleOffer", peer.id, f"offer {event.epoch}/{event.seq} is older than what is known")
+            return
+        offer, problem = Offer(), ""
+        try:
+            offer, ttl = check(event.offer), check_ttl(event.ttl)
+        except Refusal as refusal:
+            problem, ttl = refusal.message, 0
+            self._refused(refusal.reason, peer.id, refusal.message)
+        self._withdrawn.pop(peer.id, None)
+        self._said.pop(peer.id, None)  # every offer gets an answer, a renewed one too
+        peer.received = Received(event.epoch, event.seq, ttl, offer, problem, self._clock.seconds())
+        self.queue.add(peer.id)
+
+    def withdrawn(self, peer: Peer, reason: str) -> None:
+        """Note that the peer took its offer back."""
+        peer.received = None
+        self._withdrawn[peer.id] = reason or "no reason given"
+        self.queue.add(peer.id)
+
+    def forget(self, peer: ClusterID) -> None:
+        """The peer is known no more."""
+        self._said.pop(peer, None)
+        self._withdrawn.pop(peer, None)
+
+    async def process(self, peer_id: ClusterID) -> float | None:
+        """Bring the record of one peer's offer up to date, and answer."""
+        try:
+            await self._process(peer_id)
+        except Conflict:
+            return AGAIN  # written by somebody else meanwhile, most often by the acceptance loop
+        return None
+
+    async def _process(self, peer_id: ClusterID) -> None:
+        peer = self._peers.get(peer_id)
+        if peer is None:
+            return
+        received, withdrawn = peer.received, self._withdrawn.get(peer_id)
+        key = Key("", advertisement_name(peer_id))
+        record = self._offers.get(key)
+        if withdrawn is not None:
+            if record is not None:
+                await self._annotate(key, record, {WITHDRAWN: withdrawn[:256], PROBLEM: None})
+            self._withdrawn.pop(peer_id, None)
+        elif received is not None and not (received.problem and record is not None and is_sound(record)):
+            await self._write(peer_id, key, record, received)
+        self._decide(peer_id)
+        self.answer(peer)
+
+    async def _write(self, peer: ClusterID, key: Key, record: Advertisement | None, received: Received) -> None:
+        spec = AdvertisementSpec(
+            cluster_id=peer,
+            epoch=received.epoch,
+            seq=received.seq,
+            time_to_live=received.ttl,
+            offer=received.offer,
+        )
+        if record is None:
+            body = {
+                "metadata": {
+                    "name": key.name,
+                    "labels": {REMOTE_CLUSTER_LABEL: peer},
+                    "annotations": {PROBLEM: received.problem[:1024]} if received.problem else {},
+                },
+                "spec": to_dict(spec),
+            }
+            try:
+                made = await self._client.create(ADVERTISEMENTS, body, view=Advertisement)
+            except AlreadyExists:
+                found = await self._client.get(ADVERTISEMENTS, key.name, view=Advertisement)
+                self._offers.wrote(key, None, found)
+                await self._write(peer, key, found, received)
+                return
+            self._offers.wrote(key, None, made)
+            return
+        if not differs(record, received):
+            return
+        before = to_dict(record.spec)
+        after = {**to_dict(spec), **({"decision": before["decision"]} if "decision" in before else {})}
+        annotations = {PROBLEM: received.problem[:1024] or None, WITHDRAWN: None}
+        await self._annotate(key, record, annotations, merge_patch(before, after))
+
+    async def _annotate(
+        self,
+        key: Key,
+        record: Advertisement,
+        annotations: Mapping[str, str | None],
+        spec: Mapping[str, object] | None = None,
+    ) -> None:
+        had = record.metadata.annotations
+        change = {name: text for name, text in annotations.items() if had.get(name) != text}
+        if not change and not spec:
+            return
+        patch: dict[str, object] = {
+            "metadata": {"resourceVersion": record.metadata.resource_version, "annotations": change}
+        }
+        if spec:
+            patch["spec"] = spec
+        try:
+            written = await self._client.patch(ADVERTISEMENTS, key.name, patch, view=Advertisement)
+        except (Conflict, NotFound):
+            self._offers.forget(key)
+            raise
+        self._offers.wrote(key, record, written)
+
+    def answer(self, peer: Peer) -> None:
+        """Tell the peer what its offer came to, unless it was told already."""
+        received, connection = peer.received, peer.session
+        if received is None or connection is None:
+            return
+        verdict = self._verdict(peer.id, received)
+        if verdict is None:
+            return
+        said = self._said.get(peer.id)
+        if said is not None and said.through is connection and said.verdict == verdict:
+            return
+        if connection.send(verdict):
+            self._said[peer.id] = _Said(connection, verdict)
+
+    def _verdict(self, peer: ClusterID, received: Received) -> Verdict | None:
+        if received.problem:
+            return Verdict(received.epoch, received.seq, "Refused", "InvalidOffer", told(received.problem))
+        record = self._offers.get(Key("", advertisement_name(peer)))
+        if record is None or differs(record, received) or record.status.phase not in _ANSWERS:
+            return None
+        status = record.status
+        if status.phase == "Refused" and self._in_use(peer):
+            return None  # the lender would end our access, and the node is still being emptied: told when it is empty
+        return Verdict(received.epoch, received.seq, status.phase, status.reason, told(status.message))
+
+
+def is_sound(record: Advertisement) -> bool:
+    """Tell whether a valid offer is on record: it stays in force while what comes after it is invalid."""
+    return PROBLEM not in record.metadata.annotations and WITHDRAWN not in record.metadata.annotations
+
+
+def differs(record: Advertisement, received: Received) -> bool:
+    """Tell whether the record says something else than what was received; when it was received does not count."""
+    annotations = record.metadata.annotations
+    return (
+        record.spec.offer != received.offer
+        or record.spec.time_to_live != received.ttl
+        or annotations.get(PROBLEM, "") != received.problem[:1024]
+        or WITHDRAWN in annotations
+    )

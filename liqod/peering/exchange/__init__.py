@@ -1,0 +1,1 @@
+"""What two peers exchange besides offers: credentials, namespaces, networks."""

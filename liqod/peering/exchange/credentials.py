@@ -1,0 +1,299 @@
+"""Credentials: given to those who accepted what we lend, and kept for those whose offers we accepted.
+
+The lender renews a credential at two thirds of its life. After a short break the same one is told again, so that a
+flapping session mints no tokens. The borrower keeps the newest in a Secret of its own. A credential of a lender whose
+offer is not accepted is not kept there: it waits in memory, because a lender that knows an earlier acceptance tells it
+as soon as there is a session, which may be before the offer is accepted anew.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import attrs
+import msgspec
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.flow.backoff import Backoff
+from liqod.flow.workqueue import WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.resources import NAMESPACES, SECRETS
+from liqod.model.ids import ClusterID
+from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
+from liqod.model.records.offer import AccessGrant, Refusal
+from liqod.model.records.unpeering import order_of
+from liqod.model.records.views import ForeignCluster
+from liqod.peering.ports import Lender
+from liqod.peering.records.foreignclusters import Records, rfc3339
+from liqod.peering.session.peer import Peer
+from liqod.peering.session.protocol import RELAY, PeerConnection
+from liqod.wire.events import Credential
+
+SECRET: Final = "liqo-credential"  # noqa: S105 -- the name of the object, nothing secret
+RETRY: Final = int(Backoff().longest)
+"""Seconds within which a lender that refused is asked again: the queue's own back-off."""
+MIN_LIFETIME: Final = 60
+MAX_LIFETIME: Final = 86400 * 7
+
+
+@attrs.define
+class _Given:
+    """A credential that was minted: ``told`` through which session."""
+
+    grant: AccessGrant = attrs.field(repr=False)
+    minted: float
+    told: PeerConnection | None = None
+
+    @property
+    def renewal(self) -> float:
+        return self.minted + self.grant.lifetime * 2 / 3
+
+
+class Grants:
+    """The lender's side: admits those who accepted, dismisses those who no longer do."""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        peers: Mapping[ClusterID, Peer],
+        records: Records,
+        lender: Lender,
+        wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
+    ) -> None:
+        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "grants")
+        self._clock = clock
+        self._peers = peers
+        self._records = records
+        self._lender = lender
+        self._wants = wants
+        self._given: dict[ClusterID, _Given] = {}
+
+    async def process(self, peer_id: ClusterID) -> float | None:
+        """Make one peer's rights what they should be; returns when its credential is to be renewed."""
+        peer = self._peers.get(peer_id)
+        if peer is None or peer.lent is None:
+            return None
+        lends, _ = self._wants(self._records.get(peer_id))
+        if lends and peer.lent.verdict == "Accepted":
+            return await self._admit(peer)
+        if lends and peer.lent.verdict != "Refused":
+            peer.withdrawing_since = None
+        if peer.lent.tenant_namespace and (not lends or peer.lent.verdict in ("Refused", "Withdrawn")):
+            left = self._time_left(peer)
+            if left > 0:
+                return left
+            self._given.pop(peer_id, None)
+            await self._lender.dismiss(peer_id)
+            if peer.lent is not None:
+                peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace="")
+            self._records.poke(peer_id)
+        return None
+
+    def _time_left(self, peer: Peer) -> float:
+        """Return the seconds that a borrower still has to leave by itself: none without trust, or once it has left."""
+        record = self._records.get(peer.id)
+        if record is None or not record.spec.fingerprint or peer.acknowledged or peer.left:
+            return 0.0
+        if peer.lent is not None and peer.lent.verdict == "Refused":
+            return 0.0  # the borrower's own word, given once it is done
+        now = self._clock.seconds()
+        if peer.withdrawing_since is None:
+            peer.withdrawing_since = now
+        wait = order_of(record.metadata.annotations).wait(connected=peer.session is not None)
+        return peer.withdrawing_since + wait - now
+
+    async def _admit(self, peer: Peer) -> float | None:
+        connection, lent = peer.session, peer.lent
+        if connection is None or lent is None:
+            return None  # asked again when there is a session
+        now = self._clock.seconds()
+        given = self._given.get(peer.id)
+        if given is None or now >= given.renewal:
+            peer.admitting = True
+            try:
+                grant = await self._lender.admit(peer.id, lent.resources)
+            except Refusal as refusal:
+                self._trouble(peer, f"cannot make room for the peer: {refusal.message}; tried again within {RETRY} s")
+                raise
+            finally:
+                peer.admitting = False
+            if peer.lent is None:
+                # The record is gone, and everything of before with it: room made since belongs to no peering.
+                await self._lender.dismiss(peer.id)
+                return None
+            self._trouble(peer, "")
+            now = self._clock.seconds()
+            given = self._given[peer.id] = _Given(grant, now)
+            # The record may have moved on while the lender worked; only this field is ours to change.
+            if peer.lent.tenant_namespace != grant.namespace:
+                peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace=grant.namespace)
+                self._records.poke(peer.id)
+        if peer.session is not None and given.told is not peer.session:
+            if not self._understands(peer.session, given.grant):
+                self._trouble(
+                    peer, "the peer does not know the API relay, and [peering] api = relay offers nothing else"
+                )
+            elif peer.session.send(self._event(given, now)):
+                given.told = peer.session
+        return max(1.0, given.renewal - now)
+
+    def tell_again(self, peer: ClusterID) -> None:
+        """The peer accepted anew: it may have thrown away what it was told before."""
+        given = self._given.get(peer)
+        if given is not None:
+            given.told = None
+
+    def _trouble(self, peer: Peer, text: str) -> None:
+        if peer.trouble != text:
+            peer.trouble = text
+            self._records.poke(peer.id)
+
+    def _understands(self, session: PeerConnection, grant: AccessGrant) -> bool:
+        """Tell whether a peer can use a grant: one of a release without the relay has to be given a URL."""
+        hello = session.peer_hello if not grant.api_url else None
+        return hello is None or RELAY in hello.features
+
+    def _event(self, given: _Given, now: float) -> Credential:
+        left = max(1, int(given.minted + given.grant.lifetime - now))
+        grant = given.grant
+        return Credential(grant.api_url, grant.ca, grant.token, left, grant.namespace, grant.relay)
+
+    def forget(self, peer: ClusterID) -> None:
+        """The peer is known no more."""
+        self._given.pop(peer, None)
+
+
+class Keeper:
+    """The borrower's side: keeps the newest credential of each lender; ``kept`` is called when there is one."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        peers: Mapping[ClusterID, Peer],
+        kept: Callable[[ClusterID], None],
+        refused: Callable[[str, str, str], None],
+    ) -> None:
+        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "credentials")
+        self._client = client
+        self._clock = clock
+        self._peers = peers
+        self._kept = kept
+        self._refused = refused
+        self._newest: dict[ClusterID, tuple[Credential, float]] = {}
+        self._early: dict[ClusterID, tuple[Credential, float]] = {}
+
+    def received(self, peer: Peer, credential: Credential, *, accepted: bool) -> None:
+        """Note a credential; one from a peer whose offer is not accepted waits until it is (``wanted``), and one that
+        makes no sense is dropped.
+        """
+        problem = ""
+        if not MIN_LIFETIME <= credential.lifetime <= MAX_LIFETIME:
+            problem = f"a lifetime of {credential.lifetime} seconds"
+        if not credential.api_url.startswith("https://") and (credential.api_url or not credential.relay):
+            problem = "its URL is not an https one"
+        if problem:
+            self._refused("BadCredential", peer.id, f"a credential was dropped: {problem}")
+            return
+        if not accepted:
+            self._early[peer.id] = (credential, self._clock.seconds())
+            return
+        self._early.pop(peer.id, None)
+        self._newest[peer.id] = (credential, self._clock.seconds())
+        self.queue.add(peer.id)
+
+    def wanted(self, peer: Peer) -> None:
+        """An offer of the peer is accepted: what came before that is kept now, unless it is about to expire."""
+        early = self._early.pop(peer.id, None)
+        if early is not None and early[1] + early[0].lifetime - self._clock.seconds() >= MIN_LIFETIME:
+            self._newest[peer.id] = early
+            self.queue.add(peer.id)
+
+    def forget(self, peer: ClusterID) -> None:
+        """The peer is known no more, or what its key said means nothing any more."""
+        self._early.pop(peer, None)
+        self._newest.pop(peer, None)
+
+    async def process(self, peer_id: ClusterID) -> None:
+        """Write the newest credential of one peer to its Secret."""
+        newest = self._newest.get(peer_id)
+        peer = self._peers.get(peer_id)
+        if newest is None or peer is None:
+            return
+        credential, at = newest
+        namespace = tenant_namespace(peer_id)
+        data = secret_data(credential, at)
+        if not (peer.credential and await self._renew(namespace, data)):
+            await ensure_namespace(self._client, peer_id)
+            body = {
+                "metadata": {"name": SECRET, "namespace": namespace, "labels": {REMOTE_CLUSTER_LABEL: peer_id}},
+                "type": "Opaque",
+                "data": data,
+            }
+            try:
+                await self._client.create(SECRETS, body, view=None)
+            except AlreadyExists:
+                await self._renew(namespace, data)
+        now = self._newest.get(peer_id)
+        if now is None:
+            # It was forgotten while it was on its way: so must be what was written.
+            await self.drop(peer)
+            return
+        if now is newest:
+            del self._newest[peer_id]
+        peer.credential = True
+        self._kept(peer_id)
+
+    async def _renew(self, namespace: str, data: Mapping[str, str]) -> bool:
+        try:
+            await self._client.patch(SECRETS, SECRET, {"data": data}, namespace, view=None)
+        except NotFound:
+            return False
+        return True
+
+    async def is_there(self, peer: Peer) -> bool:
+        """Tell whether a credential of the peer is kept: asked of the API once in the life of the daemon."""
+        if peer.credential is None:
+            try:
+                await self._client.get(SECRETS, SECRET, tenant_namespace(peer.id), view=None)
+            except NotFound:
+                peer.credential = False
+            else:
+                peer.credential = True
+        return peer.credential
+
+    async def drop(self, peer: Peer) -> None:
+        """Delete what is kept of a peer."""
+        self._newest.pop(peer.id, None)
+        await self._client.delete(SECRETS, SECRET, tenant_namespace(peer.id))
+        peer.credential = False
+
+
+def secret_data(credential: Credential, at: float) -> dict[str, str]:
+    """Return the data of the Secret: api-url, ca.crt, token, namespace, relay, expires-at (RFC 3339 on our clock)."""
+    texts = {
+        "api-url": credential.api_url,
+        "ca.crt": credential.ca,
+        "token": credential.token,
+        "namespace": credential.namespace,
+        "relay": "true" if credential.relay else "",
+        "expires-at": rfc3339(at + credential.lifetime),
+    }
+    return {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+
+
+async def ensure_namespace(client: Client, peer: ClusterID) -> None:
+    """Make the namespace that holds what concerns one peer, if it is not there."""
+    body = {
+        "metadata": {
+            "name": tenant_namespace(peer),
+            "labels": {REMOTE_CLUSTER_LABEL: peer, TENANT_NAMESPACE_LABEL: "true"},
+        }
+    }
+    try:
+        await client.create(NAMESPACES, body, view=None)
+    except AlreadyExists:
+        return

@@ -1,0 +1,154 @@
+"""Asking a lender for places for our namespaces, and answering borrowers that ask us."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from liqod.flow.errors import is_foreseen
+from liqod.flow.tasks import Tasks
+from liqod.model.ids import ClusterID
+from liqod.model.records.offer import PeerUnreachable, Refusal
+from liqod.model.records.views import ForeignCluster
+from liqod.peering.ports import Lender
+from liqod.peering.records.foreignclusters import Records
+from liqod.peering.session.messages import told
+from liqod.peering.session.peer import Peer
+from liqod.peering.session.protocol import PeerConnection
+from liqod.wire.events import Bye, MapNamespace, NamespaceMapped, ReleaseNamespace
+
+TIMEOUT: Final = 15.0
+"""Seconds that a lender may take to answer."""
+MAX_WAITING: Final = 256
+"""Requests of one borrower that may wait; whoever asks for more at once does not wait for answers."""
+
+Request = MapNamespace | ReleaseNamespace
+
+
+@attrs.frozen
+class _Asked:
+    """A question of ours: where it was asked, who waits, until when."""
+
+    through: PeerConnection
+    answer: Deferred[str]
+    timer: IDelayedCall
+
+
+class Questions:
+    """Our requests to lenders, by number."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._asked: dict[int, _Asked] = {}
+        self._number = 0
+
+    async def ask(self, peer: Peer | None, peer_id: ClusterID, make: Callable[[int], Request]) -> str:
+        """Send a request and return the namespace's name; raises Refusal, or PeerUnreachable when no answer comes."""
+        connection = peer.session if peer is not None else None
+        self._number += 1
+        number = self._number
+        if connection is None or not connection.send(make(number)):
+            raise PeerUnreachable(f"there is no session with {peer_id}; asked again when there is")
+        answer: Deferred[str] = Deferred()
+        timer = self._clock.callLater(TIMEOUT, self._fail, number, f"{peer_id} did not answer in {TIMEOUT:.0f} seconds")
+        self._asked[number] = _Asked(connection, answer, timer)
+        try:
+            return await answer
+        finally:
+            asked = self._asked.pop(number, None)
+            if asked is not None and asked.timer.active():
+                asked.timer.cancel()
+
+    def answered(self, connection: PeerConnection, event: NamespaceMapped) -> None:
+        """Give an answer to who waits for it; one that nobody waits for is dropped."""
+        asked = self._asked.get(event.request)
+        if asked is None or asked.through is not connection:
+            return
+        del self._asked[event.request]
+        asked.timer.cancel()
+        if event.reason:
+            asked.answer.errback(Refusal(event.reason, event.message))
+        else:
+            asked.answer.callback(event.remote)
+
+    def broken(self, connection: PeerConnection) -> None:
+        """Fail what was asked through a session that ended."""
+        for number, asked in list(self._asked.items()):
+            if asked.through is connection:
+                self._fail(number, "the session ended before the answer came; asked again in the next one")
+
+    def _fail(self, number: int, why: str) -> None:
+        asked = self._asked.pop(number, None)
+        if asked is not None:
+            if asked.timer.active():
+                asked.timer.cancel()
+            asked.answer.errback(PeerUnreachable(why))
+
+
+class Answers:
+    """Requests of borrowers, answered in order, a few peers' at a time."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        lender: Lender,
+        tasks: Tasks,
+        records: Records,
+        wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
+    ) -> None:
+        self._lender = lender
+        self._tasks = tasks
+        self._records = records
+        self._wants = wants
+        self._waiting: dict[PeerConnection, deque[Request]] = {}
+
+    def asked(self, peer: Peer, connection: PeerConnection, request: Request) -> None:
+        """Queue a request of a peer."""
+        waiting = self._waiting.get(connection)
+        if waiting is None:
+            waiting = self._waiting[connection] = deque([request])
+            self._tasks.spawn(self._serve(peer, connection, waiting), f"granting namespaces to {peer.id}")
+        elif len(waiting) >= MAX_WAITING:
+            connection.end(Bye("TooManyRequests", f"more than {MAX_WAITING} requests wait for an answer", 10.0))
+        else:
+            waiting.append(request)
+
+    async def _serve(self, peer: Peer, connection: PeerConnection, waiting: deque[Request]) -> None:
+        try:
+            while waiting and connection.established:
+                request = waiting.popleft()
+                connection.send(await self._answer(peer, request))
+        finally:
+            del self._waiting[connection]
+
+    async def _answer(self, peer: Peer, request: Request) -> NamespaceMapped:
+        try:
+            lends, _ = self._wants(self._records.get(peer.id))
+            lent = peer.lent
+            # Whoever is told to leave may still clear up behind itself.
+            leaving = isinstance(request, ReleaseNamespace) and lent is not None and bool(lent.tenant_namespace)
+            if not leaving and (not lends or lent is None or lent.verdict != "Accepted"):
+                raise Refusal("NotLending", "we lend nothing to you now: accept an offer of ours first")
+            if isinstance(request, MapNamespace):
+                remote = await self._lender.map_namespace(peer.id, request.local, request.remote)
+            else:
+                remote = request.remote
+                await self._lender.release_namespace(peer.id, remote)
+        except CancelledError:
+            raise  # this daemon stops: nobody is told anything
+        except Refusal as refusal:
+            return NamespaceMapped(request.request, request.remote, refusal.reason, told(refusal.message))
+        except Exception as error:
+            if is_foreseen(error):
+                self._log.warn("granting a namespace to {peer} failed: {error}", peer=peer.id, error=str(error))
+            else:
+                self._log.failure("granting a namespace to {peer} failed", peer=peer.id)
+            return NamespaceMapped(request.request, request.remote, "Internal", "the lender failed; ask again later")
+        return NamespaceMapped(request.request, remote)

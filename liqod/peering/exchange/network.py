@@ -1,0 +1,160 @@
+"""Tells peers about our network and keeps what they tell of theirs; what it means is for the network's fabric to judge.
+
+The fabric writes what a peer is to be told into the spec of the peer's NetworkConfig; it is sent when it changes and
+when a session begins. What the peer says goes to the status of the same record. A peer that says something before there
+is a record (it was faster) is remembered until there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import msgspec
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.flow.workqueue import WorkQueue
+from liqod.kube.cache.informer import Informer
+from liqod.kube.client import Client
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import NETWORKCONFIGS
+from liqod.model.ids import ClusterID, Key
+from liqod.model.objects.meta import to_dict
+from liqod.model.records.network import NetworkConfig, Side, Subnets
+from liqod.peering.session.peer import Peer
+from liqod.peering.session.protocol import PeerConnection
+from liqod.wire.check import plain
+from liqod.wire.events import Event, Network, NetworkAck
+
+SETTLE = 0.02
+"""Seconds in which what a peer tells in several events is gathered into one write."""
+
+
+@attrs.define
+class _Exchange:
+    """What one peer said last, and what it was told through which session."""
+
+    remote: Side | None = None
+    ack: Subnets | None = None
+    told: tuple[PeerConnection, Network, NetworkAck | None] | None = None
+
+
+class Networks:
+    """The exchange of networks with all peers; ``queue`` holds the peers to look at."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        peers: Mapping[ClusterID, Peer],
+        configs: Informer[NetworkConfig],
+    ) -> None:
+        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "networks")
+        self._client = client
+        self._peers = peers
+        self._configs = configs
+        self._exchanges: dict[ClusterID, _Exchange] = {}
+
+    def begin(self) -> Callable[[], None]:
+        """Follow the records; returns what ends that."""
+        return self._configs.subscribe(lambda key, old, new: self.queue.add(ClusterID(key.name)))
+
+    def heard(self, peer: Peer, event: Network | NetworkAck) -> None:
+        """Note what a peer said; the newest counts."""
+        exchange = self._exchanges.setdefault(peer.id, _Exchange())
+        if isinstance(event, Network):
+            exchange.remote = Side(
+                pod_cidrs=event.pod_cidrs,
+                external_cidr=event.external_cidr,
+                endpoints=event.endpoints,
+                public_key=event.public_key,
+                mtu=event.mtu,
+                next_key=event.next_key,
+                external_six=event.external_six,
+            )
+        else:
+            exchange.ack = Subnets(
+                pod_cidrs=event.pod_cidrs,
+                external_cidr=event.external_cidr,
+                reason=event.reason,
+                message=event.message,
+                known_key=event.known_key,
+                external_six=event.external_six,
+            )
+        self.queue.add_after(peer.id, SETTLE)
+
+    def forget(self, peer: ClusterID) -> None:
+        """The peer is known no more."""
+        self._exchanges.pop(peer, None)
+
+    async def process(self, peer_id: ClusterID) -> None:
+        """Tell one peer what changed, and write down what it said."""
+        config = self._configs.get(Key("", peer_id))
+        if config is None or config.metadata.deleting:
+            return
+        self._tell(peer_id, config)
+        exchange = self._exchanges.get(peer_id)
+        if exchange is None:
+            return
+        changes: dict[str, Any] = {}
+        if exchange.remote is not None and exchange.remote != config.status.remote:
+            changes["remote"] = _whole(exchange.remote)
+        if exchange.ack is not None and exchange.ack != config.status.ack:
+            changes["ack"] = _whole(exchange.ack)
+        if changes:
+            try:
+                await self._client.patch(
+                    NETWORKCONFIGS, config.metadata.name, {"status": changes}, subresource="status", view=None
+                )
+            except NotFound:
+                return  # looked at again when there is a record
+
+    def _tell(self, peer_id: ClusterID, config: NetworkConfig) -> None:
+        peer = self._peers.get(peer_id)
+        session = peer.session if peer is not None else None
+        if session is None or config.spec.local == Side():
+            return
+        exchange = self._exchanges.setdefault(peer_id, _Exchange())
+        network, ack = _network(config.spec.local), _ack(config.spec.remap)
+        before = exchange.told if exchange.told is not None and exchange.told[0] is session else None
+        events: list[Event] = []
+        if before is None or before[1] != network:
+            events.append(network)
+        if ack is not None and (before is None or before[2] != ack):
+            events.append(ack)
+        for event in events:
+            if not session.send(event):
+                return  # told again when the next session begins
+        exchange.told = (session, network, ack)
+
+
+def _network(side: Side) -> Network:
+    return Network(
+        side.pod_cidrs,
+        side.external_cidr,
+        side.endpoints,
+        side.public_key,
+        side.mtu,
+        side.next_key,
+        side.external_six,
+    )
+
+
+def _ack(remap: Subnets) -> NetworkAck | None:
+    if remap == Subnets():
+        return None
+    return NetworkAck(
+        remap.pod_cidrs,
+        remap.external_cidr,
+        remap.reason,
+        plain(remap.message),
+        remap.known_key,
+        remap.external_six,
+    )
+
+
+def _whole(view: msgspec.Struct) -> dict[str, Any]:
+    """Return a view with all its fields, null for those at their defaults, as a merge patch needs them."""
+    fields = {field.encode_name: None for field in msgspec.structs.fields(view)}
+    return {**fields, **to_dict(view)}

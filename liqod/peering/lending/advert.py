@@ -1,0 +1,151 @@
+"""From free capacity and the sharing policy to an offer, and whether a new offer is worth sending. Pure.
+
+offer = percentage of (allocatable of real, ready, schedulable nodes - requests of the pods on them)
+        + what this peer's own pods already use here, capped by the configured limits, never negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Final
+
+from liqod.model.objects import quantity
+from liqod.model.objects.quantity import Resources
+from liqod.model.records.offer import Offer
+
+MEBI: Final = Fraction(1 << 20)
+MILLI: Final = Fraction(1, 1000)
+_ZERO: Final = Fraction(0)
+_NATIVE: Final = ("cpu", "memory", "pods", "ephemeral-storage", "storage")
+
+
+def free(nodes: Iterable[tuple[Resources, Resources]]) -> dict[str, Fraction]:
+    """Return what is free on nodes given as (allocatable, requested).
+
+    A node that is overcommitted counts as full: what it lacks is not taken from its neighbours.
+    """
+    return quantity.add(
+        {name: max(_ZERO, value) for name, value in quantity.subtract(allocatable, requested).items()}
+        for allocatable, requested in nodes
+    )
+
+
+def terms(
+    percentage: int, limits: Resources, own_percentage: int | None, own_limits: Mapping[str, str]
+) -> tuple[int, Resources]:
+    """Return percentage and limits for one peer: its own ones where its record has some, else those for everybody.
+
+    A limit of its own that cannot be read lends nothing of that resource: a mistake never lends more than was meant.
+    """
+    merged = dict(limits)
+    for name, text in own_limits.items():
+        try:
+            merged[name] = quantity.parse(text)
+        except ValueError:
+            merged[name] = _ZERO
+    return percentage if own_percentage is None else max(0, min(100, own_percentage)), merged
+
+
+def share(unused: Resources, used: Resources, percentage: int, limits: Resources) -> dict[str, Fraction]:
+    """Return the resources to offer to one peer.
+
+    ``used`` is what the peer's pods request here: it is added back whole, or an offer would shrink as it is used. A
+    limit caps the sum. Devices are never rounded down to nothing while at least one is free.
+    """
+    offered = {}
+    # What is used goes on being lent when its node is cordoned or lost and nothing of it is free any more.
+    for name in {**unused, **used}:
+        value = unused.get(name, _ZERO)
+        part = round_down(name, value * percentage / 100)
+        if part == 0 and percentage > 0 and is_device(name) and value >= 1:
+            part = Fraction(1)
+        total = max(_ZERO, part) + max(_ZERO, used.get(name, _ZERO))
+        if name in limits:
+            total = min(total, max(_ZERO, limits[name]))
+        offered[name] = round_down(name, total)
+    return offered
+
+
+def round_down(name: str, value: Fraction) -> Fraction:
+    """Round to what the resource is counted in: milli-cores, mebibytes, pages, whole pieces."""
+    unit = _unit(name)
+    return value // unit * unit
+
+
+def is_device(name: str) -> bool:
+    """Tell whether a resource is an extended one, such as ``nvidia.com/gpu``, which comes in whole pieces."""
+    return "/" in name and name not in _NATIVE
+
+
+def _unit(name: str) -> Fraction:
+    if name == "cpu":
+        return MILLI
+    if name in ("memory", "ephemeral-storage", "storage"):
+        return MEBI
+    if name.startswith("hugepages-"):
+        try:
+            page = quantity.parse(name.removeprefix("hugepages-"))
+        except ValueError:
+            page = _ZERO
+        return page if page > 0 else MEBI
+    return Fraction(1)
+
+
+def compose(
+    resources: Resources,
+    labels: Mapping[str, str],
+    prices: Mapping[str, str],
+    version: str = "",
+    storage_classes: Iterable[str] = (),
+    ingress_classes: Iterable[str] = (),
+    load_balancer_classes: Iterable[str] = (),
+) -> Offer:
+    """Return the offer that is sent; only prices of what is offered go along."""
+    return Offer(
+        resources=quantity.render_all(resources),
+        prices={name: prices[name] for name in sorted(prices) if name in resources},
+        labels={name: labels[name] for name in sorted(labels)},
+        storage_classes=list(storage_classes),
+        ingress_classes=list(ingress_classes),
+        load_balancer_classes=list(load_balancer_classes),
+        kubernetes_version=version,
+    )
+
+
+def worth_sending(old: Offer | None, new: Offer, threshold: int) -> bool:
+    """Tell whether a new offer differs enough from the one that was sent last.
+
+    Quantities count when one of them moved by at least ``threshold`` percent of its old value, or to or from zero;
+    everything else counts when it differs at all.
+    """
+    if old is None:
+        return True
+    if old == new:
+        return False
+    if old.resources.keys() != new.resources.keys() or _rest(old) != _rest(new):
+        return True
+    return any(
+        moved(quantity.parse(old.resources[name]), quantity.parse(text), threshold)
+        for name, text in new.resources.items()
+    )
+
+
+def moved(old: Fraction, new: Fraction, threshold: int) -> bool:
+    """Tell whether a quantity changed by at least ``threshold`` percent of its old value, or to or from zero."""
+    if old == new:
+        return False
+    if old == 0 or new == 0:
+        return True
+    return abs(new - old) * 100 >= abs(old) * threshold
+
+
+def _rest(offer: Offer) -> tuple[object, ...]:
+    return (
+        offer.prices,
+        offer.labels,
+        offer.storage_classes,
+        offer.ingress_classes,
+        offer.load_balancer_classes,
+        offer.kubernetes_version,
+    )

@@ -1,0 +1,198 @@
+"""Telling each peer what is lent to it.
+
+Level-triggered per peer: at most one Advertise is unanswered, and when the answer comes the newest capacity is looked
+at, so that a newer offer replaces one that would have been queued. An offer is sent again when it moved enough (at most
+once a second), and every third of its time to live. What was offered is on record before it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import attrs
+import msgspec
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.config.schema import Sharing
+from liqod.flow.workqueue import WorkQueue
+from liqod.model.ids import ClusterID
+from liqod.model.objects import quantity
+from liqod.model.objects.quantity import Resources
+from liqod.model.records.offer import Offer
+from liqod.model.records.views import ForeignCluster, Lent, PeerSharing
+from liqod.peering.lending import advert
+from liqod.peering.lending.capacity import Capacity
+from liqod.peering.lending.cluster_info import Facilities
+from liqod.peering.ports import Lender
+from liqod.peering.records.foreignclusters import Records
+from liqod.peering.session.peer import Peer, Withdrawal
+from liqod.peering.session.protocol import PeerConnection
+from liqod.wire.events import Advertise, Verdict, Withdraw
+
+UNPEERED: Final = "Unpeered"
+"""The reason of a withdrawal that ends the peering as a whole."""
+ANSWER: Final = 30.0
+"""Seconds that a peer may take to answer an offer before it is told again."""
+PACE: Final = 1.0
+"""Seconds between two offers to one peer at least."""
+
+
+@attrs.define
+class _Sent:
+    """What was sent to a peer: ``through`` which session, ``answered`` whether it said anything to it."""
+
+    offer: Offer | None = None
+    seq: int = 0
+    at: float = -1e9
+    through: PeerConnection | None = None
+    answered: bool = True
+
+
+class Broadcaster:
+    """Keeps every peer's picture of what we lend up to date; ``process`` is the work on one peer."""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        peers: Mapping[ClusterID, Peer],
+        records: Records,
+        capacity: Capacity,
+        facilities: Facilities,
+        sharing: Sharing,
+        lender: Lender,
+        epoch: int,
+        wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
+    ) -> None:
+        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "offers")
+        self.epoch = epoch
+        self._clock = clock
+        self._peers = peers
+        self._records = records
+        self._capacity = capacity
+        self._facilities = facilities
+        self._sharing = sharing
+        self._limits = quantity.parse_all(sharing.limits)
+        self._ttl = max(1, int(sharing.ttl))
+        self._lender = lender
+        self._wants = wants
+        self._sent: dict[ClusterID, _Sent] = {}
+
+    def poke_all(self) -> None:
+        """The capacity may have changed."""
+        for peer in self._peers.values():
+            if peer.session is not None:
+                self.queue.add(peer.id)
+
+    def forget(self, peer: ClusterID) -> None:
+        """The peer is known no more."""
+        self._sent.pop(peer, None)
+
+    def answered(self, peer: Peer, verdict: Verdict) -> bool:
+        """Note the answer to our offer; False when it is about another one."""
+        sent = self._sent.get(peer.id)
+        if sent is None or verdict.epoch != self.epoch or verdict.seq != sent.seq:
+            return False
+        sent.answered = True
+        if peer.lent is not None:
+            peer.lent = msgspec.structs.replace(peer.lent, verdict=verdict.decision, reason=verdict.reason)
+        self.queue.add(peer.id)
+        return True
+
+    async def process(self, peer_id: ClusterID) -> float | None:
+        """Send what is to be sent to one peer now; returns when to look again, None when something will tell."""
+        peer = self._peers.get(peer_id)
+        connection = peer.session if peer is not None else None
+        if peer is None or connection is None:
+            return None
+        lends, _ = self._wants(self._records.get(peer_id))
+        if lends:
+            peer.withdrawal = None
+        else:
+            self._withdraw(peer, connection)
+            return None
+        if not (self._capacity.known and self._facilities.known):
+            return None
+        now = self._clock.seconds()
+        sent = self._sent.setdefault(peer_id, self._from_record(peer))
+        if sent.through is connection:
+            if not sent.answered and now < sent.at + ANSWER:
+                return sent.at + ANSWER - now
+            if now < sent.at + PACE:
+                return sent.at + PACE - now
+        if not connection.writable:
+            return PACE
+        offer = self._offer(peer_id)
+        news = advert.worth_sending(sent.offer, offer, self._sharing.threshold)
+        due = sent.at + self._ttl / 3
+        if sent.through is connection and not news and sent.answered and now < due:
+            return due - now
+        return await self._send(peer, connection, sent, offer if news or sent.offer is None else sent.offer)
+
+    async def _send(self, peer: Peer, connection: PeerConnection, sent: _Sent, offer: Offer) -> float | None:
+        if offer != sent.offer or sent.seq == 0:
+            sent.seq += 1
+        before = peer.lent
+        told = Lent(resources=offer.resources, epoch=self.epoch, seq=sent.seq)
+        if before is not None:
+            told = msgspec.structs.replace(
+                told,
+                tenant_namespace=before.tenant_namespace,
+                verdict=before.verdict if before.verdict != "Withdrawn" else "",
+                reason=before.reason if before.verdict != "Withdrawn" else "",
+            )
+        peer.lent = told
+        await self._records.sync(peer, urgent=True)
+        if peer.session is not connection:
+            return None
+        sent.offer, sent.at, sent.through, sent.answered = offer, self._clock.seconds(), connection, False
+        if not connection.send(Advertise(self.epoch, sent.seq, self._ttl, offer)):
+            return None
+        return min(ANSWER, self._ttl / 3)
+
+    def _withdraw(self, peer: Peer, connection: PeerConnection) -> None:
+        """Take the offer back, once for each session and reason until the peer says that it is done."""
+        self._sent.pop(peer.id, None)
+        lent = peer.lent
+        record = self._records.get(peer.id)
+        ends = record is not None and record.metadata.deleting
+        reason = UNPEERED if ends else "PeeringDisabled"
+        news = lent is not None and lent.verdict != "Withdrawn"
+        if lent is not None and news:
+            peer.lent = msgspec.structs.replace(lent, resources={}, verdict="Withdrawn", reason=reason)
+            self._records.poke(peer.id)
+        if not (news or ends or (lent is not None and lent.tenant_namespace)):
+            return
+        said = peer.withdrawal
+        if said is not None and said.reason == reason and (said.acknowledged or said.through is connection):
+            return
+        if connection.send(Withdraw(self.epoch, "lender", reason)):
+            peer.withdrawal = Withdrawal(connection, reason)
+
+    def _offer(self, peer: ClusterID) -> Offer:
+        record = self._records.get(peer)
+        own = record.spec.sharing if record is not None else PeerSharing()
+        percentage, limits = advert.terms(self._sharing.percentage, self._limits, own.percentage, own.limits)
+        return self._compose(advert.share(self._capacity.free(), self._lender.used_by(peer), percentage, limits))
+
+    def _compose(self, resources: Resources) -> Offer:
+        about = self._facilities.about()
+        return advert.compose(
+            resources,
+            self._sharing.labels,
+            self._sharing.prices,
+            about.version,
+            about.storage_classes,
+            about.ingress_classes,
+            self._sharing.load_balancer_classes,
+        )
+
+    def _from_record(self, peer: Peer) -> _Sent:
+        """Return what a former life of this daemon sent: if it still holds, the peer gets the very same offer again."""
+        lent = peer.lent
+        if lent is None or not lent.resources or lent.verdict == "Withdrawn":
+            return _Sent()
+        try:
+            return _Sent(self._compose(quantity.parse_all(lent.resources)))
+        except ValueError:
+            return _Sent()

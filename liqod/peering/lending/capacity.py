@@ -1,0 +1,150 @@
+"""What is free in this cluster, kept up to date from the watches of nodes and pods.
+
+Totals are kept per node and changed by what a pod event changes, so that an event costs the same in a cluster of ten
+pods and of ten thousand. Pods that are finished, not bound, or on nodes that are not lent do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Final
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from liqod.kube.cache.informer import Informer
+from liqod.model.ids import Key
+from liqod.model.objects import quantity
+from liqod.model.objects.quantity import Resources
+from liqod.peering.lending import advert
+from liqod.peering.records.views import Node, Pod, is_finished, pod_requests
+
+FIRST: Final = 0.05
+"""Seconds that changes are collected before they are told."""
+SPACING: Final = 1.0
+"""Seconds between two tellings at least: offers are not sent more often either."""
+
+
+class Capacity:
+    """The free resources of the nodes that may be lent; ``changed`` is called, coalesced, when they may differ."""
+
+    _log = Logger()
+
+    def __init__(
+        self, nodes: Informer[Node], pods: Informer[Pod], clock: IReactorTime, changed: Callable[[], None]
+    ) -> None:
+        self._nodes = nodes
+        self._pods = pods
+        self._clock = clock
+        self._changed = changed
+        self._requests: dict[Key, tuple[str, Resources]] = {}
+        self._totals: dict[str, dict[str, Fraction]] = {}
+        self._timer: IDelayedCall | None = None
+        self._told = -1e9
+        self._ends: list[Callable[[], None]] = []
+        self._strange: set[Key] = set()
+        self._following = False
+
+    @property
+    def known(self) -> bool:
+        """Whether nodes and pods have been listed: before that nothing is offered."""
+        return self._nodes.synced and self._pods.synced
+
+    def start(self) -> None:
+        """Begin to follow the watches."""
+        self._following = True
+        self._ends = [self._nodes.subscribe(self._node_changed), self._pods.subscribe(self._pod_changed)]
+        both: Deferred[list[None]] = gatherResults(
+            [self._nodes.when_synced(), self._pods.when_synced()], consumeErrors=True
+        )
+        both.addCallbacks(lambda _: self._poke(), lambda _: None)
+
+    def stop(self) -> None:
+        """Follow no longer."""
+        self._following = False
+        for end in self._ends:
+            end()
+        self._ends = []
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+
+    def free(self) -> dict[str, Fraction]:
+        """Return what is free on all nodes that may be lent."""
+        parts = []
+        for node in self._nodes.items():
+            if node.lendable:
+                try:
+                    allocatable = quantity.parse_all(node.status.allocatable)
+                except ValueError as error:
+                    self._once(node.key, "node", error)
+                    continue
+                parts.append((allocatable, self._totals.get(node.metadata.name, {})))
+        return advert.free(parts)
+
+    def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
+        if _lent_by(old) == _lent_by(new):
+            return  # what is not lent, virtual nodes above all, may change as it likes
+        self._strange.discard(key)
+        self._poke()
+
+    def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
+        before = self._requests.get(key)
+        after = self._occupied(key, old, new, before)
+        if after == before:
+            return
+        if before is not None:
+            self._add(before, -1)
+            del self._requests[key]
+        if after is not None:
+            self._add(after, 1)
+            self._requests[key] = after
+        self._poke()
+
+    def _occupied(
+        self, key: Key, old: Pod | None, pod: Pod | None, before: tuple[str, Resources] | None
+    ) -> tuple[str, Resources] | None:
+        if pod is None or not pod.spec.node_name or is_finished(pod.status):
+            self._strange.discard(key)
+            return None
+        if before is not None and old is not None and old.spec == pod.spec:
+            # Most changes of a pod are of its status.
+            return before
+        try:
+            return pod.spec.node_name, quantity.shared(pod_requests(pod.spec))
+        except ValueError as error:
+            self._once(key, "pod", error)
+            return before
+
+    def _add(self, occupied: tuple[str, Resources], sign: int) -> None:
+        node, requests = occupied
+        totals = self._totals.setdefault(node, {})
+        for name, value in requests.items():
+            total = totals.get(name, Fraction(0)) + sign * value
+            if total:
+                totals[name] = total
+            else:
+                totals.pop(name, None)
+        if not totals:
+            del self._totals[node]
+
+    def _once(self, key: Key, what: str, error: ValueError) -> None:
+        if key not in self._strange and len(self._strange) < 1024:
+            self._strange.add(key)
+            self._log.warn("cannot count {what} {key}: {error}", what=what, key=key, error=error)
+
+    def _poke(self) -> None:
+        if self._timer is None and self._following and self.known:
+            delay = max(FIRST, self._told + SPACING - self._clock.seconds())
+            self._timer = self._clock.callLater(delay, self._tell)
+
+    def _tell(self) -> None:
+        self._timer = None
+        self._told = self._clock.seconds()
+        self._changed()
+
+
+def _lent_by(node: Node | None) -> Mapping[str, str] | None:
+    """Return what a node adds to what may be lent, None where it adds nothing."""
+    return node.status.allocatable if node is not None and node.lendable else None

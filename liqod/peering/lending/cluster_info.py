@@ -1,0 +1,127 @@
+"""What a cluster has besides capacity, and tells its borrowers: its version, and its classes of storage and ingress.
+
+These only inform; an offer is not held back for them. While they are not known an offer goes out without, for at most a
+moment, and is followed by a complete one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import attrs
+import msgspec
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from liqod.flow.tasks import Tasks
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.errors import KubeError
+from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES
+from liqod.model.ids import Key
+from liqod.model.names import PROVISIONER
+from liqod.model.objects.meta import Object
+from liqod.model.records.offer import MAX_CLASSES
+
+PATIENCE: Final = 2.0
+"""Seconds that the first offer waits for what is not known yet."""
+
+
+@attrs.frozen
+class About:
+    """What goes into an offer; empty where unknown."""
+
+    version: str = ""
+    storage_classes: tuple[str, ...] = ()
+    ingress_classes: tuple[str, ...] = ()
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    git_version: str = ""
+
+
+class _StorageClass(Object, frozen=True):
+    provisioner: str = ""
+
+
+class Facilities:
+    """Follows the classes and asks for the version once; ``changed`` is called when ``about()`` may differ."""
+
+    _log = Logger()
+
+    def __init__(
+        self, client: Client, informers: Informers, clock: IReactorTime, tasks: Tasks, changed: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._tasks = tasks
+        self._changed = changed
+        self._storage: Informer[_StorageClass] = informers.of(STORAGECLASSES, _StorageClass)
+        self._ingress: Informer[Object] = informers.of(INGRESSCLASSES, Object)
+        self._version = ""
+        self._asked = False
+        self._waited = False
+        self._timer: IDelayedCall | None = None
+        self._ends: list[Callable[[], None]] = []
+
+    @property
+    def known(self) -> bool:
+        """Whether there is nothing more to wait for before the first offer."""
+        return self._waited or (self._asked and self._storage.synced and self._ingress.synced)
+
+    def about(self) -> About:
+        """Return what is known now."""
+        return About(self._version, _storage_classes(self._storage.items()), _names(self._ingress.items()))
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._timer = self._clock.callLater(PATIENCE, self._give_up_waiting)
+        self._ends = [self._storage.subscribe(self._class_changed), self._ingress.subscribe(self._class_changed)]
+        both: Deferred[list[None]] = gatherResults(
+            [self._storage.when_synced(), self._ingress.when_synced()], consumeErrors=True
+        )
+        both.addCallbacks(lambda _: self._changed(), lambda _: None)
+        self._tasks.spawn(self._ask(), "asking for the version of this cluster")
+
+    def stop(self) -> None:
+        """Follow no longer."""
+        for end in self._ends:
+            end()
+        self._ends = []
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+
+    async def _ask(self) -> None:
+        try:
+            answer = await self._client.raw("GET", "/version")
+            self._version = msgspec.json.decode(answer, type=_Version).git_version
+        except (KubeError, msgspec.MsgspecError) as error:
+            self._log.warn("the version of this cluster is not known: {error}", error=str(error))
+        self._asked = True
+        self._changed()
+
+    def _give_up_waiting(self) -> None:
+        self._waited = True
+        self._changed()
+
+    def _class_changed(self, _: Key, old: Object | None, new: Object | None) -> None:
+        if (old is None) != (new is None):
+            self._changed()
+
+
+def _storage_classes(classes: Iterable[_StorageClass]) -> tuple[str, ...]:
+    """Return the names of the classes that store data here, the default one first."""
+    real = [each for each in classes if each.provisioner != PROVISIONER and not each.metadata.deleting]
+    ordered = sorted(real, key=lambda each: (not _is_default(each), each.metadata.name))
+    return tuple(each.metadata.name for each in ordered[:MAX_CLASSES])
+
+
+def _is_default(each: Object) -> bool:
+    return each.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
+
+
+def _names(classes: Iterable[Object]) -> tuple[str, ...]:
+    return tuple(sorted(each.metadata.name for each in classes if not each.metadata.deleting)[:MAX_CLASSES])

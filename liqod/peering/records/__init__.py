@@ -1,0 +1,1 @@
+"""ForeignCluster records and what is kept beside them: status, events, tombstones."""

@@ -1,0 +1,384 @@
+"""ForeignCluster records: created on contact, pinned once, and their status kept true.
+
+One writer per peer at a time; a status is written when it differs from what is there, on the condition that nobody else
+changed the record meanwhile. Everything that happens is coalesced for a moment, except where a step must not be taken
+before it is recorded: a key before it is trusted, an offer before it is sent.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from liqod.flow.workqueue import WorkQueue
+from liqod.identity.fingerprint_words import words
+from liqod.kube.cache.informer import Informer
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, Conflict, NotFound
+from liqod.kube.resources import FOREIGNCLUSTERS
+from liqod.model.ids import ClusterID, Fingerprint, Key
+from liqod.model.names import advertisement_name, tenant_namespace
+from liqod.model.objects.meta import find_condition, to_dict
+from liqod.model.records.unpeering import FINALIZER, JOINED
+from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode
+from liqod.peering.records.events import Recorder, reference, transition
+from liqod.peering.records.merge_patch import merge_patch
+from liqod.peering.records.mutation_cache import Overlay
+from liqod.peering.records.record_gc import forgotten_at
+from liqod.peering.records.status import MAX_ENDPOINTS, Facts, describe
+from liqod.peering.session.liveness import outlook
+from liqod.peering.session.peer import Peer, addresses
+
+COALESCE: Final = 0.05
+"""Seconds that changes of one peer are collected before its status is written."""
+STRANGER: Final = 10.0
+"""Seconds between two writes about a peer nobody trusts: it must not be able to make us write as fast as it dials."""
+NO_ROOM: Final = 60.0
+"""Seconds after which a stranger in sight for which there was no room is looked at again."""
+
+
+def rfc3339(seconds: float) -> str:
+    """Return a moment of the reactor's clock as Kubernetes writes it."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def from_rfc3339(text: str) -> float | None:
+    """Return seconds since the epoch, None where there is no time."""
+    try:
+        return datetime.datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+class Records:
+    """The ForeignClusters, with the pins they hold. ``wants`` tells (lends, borrows) for a record."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        clusters: Informer[ForeignCluster],
+        offers: Overlay[Advertisement],
+        nodes: Informer[VirtualNode],
+        ping_interval: float,
+        wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
+        peers: Mapping[ClusterID, Peer],
+        recorder: Recorder,
+        max_strangers: int,
+    ) -> None:
+        self.clusters = Overlay(clusters)
+        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "foreignclusters")
+        self.pins: dict[ClusterID, Fingerprint] = {}
+        self._client = client
+        self._clock = clock
+        self._offers = offers
+        self._nodes = nodes
+        self._interval = ping_interval
+        self._wants = wants
+        self._peers = peers
+        self._recorder = recorder
+        self._max_strangers = max_strangers
+        self._introducing: set[ClusterID] = set()
+
+    def get(self, peer: ClusterID) -> ForeignCluster | None:
+        """Return the newest known record of a peer."""
+        return self.clusters.get(Key("", peer))
+
+    def offer_of(self, peer: ClusterID) -> Advertisement | None:
+        """Return the newest known Advertisement of a peer."""
+        return self._offers.get(Key("", advertisement_name(peer)))
+
+    def poke(self, peer: ClusterID) -> None:
+        """Have the status of a peer looked at soon."""
+        self.queue.add_after(peer, COALESCE)
+
+    def has_room_for(self, peer: ClusterID) -> bool:
+        """Tell whether one more cluster that nobody trusts may have a record, besides those that are to have one."""
+        awaited = {other.id for other in self._peers.values() if other.stranger}
+        return self._fits(peer, awaited)
+
+    def _fits(self, peer: ClusterID, awaited: Collection[ClusterID]) -> bool:
+        recorded = {record.metadata.name for record in self.clusters.items() if not record.spec.fingerprint}
+        return len(recorded.union(awaited) - {peer}) < self._max_strangers
+
+    def in_sight(self, peer: ClusterID) -> bool:
+        """Tell whether a source shows a cluster."""
+        known = self._peers.get(peer)
+        return known is not None and bool(known.sightings)
+
+    async def ensure(self, peer: ClusterID, pin: Fingerprint | None, *, joined: bool = False) -> ForeignCluster:
+        """Return the record of a peer, made if there is none, with its key pinned if one is given and none was.
+
+        ``joined``: the settings trust the key, not a person. A pin that is there is never replaced: look at the
+        ``spec.fingerprint`` of the answer.
+        """
+        key = Key("", peer)
+        while True:
+            record = self.clusters.get(key)
+            if record is None:
+                spec = {"clusterID": peer, "fingerprint": pin} if pin else {"clusterID": peer}
+                body = {"metadata": {"name": peer, **(_guards(joined) if pin else {})}, "spec": spec}
+                try:
+                    made = await self._client.create(FOREIGNCLUSTERS, body, view=ForeignCluster)
+                except AlreadyExists:
+                    made = await self._client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
+            elif pin and not record.spec.fingerprint:
+                patch = {
+                    "metadata": {
+                        "resourceVersion": record.metadata.resource_version,
+                        **_guards(joined, record.metadata.finalizers),
+                    },
+                    "spec": {"clusterID": peer, "fingerprint": pin},
+                }
+                try:
+                    made = await self._client.patch(FOREIGNCLUSTERS, peer, patch, view=ForeignCluster)
+                except (Conflict, NotFound):
+                    self.clusters.forget(key)
+                    made = await self._client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
+            else:
+                return record
+            self.clusters.wrote(key, record, made)
+            if not pin or made.spec.fingerprint:
+                return made
+
+    async def release(self, record: ForeignCluster) -> bool:
+        """Take the finalizer off the record of a peering that is over; False when it is not what is known any more.
+
+        With the last finalizer the record is gone, and so is its pin, however late the watch tells: meanwhile the peer
+        may trust anew and come with the same key, which must not be answered with the end of what is over.
+        """
+        peer, key = ClusterID(record.metadata.name), record.metadata.key
+        finalizers = [name for name in record.metadata.finalizers if name != FINALIZER]
+        metadata = {"resourceVersion": record.metadata.resource_version, "finalizers": finalizers or None}
+        left: ForeignCluster | None
+        try:
+            left = await self._client.patch(FOREIGNCLUSTERS, peer, {"metadata": metadata}, view=ForeignCluster)
+        except Conflict:
+            self.clusters.forget(key)
+            return False
+        except NotFound:
+            left = None
+        if left is not None and finalizers:
+            self.clusters.wrote(key, record, left)
+        else:
+            self.clusters.removed(key, record)
+        self.pins.pop(peer, None)
+        return True
+
+    def next_key(self, peer: ClusterID) -> Fingerprint | None:
+        """Return the key that a peer announced as its next, in a session of the one that is pinned."""
+        record = self.get(peer)
+        return record.spec.next_key if record is not None else None
+
+    def successor(self, key: str) -> str:
+        """Return the key that took the place of one, as its holder announced; the same when none did."""
+        for record in self.clusters.items():
+            announced = record.spec.announced_key
+            if announced is not None and announced.by == key and record.spec.fingerprint == announced.fingerprint:
+                return announced.fingerprint
+        return key
+
+    async def announce(self, peer: ClusterID, by: Fingerprint, following: str) -> bool:
+        """Keep the next key of a peer beside its present one, nothing to forget it; False when the present one is
+        another by now. Raises KubeError, Conflict among them.
+        """
+        key = Key("", peer)
+        record = self.clusters.get(key)
+        if record is None or record.spec.fingerprint != by:
+            return False
+        if (record.spec.next_key or "") == following:
+            return True
+        announced = {"fingerprint": following, "by": by} if following else None
+        await self._change(key, record, {"announcedKey": announced})
+        return True
+
+    async def succeed(self, peer: ClusterID, following: Fingerprint) -> ForeignCluster | None:
+        """Pin the key that was announced in place of the one that announced it; returns what is on record then."""
+        key = Key("", peer)
+        record = self.clusters.get(key)
+        while record is not None and record.spec.next_key == following:
+            try:
+                record = await self._change(key, record, {"fingerprint": following})
+            except Conflict:
+                record = await self._client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
+        return record
+
+    async def _change(self, key: Key, record: ForeignCluster, spec: Mapping[str, Any]) -> ForeignCluster:
+        patch = {"metadata": {"resourceVersion": record.metadata.resource_version}, "spec": spec}
+        try:
+            written = await self._client.patch(FOREIGNCLUSTERS, key.name, patch, view=ForeignCluster)
+        except (Conflict, NotFound):
+            self.clusters.forget(key)
+            raise
+        self.clusters.wrote(key, record, written)
+        return written
+
+    async def process(self, peer_id: ClusterID) -> float | None:
+        """Write the status of a peer if it changed; returns when it changes by itself, None when it does not."""
+        peer = self._peers.get(peer_id)
+        if peer is None:
+            return None
+        if peer.stranger and (wait := await self._introduce(peer)) is not None:
+            return wait
+        again = await self.sync(peer)
+        left = await self._let_go(peer)
+        return min((wait for wait in (again, left) if wait is not None), default=None)
+
+    async def _introduce(self, peer: Peer) -> float | None:
+        """Make the record of a stranger; returns when to try again while there is no room for one that is in sight."""
+        if self.get(peer.id) is None:
+            if not self._fits(peer.id, self._introducing):
+                peer.stranger = bool(peer.sightings)
+                return NO_ROOM
+            self._introducing.add(peer.id)
+            try:
+                await self.ensure(peer.id, None)
+            finally:
+                self._introducing.discard(peer.id)
+        peer.stranger = False
+        return None
+
+    async def _let_go(self, peer: Peer) -> float | None:
+        """Delete the record of a stranger that was not seen for long; returns the seconds until then."""
+        record = self.get(peer.id)
+        if record is None:
+            return None
+        in_sight = bool(peer.sightings) or peer.session is not None
+        last = max(peer.called_at, peer.sighted_at, peer.broken_at)
+        moment = forgotten_at(record, in_sight=in_sight, last=last)
+        if moment is None:
+            return None
+        if (wait := moment - self._clock.seconds()) > 0:
+            return wait
+        meta = record.metadata
+        try:
+            await self._client.delete(FOREIGNCLUSTERS, peer.id, uid=meta.uid, version=meta.resource_version)
+        except Conflict:
+            return 1.0  # somebody does something with it
+        self._log.info("{peer}, which nobody trusted, was not seen for long: its record is gone", peer=peer.id)
+        return None
+
+    async def sync(self, peer: Peer, *, urgent: bool = False) -> float | None:
+        """As ``process``; with ``urgent`` what is known is on record when this returns, or KubeError is raised."""
+        await peer.writing.acquire()
+        try:
+            return await self._write(peer, urgent=urgent)
+        finally:
+            peer.writing.release()
+
+    async def _write(self, peer: Peer, *, urgent: bool) -> float | None:
+        key = Key("", peer.id)
+        record = self.clusters.get(key)
+        if record is None:
+            if urgent:
+                raise NotFound(404, "NotFound", f"there is no ForeignCluster {peer.id} to record an offer in")
+            return None
+        if record.spec.fingerprint and not record.metadata.deleting and FINALIZER not in record.metadata.finalizers:
+            guarded = await self._guard(key, record)
+            if guarded is None:
+                return 0.1
+            record = guarded
+        now = self._clock.seconds()
+        facts, until = self._facts(peer, record, now)
+        status = describe(facts, record.status, rfc3339(now))
+        change = merge_patch(to_dict(record.status), to_dict(status))
+        again = max(0.1, until - now) if until is not None else None
+        if not change:
+            return again
+        # The first key that a stranger shows is what its administrator waits for: that is not held back.
+        first_key = status.seen_fingerprint and not record.status.seen_fingerprint
+        throttled = not facts.pinned and record.status.phase and not first_key
+        if throttled and (wait := peer.seen_at + STRANGER - now) > 0:
+            return wait
+        peer.seen_at = now
+        patch = {"metadata": {"resourceVersion": record.metadata.resource_version}, "status": change}
+        try:
+            written = await self._client.patch(
+                FOREIGNCLUSTERS, peer.id, patch, subresource="status", view=ForeignCluster
+            )
+        except (Conflict, NotFound):
+            self.clusters.forget(key)
+            if not urgent:
+                return 0.1  # the cache is about to show what is there now
+            record = await self._client.get(FOREIGNCLUSTERS, peer.id, view=ForeignCluster)
+            patch["metadata"] = {"resourceVersion": record.metadata.resource_version}
+            status = describe(facts, record.status, rfc3339(now))
+            patch["status"] = merge_patch(to_dict(record.status), to_dict(status))
+            written = await self._client.patch(
+                FOREIGNCLUSTERS, peer.id, patch, subresource="status", view=ForeignCluster
+            )
+        self.clusters.wrote(key, record, written)
+        if (told := transition(record.status, status)) is not None:
+            self._recorder.emit(reference(record), *told)
+        return again
+
+    async def _guard(self, key: Key, record: ForeignCluster) -> ForeignCluster | None:
+        """Have the end of a peering wait until everything made for it is gone; None when the record just changed."""
+        finalizers = [*record.metadata.finalizers, FINALIZER]
+        patch = {"metadata": {"resourceVersion": record.metadata.resource_version, "finalizers": finalizers}}
+        try:
+            guarded = await self._client.patch(FOREIGNCLUSTERS, key.name, patch, view=ForeignCluster)
+        except (Conflict, NotFound):
+            self.clusters.forget(key)
+            return None
+        self.clusters.wrote(key, record, guarded)
+        return guarded
+
+    def _facts(self, peer: Peer, record: ForeignCluster, now: float) -> tuple[Facts, float | None]:
+        offer = self.offer_of(peer.id)
+        connected = peer.session is not None
+        view = outlook(
+            now,
+            connected=connected,
+            missed=0,
+            broken_since=-1e12 if peer.suspect else peer.broken_at,
+            interval=self._interval,
+            expires=now if offer is not None and offer.status.phase == "Expired" else None,
+        )
+        lends, borrows = self._wants(record)
+        node = self._nodes.get(Key(tenant_namespace(peer.id), peer.id))
+        known = addresses(peer, record)
+        by_hand = {endpoint.address for endpoint in record.spec.endpoints}
+        facts = Facts(
+            name=peer.name,
+            seen_fingerprint=peer.seen or "",
+            words=words(peer.seen) if peer.seen else "",
+            sources=tuple(sorted({endpoint.source for endpoint in peer.sightings})),
+            endpoints=tuple(endpoint for endpoint in known if endpoint.address not in by_hand)[:MAX_ENDPOINTS],
+            connected=connected,
+            met=peer.met,
+            pinned=bool(record.spec.fingerprint),
+            standing=view.standing,
+            doubt=(peer.doubt.reason, peer.doubt.message) if peer.doubt is not None else None,
+            doubt_about_key=peer.doubt is not None and peer.doubt.about_key,
+            offer=offer.status if offer is not None else None,
+            node_ready=node is not None and is_ready(node),
+            api=node.status.api if node is not None else "",
+            lent=peer.lent,
+            lends=lends,
+            borrows=borrows,
+            trouble=peer.trouble,
+            ending=peer.ending if record.metadata.deleting else "",
+            knows_key=peer.knows_key,
+            retry_within=peer.dialer.within if not connected else 0,
+        )
+        return facts, view.until
+
+
+def _guards(joined: bool, finalizers: Sequence[str] = ()) -> dict[str, Any]:
+    guards: dict[str, Any] = {"finalizers": [*finalizers, *([] if FINALIZER in finalizers else [FINALIZER])]}
+    if joined:
+        guards["annotations"] = {JOINED: "true"}
+    return guards
+
+
+def is_ready(node: VirtualNode) -> bool:
+    """Tell whether the virtual node that stands for the peer is ready."""
+    condition = find_condition(node.status.conditions, "Node")
+    return node.status.phase == "Ready" or (condition is not None and condition.status == "True")

@@ -1,0 +1,48 @@
+"""What is still there of a virtual node: its record, the node, the mapping of namespaces.
+
+The virtual kubelet removes them in that order while it empties the node; the mapping goes last. Until none is left, the
+kubelet needs its access to the lender.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from liqod.kube.cache.informer import Informer
+from liqod.model.ids import ClusterID, Key
+from liqod.model.names import REMOTE_CLUSTER_LABEL, tenant_namespace
+from liqod.model.records.views import Advertisement, NamespaceNattingTable, VirtualNode
+from liqod.peering.records.views import Node
+
+GONE: Final = ("Refused", "Withdrawn")
+"""Phases of an offer whose virtual node is taken away."""
+
+
+class Traces:
+    """Looks into the caches, so that it may be asked at any time."""
+
+    def __init__(
+        self, virtual_nodes: Informer[VirtualNode], nodes: Informer[Node], tables: Informer[NamespaceNattingTable]
+    ) -> None:
+        self._virtual_nodes = virtual_nodes
+        self._nodes = nodes
+        self._tables = tables
+        nodes.add_index("peer", _peer_of)
+
+    def of(self, peer: ClusterID) -> list[str]:
+        """Return what is left, in words; empty when everything is gone."""
+        left = []
+        if self._virtual_nodes.get(Key(tenant_namespace(peer), peer)) is not None:
+            left.append("the record of the virtual node")
+        left += [f"node {node.metadata.name}" for node in self._nodes.by_index("peer", peer)]
+        if self._tables.get(Key("", peer)) is not None:
+            left.append("the mapping of namespaces")
+        return left
+
+    def is_clear(self, peer: ClusterID, offer: Advertisement | None) -> bool:
+        """Tell whether nothing of a virtual node is left, and none is about to be made."""
+        return not self.of(peer) and (offer is None or offer.status.phase in GONE)
+
+
+def _peer_of(node: Node) -> tuple[str, ...]:
+    return (node.metadata.labels.get(REMOTE_CLUSTER_LABEL, ""),) if node.virtual else ()

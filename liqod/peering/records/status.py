@@ -1,0 +1,200 @@
+"""What a ForeignCluster's status should say, computed from what is known about the peer. Pure.
+
+The result depends on facts alone, never on how often something was tried, so that a quiet peering is never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import msgspec
+
+from liqod.model.objects.meta import Condition, find_condition, set_condition
+from liqod.model.records.views import AdvertisementStatus, Endpoint, ForeignClusterStatus, Lent
+from liqod.peering.session.liveness import Standing
+
+MAX_ENDPOINTS = 8
+MAX_MESSAGE = 1024
+
+
+@attrs.frozen
+class Facts:
+    """What is known about one peer now.
+
+    ``doubt`` is (reason, sentence) of why there is no session; ``doubt_about_key`` tells that trust is the matter.
+    ``offer`` is the status of its Advertisement, None where there is none. ``lends``/``borrows``: what this cluster
+    wants. ``retry_within``: seconds within which the peer is dialled again at the latest, 0 when it is not; a bound, so
+    that the next attempt changes nothing that is written.
+    """
+
+    name: str = ""
+    seen_fingerprint: str = ""
+    words: str = ""
+    sources: tuple[str, ...] = ()
+    endpoints: tuple[Endpoint, ...] = ()
+    connected: bool = False
+    met: bool = False
+    pinned: bool = False
+    standing: Standing = Standing.ALIVE
+    doubt: tuple[str, str] | None = None
+    doubt_about_key: bool = False
+    offer: AdvertisementStatus | None = None
+    node_ready: bool = False
+    api: str = ""
+    lent: Lent | None = None
+    lends: bool = True
+    borrows: bool = True
+    trouble: str = ""
+    retry_within: int = 0
+    ending: str = ""
+    knows_key: str = ""
+
+
+def describe(facts: Facts, before: ForeignClusterStatus, now: str) -> ForeignClusterStatus:
+    """Return the whole status; conditions of other writers stay as they are, ``now`` is RFC 3339."""
+    conditions: list[Condition] = list(before.conditions)
+    for condition in _conditions(facts, before.conditions):
+        cut = msgspec.structs.replace(condition, message=condition.message[:MAX_MESSAGE])
+        conditions = set_condition(conditions, cut, now)
+    phase, reason, message = phase_of(facts, before)
+    return ForeignClusterStatus(
+        cluster_name=facts.name or before.cluster_name,
+        seen_fingerprint=facts.seen_fingerprint or before.seen_fingerprint,
+        words=facts.words or before.words,
+        knows_key=facts.knows_key or before.knows_key,
+        endpoints=list(facts.endpoints[:MAX_ENDPOINTS]),
+        phase=phase,
+        reason=reason,
+        message=message[:MAX_MESSAGE],
+        lent=facts.lent,
+        api=facts.api,
+        conditions=conditions,
+    )
+
+
+def phase_of(facts: Facts, before: ForeignClusterStatus) -> tuple[str, str, str]:
+    """Return phase, reason and sentence: the furthest step that was reached, or what stands in the way."""
+    if facts.ending:
+        return "Withdrawing", "Unpeering", facts.ending
+    if not facts.connected:
+        return _phase_without_session(facts, before)
+    lending = facts.lent is not None and facts.lent.verdict == "Accepted"
+    offer = facts.offer
+    if facts.node_ready:
+        return "Ready", "Peered", "the virtual node is ready" + (", and we lend to the peer" if lending else "")
+    if offer is not None and offer.phase == "Accepted":
+        return "Accepted", offer.reason, "the offer is accepted; the virtual node is being made"
+    if offer is not None and offer.phase == "Pending":
+        return "Offered", offer.reason, offer.message
+    if lending and not facts.trouble:
+        return "Ready", "Lending", "the peer accepted what we lend"
+    if lending:
+        return "Authenticated", "CannotAdmit", facts.trouble
+    if offer is not None and offer.phase == "Refused":
+        return "Refused", offer.reason, offer.message
+    return "Authenticated", "SessionEstablished", "the peer is connected; no offer is accepted yet"
+
+
+def _phase_without_session(facts: Facts, before: ForeignClusterStatus) -> tuple[str, str, str]:
+    if facts.doubt is not None and facts.doubt_about_key:
+        reason, message = facts.doubt
+        if facts.retry_within:
+            message = f"{message}; {_again(facts)}"
+        return ("Refused" if reason == "ClusterIDRepetition" else "TrustPending"), reason, message
+    why = facts.doubt[1] if facts.doubt is not None else "there is no session with the peer"
+    if facts.met or before.phase in _ESTABLISHED:
+        if facts.standing is Standing.LOST:
+            return "Lost", "OfferExpired", f"{why}; nothing is removed, {_again(facts)}"
+        if facts.standing is Standing.SUSPECT:
+            return (
+                "Suspect",
+                facts.doubt[0] if facts.doubt is not None else "SessionBroken",
+                f"{why}; {_again(facts)}",
+            )
+        if before.phase:
+            return before.phase, before.reason, before.message
+    if not facts.pinned:
+        return "Discovered", "NotContacted", "the peer was not contacted yet"
+    if facts.doubt is not None:
+        return "Connecting", facts.doubt[0], f"{why}; {_again(facts)}"
+    return "Connecting", "Dialing", "the peer is being contacted"
+
+
+def _again(facts: Facts) -> str:
+    if facts.retry_within:
+        return f"it is dialled again within {facts.retry_within} s"
+    return "it is dialled again when something changes"
+
+
+_ESTABLISHED = ("Authenticated", "Offered", "Accepted", "Ready", "Suspect", "Lost")
+
+
+def _conditions(facts: Facts, before: Sequence[Condition]) -> list[Condition]:
+    found = [_discovered(facts), _authenticated(facts, before), _advertised(facts), _accepted(facts), _lending(facts)]
+    return [condition for condition in found if condition is not None]
+
+
+def _discovered(facts: Facts) -> Condition:
+    if facts.sources:
+        return _yes("Discovered", "Found", f"found by {', '.join(facts.sources)}")
+    if facts.connected:
+        return _yes("Discovered", "Incoming", "the peer connected to us")
+    return _unknown("Discovered", "OutOfSight", "no source shows the peer now; nothing is removed for that")
+
+
+def _authenticated(facts: Facts, before: Sequence[Condition]) -> Condition | None:
+    if facts.connected:
+        return _yes("Authenticated", "KeyPinned", "both sides trust each other's key")
+    if facts.doubt is not None and facts.doubt_about_key:
+        return _no("Authenticated", *facts.doubt)
+    if facts.met or find_condition(before, "Authenticated") is not None:
+        return None  # what was once proven stays so; that the session is broken is told by the phase
+    return _unknown("Authenticated", "NotContacted", "no session was established yet")
+
+
+def _advertised(facts: Facts) -> Condition:
+    offer = facts.offer
+    if offer is None:
+        return _no("Advertised", "NoOffer", "the peer has not offered anything to us")
+    if offer.phase == "Withdrawn":
+        return _no("Advertised", "Withdrawn", offer.message)
+    if offer.phase == "Expired":
+        return _no("Advertised", "Expired", offer.message)
+    return _yes("Advertised", "OfferReceived", "the peer offers resources to us")
+
+
+def _accepted(facts: Facts) -> Condition:
+    offer = facts.offer
+    if offer is None or not offer.phase:
+        return _no("Accepted", "NoOffer", "there is nothing to accept")
+    if offer.phase == "Accepted":
+        return _yes("Accepted", offer.reason or "Accepted", offer.message)
+    return _no("Accepted", offer.reason or offer.phase, offer.message)
+
+
+def _lending(facts: Facts) -> Condition:
+    lent = facts.lent
+    if not facts.lends:
+        return _no("Lending", "PeeringDisabled", "lending to the peer is switched off here (incomingPeering)")
+    if lent is None:
+        return _no("Lending", "NotOffered", "nothing was offered to the peer yet")
+    if lent.verdict == "Accepted" and facts.trouble:
+        return _no("Lending", "CannotAdmit", facts.trouble)
+    if lent.verdict == "Accepted":
+        return _yes("Lending", "Accepted", "the peer accepted what we lend")
+    if lent.verdict == "":
+        return _no("Lending", "Offered", "the peer has not answered our offer yet")
+    return _no("Lending", lent.reason or lent.verdict, f"the peer says {lent.verdict} to our offer")
+
+
+def _yes(kind: str, reason: str, message: str) -> Condition:
+    return Condition(type=kind, status="True", reason=reason, message=message)
+
+
+def _no(kind: str, reason: str, message: str) -> Condition:
+    return Condition(type=kind, status="False", reason=reason, message=message)
+
+
+def _unknown(kind: str, reason: str, message: str) -> Condition:
+    return Condition(type=kind, status="Unknown", reason=reason, message=message)

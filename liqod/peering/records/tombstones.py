@@ -1,0 +1,95 @@
+"""With whom peerings were ended: kept in a ConfigMap, so that a peer that was away can be told when it returns.
+
+An entry also keeps the settings from trusting by themselves a key that a person sent away. It goes when a person trusts
+the peer again; one that has done its work goes a day after the peer was told.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.resources import CONFIGMAPS
+from liqod.model.ids import ClusterID, is_dns_label
+from liqod.model.objects.meta import Object
+from liqod.model.records.unpeering import TOMBSTONES, Tombstone, read, write
+from liqod.peering.records.foreignclusters import from_rfc3339, rfc3339
+
+KEPT: Final = 256
+"""Tombstones at most: beyond that the oldest is forgotten."""
+AFTERWARDS: Final = 86400.0
+"""Seconds that one is kept after the peer was told, in case the word was lost on the way."""
+
+
+class _Data(Object, frozen=True):
+    data: dict[str, str] = {}
+
+
+class Tombstones:
+    """The entries, in memory and in the ConfigMap."""
+
+    def __init__(self, client: Client, clock: IReactorTime, namespace: str) -> None:
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._known: dict[ClusterID, Tombstone] = {}
+
+    async def load(self) -> None:
+        """Read what is there; raises KubeError."""
+        try:
+            found: _Data = await self._client.get(CONFIGMAPS, TOMBSTONES, self._namespace, view=_Data)
+        except NotFound:
+            return
+        for peer, text in found.data.items():
+            tombstone = read(text)
+            if tombstone is not None and is_dns_label(peer):
+                self._known.setdefault(ClusterID(peer), tombstone)
+
+    def get(self, peer: ClusterID) -> Tombstone | None:
+        """Return what is remembered of a peer."""
+        tombstone = self._known.get(peer)
+        return None if tombstone is None or self._is_over(tombstone) else tombstone
+
+    async def put(self, peer: ClusterID, tombstone: Tombstone) -> None:
+        """Remember a peer; raises KubeError."""
+        self._known[peer] = tombstone
+        spent = [other for other, known in self._known.items() if other != peer and self._is_over(known)]
+        by_age = sorted(self._known, key=lambda other: self._known[other].at)
+        spent += [other for other in by_age[: max(0, len(self._known) - KEPT)] if other != peer]
+        await self._write({peer: write(tombstone), **dict.fromkeys(spent)})
+        for other in spent:
+            self._known.pop(other, None)
+
+    async def told(self, peer: ClusterID) -> None:
+        """Note that the peer knows; raises KubeError."""
+        known = self._known.get(peer)
+        if known is not None and not known.told:
+            await self.put(peer, msgspec.structs.replace(known, told=rfc3339(self._clock.seconds())))
+
+    async def drop(self, peer: ClusterID) -> None:
+        """Forget a peer; the last one takes the ConfigMap along. Raises KubeError."""
+        if self._known.pop(peer, None) is None:
+            return
+        if self._known:
+            await self._write({peer: None})
+        else:
+            await self._client.delete(CONFIGMAPS, TOMBSTONES, self._namespace)
+
+    async def _write(self, change: dict[str, Any]) -> None:
+        try:
+            await self._client.patch(CONFIGMAPS, TOMBSTONES, {"data": change}, self._namespace, view=None)
+        except NotFound:
+            kept = {name: text for name, text in change.items() if text is not None}
+            body = {"metadata": {"name": TOMBSTONES, "namespace": self._namespace}, "data": kept}
+            try:
+                await self._client.create(CONFIGMAPS, body, view=None)
+            except AlreadyExists:
+                await self._client.patch(CONFIGMAPS, TOMBSTONES, {"data": change}, self._namespace, view=None)
+
+    def _is_over(self, tombstone: Tombstone) -> bool:
+        told = from_rfc3339(tombstone.told) if tombstone.told and not tombstone.joined else None
+        return told is not None and self._clock.seconds() > told + AFTERWARDS

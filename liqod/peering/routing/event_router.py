@@ -1,0 +1,155 @@
+"""What the sessions tell, and to which parts: who came and went, and each event of the protocol."""
+
+from __future__ import annotations
+
+import attrs
+import msgspec
+
+from liqod.identity.fingerprint_words import words
+from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.records.unpeering import Kind
+from liqod.model.records.views import ForeignCluster
+from liqod.peering.borrowing.acceptance_loop import is_seated
+from liqod.peering.lending.advertiser import UNPEERED
+from liqod.peering.records.events import Recorder, reference
+from liqod.peering.routing.parts import Parts
+from liqod.peering.session.peer import Peer
+from liqod.peering.session.protocol import PeerConnection
+from liqod.wire.events import (
+    Advertise,
+    Credential,
+    Event,
+    KeyNoted,
+    MapNamespace,
+    NamespaceMapped,
+    Network,
+    NetworkAck,
+    NewKey,
+    ReleaseNamespace,
+    Verdict,
+    Withdraw,
+    Withdrawn,
+)
+
+
+class Hearing:
+    """Passes on what peers say and do (``sessions.Followers``)."""
+
+    def __init__(self, parts: Parts, recorder: Recorder) -> None:
+        self._parts = parts
+        self._recorder = recorder
+
+    def up(self, peer: Peer) -> None:
+        if self._parts.records.get(peer.id) is not None:
+            self._parts.broadcaster.queue.add(peer.id)
+        self._parts.grants.queue.add(peer.id)
+        self._parts.endings.queue.add(peer.id)
+        self._parts.rotation.poke()
+        if self._parts.networks is not None:
+            self._parts.networks.queue.add(peer.id)
+
+    def down(self, peer: Peer, connection: PeerConnection) -> None:
+        self._parts.questions.broken(connection)
+
+    def replaced(self, peer: Peer, connection: PeerConnection) -> None:
+        self._parts.questions.broken(connection)
+
+    def heard(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
+        match event:
+            case NewKey():
+                self._parts.new_keys.heard(peer, connection, event)
+            case KeyNoted():
+                self._parts.rotation.noted(peer, event)
+            case MapNamespace() | ReleaseNamespace():
+                self._parts.answers.asked(peer, connection, event)
+            case Network() | NetworkAck():
+                if self._parts.networks is not None:
+                    self._parts.networks.heard(peer, event)
+            case NamespaceMapped():
+                self._parts.questions.answered(connection, event)
+            case _:
+                self._traded(peer, connection, event)
+
+    def _traded(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
+        match event:
+            case Advertise():
+                self._parts.intake.advertised(peer, event)
+            case Verdict():
+                before = peer.lent.verdict if peer.lent is not None else ""
+                if self._parts.broadcaster.answered(peer, event):
+                    if event.decision == "Accepted" and before != "Accepted":
+                        self._parts.grants.tell_again(peer.id)
+                    self._parts.grants.queue.add(peer.id)
+                    self._parts.records.poke(peer.id)
+            case Credential():
+                offer = self._parts.records.offer_of(peer.id)
+                self._parts.keeper.received(peer, event, accepted=offer is not None and is_seated(offer))
+            case Withdraw() | Withdrawn():
+                self._withdrawal(peer, connection, event)
+            case _:
+                pass
+
+    def _withdrawal(self, peer: Peer, connection: PeerConnection, event: Withdraw | Withdrawn) -> None:
+        match event:
+            case Withdraw(role="lender"):
+                peer.owes = event.epoch
+                if event.reason == UNPEERED:
+                    self._peer_ends(peer, "by-peer")
+                self._parts.intake.withdrawn(peer, event.reason)
+                if self._parts.records.offer_of(peer.id) is None:
+                    self._parts.endings.acknowledge(peer)
+            case Withdraw():
+                self._released(peer)
+                connection.send(Withdrawn(event.epoch, "borrower"))
+            case Withdrawn(role="lender") if peer.withdrawal is not None and peer.withdrawal.through is connection:
+                peer.withdrawal = attrs.evolve(peer.withdrawal, acknowledged=True)
+                self._parts.grants.queue.add(peer.id)
+                self._parts.endings.queue.add(peer.id)
+            case _:
+                pass
+
+    def _released(self, peer: Peer) -> None:
+        """The borrower no longer uses what we lend."""
+        if peer.lent is not None:
+            peer.lent = msgspec.structs.replace(peer.lent, verdict="Refused", reason="WithdrawnByBorrower")
+            self._parts.grants.queue.add(peer.id)
+            self._parts.records.poke(peer.id)
+
+    def shares(self, peer: Peer) -> bool:
+        record, offer = self._parts.records.get(peer.id), self._parts.records.offer_of(peer.id)
+        if record is None or record.metadata.deleting:
+            return True
+        return peer.met or peer.lent is not None or offer is not None or bool(self._parts.traces.of(peer.id))
+
+    def unpeered(self, peer: Peer) -> None:
+        peer.left = True
+        self._parts.grants.queue.add(peer.id)
+        self._parts.endings.queue.add(peer.id)
+        self._peer_ends(peer, "ended")
+
+    def _peer_ends(self, peer: Peer, kind: Kind) -> None:
+        """The peer ends the peering: so do we."""
+        peer.leaving = True
+        record = self._parts.records.get(peer.id)
+        if record is None or record.metadata.deleting or peer.ordered:
+            return
+        self._emit(record, "Normal", "UnpeeredByPeer", f"{peer.name or peer.id} ended the peering; it is removed here")
+        peer.ordered = kind
+        self._parts.endings.queue.add(peer.id)
+
+    def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
+        record = self._parts.records.get(peer)
+        if record is None:
+            return
+        message = f"another key ({seen}) claims to be {peer}; it was refused, the pinned one stays"
+        self._emit(record, "Warning", "ClusterIDRepetition", message)
+
+    def rotated(self, peer: ClusterID, new: Fingerprint) -> None:
+        """Tell the user that the peer uses the key that it announced."""
+        record = self._parts.records.get(peer)
+        if record is not None:
+            message = f"{peer} has a new key, which it had announced: {words(new)}; the one before is worth nothing"
+            self._emit(record, "Normal", "KeyRotated", message)
+
+    def _emit(self, record: ForeignCluster, type: str, reason: str, message: str) -> None:
+        self._recorder.emit(reference(record), type, reason, message)

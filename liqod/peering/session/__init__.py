@@ -1,0 +1,1 @@
+"""Sessions with peers: dialling, listening, the protocol's connection, and which of two stays."""

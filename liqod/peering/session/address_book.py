@@ -1,0 +1,122 @@
+"""Where peers may be: what discovery sees, addresses that nobody knows the cluster of, and who was found there.
+
+What discovery says is only where to dial; nothing here is believed of anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from liqod.model.ids import ClusterID, is_dns_label
+from liqod.model.records.views import Endpoint
+from liqod.peering.ports import Sighting
+from liqod.peering.session.dial import join_address
+from liqod.peering.session.dialer import Dialer
+from liqod.peering.session.peer import Peer
+from liqod.peering.session.protocol import PeerConnection
+
+MAX_SIGHTINGS: Final = 2048
+"""Sightings that are followed: what a network shows is not bounded by anything else."""
+MAX_SIGHTINGS_PER_PEER: Final = 8
+
+
+@attrs.define
+class Stray:
+    """An address without a known cluster: ``leads_to`` is who was found there."""
+
+    endpoint: Endpoint
+    dialer: Dialer
+    leads_to: ClusterID | None = None
+
+
+class Whereabouts:
+    """Follows what is seen. ``follow`` makes the dialer of an address at which only a given key (or any) is wanted,
+    ``peer`` finds or makes a peer, ``moved`` is told of every peer whose addresses changed.
+    """
+
+    def __init__(
+        self,
+        me: ClusterID,
+        peers: Mapping[ClusterID, Peer],
+        peer: Callable[[ClusterID], Peer],
+        follow: Callable[[str, str], Dialer],
+        moved: Callable[[Peer], None],
+    ) -> None:
+        self.ready = False
+        self._me = me
+        self._peers = peers
+        self._peer = peer
+        self._follow = follow
+        self._moved = moved
+        self._strays: dict[str, Stray] = {}
+        self._sighted: dict[ClusterID, tuple[Endpoint, ...]] = {}
+
+    def begin(self) -> None:
+        """Dial the addresses without a name from now on."""
+        self.ready = True
+        for stray in self._strays.values():
+            stray.dialer.link.wake()
+
+    def stop(self) -> None:
+        """Dial them no more."""
+        for stray in self._strays.values():
+            stray.dialer.link.stop()
+
+    def at(self, address: str) -> Stray | None:
+        """Return the address without a name that this is."""
+        return self._strays.get(address)
+
+    def sighted(self, sightings: Iterable[Sighting]) -> None:
+        """Take over what discovery sees now; a peer that is not seen any more is not forgotten for that."""
+        by_peer: dict[ClusterID, dict[str, Endpoint]] = {}
+        nameless: dict[str, tuple[Endpoint, str]] = {}
+        for number, sighting in enumerate(sightings):
+            if number >= MAX_SIGHTINGS:
+                break
+            endpoint = Endpoint(join_address(sighting.host, sighting.port), sighting.source)
+            if not sighting.cluster_id:
+                nameless[endpoint.address] = (endpoint, sighting.fingerprint)
+            elif sighting.cluster_id != self._me and is_dns_label(sighting.cluster_id):
+                found = by_peer.setdefault(ClusterID(sighting.cluster_id), {})
+                if len(found) < MAX_SIGHTINGS_PER_PEER:
+                    found[endpoint.address] = endpoint
+        self._sighted = {peer: tuple(found.values()) for peer, found in by_peer.items()}
+        self._follow_strays(nameless)
+        self._resight()
+
+    def _follow_strays(self, nameless: Mapping[str, tuple[Endpoint, str]]) -> None:
+        for address in [address for address in self._strays if address not in nameless]:
+            self._strays.pop(address).dialer.link.stop()
+        for address, (endpoint, fingerprint) in nameless.items():
+            if address not in self._strays:
+                dialer = self._follow(address, fingerprint)
+                self._strays[address] = Stray(endpoint, dialer)
+                if self.ready:
+                    dialer.link.wake()
+
+    def _resight(self) -> None:
+        """Give each peer the addresses it is seen at, and dial those for whom that is news."""
+        seen: dict[ClusterID, list[Endpoint]] = {peer: list(found) for peer, found in self._sighted.items()}
+        for stray in self._strays.values():
+            if stray.leads_to is not None:
+                seen.setdefault(stray.leads_to, []).append(stray.endpoint)
+        for cluster_id in seen:
+            self._peer(cluster_id)
+        for peer in list(self._peers.values()):
+            now = tuple(seen.get(peer.id, ()))
+            if now == peer.sightings:
+                continue
+            peer.sightings = now
+            self._moved(peer)
+
+    def lead(self, connection: PeerConnection, claimed: ClusterID) -> None:
+        """An address without a name led to a cluster: from now on that cluster is dialled there."""
+        stray = self._strays.get(connection.address)
+        if stray is not None and connection.role == "dialer" and stray.leads_to != claimed:
+            stray.leads_to = claimed
+            stray.dialer.link.connected()
+            endpoints = (*self._peer(claimed).sightings, stray.endpoint)
+            self._peer(claimed).sightings = tuple(dict.fromkeys(endpoints))

@@ -1,0 +1,119 @@
+"""Reaching a peer that may be at several addresses: the first that answers is used, slow ones are not waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.python.failure import Failure
+
+from liqod.flow.factories import quiet
+from liqod.identity.tls import PeerTLS
+from liqod.model.records.offer import PeerUnreachable
+from liqod.peering.session.protocol import PeerConnection
+from liqod.wire.events import Bye
+
+STAGGER: Final = 0.25
+"""Seconds between the beginnings of attempts at different addresses (RFC 8305, section 5)."""
+CONNECT_TIMEOUT: Final = 10.0
+MAX_ADDRESSES: Final = 8
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of ``host:port`` or ``[v6]:port``; raises ValueError with what is allowed."""
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"address {address[:80]!r} is not host:port, such as 10.0.0.1:5872 or [fd00::1]:5872")
+    return host, int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """Return ``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def connect(
+    reactor: IReactorTime, tls: PeerTLS, address: str, make: Callable[[], PeerConnection]
+) -> Deferred[PeerConnection]:
+    """Open TCP to one address and begin TLS; fires when TCP is open, with nothing known about the peer yet."""
+    host, port = split_address(address)
+    endpoint = wrapClientTLS(tls.client_creator(), HostnameEndpoint(reactor, host.encode(), port, CONNECT_TIMEOUT))
+    # The endpoint gives back what the factory made, which zope.interface cannot say.
+    return cast("Deferred[PeerConnection]", endpoint.connect(quiet(make)))
+
+
+class Race:
+    """Attempts at several things, begun one after another, of which the first success wins and ends the others.
+
+    ``result`` fires with the winner, or fails with PeerUnreachable that tells what was wrong with each address.
+    Cancelling it ends all attempts.
+    """
+
+    def __init__(
+        self, clock: IReactorTime, addresses: Sequence[str], attempt: Callable[[str], Deferred[PeerConnection]]
+    ) -> None:
+        self._clock = clock
+        self._waiting = list(addresses[:MAX_ADDRESSES])
+        self._attempt = attempt
+        self._running: dict[str, Deferred[PeerConnection]] = {}
+        self._failures: list[str] = []
+        self._timer: IDelayedCall | None = None
+        self._decided = False
+        self.result: Deferred[PeerConnection] = Deferred(lambda _: self._end())
+        self._next()
+
+    def _next(self) -> None:
+        self._timer = None
+        if self._decided:
+            return
+        if self._waiting:
+            address = self._waiting.pop(0)
+            if self._waiting:
+                self._timer = self._clock.callLater(STAGGER, self._next)
+            self._begin(address)
+        elif not self._running:
+            self._end()
+            self.result.errback(Failure(PeerUnreachable("; ".join(self._failures) or "no address is known")))
+
+    def _begin(self, address: str) -> None:
+        try:
+            running = self._attempt(address)
+        except ValueError as error:
+            self._failed(Failure(error), address)
+            return
+        self._running[address] = running
+        running.addCallbacks(self._won, self._failed, (address,), {}, (address,), {})
+
+    def _won(self, connection: PeerConnection, address: str) -> None:
+        self._running.pop(address, None)
+        if self._decided:
+            connection.abort(Bye("NotNeeded", "another address of the peer answered first"))
+            return
+        self._end()
+        self.result.callback(connection)
+
+    def _failed(self, failure: Failure, address: str) -> None:
+        self._running.pop(address, None)
+        if self._decided or failure.check(CancelledError):
+            return
+        self._failures.append(f"cannot connect to {address}: {_told(failure)}")
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._next()
+
+    def _end(self) -> None:
+        self._decided = True
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        for running in list(self._running.values()):
+            running.cancel()
+
+
+def _told(failure: Failure) -> str:
+    """Return what went wrong in words that stay the same from one attempt to the next."""
+    text = failure.getErrorMessage() or type(failure.value).__name__
+    return text.rstrip(".")

@@ -1,0 +1,183 @@
+"""One target that is dialled: a cluster at the addresses known for it, or an address where somebody is said to be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.python.failure import Failure
+
+from liqod.flow.backoff import Backoff
+from liqod.identity.tls import PeerTLS
+from liqod.model.ids import ClusterID
+from liqod.peering.session.dial import Race, connect
+from liqod.peering.session.link import LinkCore, make_link
+from liqod.peering.session.protocol import Owner, PeerConnection, Times
+from liqod.wire.events import Bye
+
+NETWORK = Backoff(initial=0.5, factor=2.0, cap=30.0, jitter=0.3)
+"""After a failure of the network."""
+THEIR_TRUST = Backoff(initial=0.5, factor=1.5, cap=3.0, jitter=0.3)
+"""While the peer does not trust us yet: whoever trusts last dials at once, so this is only for those who cannot dial.
+"""
+NEVER_MIND = Backoff(initial=30.0, factor=2.0, cap=300.0, jitter=0.3)
+"""After a refusal that only people can change."""
+BREAK = Backoff(initial=0.2, factor=1.0, cap=0.2, jitter=0.9)
+"""After a session that was well: soon, but not both sides at the same moment."""
+
+NOWHERE = (
+    "no address of the peer is known here: it has to connect to this cluster, be found by discovery, or be named with "
+    "'liqodctl peer HOST'"
+)
+_RESTING = ("TrustPending", "Self", "Unpeered")
+
+
+class Dialer:
+    """Dials as its link says.
+
+    ``addresses`` are asked for at each attempt; ``unreachable`` is told why one failed; ``expected_key`` is the only
+    fingerprint to say a word to, empty when any will do.
+    """
+
+    def __init__(
+        self,
+        reactor: IReactorTime,
+        tls: PeerTLS,
+        owner: Owner,
+        times: Times,
+        random: Callable[[], float],
+        addresses: Callable[[], Sequence[str]],
+        unreachable: Callable[[str], None],
+        expected: ClusterID | None = None,
+        expected_key: Callable[[], str] = str,
+    ) -> None:
+        self.link = make_link(LinkCore(reactor, self._attempt, self.abandon))
+        self.expected = expected
+        self.expected_key = expected_key
+        self.connection: PeerConnection | None = None
+        self._reactor = reactor
+        self._tls = tls
+        self._owner = owner
+        self._times = times
+        self._random = random
+        self._addresses = addresses
+        self._unreachable = unreachable
+        self.within = 0
+        """Whole seconds within which it is dialled again at the latest; 0 while nothing is planned."""
+        self._failures = 0
+        self._up = False
+        self._turn = 0
+        self._starting: IDelayedCall | None = None
+        self._race: Race | None = None
+
+    def encouraged(self) -> None:
+        """The peer was heard of by another way: it is dialled now, and soon again while it is only just starting."""
+        self._failures = 0
+        self.link.wake()
+
+    def established(self) -> None:
+        """A session is up, whoever dialled."""
+        self._failures = self.within = 0
+        self._up = True
+        self.link.connected()
+
+    def abandon(self) -> None:
+        """Give up the attempt that is under way, if there is one."""
+        if self._starting is not None and self._starting.active():
+            self._starting.cancel()
+        if self._race is not None:
+            self._race.result.cancel()
+            self._race = None
+        connection, self.connection = self.connection, None
+        if connection is not None and not connection.established:
+            connection.abort(Bye("NotNeeded", "the peer reached us first"))
+
+    def ended(self, connection: PeerConnection, ending: Bye) -> None:
+        """A connection to the target ended, with or without a session before; decide when to try again.
+
+        ``ending``: what that means to us, which need not be the word that was said.
+        """
+        if self.connection is connection:
+            self.connection = None
+        self._up = False
+        if connection.ended_by_peer:
+            self._told(ending, was_up=connection.established_at is not None)
+        elif ending.reason == "TrustPending" and connection.established_at is not None:
+            self._retry(BREAK)  # trust was taken back: which key it has now is to be seen anew
+        elif ending.reason == "Unpeered" and connection.established_at is None:
+            self._retry(NEVER_MIND)  # the word may be lost on whoever is just starting, or ends before it acts on it
+        elif ending.reason in _RESTING:
+            self._rest()
+        elif ending.reason in ("ClusterIDRepetition", "UnexpectedIdentity", "UnexpectedKey"):
+            self._retry(NEVER_MIND)
+        elif connection.established_at is not None:
+            self._retry(BREAK)
+        else:
+            self._retry(NETWORK)
+
+    def _told(self, ending: Bye, *, was_up: bool) -> None:
+        if ending.reason in ("Self", "Unpeered"):
+            self._rest()
+        elif ending.reason == "TrustPending":
+            self._retry(THEIR_TRUST)
+        elif ending.reason in ("ClusterIDRepetition", "TokenRefused"):
+            self._retry(NEVER_MIND, ending.retry_after)
+        else:
+            self._retry(BREAK if was_up else NETWORK, ending.retry_after)
+
+    def _rest(self) -> None:
+        self.within = 0
+        self.link.rest()
+
+    def _retry(self, backoff: Backoff, at_least: float = 0.0) -> None:
+        delay = backoff.delay(self._failures, self._random())
+        self._failures += 1
+        self.within = math.ceil(max(backoff.longest, at_least))
+        self.link.retry(max(delay, at_least))
+
+    def _attempt(self) -> None:
+        self.abandon()
+        # Not inside the link's own transition: an attempt may fail at once.
+        self._starting = self._reactor.callLater(0, self._begin)
+
+    def _begin(self) -> None:
+        addresses = list(self._addresses())
+        if not addresses:
+            if not self._up:
+                self._unreachable(NOWHERE)
+                self._rest()
+            return
+        # An address that opens TCP but leads nowhere must not be first for ever.
+        first = self._turn % len(addresses)
+        self._turn += 1
+        race = self._race = Race(self._reactor, addresses[first:] + addresses[:first], self._connect)
+        race.result.addCallbacks(self._opened, self._not_opened)
+
+    def _connect(self, address: str) -> Deferred[PeerConnection]:
+        def make() -> PeerConnection:
+            return PeerConnection(
+                "dialer",
+                self._owner,
+                self._tls,
+                self._reactor,
+                self._times,
+                address,
+                self.expected,
+                self.expected_key(),
+            )
+
+        return connect(self._reactor, self._tls, address, make)
+
+    def _opened(self, connection: PeerConnection) -> None:
+        self._race = None
+        self.connection = connection
+
+    def _not_opened(self, failure: Failure) -> None:
+        if failure.check(CancelledError):
+            return
+        self._race = None
+        if not self._up:  # the peer may have reached us while we did not reach it
+            self._unreachable(failure.getErrorMessage())
+            self._retry(NETWORK)

@@ -1,0 +1,137 @@
+"""The port that peers connect to, and how many may at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.interfaces import IAddress, IHandshakeListener, IListeningPort, IReactorTime
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from liqod.flow.listening import plain_host, server_endpoint
+from liqod.identity.tls import HTTP, PeerTLS
+from liqod.peering.session.connection_limits import Admission
+from liqod.peering.session.protocol import PeerConnection
+
+
+@implementer(IHandshakeListener)
+class _Fork(Protocol):
+    """A peer's connection until the handshake tells that it is one for the API relay."""
+
+    def __init__(self, connection: PeerConnection, tls: PeerTLS, relay: Callable[[object, str], Protocol]) -> None:
+        self._connection = connection
+        self._tls = tls
+        self._relay = relay
+        self._speaks: Protocol = connection
+
+    def connectionMade(self) -> None:
+        self._speaks.makeConnection(cast(Any, self.transport))
+
+    def handshakeCompleted(self) -> None:
+        if self._tls.agreed(self.transport) != HTTP:
+            self._connection.handshakeCompleted()
+            return
+        self._connection.hand_over()
+        self._speaks = self._relay(self.transport, self._connection.address)
+        self._speaks.makeConnection(cast(Any, self.transport))
+
+    def dataReceived(self, data: bytes) -> None:
+        self._speaks.dataReceived(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._speaks.connectionLost(reason)
+
+
+class _Behind(Factory):
+    """What speaks inside TLS."""
+
+    noisy = False
+
+    def __init__(self, admission: Admission, tls: PeerTLS, relay: Callable[[object, str], Protocol] | None) -> None:
+        self._admission = admission
+        self._tls = tls
+        self._relay = relay
+
+    def buildProtocol(self, addr: IAddress | None) -> Protocol:
+        connection = self._admission.connection(_host(addr), int(getattr(addr, "port", 0) or 0))
+        return connection if self._relay is None else _Fork(connection, self._tls, self._relay)
+
+
+class _Door(Factory):
+    """Turns away before TLS begins: a refused connection costs no handshake."""
+
+    noisy = False
+
+    def __init__(self, admission: Admission, behind: TLSMemoryBIOFactory) -> None:
+        self._admission = admission
+        self._behind = behind
+
+    def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
+        if not self._admission.has_room(_host(addr)):
+            return None
+        made: Protocol | None = self._behind.buildProtocol(addr)
+        return made
+
+
+def _host(address: IAddress | None) -> str:
+    return plain_host(str(getattr(address, "host", "") or "a local socket"))
+
+
+class Listener(Service):
+    """Listens where the settings say; ``port`` is 0 until it does. A port that is taken raises
+    CannotListenError at the start.
+
+    ``relay(transport, address)`` returns what speaks on a connection that is for the API relay; without it nothing
+    does.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: IReactorTime,
+        listen: str,
+        tls: PeerTLS,
+        admission: Admission,
+        relay: Callable[[object, str], Protocol] | None = None,
+    ) -> None:
+        self._reactor = reactor
+        self._listen = listen
+        self._tls = tls
+        self._admission = admission
+        self._relay = relay
+        self._listening: IListeningPort | None = None
+
+    @property
+    def port(self) -> int:
+        if self._listening is None:
+            return 0
+        return int(getattr(self._listening.getHost(), "port", 0) or 0)
+
+    def startService(self) -> None:
+        super().startService()
+        creator, clock = self._tls.server_creator(), cast(Any, self._reactor)
+        behind = _Behind(self._admission, self._tls, self._relay)
+        factory = _Door(self._admission, TLSMemoryBIOFactory(creator, False, behind, clock))
+        endpoint = server_endpoint(self._reactor, self._listen)
+        failures: list[Failure] = []
+        endpoint.listen(factory).addCallbacks(self._bound, failures.append)
+        if failures:
+            failures[0].raiseException()
+
+    def _bound(self, port: IListeningPort) -> None:
+        self._listening = port
+        self._log.info("peers may connect to {address}", address=port.getHost())
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        listening, self._listening = self._listening, None
+        if listening is None:
+            return succeed(None)
+        return maybeDeferred(listening.stopListening).addCallback(lambda _: None)

@@ -1,0 +1,380 @@
+"""One connection with a peer: transport bytes <-> ``wire.Session``, and the time-outs of a connection.
+
+Nothing is sent before the TLS handshake is complete and the peer's certificate was read; nothing but Hello and Bye is
+sent, and nothing is believed, before the owner judged the peer's key. A connection ends in exactly one ``closed`` call
+to its owner.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, Protocol, cast
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IHandshakeListener, IPushProducer, IReactorTime
+from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from liqod.flow.aligned_timer import in_step
+from liqod.identity.tls import EXPORTER, PeerCertificate, PeerTLS
+from liqod.model.ids import ClusterID
+from liqod.model.records.offer import Refusal
+from liqod.peering.session.liveness import Pulse
+from liqod.wire.check import plain
+from liqod.wire.codec import UnknownEvent
+from liqod.wire.errors import RemoteProtocolError
+from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, Unsupported
+from liqod.wire.session import NEED_DATA, Session, State
+
+JOINING: Final = "joining"
+"""The feature in a dialer's Hello that says that a Join follows: it is judged then, not before."""
+RELAY: Final = "relay"
+"""The feature in a Hello that says that its sender can reach an API server over the peers' port."""
+SLOW_READER: Final = 30.0
+"""Seconds that a peer may leave what we sent unread."""
+CLOSING: Final = 2.0
+"""Seconds from our last event until the connection is cut if the peer does not close it."""
+PROBE: Final = 2.0
+"""Seconds that an answer to a probe may take."""
+MAX_RATE: Final = 1000
+"""Events a second that a peer may send; what one needs is a few a second."""
+MAX_UNREAD: Final = 1024 * 1024
+"""Bytes that may wait for a peer that does not read."""
+
+
+class Times(Protocol):
+    """The settings of a connection."""
+
+    @property
+    def ping_interval(self) -> float: ...
+    @property
+    def handshake_timeout(self) -> float: ...
+
+
+class Owner(Protocol):
+    """Who decides about connections and is told what comes through them."""
+
+    def greeting(self, connection: PeerConnection) -> Hello:
+        """Return what we say first."""
+
+    def introduction(self, connection: PeerConnection) -> Join | None:
+        """Return how a dialer proves that it was invited, None when nobody invited it."""
+
+    async def judge(self, connection: PeerConnection, hello: Hello, join: Join | None) -> Bye | None:
+        """Return None to trust the peer, or what to tell it before the connection is closed."""
+
+    def established(self, connection: PeerConnection) -> None:
+        """Both sides trust each other: events may flow."""
+
+    def received(self, connection: PeerConnection, event: Event) -> None:
+        """An event came through an established session."""
+
+    def closed(self, connection: PeerConnection) -> None:
+        """The connection is over; ``connection.ending`` tells why."""
+
+
+@implementer(IHandshakeListener, IPushProducer)
+class PeerConnection(TwistedProtocol):
+    """The protocol of one connection; ``address`` is where the peer is or came from, for people.
+
+    ``expected`` and ``expected_key`` are the cluster and the fingerprint we meant to reach, None and empty when
+    unknown. ``ending`` is the Bye that ended the connection, ours or the peer's (``ended_by_peer``), or one that tells
+    what happened to the network.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        role: Literal["dialer", "listener"],
+        owner: Owner,
+        tls: PeerTLS,
+        clock: IReactorTime,
+        times: Times,
+        address: str = "",
+        expected: ClusterID | None = None,
+        expected_key: str = "",
+    ) -> None:
+        self.role: Literal["dialer", "listener"] = role
+        self.address = address
+        self.expected = expected
+        self.expected_key = expected_key
+        self.certificate: PeerCertificate | None = None
+        self.ending: Bye | None = None
+        self.ended_by_peer = False
+        self.established_at: float | None = None
+        self.pulse = Pulse()
+        self.writable = True
+        self._owner = owner
+        self._tls = tls
+        self._clock = clock
+        self._times = times
+        self._session = Session(role)
+        self._deadline: IDelayedCall | None = None
+        self._beat: IDelayedCall | None = None
+        self._judging: Deferred[Any] | None = None
+        self._over = False
+        self._unread = 0
+        self._rate: tuple[int, int] = (0, 0)
+
+    def __repr__(self) -> str:
+        return f"<{self.role} connection with {self.peer_id or 'nobody yet'} at {self.address}>"
+
+    @property
+    def peer_id(self) -> ClusterID | None:
+        """Who the peer claims to be; believed only after the owner judged its key."""
+        hello = self._session.peer_hello
+        return ClusterID(hello.cluster_id) if hello is not None else None
+
+    @property
+    def peer_hello(self) -> Hello | None:
+        return self._session.peer_hello
+
+    @property
+    def established(self) -> bool:
+        return self._session.state is State.ESTABLISHED and not self._over
+
+    # What the transport tells.
+
+    def connectionMade(self) -> None:
+        self._deadline = self._clock.callLater(self._times.handshake_timeout, self._too_slow)
+
+    def handshakeCompleted(self) -> None:
+        try:
+            self.certificate = self._tls.peer_certificate(self.transport)
+        except Refusal as refusal:
+            self._cut(Bye(refusal.reason, plain(refusal.message)))
+            return
+        if self.expected_key and self.certificate.fingerprint != self.expected_key:
+            # Before a word is said: whoever is there instead learns nothing, not even who we are.
+            self._cut(Bye("UnexpectedKey", f"another key than the expected one answers at {self.address}"))
+            return
+        cast(Any, self.transport).registerProducer(self, True)
+        if self.role == "dialer":
+            self._write(self._session.send(self._owner.greeting(self)))
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.certificate is None or self._over:
+            return
+        self._session.receive_data(data)
+        try:
+            while not self._over:
+                event = self._session.next_event()
+                if event is NEED_DATA:
+                    return
+                self._happened(event)
+        except RemoteProtocolError as error:
+            self._write(self._session.last_words())
+            self._cut(Bye(error.reason, plain(error.message)), gently=True)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self.ending is None:
+            kind = "ConnectionLost" if self.certificate is not None else "HandshakeFailed"
+            self.ending = Bye(kind, plain(f"the connection with {self.address} broke: {reason.value}"))
+        for timer in (self._deadline, self._beat):
+            if timer is not None and timer.active():
+                timer.cancel()
+        self._over = True
+        if self._judging is not None:
+            self._judging.cancel()
+        self._owner.closed(self)
+
+    # Flow control: the transport pauses us while the peer does not read.
+
+    def pauseProducing(self) -> None:
+        if self.writable:
+            self.writable = False
+            if self.established:
+                self._set_deadline(SLOW_READER, "SlowReader", "the peer did not read what was sent to it")
+
+    def resumeProducing(self) -> None:
+        self.writable = True
+        self._unread = 0
+        if self.established and not self._over:
+            self._clear_deadline()
+
+    def stopProducing(self) -> None:
+        self.writable = False
+
+    # What the owner asks for.
+
+    def send(self, event: Event) -> bool:
+        """Send an event through an established session; False when there is none (any more)."""
+        if not self.established:
+            return False
+        data = self._session.send(event)
+        if not self.writable:
+            self._unread += len(data)
+            if self._unread > MAX_UNREAD:
+                self._cut(Bye("SlowReader", f"{self._unread} bytes wait for a peer that does not read"))
+                return False
+        self._write(data)
+        return True
+
+    def end(self, bye: Bye) -> None:
+        """Tell the peer why, and close."""
+        if self._over:
+            return
+        if self.certificate is not None and self._session.state is not State.CLOSED:
+            # A listener that was told nothing yet may say Bye at any time; so may a dialer.
+            self._write(self._session.send(bye))
+        self._cut(bye, gently=True)
+
+    def abort(self, bye: Bye) -> None:
+        """Close at once, without a word."""
+        self._cut(bye)
+
+    def hand_over(self) -> None:
+        """The handshake agreed on another protocol: what comes is not for us, and there was no session."""
+        self._over = True
+        self._clear_deadline()
+        self.ending = Bye("NotNeeded", "the connection is for the API relay")
+        self._owner.closed(self)
+
+    @property
+    def minor(self) -> int:
+        """The minor version of liqod/1 that both speak, 0 before that is known."""
+        return self._session.minor or 0
+
+    def binding(self, purpose: bytes = EXPORTER) -> bytes:
+        """Return the 32 bytes that only the two ends of this TLS session know, for one purpose."""
+        return self._tls.binding(self.transport, purpose)
+
+    def probe(self) -> None:
+        """Find out now whether the peer is still there: no sign of life in time ends the connection."""
+        if self.established and self._deadline is None:
+            self.send(Ping(0))
+            self._set_deadline(PROBE, "Unresponsive", "the peer did not answer a probe")
+
+    # Inside.
+
+    def _happened(self, event: Event | UnknownEvent) -> None:
+        self._heard()
+        match event:
+            case UnknownEvent(number=number):
+                self.send(Unsupported(number))
+            case Hello():
+                self._greeted(event)
+            case Join():
+                hello = self.peer_hello
+                if hello is not None and JOINING in hello.features and self._judging is None:
+                    self._begin_to_judge(hello, event)
+            case Bye():
+                self.ended_by_peer = True
+                self._cut(event, gently=True)
+            case Ping(payload=payload):
+                self.send(Pong(payload))
+            case _:
+                if self._session.state is not State.ESTABLISHED:
+                    return  # a Welcome that waits for our own judgement
+                if self.established_at is None:
+                    self._establish()
+                elif not isinstance(event, Pong | Unsupported):
+                    self._owner.received(self, event)
+
+    def _greeted(self, hello: Hello) -> None:
+        if self.role == "listener":
+            self._write(self._session.send(self._owner.greeting(self)))
+            if self._session.minor is None:
+                self.end(Bye("NoCommonMinor", "there is no minor version of liqod/1 that both of us speak"))
+                return
+        if self.role == "dialer" or JOINING not in hello.features:
+            self._begin_to_judge(hello, None)
+
+    def _begin_to_judge(self, hello: Hello, join: Join | None) -> None:
+        self._judging = Deferred.fromCoroutine(self._judge(hello, join))
+        self._judging.addErrback(self._not_judged)
+
+    async def _judge(self, hello: Hello, join: Join | None) -> None:
+        bye = await self._owner.judge(self, hello, join)
+        if self._over:
+            return
+        if bye is not None:
+            self.end(bye)
+            return
+        own = self._session.hello
+        if self.role == "dialer" and own is not None and JOINING in own.features:
+            introduction = self._owner.introduction(self)
+            if introduction is None:
+                self.end(Bye("NotNeeded", "the invitation was used meanwhile"))
+                return
+            self._write(self._session.send(introduction))
+        self._write(self._session.send(self._session.welcome()))
+        if self.established and self.established_at is None:
+            self._establish()
+
+    def _not_judged(self, failure: Failure) -> None:
+        if failure.check(CancelledError) and self._over:
+            return
+        self._log.failure("judging {peer} failed", failure, peer=self.peer_id)
+        self.end(Bye("Internal", "the other side failed to judge the key", 5.0))
+
+    def _establish(self) -> None:
+        self._clear_deadline()
+        self.established_at = self._clock.seconds()
+        self._arm_beat()
+        self._owner.established(self)
+
+    def _pass_beat(self) -> None:
+        self.pulse = self.pulse.beat()
+        if self.pulse.dead:
+            self._cut(Bye("Unresponsive", "the peer answered none of three pings"))
+            return
+        # One of the two asks, and its question is a sign of life as good as the answer; who hears nothing asks as well.
+        if self.writable and (self.role == "listener" or self.pulse.missed):
+            self.send(Ping(self.pulse.missed))
+        self._arm_beat()
+
+    def _arm_beat(self) -> None:
+        every = self._times.ping_interval
+        # Between the moments at which a listener asks: its question is there well before the next beat.
+        shift = every / 8 if self.role == "dialer" else 0.0
+        wait = in_step(self._clock.seconds(), every, shift)
+        self._beat = self._clock.callLater(wait, self._pass_beat)
+
+    def _heard(self) -> None:
+        self.pulse = self.pulse.hear()
+        if self.established_at is not None and self.writable:
+            self._clear_deadline()  # a probe was answered
+        second = int(self._clock.seconds())
+        self._rate = (second, self._rate[1] + 1) if self._rate[0] == second else (second, 1)
+        if self._rate[1] > MAX_RATE:
+            self.end(Bye("TooFast", f"more than {MAX_RATE} events in a second", 60.0))
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        self._cut(Bye("HandshakeTimeout", "the session was not established in time"))
+
+    def _set_deadline(self, seconds: float, reason: str, message: str) -> None:
+        if self._deadline is None and not self._over:
+            self._deadline = self._clock.callLater(seconds, self._cut, Bye(reason, message))
+
+    def _clear_deadline(self) -> None:
+        if self._deadline is not None and self._deadline.active():
+            self._deadline.cancel()
+        self._deadline = None
+
+    def _write(self, data: bytes) -> None:
+        if data:
+            cast(Any, self.transport).write(data)
+
+    def _cut(self, ending: Bye, *, gently: bool = False) -> None:
+        """End the connection; gently lets what was written go out first, for a bounded time."""
+        if self._over:
+            return
+        self._over = True
+        if self.ending is None:
+            self.ending = ending
+        self._clear_deadline()
+        if self._beat is not None and self._beat.active():
+            self._beat.cancel()
+        transport = cast(Any, self.transport)
+        if self.certificate is not None:
+            transport.unregisterProducer()
+        if gently and self.writable:
+            self._deadline = self._clock.callLater(CLOSING, transport.abortConnection)
+            transport.loseConnection()
+        else:
+            transport.abortConnection()

@@ -1,0 +1,231 @@
+"""Whether to trust who is at the other end: judged by key, before anything but Hello and Bye is exchanged.
+
+A new pin is on record before the answer is yes. Strangers are shown to the user, as long as there is room for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from liqod.config.schema import Settings
+from liqod.flow.tasks import Tasks
+from liqod.identity.fingerprint_words import words
+from liqod.identity.pins import Mismatch, Trusted, judge
+from liqod.identity.tls import PeerCertificate, PeerTLS
+from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.records.offer import Refusal
+from liqod.peering.records.foreignclusters import STRANGER, Records
+from liqod.peering.records.tombstones import Tombstones
+from liqod.peering.session.peer import Doubt, Peer
+from liqod.peering.session.protocol import PeerConnection
+from liqod.peering.session.refusals import Refusals
+from liqod.peering.trust.pairing import Tokens
+from liqod.wire.events import Bye, Hello, Join
+
+T = TypeVar("T")
+
+
+class Followers(Protocol):
+    """Who is told what keys did."""
+
+    def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
+        """A key that is not the pinned one claims to be the peer."""
+
+    def rotated(self, peer: ClusterID, new: Fingerprint) -> None:
+        """The peer uses the key that it had announced; the one before means nothing any more."""
+
+
+class Judge:
+    """Judges keys. ``peer`` finds or makes a peer, ``doubt`` notes why there is no session with one,
+    ``followers`` are told what keys did.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        me: ClusterID,
+        tls: PeerTLS,
+        clock: IReactorTime,
+        settings: Settings,
+        records: Records,
+        tombstones: Tombstones,
+        tokens: Tokens,
+        refusals: Refusals,
+        tasks: Tasks,
+        peer: Callable[[ClusterID], Peer],
+        doubt: Callable[[Peer, Doubt], None],
+        followers: Followers,
+    ) -> None:
+        self._me = me
+        self._tls = tls
+        self._clock = clock
+        self._settings = settings.peering
+        self._records = records
+        self._tombstones = tombstones
+        self._tokens = tokens
+        self._refusals = refusals
+        self._tasks = tasks
+        self._peer = peer
+        self._doubt = doubt
+        self._followers = followers
+        self._by_hand = {peer.fingerprint for peer in settings.discovery.peers if peer.fingerprint}
+
+    def mistaken(self, connection: PeerConnection, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
+        """Return what to tell somebody who cannot be whom it claims to be, or is not whom we called."""
+        if claimed == self._me:
+            if certificate.fingerprint == self._tls.keypair.fingerprint:
+                return Bye("Self", "this is the very same cluster")
+            return Bye(
+                "ClusterIDRepetition", f"{claimed} is this cluster's own ID: give one of the two another [cluster] id"
+            )
+        if connection.expected is not None and claimed != connection.expected:
+            return Bye(
+                "UnexpectedIdentity", f"{connection.expected} was expected at {connection.address}, not {claimed}"
+            )
+        if connection.expected_key and certificate.fingerprint != connection.expected_key:
+            return Bye("UnexpectedKey", f"another key than the configured one answers at {connection.address}")
+        return None
+
+    async def judge(
+        self,
+        connection: PeerConnection,
+        hello: Hello,
+        claimed: ClusterID,
+        certificate: PeerCertificate,
+        join: Join | None,
+    ) -> Bye | None:
+        """Return None for a key that is trusted and pinned now, or what to tell who holds it."""
+        # Whom a person sent away, only a person lets in again.
+        sent_away = self._tombstones.get(claimed) is not None
+        vouched = self._settings.autojoin and certificate.vouches_for(claimed) and not sent_away
+        judgement = judge(
+            claimed,
+            certificate.fingerprint,
+            self._records.pins,
+            chains_to_ca=vouched,
+            announced=self._records.next_key(claimed),
+        )
+        if isinstance(judgement, Mismatch):
+            return self._repeated(claimed, certificate)
+        if judgement == Trusted("announcement"):
+            return await self._succeed(claimed, certificate)
+        if join is not None and not isinstance(judgement, Trusted):
+            bye = await self._joined(connection, claimed, certificate, join)
+            if bye is not None:
+                return bye
+        elif not isinstance(judgement, Trusted) and (sent_away or not self._joins(certificate)):
+            return self._unknown(connection, hello, claimed, certificate)
+        if claimed not in self._records.pins:
+            bye = await self._pin(claimed, certificate, joined=join is None)
+            if bye is not None:
+                return bye
+        return None
+
+    def _joins(self, certificate: PeerCertificate) -> bool:
+        """Whether an unknown key is pinned without asking; a key that is pinned already is another cluster's."""
+        if certificate.fingerprint in self._records.pins.values():
+            return False
+        return self._settings.autojoin_untrusted or certificate.fingerprint in self._by_hand
+
+    async def _joined(
+        self, connection: PeerConnection, claimed: ClusterID, certificate: PeerCertificate, join: Join
+    ) -> Bye | None:
+        if certificate.fingerprint in self._records.pins.values():
+            return Bye("KeyInUse", "this key is trusted as another cluster's already")
+        try:
+            await self._tokens.redeem(join, connection.binding(), certificate.fingerprint, claimed)
+        except Refusal as refusal:
+            return Bye(refusal.reason, refusal.message)
+        return None
+
+    async def _pin(self, claimed: ClusterID, certificate: PeerCertificate, *, joined: bool) -> Bye | None:
+        pins = self._records.pins
+        pins[claimed] = certificate.fingerprint  # from now on no other key can claim the ID
+        try:
+            record = await self._kept(
+                self._records.ensure(claimed, certificate.fingerprint, joined=joined), f"pinning {claimed}"
+            )
+        except Exception:
+            pins.pop(claimed, None)
+            raise
+        pins[claimed] = Fingerprint(record.spec.fingerprint)
+        if record.spec.fingerprint != certificate.fingerprint:
+            return self._repeated(claimed, certificate)
+        self._log.info("pinned the key of {peer}: {words}", peer=claimed, words=words(certificate.fingerprint))
+        return None
+
+    async def _succeed(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
+        """Pin the announced key: on record before its holder is welcomed, and the one before is worth nothing then."""
+        record = await self._kept(self._records.succeed(claimed, certificate.fingerprint), f"pinning {claimed}")
+        if record is None or record.spec.fingerprint != certificate.fingerprint:
+            return self._repeated(claimed, certificate)
+        self._records.pins[claimed] = certificate.fingerprint
+        self._log.info("{peer} has a new key: {words}", peer=claimed, words=words(certificate.fingerprint))
+        self._followers.rotated(claimed, certificate.fingerprint)
+        return None
+
+    def _kept(self, work: Coroutine[Any, Any, T], what: str) -> Deferred[T]:
+        """Run work that goes on even if the connection it is for ends."""
+        outcome: Deferred[T] = Deferred()
+
+        async def run() -> None:
+            try:
+                result = await work
+            except Exception as error:
+                if not outcome.called:
+                    outcome.errback(error)
+                return
+            if not outcome.called:
+                outcome.callback(result)
+
+        self._tasks.spawn(run(), what)
+        return outcome
+
+    def _repeated(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye:
+        sentence = (
+            f"another key is pinned for {claimed}: an impostor, or a cluster with a new key; if its administrator says "
+            f"that it is right: 'liqodctl trust {claimed} --fingerprint {certificate.fingerprint}'"
+        )
+        peer = self._peer(claimed)
+        if peer.session is None:
+            self._doubt(peer, Doubt("ClusterIDRepetition", sentence, about_key=True))
+        self._followers.repeated(claimed, certificate.fingerprint)
+        return Bye("ClusterIDRepetition", sentence)
+
+    def _unknown(
+        self, connection: PeerConnection, hello: Hello, claimed: ClusterID, certificate: PeerCertificate
+    ) -> Bye:
+        """Show the stranger to the user, as long as there is room for strangers."""
+        told = words(certificate.fingerprint)
+        bye = self._farewell(claimed, certificate) or Bye(
+            "TrustPending", f"your key is not trusted here yet; your words are {told}", 0.0
+        )
+        record = self._records.get(claimed)
+        if record is None:
+            if not self._records.has_room_for(claimed):
+                self._refusals.note("TooManyUntrusted", connection.address, f"no room to show {claimed} to the user")
+                if not self._records.in_sight(claimed):
+                    return bye
+            self._peer(claimed).stranger = True
+            self._records.poke(claimed)
+        peer = self._peer(claimed)
+        now = peer.called_at = self._clock.seconds()
+        if peer.seen is None or peer.seen == certificate.fingerprint or now - peer.seen_at > STRANGER:
+            peer.seen, peer.name = certificate.fingerprint, hello.cluster_name
+            sentence = f"compare the words {told} with the peer's admin and say 'liqodctl trust {claimed}'"
+            self._doubt(peer, Doubt("TrustPending", sentence, about_key=True))
+        return bye
+
+    def _farewell(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
+        """Return what a peer is told that was away when the peering ended: proven by the key it had then."""
+        tombstone = self._tombstones.get(claimed)
+        if tombstone is None or tombstone.by != "us" or tombstone.fingerprint != certificate.fingerprint:
+            return None
+        self._tasks.spawn(self._tombstones.told(claimed), f"noting that {claimed} was told")
+        return Bye("Unpeered", f"this cluster ended the peering at {tombstone.at}")

@@ -1,0 +1,106 @@
+"""The next keys of peers: checked, kept beside the pinned ones, and acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.flow.workqueue import WorkQueue
+from liqod.identity.rotation import fingerprint_of, is_proven
+from liqod.identity.tls import NEW_KEY, PeerTLS
+from liqod.kube.errors import Conflict, NotFound
+from liqod.model.ids import ClusterID, Fingerprint
+from liqod.peering.records.foreignclusters import Records
+from liqod.peering.session.peer import Peer
+from liqod.peering.session.protocol import PeerConnection
+from liqod.wire.events import KeyNoted, NewKey
+
+PACE: Final = 10.0
+"""Seconds between two writes about the next key of one peer: it must not be able to make us write as fast as it talks.
+"""
+
+
+@attrs.frozen
+class _Announced:
+    connection: PeerConnection
+    by: Fingerprint
+    public_key: str
+    following: str
+
+
+class NewKeys:
+    """Keeps what peers announce; ``queue`` holds those with something new, the newest announcement of each."""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        tls: PeerTLS,
+        records: Records,
+        refused: Callable[[str, str, str], None],
+    ) -> None:
+        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "new keys")
+        self._clock = clock
+        self._tls = tls
+        self._records = records
+        self._refused = refused
+        self._announced: dict[ClusterID, _Announced] = {}
+        self._written: dict[ClusterID, float] = {}
+
+    def forget(self, peer: ClusterID) -> None:
+        """The record is gone."""
+        self._announced.pop(peer, None)
+        self._written.pop(peer, None)
+
+    def heard(self, peer: Peer, connection: PeerConnection, event: NewKey) -> None:
+        """Take an announcement in; what is wrong with it is answered at once."""
+        certificate = connection.certificate
+        if certificate is None or self._records.pins.get(peer.id) != certificate.fingerprint:
+            return  # a session that is about to end
+        following, wrong = "", None
+        if event.public_key:
+            following, wrong = self._examined(peer.id, certificate.fingerprint, connection, event)
+        if wrong is not None:
+            self._refused(wrong[0], peer.id, wrong[1])
+            connection.send(KeyNoted(event.public_key, *wrong))
+            return
+        self._announced[peer.id] = _Announced(connection, certificate.fingerprint, event.public_key, following)
+        self.queue.add_after(peer.id, max(0.0, self._written.get(peer.id, -PACE) + PACE - self._clock.seconds()))
+
+    def _examined(
+        self, peer: ClusterID, by: Fingerprint, connection: PeerConnection, event: NewKey
+    ) -> tuple[str, tuple[str, str] | None]:
+        """Return the key's fingerprint, and a reason and sentence when it may not be the peer's next."""
+        if not is_proven(event.public_key, event.proof, peer, by, connection.binding(NEW_KEY)):
+            return "", ("KeyNotProven", "the announced key did not sign for this session: announce it again")
+        following = fingerprint_of(event.public_key)
+        others = {pin for other, pin in self._records.pins.items() if other != peer}
+        others |= {next_key for other in self._records.pins if other != peer and (next_key := self._next(other))}
+        if following in others or following == self._tls.keypair.fingerprint:
+            return following, ("KeyInUse", "the announced key is another cluster's already: make another one")
+        return following, None
+
+    def _next(self, peer: ClusterID) -> Fingerprint | None:
+        return self._records.next_key(peer)
+
+    async def process(self, peer_id: ClusterID) -> float | None:
+        """Put the newest announcement of a peer on record, then acknowledge it."""
+        announced = self._announced.get(peer_id)
+        if announced is None:
+            return None
+        before = self._records.next_key(peer_id)
+        try:
+            kept = await self._records.announce(peer_id, announced.by, announced.following)
+        except Conflict:
+            return 0.1
+        except NotFound:
+            kept = False
+        if (before or "") != announced.following:
+            self._written[peer_id] = self._clock.seconds()
+        if self._announced.get(peer_id) is announced:
+            del self._announced[peer_id]
+        if kept:
+            announced.connection.send(KeyNoted(announced.public_key))
+        return None

@@ -1,0 +1,189 @@
+"""Pairing tokens at both ends: the issuer's, redeemed once, and the invitations that this cluster was given.
+
+Both lie in Secrets of liqod's namespace, written by ``liqodctl``. The issuer keeps a verifier in place of the secret,
+an expiry, and how many attempts failed; a token is used by one key only, however often its session breaks meanwhile.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from liqod.identity.pairing import BadToken, Token, is_proven, proof, read_token, verifier
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.errors import Conflict, NotFound
+from liqod.kube.resources import SECRETS
+from liqod.model.ids import ClusterID, Fingerprint, Key
+from liqod.model.objects.meta import Object
+from liqod.model.records.invitations import (
+    ATTEMPTS,
+    EXPIRES,
+    INVITATION,
+    INVITATION_LABEL,
+    MAX_ATTEMPTS,
+    USED_BY,
+    VERIFIER,
+    invitation_name,
+    token_name,
+)
+from liqod.model.records.offer import Refusal
+from liqod.peering.records.foreignclusters import from_rfc3339
+from liqod.wire.events import Join
+
+REFUSED: Final = "TokenRefused"
+GUESSES: Final = 30
+"""Joins a minute that name no token of ours: beyond that they are refused without asking the API."""
+RACES: Final = 4
+
+
+class Secret(Object, frozen=True):
+    """A Secret with its data, which does not show in ``repr``."""
+
+    data: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"Secret({self.metadata.key})"
+
+
+class Tokens:
+    """The issuer's side."""
+
+    _log = Logger()
+
+    def __init__(self, client: Client, clock: IReactorTime, namespace: str, own_key: Callable[[], Fingerprint]) -> None:
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._own_key = own_key
+        self._minute = 0
+        self._guesses = 0
+
+    async def redeem(self, join: Join, binding: bytes, key: Fingerprint, peer: ClusterID) -> None:
+        """Take a token from the holder of a key; raises Refusal when it is none, spent, expired, or not proven."""
+        if self._is_guessing():
+            raise Refusal(REFUSED, "too many unknown tokens were tried here; wait a minute")
+        for _ in range(RACES):
+            try:
+                found = await self._client.get(SECRETS, token_name(join.token), self._namespace, view=Secret)
+            except NotFound:
+                self._guesses += 1
+                raise Refusal(REFUSED, "there is no such token (any more): ask for a new one") from None
+            try:
+                if await self._try(found, join, binding, key):
+                    self._log.info("token {token} was used by {peer}", token=join.token, peer=peer)
+                    return
+            except Conflict:
+                continue
+        raise Refusal(REFUSED, "the token is being tried by others at the same moment: try again")
+
+    async def _try(self, found: Secret, join: Join, binding: bytes, key: Fingerprint) -> bool:
+        used_by, attempts = _text(found, USED_BY), int(_text(found, ATTEMPTS) or 0)
+        expires = from_rfc3339(_text(found, EXPIRES))
+        if expires is None or self._clock.seconds() >= expires:
+            await self._client.delete(SECRETS, found.metadata.name, self._namespace, uid=found.metadata.uid)
+            raise Refusal(REFUSED, "the token has expired: ask for a new one")
+        if attempts >= MAX_ATTEMPTS:
+            raise Refusal(REFUSED, f"the token was tried wrongly {MAX_ATTEMPTS} times and is dead: ask for a new one")
+        expected = proof(_raw(found, VERIFIER), binding, join.token, key, self._own_key())
+        if not is_proven(join.proof, expected):
+            await self._write(found, {ATTEMPTS: str(attempts + 1)})
+            raise Refusal(REFUSED, "the token's secret was not proven")
+        if used_by and used_by != key:
+            raise Refusal(REFUSED, "the token was used by another cluster: a token is good for one")
+        if not used_by:
+            await self._write(found, {USED_BY: key})
+        return True
+
+    async def _write(self, found: Secret, change: Mapping[str, str]) -> None:
+        data = {name: base64.b64encode(text.encode()).decode() for name, text in change.items()}
+        patch = {"metadata": {"resourceVersion": found.metadata.resource_version}, "data": data}
+        await self._client.patch(SECRETS, found.metadata.name, patch, self._namespace, view=None)
+
+    def _is_guessing(self) -> bool:
+        minute = int(self._clock.seconds() // 60)
+        if minute != self._minute:
+            self._minute, self._guesses = minute, 0
+        return self._guesses >= GUESSES
+
+
+@attrs.frozen
+class _Invited:
+    token: Token
+    uid: str
+
+
+class Invitations:
+    """The guest's side: tokens that were given to this cluster, by the cluster that issued them."""
+
+    _log = Logger()
+
+    def __init__(
+        self, client: Client, informers: Informers, namespace: str, own_key: Callable[[], Fingerprint]
+    ) -> None:
+        self.informer: Informer[Secret] = informers.of(
+            SECRETS, Secret, namespace=namespace, labels=f"{INVITATION_LABEL}=true"
+        )
+        self._client = client
+        self._namespace = namespace
+        self._own_key = own_key
+
+    def of(self, issuer: ClusterID) -> Token | None:
+        """Return the token that a cluster invited us with."""
+        invited = self._find(issuer)
+        return invited.token if invited is not None else None
+
+    def key_of(self, issuer: ClusterID) -> str:
+        """Return the only key to say anything to while there is an invitation, else nothing."""
+        token = self.of(issuer)
+        return token.fingerprint if token is not None else ""
+
+    def join(self, issuer: ClusterID, binding: bytes) -> Join | None:
+        """Return the proof for one session with the issuer."""
+        token = self.of(issuer)
+        if token is None:
+            return None
+        made = proof(verifier(token.secret), binding, token.id, self._own_key(), token.fingerprint)
+        return Join(token.id, made)
+
+    async def drop(self, issuer: ClusterID) -> None:
+        """Forget an invitation: it did its work, or cannot."""
+        invited = self._find(issuer)
+        if invited is not None:
+            await self._client.delete(SECRETS, invitation_name(issuer), self._namespace, uid=invited.uid)
+
+    def _find(self, issuer: ClusterID) -> _Invited | None:
+        found = self.informer.get(Key(self._namespace, invitation_name(issuer)))
+        if found is None:
+            return None
+        try:
+            token = read_token(_text(found, INVITATION))
+        except BadToken:
+            return None
+        return _Invited(token, found.metadata.uid) if token.issuer == issuer else None
+
+
+def _raw(secret: Secret, key: str) -> bytes:
+    try:
+        return base64.b64decode(secret.data.get(key, ""), validate=True)
+    except binascii.Error:
+        return b""
+
+
+def _text(secret: Secret, key: str) -> str:
+    return _raw(secret, key).decode("utf-8", "replace")
+
+
+def encoded(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return values (text or bytes) as the data of a Secret."""
+    return {
+        name: base64.b64encode(value if isinstance(value, bytes) else str(value).encode()).decode()
+        for name, value in values.items()
+    }

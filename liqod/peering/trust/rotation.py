@@ -1,0 +1,273 @@
+"""The rotation of this cluster's own key: observe the Secret and the peers, decide, take one step.
+
+The Secret is the truth: whatever key it holds is used, by whichever daemon leads. Each step is one conditional write,
+so that a daemon may end between any two of them and another goes on.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from liqod.flow.workqueue import WorkQueue
+from liqod.identity.certs import IdentityError, KeyPair, generate
+from liqod.identity.fingerprint_words import words
+from liqod.identity.rotation import (
+    Audience,
+    Drop,
+    Kept,
+    Make,
+    Promote,
+    Rest,
+    Wait,
+    announce,
+    decide,
+)
+from liqod.identity.rotation import fingerprint_of as fingerprint_of_raw
+from liqod.identity.store import from_secret, to_secret
+from liqod.identity.tls import NEW_KEY, PeerTLS
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.errors import Conflict, NotFound
+from liqod.kube.resources import SECRETS
+from liqod.model.ids import ClusterID, Key
+from liqod.model.objects.meta import find_condition
+from liqod.model.records import rotation as names
+from liqod.peering.records.foreignclusters import Records, from_rfc3339, rfc3339
+from liqod.peering.session.peer import Peer
+from liqod.peering.session.protocol import PeerConnection
+from liqod.peering.trust.pairing import Secret
+from liqod.wire.events import KeyNoted, NewKey
+
+SINCE_MINOR: Final = 1
+"""The minor version that knows NewKey."""
+NAMED: Final = 8
+"""Peers that a sentence names."""
+OWN: Final = "own"
+
+
+class Rotation:
+    """Changes the key on order. ``within``: seconds that peers that are away have, unless the order says otherwise;
+    ``changed`` is called when another key is in use; ``in_files``: the key is the administrator's, not the Secret's.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        informers: Informers,
+        namespace: str,
+        cluster_id: ClusterID,
+        tls: PeerTLS,
+        peers: Mapping[ClusterID, Peer],
+        records: Records,
+        within: float,
+        changed: Callable[[], None],
+        *,
+        in_files: bool = False,
+    ) -> None:
+        self.queue: WorkQueue[str] = WorkQueue(clock, "key rotation")
+        self.informer = informers.of(
+            SECRETS, Secret, namespace=namespace, fields=f"metadata.name={names.IDENTITY_SECRET}"
+        )
+        self._client = client
+        self._clock = clock
+        self._key = Key(namespace, names.IDENTITY_SECRET)
+        self._me = cluster_id
+        self._tls = tls
+        self._peers = peers
+        self._records = records
+        self._within = within
+        self._changed = changed
+        self._in_files = in_files
+        self._following: KeyPair | None = None
+        self._told: dict[ClusterID, tuple[PeerConnection, str]] = {}
+
+    def begin(self) -> Callable[[], None]:
+        """Use the key that is kept, and follow it; returns what ends that."""
+        self._adopt(self.informer.get(self._key))
+        return self.informer.subscribe(lambda key, old, new: self.queue.add(OWN))
+
+    def poke(self) -> None:
+        """A peer came: it may not have heard yet."""
+        if self._following is not None:
+            self.queue.add(OWN)
+
+    def noted(self, peer: Peer, event: KeyNoted) -> None:
+        """A peer answered an announcement."""
+        following = self._following
+        if following is None or not event.public_key or fingerprint_of_raw(event.public_key) != following.fingerprint:
+            return
+        if event.reason:
+            self._log.warn("{peer} does not take our next key: {why}", peer=peer.id, why=event.message or event.reason)
+            return
+        peer.knows_key = following.fingerprint
+        self._records.poke(peer.id)
+        self.queue.add(OWN)
+
+    async def process(self, _: str) -> float | None:
+        """Take the next step; returns when to look again, None when something will tell."""
+        secret = self.informer.get(self._key)
+        if secret is None:
+            return None
+        order = names.order_of(secret.metadata.annotations)
+        if self._in_files:
+            if order is not None:
+                sentence = "the key is in files named under [identity]: replace these; every peer must trust it anew"
+                await self._write(secret, {}, {names.ORDER: None, names.PROGRESS: sentence})
+            return None
+        if not self._adopt(secret):
+            return None
+        self._following = following = _next_of(secret)
+        until = from_rfc3339(secret.metadata.annotations.get(names.UNTIL, ""))
+        now = self._clock.seconds()
+        kept = Kept(following.fingerprint if following is not None else "", order, until)
+        step = decide(kept, self._audience(following), now)
+        match step:
+            case Rest():
+                return None
+            case Make():
+                return await self._make(secret, order or names.Order(), now)
+            case Drop():
+                return await self._drop(secret)
+            case Wait(missing, wake):
+                self._announce()
+                told = f"waiting until {rfc3339(wake)} for {_named(missing)} to note the next key"
+                if secret.metadata.annotations.get(names.PROGRESS) != told:
+                    return await self._write(secret, {}, {names.PROGRESS: told}) or max(0.1, wake - now)
+                return max(0.1, wake - now)
+            case Promote(left_behind):
+                return await self._promote(secret, left_behind)
+
+    def _adopt(self, secret: Secret | None) -> bool:
+        """Use the key in the Secret; False when it holds none that can be used, and then nothing is changed."""
+        if self._in_files or secret is None:
+            return False
+        try:
+            kept = from_secret(secret.data)
+        except IdentityError as error:
+            self._log.error("the cluster's key is not used as it is now: {error}", error=str(error))
+            return False
+        if kept.fingerprint != self._tls.keypair.fingerprint:
+            self._tls.use(kept)
+            self._told.clear()
+            self._log.info("this cluster's key is now {words}", words=words(kept.fingerprint))
+            self._changed()
+        return True
+
+    def _audience(self, following: KeyPair | None) -> list[Audience]:
+        found = []
+        wanted = following.fingerprint if following is not None else ""
+        for record in self._records.clusters.items():
+            peer = self._peers.get(ClusterID(record.metadata.name))
+            if peer is None or not record.spec.fingerprint or record.metadata.deleting:
+                continue
+            proven = find_condition(record.status.conditions, "Authenticated")
+            if not peer.met and (proven is None or proven.status != "True"):
+                continue  # it has never trusted us: there is nothing of ours that it could hold on to
+            session = peer.session
+            knows = peer.knows_key or record.status.knows_key
+            found.append(
+                Audience(
+                    peer.name or peer.id,
+                    connected=session is not None,
+                    able=session is not None and session.minor >= SINCE_MINOR,
+                    knows=bool(wanted) and knows == wanted,
+                )
+            )
+        return sorted(found, key=lambda one: one.name)
+
+    def _announce(self) -> None:
+        following = self._following
+        if following is None:
+            return
+        for peer in self._peers.values():
+            session = peer.session
+            if session is None or session.minor < SINCE_MINOR or peer.knows_key == following.fingerprint:
+                continue
+            if self._told.get(peer.id) == (session, following.fingerprint):
+                continue
+            present = self._tls.keypair.fingerprint
+            public_key, proof = announce(following, self._me, present, session.binding(NEW_KEY))
+            if session.send(NewKey(public_key, proof)):
+                self._told[peer.id] = (session, following.fingerprint)
+
+    async def _make(self, secret: Secret, order: names.Order, now: float) -> float | None:
+        made = generate(self._me, datetime.datetime.fromtimestamp(now, datetime.UTC))
+        data = to_secret(made)
+        within = order.within if order.within is not None else self._within
+        self._log.info("made the cluster's next key {words}", words=words(made.fingerprint))
+        return await self._write(
+            secret,
+            {names.NEXT_KEY: data[names.KEY], names.NEXT_CERTIFICATE: data[names.CERTIFICATE]},
+            {names.UNTIL: rfc3339(now + within), names.PROGRESS: "the next key is made"},
+        )
+
+    async def _drop(self, secret: Secret) -> float | None:
+        self._following = None
+        for peer in self._peers.values():
+            if peer.id in self._told and peer.session is not None and peer.session.minor >= SINCE_MINOR:
+                peer.session.send(NewKey(""))
+            peer.knows_key = ""
+        self._told.clear()
+        self._log.info("the rotation of the cluster's key was taken back")
+        return await self._write(
+            secret,
+            {names.NEXT_KEY: None, names.NEXT_CERTIFICATE: None},
+            {names.UNTIL: None, names.PROGRESS: "taken back: the key stays"},
+        )
+
+    async def _promote(self, secret: Secret, left_behind: tuple[str, ...]) -> float | None:
+        following = self._following
+        if following is None:
+            return 0.1
+        told = f"done: the key's words are {words(following.fingerprint)}"
+        if left_behind:
+            told += f"; {_named(left_behind)} did not hear of it and must trust this cluster anew"
+        data = to_secret(following)
+        return await self._write(
+            secret,
+            {**data, names.NEXT_KEY: None, names.NEXT_CERTIFICATE: None},
+            {names.ORDER: None, names.UNTIL: None, names.PROGRESS: told},
+        )
+
+    async def _write(
+        self, secret: Secret, data: Mapping[str, str | None], annotations: Mapping[str, str | None]
+    ) -> float | None:
+        """Change the Secret as it was seen; when it has changed meanwhile, look again. The watch tells of success."""
+        patch: dict[str, Any] = {
+            "metadata": {"resourceVersion": secret.metadata.resource_version, "annotations": dict(annotations)}
+        }
+        if data:
+            patch["data"] = dict(data)
+        try:
+            await self._client.patch(SECRETS, self._key.name, patch, self._key.namespace, view=None)
+        except (Conflict, NotFound):
+            return 0.1
+        return None
+
+
+def _next_of(secret: Secret) -> KeyPair | None:
+    data = secret.data
+    if names.NEXT_KEY not in data:
+        return None
+    pair = {
+        names.KEY: data[names.NEXT_KEY],
+        names.CERTIFICATE: data.get(names.NEXT_CERTIFICATE, base64.b64encode(b"").decode()),
+    }
+    try:
+        return from_secret(pair)
+    except IdentityError:
+        return None  # made anew
+
+
+def _named(peers: tuple[str, ...]) -> str:
+    rest = len(peers) - NAMED
+    return ", ".join(peers[:NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,174 @@
+"""The end of a peering, from the deletion of its ForeignCluster until nothing is left.
+
+Withdraw, cordon, drain, node away, acknowledged, each by the part whose matter it is; here is only looked at what is
+left, and what comes last is done: the peer's records, its namespace, the finalizer. This cluster's own work is waited
+for, the peer as long as the order says; one that was not told has a tombstone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from liqod.flow.workqueue import WorkQueue
+from liqod.kube.client import Client
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACES
+from liqod.model.ids import ClusterID
+from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, advertisement_name, tenant_namespace
+from liqod.model.objects.meta import Object
+from liqod.model.records.unpeering import FINALIZER, JOINED, ORDER, Kind, Order, Tombstone, order_of
+from liqod.model.records.views import ForeignCluster
+from liqod.peering.lending.advertiser import UNPEERED
+from liqod.peering.records.foreignclusters import Records, rfc3339
+from liqod.peering.records.leftovers import Traces
+from liqod.peering.records.tombstones import Tombstones
+from liqod.peering.session.peer import Peer
+from liqod.wire.events import Bye, Withdrawn
+
+LOOK: Final = 0.5
+"""Seconds between two looks at what no watch tells."""
+LOCAL: Final = 120.0
+"""Seconds after which the end goes on although something of this cluster is left: its own parts need 40."""
+
+
+class Endings:
+    """Ends peerings; ``process`` is the work on one peer."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        peers: Mapping[ClusterID, Peer],
+        records: Records,
+        tombstones: Tombstones,
+        traces: Traces,
+    ) -> None:
+        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "endings")
+        self._client = client
+        self._clock = clock
+        self._peers = peers
+        self._records = records
+        self._tombstones = tombstones
+        self._traces = traces
+        self._begun: dict[ClusterID, float] = {}
+
+    def forget(self, peer: ClusterID) -> None:
+        """The record is gone."""
+        self._begun.pop(peer, None)
+
+    async def _follow(self, peer: Peer, record: ForeignCluster, kind: Kind) -> None:
+        """End a peering because the peer does."""
+        if not record.spec.fingerprint:
+            peer.ordered = None
+            return
+        patch = {"metadata": {"annotations": {ORDER: Order(kind).render()}}}
+        try:
+            await self._client.patch(FOREIGNCLUSTERS, peer.id, patch, view=None)
+        except NotFound:
+            return
+        await self._client.delete(FOREIGNCLUSTERS, peer.id, uid=record.metadata.uid)
+
+    def acknowledge(self, peer: Peer) -> None:
+        """Tell a lender that took back what it lent us that nothing of it is in use any more, once that is so."""
+        if peer.owes is None or peer.session is None:
+            return
+        if self._traces.is_clear(peer.id, self._records.offer_of(peer.id)):
+            if peer.session.send(Withdrawn(peer.owes, "lender")):
+                peer.owes = None
+            self.queue.add(peer.id)
+
+    async def process(self, peer_id: ClusterID) -> float | None:
+        """Take the next step; returns when to look again, None when something will tell or it is over."""
+        peer, record = self._peers.get(peer_id), self._records.get(peer_id)
+        if peer is None or record is None:
+            return None
+        if not record.metadata.deleting:
+            if peer.ordered:
+                await self._follow(peer, record, peer.ordered)
+            return None
+        if FINALIZER not in record.metadata.finalizers:
+            return None
+        now = self._clock.seconds()
+        passed = now - self._begun.setdefault(peer_id, now)
+        order = order_of(record.metadata.annotations)
+        self.acknowledge(peer)
+        left = self._own_work(peer)
+        if left and passed < LOCAL:
+            return self._wait(peer, f"waiting for {', '.join(left)}", LOOK)
+        if left:
+            self._log.warn("the peering with {peer} ends although {left} is left", peer=peer_id, left=", ".join(left))
+        told = not self._must_know(peer, record)
+        rest = order.wait(connected=peer.session is not None) - passed
+        if not told and not peer.left and rest > 0:
+            return self._wait(peer, "waiting for the peer to hand back what it uses", min(rest, 5.0))
+        if not told and order.kind in ("asked", "dead"):
+            await self._bury(peer_id, record, "us")
+        elif JOINED in record.metadata.annotations:
+            await self._bury(peer_id, record, "us" if order.kind in ("asked", "dead") else "peer", told=True)
+        return await self._finish(peer, record, passed)
+
+    def _wait(self, peer: Peer, sentence: str, seconds: float) -> float:
+        if peer.ending != sentence:
+            peer.ending = sentence
+            self._records.poke(peer.id)
+        return seconds
+
+    def _own_work(self, peer: Peer) -> list[str]:
+        """Return what this cluster itself still has to do, the peer's part of it being bounded in time as well."""
+        left = self._traces.of(peer.id)
+        if peer.credential:
+            left.append("the credential")
+        if peer.admitting or (peer.lent is not None and peer.lent.tenant_namespace):
+            left.append("what the peer runs here")
+        return left
+
+    def _must_know(self, peer: Peer, record: ForeignCluster) -> bool:
+        """Whether the peer still relies on the peering, as far as is known here."""
+        if not record.spec.fingerprint or peer.left or not peer.met:
+            return False
+        return not (peer.acknowledged and peer.leaving and peer.owes is None)
+
+    async def _bury(self, peer_id: ClusterID, record: ForeignCluster, by: str, *, told: bool = False) -> None:
+        now = rfc3339(self._clock.seconds())
+        tombstone = Tombstone(
+            fingerprint=record.spec.fingerprint,
+            at=now,
+            by="us" if by == "us" else "peer",
+            told=now if told else "",
+            joined=JOINED in record.metadata.annotations,
+        )
+        known = self._tombstones.get(peer_id)
+        if known is None or msgspec.structs.replace(known, at=now, told=tombstone.told) != tombstone:
+            await self._tombstones.put(peer_id, tombstone)
+
+    async def _finish(self, peer: Peer, record: ForeignCluster, passed: float) -> float | None:
+        if peer.session is not None:
+            peer.session.end(Bye(UNPEERED, "this cluster ended the peering"))
+        peer.received = None
+        await self._client.delete(ADVERTISEMENTS, advertisement_name(peer.id))
+        if not await self._namespace_is_gone(peer.id) and passed < LOCAL:
+            return self._wait(peer, f"waiting for namespace {tenant_namespace(peer.id)} to go", LOOK)
+        if not await self._records.release(record):
+            return LOOK
+        self._log.info("the peering with {peer} is over", peer=peer.id)
+        return None
+
+    async def _namespace_is_gone(self, peer: ClusterID) -> bool:
+        name = tenant_namespace(peer)
+        try:
+            found = await self._client.get(NAMESPACES, name, view=Object)
+        except NotFound:
+            return True
+        labels = found.metadata.labels
+        if labels.get(REMOTE_CLUSTER_LABEL) != peer or TENANT_NAMESPACE_LABEL not in labels:
+            return True  # somebody else's
+        if not found.metadata.deleting:
+            await self._client.delete(NAMESPACES, name, uid=found.metadata.uid)
+        return False

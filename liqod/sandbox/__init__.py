@@ -1,1 +1,0 @@
-"""An in-memory Kubernetes cluster: API server, scheduler, nodes; test double and demo."""

@@ -1,0 +1,1 @@
+"""A fake Kubernetes API server with controllers, scheduler and nodes, in one Python process."""

@@ -1,0 +1,1 @@
+"""Controllers, scheduler, and the frame that they share."""

@@ -1,0 +1,1 @@
+"""Simulated nodes, and the pods that they pretend to run."""

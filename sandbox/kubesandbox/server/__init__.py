@@ -1,0 +1,1 @@
+"""The API server: HTTP, requests, watches, tables, discovery, admission webhooks."""

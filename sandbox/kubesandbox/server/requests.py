@@ -1,0 +1,63 @@
+"""What a request brings besides its body: who asks, with which options, and what admission is shown of it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import attrs
+
+from kubesandbox.auth.tokens import User, system
+from kubesandbox.kinds.kinds import Json, Kind
+from liqod.model.ids import Key
+
+
+@attrs.frozen
+class Caller:
+    """Who writes, and under which name the fields are owned."""
+
+    user: User
+    manager: str = "unknown"
+    dry_run: bool = False
+    strict: bool = False
+
+
+@attrs.frozen
+class DeleteOptions:
+    """The options of a deletion; ``propagation`` is Background, Foreground or Orphan."""
+
+    grace: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    propagation: str = ""
+
+
+@attrs.frozen
+class Review:
+    """What admission plug-ins and webhooks judge; ``operation`` is CREATE, UPDATE or DELETE."""
+
+    operation: str
+    kind: Kind
+    key: Key
+    subresource: str
+    new: Json | None
+    old: Json | None
+    caller: Caller
+    namespace: Json | None
+
+
+class Webhooks(Protocol):
+    """The admission webhooks that are configured."""
+
+    def matching(self, review: Review, *, mutating: bool) -> list[Any]:
+        """Return the webhooks to ask."""
+
+    async def mutate(self, review: Review, hooks: list[Any]) -> Json:
+        """Return the object as the webhooks want it; raises ApiStatus when one refuses."""
+
+    async def validate(self, review: Review, hooks: list[Any]) -> None:
+        """Raise ApiStatus when a webhook refuses."""
+
+
+def system_caller(name: str) -> Caller:
+    """Return a component of the control plane as a caller."""
+    return Caller(system(name), name)

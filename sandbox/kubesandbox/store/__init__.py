@@ -1,0 +1,1 @@
+"""The objects of a cluster: their storage, lists, patches and field ownership."""

@@ -1,0 +1,74 @@
+"""What binds the daemon's account beyond its role; that the policies hold is shown on a real API server."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.agent.account import admission_policies
+from liqod.agent.account.rights import required
+from liqod.config.load import parse
+
+HARMLESS = {
+    "events": "they only tell",
+    "pods/eviction": "an eviction honours budgets, and ends nothing that its owner does not make anew",
+    "nodes": "a node that no kubelet serves runs nothing; the virtual ones are these",
+    "tokenreviews": "nothing is stored",
+    "subjectaccessreviews": "nothing is stored",
+    "selfsubjectaccessreviews": "nothing is stored",
+    "certificatesigningrequests": "only the signer of kubelets' serving certificates may be approved",
+    "storageclasses": "a claim has to name it",
+    "persistentvolumes": "the virtual storage class's; a pod has to claim it to see it",
+}
+"""Kinds that the account may create anywhere, and why nothing more has to be said about them."""
+
+
+class Bounds(SynchronousTestCase):
+    def test_whatever_it_creates_everywhere_is_bound(self) -> None:
+        """A kind that the account may create in every namespace is bound by a policy, or there is a reason why not."""
+        rules = [
+            rule
+            for policy in admission_policies.policies("liqo")
+            for rule in policy["spec"]["matchConstraints"]["resourceRules"]
+        ]
+        bound = {(group, what) for rule in rules for group in rule["apiGroups"] for what in rule["resources"]}
+        for right in required(parse('[network]\nmode = "wireguard"', {})):
+            if right.verb != "create" or right.namespace or right.resource.group.endswith("liqo.io"):
+                continue
+            known = (right.resource.group, right.what) in bound or right.what in HARMLESS
+            self.assertTrue(known, f"{right}: bind it in agent/bounds.py, or say why that is not needed")
+
+    def test_whatever_changes_running_pods_is_bound(self) -> None:
+        """Parts of pods that the account may change in every namespace are bound by a policy, but for the status."""
+        policies = admission_policies.policies("liqo")
+        bound = {w for p in policies for r in p["spec"]["matchConstraints"]["resourceRules"] for w in r["resources"]}
+        changed = {
+            right.what
+            for right in required(parse("", {}))
+            if right.verb == "patch" and right.resource.plural == "pods" and not right.namespace
+        }
+        self.assertEqual(changed - {"pods/status"} - bound, set())
+        self.assertIn("pods/ephemeralcontainers", changed)
+
+    def test_names(self) -> None:
+        """Policies and bindings go by the same names, and are about the account of the namespace in question."""
+        policies, bindings = admission_policies.policies("liqo"), admission_policies.bindings("liqo")
+        names = [policy["metadata"]["name"] for policy in policies]
+        self.assertEqual([binding["spec"]["policyName"] for binding in bindings], names)
+        self.assertEqual(len(set(names)), len(names))
+        for policy in policies:
+            condition, *_ = policy["spec"]["matchConditions"]
+            self.assertIn("'system:serviceaccount:liqo:liqod'", condition["expression"])
+            self.assertEqual(policy["spec"]["failurePolicy"], "Fail")
+
+    def test_tenants(self) -> None:
+        """In namespaces of tenants the account may do everything but have tokens made by secrets, or lose the label."""
+        outside = {"matchExpressions": [{"key": "liqo.io/remote-cluster-id", "operator": "DoesNotExist"}]}
+        selectors = {
+            policy["metadata"]["name"].removeprefix(admission_policies.PREFIX): policy["spec"]["matchConstraints"][
+                "namespaceSelector"
+            ]
+            for policy in admission_policies.policies("liqo")
+        }
+        free = {name for name, selector in selectors.items() if selector == outside}
+        self.assertEqual(free, {"objects", "tokens", "pods", "parts-of-pods"})
+        self.assertEqual({name for name, selector in selectors.items() if not selector}, set(selectors) - free)

@@ -1,0 +1,119 @@
+"""The small parts of the daemon: what the service manager is told, clocks, addresses, names, troubles."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.agent.errors import explain
+from liqod.agent.host.address import cluster_name, own_address
+from liqod.agent.host.clock_check import judge
+from liqod.agent.host.sdnotify import Notifier
+from liqod.agent.host.watchdog import Watchdog
+from liqod.kube.errors import Forbidden, ServerError, Unauthorized, Unreachable
+
+
+class ServiceManager(SynchronousTestCase):
+    def setUp(self) -> None:
+        # Socket paths are short by nature; trial's own directories need not be.
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(self.socket.close)
+        self.socket.bind("")
+        self.socket.setblocking(False)
+        self.address = "@" + self.socket.getsockname()[1:].decode()
+
+    def told(self) -> list[str]:
+        messages = []
+        while True:
+            try:
+                messages.append(self.socket.recv(4096).decode())
+            except BlockingIOError:
+                return messages
+
+    def test_messages(self) -> None:
+        """Readiness is told once, a status when it changes, on one line."""
+        notifier = Notifier.from_environment({"NOTIFY_SOCKET": self.address})
+        notifier.status("waiting:\n for the API")
+        notifier.status("waiting: for the API")
+        notifier.ready()
+        notifier.ready()
+        notifier.stopping()
+        self.assertEqual(self.told(), ["STATUS=waiting: for the API", "READY=1", "STOPPING=1"])
+
+    def test_without(self) -> None:
+        """Without a service manager nothing is sent, and one that is gone does no harm."""
+        Notifier.from_environment({}).ready()
+        Notifier(str(Path(self.mktemp()).absolute())).ready()
+        self.assertEqual(self.told(), [])
+
+    def test_interval(self) -> None:
+        """The watchdog is fed three times in its limit, and only where it is meant for this process."""
+        self.assertEqual(Notifier.from_environment({"WATCHDOG_USEC": "30000000"}).interval, 10.0)
+        self.assertEqual(Notifier.from_environment({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}).interval, 0.0)
+        self.assertEqual(Notifier.from_environment({}).interval, 0.0)
+
+    def test_watchdog(self) -> None:
+        """The watchdog is fed while things move, starves with one sentence when they do not, and recovers."""
+        clock, stuck = Clock(), [""]
+        watchdog = Watchdog(clock, Notifier(self.address, 10.0), lambda: stuck[0])
+        watchdog.startService()
+        clock.advance(10)
+        self.assertEqual(self.told(), ["WATCHDOG=1", "WATCHDOG=1"])
+        stuck[0] = "the main task has ended"
+        with capturedLogs() as logs:
+            clock.advance(10)
+            clock.advance(10)
+        self.assertEqual(self.told(), [])
+        self.assertEqual([event["why"] for event in logs], ["the main task has ended"])
+        stuck[0] = ""
+        clock.advance(10)
+        self.assertEqual(self.told(), ["WATCHDOG=1"])
+        watchdog.stopService()
+        self.assertEqual(clock.getDelayedCalls(), [])
+
+
+class Clocks(SynchronousTestCase):
+    def test_judgement(self) -> None:
+        """Half a minute is nothing, more is worth a warning, five minutes are fatal, in both directions."""
+        self.assertEqual((judge(29).message, judge(-29).message), ("", ""))
+        self.assertIn("31 seconds ahead of", judge(31).message)
+        self.assertFalse(judge(299).fatal)
+        self.assertTrue(judge(-300).fatal)
+        self.assertIn("300 seconds behind", judge(-300).message)
+
+
+class Addresses(SynchronousTestCase):
+    def test_loopback(self) -> None:
+        """Towards an API server on this host the address is the loopback one."""
+        self.assertEqual(own_address("https://127.0.0.1:6443"), "127.0.0.1")
+        self.assertEqual(own_address("https://127.0.0.3"), "127.0.0.1")
+
+    def test_never_fails(self) -> None:
+        """A name or nonsense still gives an address of this host."""
+        for server in ("https://rome.example.org:6443", "", "nonsense"):
+            socket.inet_pton(socket.AF_INET, own_address(server))
+
+    def test_names(self) -> None:
+        """The cluster's name is the configured one, or a label made of the host's name."""
+        self.assertEqual(cluster_name("rome", "host"), "rome")
+        self.assertEqual(cluster_name("", "Node_1.example.org"), "node-1")
+        self.assertEqual(cluster_name("", "---"), "cluster")
+        self.assertEqual(len(cluster_name("", "x" * 100)), 63)
+
+
+class Troubles(SynchronousTestCase):
+    def test_sentences(self) -> None:
+        """Every kind of failed request has its own reason, and says what to do next."""
+        for error, reason, hint in (
+            (Unreachable("connection refused"), "APIUnreachable", "kubernetes.kubeconfig"),
+            (Unauthorized(401, "Unauthorized", "who?"), "CredentialsRefused", "--daemon-kubeconfig"),
+            (Forbidden(403, "Forbidden", "may not"), "RightsMissing", "liqodctl check"),
+            (ServerError(500, "", "broken"), "APIRefused", "tried again"),
+        ):
+            trouble = explain(error, "listing pods", "https://x:6443")
+            self.assertEqual(trouble.reason, reason)
+            self.assertIn(hint, trouble.message)

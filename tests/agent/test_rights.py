@@ -1,0 +1,114 @@
+"""What the daemon needs, and the roles that give it that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubesandbox.auth.rbac import Access, rule_allows
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.agent.account.objects import roles, rules_of
+from liqod.agent.account.rights import Right, required
+from liqod.config.load import parse
+from liqod.config.schema import Settings
+from liqod.kube.resources import CONFIGMAPS, PODS, SECRETS
+
+
+def access(right: Right) -> Access:
+    resource = right.resource
+    return Access(right.verb, resource.group, resource.plural, right.subresource, right.namespace, right.name)
+
+
+def rules(settings: Settings, namespace: str = "") -> list[dict[str, Any]]:
+    return [
+        rule
+        for _, body in roles(settings)
+        if body["metadata"].get("namespace", "") == namespace
+        for rule in body.get("rules", [])
+    ]
+
+
+class Rights(SynchronousTestCase):
+    def test_the_roles_grant_every_right(self) -> None:
+        """Each right that is required is granted by the rules of its own scope."""
+        settings = parse('[network]\nmode = "wireguard"', {})
+        for right in required(settings):
+            granted = any(rule_allows(rule, access(right)) for rule in rules(settings, right.namespace))
+            self.assertTrue(granted, right)
+
+    def test_the_roles_grant_nothing_else(self) -> None:
+        """Every combination that a rule grants is a right that is required; nothing is granted wholesale."""
+        settings = Settings()
+        for _, body in roles(settings):
+            namespace = body["metadata"].get("namespace", "")
+            wanted = {
+                (right.resource.group, right.what, right.verb, right.name)
+                for right in required(settings)
+                if right.namespace == namespace
+            }
+            for rule in body.get("rules", []):
+                for group in rule["apiGroups"]:
+                    for resource in rule["resources"]:
+                        for verb in rule["verbs"]:
+                            for name in rule.get("resourceNames", [""]):
+                                self.assertIn((group, resource, verb, name), wanted)
+                                self.assertNotIn("*", (group, resource, verb))
+
+    def test_narrow(self) -> None:
+        """What leads to every right in a cluster is given by name only, or not at all."""
+        rights = required(parse("[kubelet]\nenable-apiserver-support = false", {}))
+        for right in rights:
+            what = f"{right.resource.plural}/{right.subresource}".rstrip("/")
+            self.assertNotIn(right.verb, ("escalate", "deletecollection"))
+            if right.verb == "impersonate":
+                # Of users it cannot be limited to those of borrowers; of their accounts it can.
+                self.assertEqual((right.what, right.name), ("serviceaccounts", "borrower"))
+            if what in ("serviceaccounts/token", "clusterroles") or right.verb in ("bind", "approve"):
+                self.assertTrue(right.name, right)
+            if what in ("secrets", "configmaps") and right.verb in ("get", "update", "patch", "delete"):
+                self.assertTrue(right.name or right.namespace == "liqo-system", right)
+            self.assertNotIn(what, ("pods/exec", "pods/attach", "nodes/proxy", "clusterrolebindings"))
+
+    def test_tokens_of_offloaded_pods(self) -> None:
+        """Tokens of any account are the one thing more that pods need to speak to their API server from afar."""
+        without = set(required(parse("[kubelet]\nenable-apiserver-support = false", {})))
+        more = {str(right) for right in set(required(Settings())) - without}
+        self.assertEqual(more, {"create serviceaccounts/token"})
+
+    def test_features_that_are_off(self) -> None:
+        """A feature that is switched off needs no rights: without reflection nobody reads all secrets."""
+        read_all = Right("list", SECRETS)
+        self.assertIn(read_all, required(Settings()))
+        settings = parse("[reflection]\nsecret = {workers = 0}\n[webhook]\nenabled = false", {})
+        self.assertNotIn(read_all, required(settings))
+        self.assertFalse([right for right in required(settings) if "webhook" in right.resource.plural])
+
+    def test_no_right_twice(self) -> None:
+        """A right that is given everywhere is not given once more by name or in one namespace."""
+        rights = required(Settings())
+        self.assertEqual(len(rights), len(set(rights)))
+        unnamed = {
+            (right.resource, right.subresource, right.verb, right.namespace) for right in rights if not right.name
+        }
+        for right in rights:
+            if right.name:
+                self.assertNotIn((right.resource, right.subresource, right.verb, right.namespace), unnamed)
+        everywhere = {
+            (right.resource, right.subresource, right.verb) for right in rights if not right.name + right.namespace
+        }
+        for right in rights:
+            if right.name or right.namespace:
+                self.assertNotIn((right.resource, right.subresource, right.verb), everywhere)
+
+    def test_words(self) -> None:
+        """A right reads as part of a sentence."""
+        self.assertEqual(str(Right("patch", PODS, "status")), "patch pods/status")
+        self.assertEqual(
+            str(Right("get", CONFIGMAPS, name="one", namespace="here")),
+            "get configmaps named one in the namespace here",
+        )
+
+    def test_rules_are_few(self) -> None:
+        """Resources with the same verbs and names share a rule."""
+        made = rules_of([Right("list", PODS), Right("watch", PODS), Right("list", SECRETS), Right("watch", SECRETS)])
+        self.assertEqual(made, [{"apiGroups": [""], "resources": ["pods", "secrets"], "verbs": ["list", "watch"]}])

@@ -1,0 +1,142 @@
+"""The daemon as a whole on a sandbox cluster: ready, standing by, taking over, waiting for its API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubesandbox.cluster import SandboxCluster
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+from twisted.web.client import Agent as WebAgent
+from twisted.web.client import HTTPConnectionPool, readBody
+
+from liqod.agent.service import Agent
+from liqod.config.load import parse
+from liqod.config.schema import Settings
+from liqod.kube.client import Client
+from liqod.kube.connection.config import ClientConfig
+from liqod.kube.resources import LEASES, MUTATINGWEBHOOKS
+
+REACTOR: Any = reactor
+SETTINGS = """
+[discovery]
+mdns = false
+[peering]
+listen = "tcp:0:interface=127.0.0.1"
+[webhook]
+listen = "tcp:0:interface=127.0.0.1"
+[metrics]
+listen = "tcp:0:interface=127.0.0.1"
+[leader]
+lease-duration = 3
+renew-interval = 0.3
+retry-interval = 0.3
+"""
+
+
+def settings(**environ: str) -> Settings:
+    return parse(SETTINGS, environ)
+
+
+class Daemon(TestCase):
+    timeout = 30
+
+    def setUp(self) -> None:
+        self.cluster = SandboxCluster(REACTOR, "rome")
+        self.port = self.cluster.listen(REACTOR)
+        self.cluster.startService()
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
+        self.client = Client(self.cluster.client_config(), REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.client.close()))
+
+    def start(self, config: ClientConfig | None = None, **environ: str) -> Agent:
+        agent = Agent(REACTOR, settings(**environ), client_config=config or self.cluster.client_config())
+        agent.startService()
+        self.addCleanup(lambda: agent.stopService() if agent.running else None)
+        return agent
+
+    async def until(self, what: Any, seconds: float = 15) -> None:
+        deadline = REACTOR.seconds() + seconds
+        while not what():
+            if REACTOR.seconds() > deadline:
+                raise AssertionError("it did not happen in time")
+            await deferLater(REACTOR, 0.02)
+
+    async def page(self, agent: Agent, path: str) -> tuple[int, str]:
+        web = WebAgent(REACTOR, pool=HTTPConnectionPool(REACTOR, persistent=False))
+        response = await web.request(b"GET", f"http://127.0.0.1:{agent.metrics_port}{path}".encode())
+        return response.code, (await readBody(response)).decode()
+
+    async def test_ready(self) -> None:
+        """It leads, listens, configures the webhook, and says so on its pages."""
+        agent = self.start()
+        self.assertEqual((await self.page(agent, "/readyz"))[0], 503)
+        await agent.ready.wait()
+        self.assertEqual((agent.status.value, agent.missing()), ("leading", []))
+        self.assertEqual(await self.page(agent, "/readyz"), (200, "ok\n"))
+        assert agent.features is not None
+        self.assertGreater(agent.features.peering.port, 0)
+        self.assertEqual(
+            [one["metadata"]["name"] for one in (await self.client.list(MUTATINGWEBHOOKS)).items], ["liqod"]
+        )
+        code, numbers = await self.page(agent, "/metrics")
+        self.assertEqual(code, 200)
+        for line in ("liqod_leading 1.0", 'liqod_api_requests_total{cluster="home"', "liqod_reactor_lag_seconds_count"):
+            self.assertIn(line, numbers)
+
+    async def test_stops(self) -> None:
+        """Stopping it leaves nothing behind in the process, and the lease to others."""
+        agent = self.start()
+        await agent.ready.wait()
+        await agent.stopService()
+        self.assertIsNone(agent.features)
+        self.assertFalse((await self.client.get(LEASES, "liqod", "liqo-system"))["spec"].get("holderIdentity"))
+
+    async def test_stops_early(self) -> None:
+        """It can be stopped at any moment of its start."""
+        for steps in (0, 1, 5, 20, 60):
+            agent = self.start()
+            for _ in range(steps):
+                await deferLater(REACTOR, 0.002)
+            await agent.stopService()
+
+    async def test_standby(self) -> None:
+        """A second daemon of the cluster stands by, is ready as such, and takes over when the first stops."""
+        first = self.start()
+        await first.ready.wait()
+        second = self.start()
+        await self.until(lambda: second.status.value.startswith("standby"))
+        await deferLater(REACTOR, 0.5)
+        self.assertEqual((second.features, second.missing()), (None, []))
+        self.assertEqual(await self.page(second, "/readyz"), (200, "ok\n"))
+        await first.stopService()
+        await second.ready.wait()
+        assert first.home is not None and second.home is not None
+        self.assertEqual(first.home.keypair.fingerprint, second.home.keypair.fingerprint)
+
+    async def test_lost_lease(self) -> None:
+        """When another holds the lease it stops its features, stands by, and leads again when it may."""
+        agent = self.start()
+        await agent.ready.wait()
+        before = agent.features
+        thief = {"spec": {"holderIdentity": "somebody else", "leaseDurationSeconds": 2}}
+        await self.client.patch(LEASES, "liqod", thief, "liqo-system")
+        await self.until(lambda: agent.features is not before)
+        self.assertTrue(before is not None and not before.peering.running)
+        await self.until(lambda: agent.status.value == "leading")
+
+    async def test_waits_for_the_api(self) -> None:
+        """It says that the API server cannot be reached, and goes on by itself when it can."""
+        config = self.cluster.client_config()
+        await self.cluster.stop()
+        agent = self.start(config)
+        await self.until(lambda: agent.trouble)
+        self.assertIn(self.cluster.url, agent.trouble)
+        self.assertIn("cannot reach the API server", (await self.page(agent, "/readyz"))[1])
+        self.assertEqual((await self.page(agent, "/healthz"))[0], 200)
+        self.cluster.listen(REACTOR, self.port)
+        self.cluster.startService()
+        await agent.ready.wait()
+        self.assertEqual(agent.trouble, "")

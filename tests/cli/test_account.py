@@ -1,0 +1,131 @@
+"""``liqodctl install`` and the daemon's own account, against a cluster of the sandbox."""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubesandbox.cluster import SandboxCluster
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.utils import getProcessOutputAndValue
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from liqod.agent.account import rights
+from liqod.cli.console.errors import CliError
+from liqod.cli.setup.account import kubeconfig, write_private
+from liqod.config.load import parse
+from liqod.kube.client import Client
+from liqod.kube.connection.config import ClientConfig, load
+from liqod.kube.errors import Forbidden
+from liqod.kube.resources import CLUSTERROLEBINDINGS, NODES, ROLES, SECRETS, SERVICEACCOUNTS
+
+REACTOR: Any = reactor
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Files(SynchronousTestCase):
+    def test_private(self) -> None:
+        """The file is for its owner alone, whatever was there before, and nothing is left beside it."""
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        path = folder / "kubeconfig"
+        path.write_text("before")
+        path.chmod(0o644)
+        write_private(str(path), "after")
+        self.assertEqual(path.read_text(), "after")
+        self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
+        self.assertEqual(list(folder.iterdir()), [path])
+
+    def test_not_writable(self) -> None:
+        """A place that cannot be written is a sentence."""
+        with self.assertRaises(CliError) as caught:
+            write_private("/nonexistent/kubeconfig", "x")
+        self.assertIn("/nonexistent/kubeconfig cannot be written: no such file or directory", str(caught.exception))
+
+    def test_kubeconfig(self) -> None:
+        """It reaches the same server with the same trust, by the account's token and nothing else."""
+        config = ClientConfig(
+            "https://10.0.0.1:6443", b"CA", client_cert_pem=b"C", client_key_pem=b"K", tls_server_name="kubernetes"
+        )
+        body = yaml.safe_load(kubeconfig(config, "secret"))
+        cluster = body["clusters"][0]["cluster"]
+        self.assertEqual((cluster["server"], cluster["tls-server-name"]), ("https://10.0.0.1:6443", "kubernetes"))
+        self.assertEqual(base64.b64decode(cluster["certificate-authority-data"]), b"CA")
+        self.assertEqual(body["users"][0]["user"], {"token": "secret"})
+
+
+class Account(TestCase):
+    timeout = 120
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        self.cluster = SandboxCluster(REACTOR, "rome")
+        self.cluster.listen(REACTOR)
+        self.cluster.startService()
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
+        self.client = self.connect(self.cluster.client_config())
+        self.folder = Path(self.mktemp()).absolute()
+        self.folder.mkdir()
+        (self.folder / "admin").write_text(self.cluster.kubeconfig())
+
+    def connect(self, config: ClientConfig) -> Client:
+        client = Client(config, REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        return client
+
+    async def install(self, *arguments: str) -> str:
+        environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "KUBECONFIG": str(self.folder / "admin")}
+        out, err, code = await getProcessOutputAndValue(
+            sys.executable, ["-m", "liqod.cli", "install", *arguments], env=environ, path=str(ROOT)
+        )
+        self.assertEqual(code, 0, (out + err).decode())
+        return bytes(out).decode()
+
+    async def test_account(self) -> None:
+        """The account that install makes has every right that the daemon needs, and not those of others."""
+        await self.install()
+        # What Kubernetes' token controller does with a Secret of this type.
+        request = {"spec": {"expirationSeconds": 3600}}
+        answer = await self.client.create(SERVICEACCOUNTS, request, "liqo-system", name="liqod", subresource="token")
+        data = {"token": base64.b64encode(answer["status"]["token"].encode()).decode()}
+        secret = {
+            "metadata": {"name": "liqod-token", "annotations": {"kubernetes.io/service-account.name": "liqod"}},
+            "type": "kubernetes.io/service-account-token",
+            "data": data,
+        }
+        await self.client.create(SECRETS, secret, "liqo-system")
+        file = self.folder / "daemon"
+        self.assertIn(f"{file}: written", await self.install(f"--daemon-kubeconfig={file}"))
+        daemon = self.connect(load(str(file)))
+        self.assertEqual(await rights.missing(daemon, parse("", {})), [])
+        for attempt in (
+            daemon.get(SECRETS, "other", "default"),
+            daemon.create(CLUSTERROLEBINDINGS, {"metadata": {"name": "mine"}}),
+            daemon.replace(NODES, {"metadata": {"name": "one"}}, "one"),
+        ):
+            with self.assertRaises(Forbidden):
+                await attempt
+
+        # Offloaded pods need tokens of accounts that nobody knows beforehand; where they get none, it gets none.
+        config = self.folder / "liqod.toml"
+        config.write_text("[kubelet]\nenable-apiserver-support = false\n")
+        await self.install(f"--config={config}")
+        with self.assertRaises(Forbidden):
+            await daemon.create(SERVICEACCOUNTS, request, "kube-system", name="default", subresource="token")
+
+    async def test_follows_the_configuration(self) -> None:
+        """Rights that a changed configuration no longer needs are taken back; what is as it should be stays."""
+        config = self.folder / "liqod.toml"
+        config.write_text('[network]\nmode = "wireguard"\n')
+        self.assertIn("Role default/liqod: installed", await self.install(f"--config={config}"))
+        config.write_text("")
+        self.assertIn("Role default/liqod: removed", await self.install(f"--config={config}"))
+        self.assertEqual((await self.client.list(ROLES, "default")).items, [])
+        before = self.cluster.store.version
+        await self.install(f"--config={config}")
+        self.assertEqual(self.cluster.store.version, before)

@@ -1,0 +1,196 @@
+"""``liqodctl offload``, ``unoffload`` and ``explain``: what they ask for, what they find, and as programs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from liqod.cli.console.errors import CliError
+from liqod.cli.status.explain import Facts, findings
+from liqod.cli.workloads.offload import row_of, wanted_spec
+from liqod.kube import manifests
+from liqod.kube.client import Client
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES, NODES, PODS
+from liqod.model.objects.meta import Object
+from liqod.model.records.offloading import NamespaceOffloading
+from liqod.model.records.views import NamespaceNattingTable, VirtualNode
+from tests.cli import test_commands
+
+TOLERATION = {"key": "virtual-node.liqo.io/not-allowed", "operator": "Exists", "effect": "NoExecute"}
+MILAN = msgspec.convert({"spec": {"clusterID": "c2", "nodeName": "liqo-milan"}}, VirtualNode)
+
+
+class Wishes(SynchronousTestCase):
+    def test_options(self) -> None:
+        """Options become the fields of a NamespaceOffloading; without any, none is made."""
+        self.assertEqual(wanted_spec(None, None, "", ()), {})
+        self.assertEqual(wanted_spec("Remote", None, "", ()), {"podOffloadingStrategy": "Remote"})
+        named = {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "market"}
+        self.assertEqual(wanted_spec(None, None, "market", ()), named)
+        self.assertEqual(wanted_spec(None, "SelectedName", "market", ()), named)
+        self.assertEqual(wanted_spec(None, "EnforceSameName", "", ()), {"namespaceMappingStrategy": "EnforceSameName"})
+        terms = wanted_spec(None, None, "", ("region=eu,tier in (a, b)", "!spot,x!=1"))["clusterSelector"]
+        self.assertEqual(
+            terms["nodeSelectorTerms"],
+            [
+                {
+                    "matchExpressions": [
+                        {"key": "region", "operator": "In", "values": ["eu"]},
+                        {"key": "tier", "operator": "In", "values": ["a", "b"]},
+                    ]
+                },
+                {
+                    "matchExpressions": [
+                        {"key": "spot", "operator": "DoesNotExist"},
+                        {"key": "x", "operator": "NotIn", "values": ["1"]},
+                    ]
+                },
+            ],
+        )
+
+    def test_what_does_not_go_together(self) -> None:
+        """Contradictions and selectors that are none are refused as wrong usage."""
+        for wrong in (
+            (None, "SelectedName", "", ()),
+            (None, "EnforceSameName", "market", ()),
+            (None, None, "", ("=",)),
+            (None, None, "", ("  ",)),
+        ):
+            with self.assertRaises(CliError) as caught:
+                wanted_spec(*wrong)
+            self.assertEqual(caught.exception.status, 2)
+
+
+class Answers(SynchronousTestCase):
+    def test_a_label_that_was_just_set(self) -> None:
+        """Who has just enabled a namespace is not told to enable it; who has not, is."""
+        found = msgspec.convert(
+            {"status": {"offloadingPhase": "NotEnabled", "message": "label it"}}, NamespaceOffloading
+        )
+        for label, phase in (("true", "InProgress"), ("false", "NotEnabled")):
+            space = msgspec.convert({"metadata": {"name": "shop", "labels": {"liqo.io/enabled": label}}}, Object)
+            row = row_of(space, found)
+            self.assertEqual((row["namespace"], row["phase"]), ("shop", phase))
+            self.assertEqual(row["why"] == "label it", phase == "NotEnabled")
+
+
+def pod(node: str = "", tolerations: Any = (TOLERATION,), phase: str = "Running", **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"nodeName": node, "tolerations": list(tolerations)},
+        "status": {"phase": phase, **status},
+    }
+
+
+def offloading(**spec: Any) -> NamespaceOffloading:
+    return msgspec.convert({"metadata": {"name": "offloading", "namespace": "shop"}, "spec": spec}, NamespaceOffloading)
+
+
+def table(phase: str, reason: str = "", message: str = "") -> dict[str, NamespaceNattingTable]:
+    body = {
+        "spec": {"nattingTable": {"shop": "shop-rome"}},
+        "status": {"mappings": {"shop": {"phase": phase, "reason": reason, "message": message}}},
+    }
+    return {"c2": msgspec.convert(body, NamespaceNattingTable)}
+
+
+class Findings(SynchronousTestCase):
+    def ask(self, body: dict[str, Any], **facts: Any) -> dict[str, str]:
+        given = {"enabled": True, "records": [MILAN], "nodes": {"liqo-milan": {}}, "tables": table("Ready"), **facts}
+        rows = findings(Facts(pod=body, **given))
+        self.assertTrue(all(set(row) == {"what", "state", "why"} for row in rows))
+        return rows[-1]
+
+    def test_answers(self) -> None:
+        """The last row says where the pod is and why, from all that is known."""
+        unplaced: dict[str, Any] = {
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "U", "message": "0/3 nodes"}]
+        }
+        refused: dict[str, Any] = {
+            "conditions": [
+                {"type": "liqo.io/Offloaded", "status": "False", "reason": "PodSecurity", "message": "privileged"}
+            ]
+        }
+        local, remote = offloading(podOffloadingStrategy="Local"), offloading(podOffloadingStrategy="Remote")
+        none = offloading(
+            clusterSelector={"nodeSelectorTerms": [{"matchFields": [{"key": "x", "operator": "Exists"}]}]}
+        )
+        cases: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
+            (pod("liqo-milan"), {}, "offloaded", "shop-rome/web"),
+            (pod("liqo-milan", phase="Pending", **refused), {}, "not offloaded", "PodSecurity: privileged"),
+            (
+                pod("liqo-milan"),
+                {"tables": table("Refused", "NameNotYours", "no")},
+                "not offloaded yet",
+                "NameNotYours",
+            ),
+            (pod("liqo-milan"), {"tables": {}}, "not offloaded yet", "not asked for"),
+            (pod("liqo-milan"), {"records": []}, "not offloaded", "peering has ended"),
+            (pod("here"), {"enabled": False}, "runs in this cluster", "not offloaded"),
+            (pod("here"), {"offloading": local}, "runs in this cluster", "Local"),
+            (pod("here", tolerations=()), {}, "runs in this cluster", "does not tolerate"),
+            (pod("here"), {"offloading": remote}, "runs in this cluster", "Remote"),
+            (pod("here"), {}, "runs in this cluster", "best one"),
+            (pod(phase="Pending", **unplaced), {}, "waits for a node", "0/3 nodes"),
+            (pod(phase="Pending", **unplaced), {"offloading": none}, "waits for a node", "no virtual node is selected"),
+        ]
+        for body, facts, state, words in cases:
+            answer = self.ask(body, **facts)
+            self.assertEqual(answer["state"], state, (body, facts, answer))
+            self.assertIn(words, answer["why"])
+
+
+class Programs(TestCase):
+    """The commands against a cluster of the sandbox."""
+
+    timeout = 120
+    client: Client
+    setUp = test_commands.Against.setUp  # type: ignore[assignment]
+    liqodctl: Any = test_commands.Against.liqodctl
+
+    async def test_offload(self) -> None:
+        """offload labels a namespace and says how; again with other wishes it changes them; unoffload ends both."""
+        await manifests.ensure(self.client)
+        self.assertIn("LQ2101", await self.liqodctl("offload", "namespace", "shop", status=1))
+        await self.client.create(NAMESPACES, {"metadata": {"name": "shop"}})
+        self.assertIn("LQ1007", await self.liqodctl("offload", "namespace", "kube-system", status=1))
+        shown = json.loads(await self.liqodctl("offload", "namespace", "shop", "-o", "json"))
+        self.assertEqual((shown[0]["enabled"], shown[0]["placement"]), (True, "LocalAndRemote"))
+        with self.assertRaises(NotFound):
+            await self.client.get(NAMESPACEOFFLOADINGS, "offloading", "shop")
+        await self.liqodctl("offload", "namespace", "shop", "--placement=Remote", "--selector=region=eu")
+        await self.liqodctl("offload", "namespace", "shop", "--placement=Local")
+        spec = (await self.client.get(NAMESPACEOFFLOADINGS, "offloading", "shop"))["spec"]
+        self.assertEqual(spec["podOffloadingStrategy"], "Local")
+        self.assertEqual(spec["clusterSelector"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"], ["eu"])
+        late = await self.liqodctl("offload", "namespace", "shop", "--wait", "--timeout=1", status=1)
+        self.assertIn("LQ3001", late)
+        body = {"metadata": {"name": "c2"}, "spec": {"nattingTable": {"shop": "shop-rome"}}}
+        await self.client.create(NATTINGTABLES, body)
+        self.assertIn(
+            "LQ3001", await self.liqodctl("unoffload", "namespace", "shop", "--wait", "--timeout=1", status=1)
+        )
+        await self.client.delete(NATTINGTABLES, "c2")
+        shown = json.loads(await self.liqodctl("unoffload", "namespace", "shop", "--wait", "-o", "json"))
+        self.assertFalse(shown[0]["enabled"])
+        self.assertNotIn("liqo.io/enabled", (await self.client.get(NAMESPACES, "shop"))["metadata"].get("labels", {}))
+        with self.assertRaises(NotFound):
+            await self.client.get(NAMESPACEOFFLOADINGS, "offloading", "shop")
+
+    async def test_explain(self) -> None:
+        """explain shows what was found, with the answer, as a table or for programs."""
+        await manifests.ensure(self.client)
+        self.assertIn("LQ2102", await self.liqodctl("explain", "web", status=1))
+        labels = {"liqo.io/type": "virtual-node"}
+        await self.client.create(NODES, {"metadata": {"name": "liqo-milan", "labels": labels}})
+        container = {"name": "main", "image": "x"}
+        body = {"metadata": {"name": "web"}, "spec": {"nodeName": "liqo-milan", "containers": [container]}}
+        await self.client.create(PODS, body, "default")
+        self.assertIn("not enabled", await self.liqodctl("explain", "web"))
+        document = json.loads(await self.liqodctl("explain", "web", "-n", "default", "-o", "json"))
+        self.assertEqual(document["pod"], "default/web")
+        self.assertEqual(document["answer"]["state"], "not offloaded")

@@ -1,0 +1,184 @@
+"""Records become rows, rows become tables, JSON and YAML; hostile texts stay texts."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import yaml
+from rich.console import Console
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.cli.console.errors import AMBIGUOUS, NO_SUCH_PEER, CliError
+from liqod.cli.console.findings import bad, failed, good, lines, warning
+from liqod.cli.console.render import age, as_documents, as_table, as_text, cell
+from liqod.cli.status.peers import STATUS_COLUMNS, brief, discover_rows, find, status_rows
+from liqod.model.objects.meta import Condition, ObjectMeta
+from liqod.model.records.offer import Offer
+from liqod.model.records.views import (
+    Advertisement,
+    AdvertisementSpec,
+    AdvertisementStatus,
+    Endpoint,
+    ForeignCluster,
+    ForeignClusterSpec,
+    ForeignClusterStatus,
+    Lent,
+    VirtualNode,
+    VirtualNodeSpec,
+)
+
+
+def shown(rows: list[dict[str, object]], columns: dict[str, str], width: int = 200) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None).print(as_table(rows, columns))
+    return out.getvalue()
+
+
+def cluster(peer: str, name: str = "", **status: object) -> ForeignCluster:
+    return ForeignCluster(
+        metadata=ObjectMeta(name=peer),
+        spec=ForeignClusterSpec(cluster_id=peer),
+        status=ForeignClusterStatus(cluster_name=name, **status),  # type: ignore[arg-type]
+    )
+
+
+class Finding(SynchronousTestCase):
+    def test_by_id_and_name(self) -> None:
+        """A peer is found by its ID and by its name; the ID wins over another peer's name."""
+        peers = [cluster("c1", "rome"), cluster("c2", "milan"), cluster("c3", "c1")]
+        self.assertEqual(find("c2", peers).metadata.name, "c2")
+        self.assertEqual(find("milan", peers).metadata.name, "c2")
+        self.assertEqual(find("c1", peers).metadata.name, "c1")
+
+    def test_ambiguous(self) -> None:
+        """A name that two peers have names neither; the complaint lists both IDs."""
+        error = self.assertRaises(CliError, find, "rome", [cluster("c1", "rome"), cluster("c2", "rome")])
+        self.assertEqual(error.code, AMBIGUOUS)
+        self.assertIn("c1, c2", error.message)
+
+    def test_unknown(self) -> None:
+        """An unknown name is answered with those that are known."""
+        error = self.assertRaises(CliError, find, "rom", [cluster("c1", "rome")])
+        self.assertEqual(error.code, NO_SUCH_PEER)
+        self.assertIn("known: rome", error.message)
+
+
+class Status(SynchronousTestCase):
+    def test_full_row(self) -> None:
+        """A row puts together what the records of one peer say."""
+        peer = cluster("c2", "milan", phase="Ready", lent=Lent(resources={"cpu": "2"}, verdict="Accepted"), api="relay")
+        offer = Advertisement(
+            metadata=ObjectMeta(name="advertisement-c2"),
+            spec=AdvertisementSpec(offer=Offer(resources={"cpu": "4", "memory": "8Gi", "x.com/gpu": "1"})),
+            status=AdvertisementStatus(phase="Accepted"),
+        )
+        node = VirtualNode(spec=VirtualNodeSpec(cluster_id="c2", node_name="liqo-milan"))
+        (row,) = status_rows([peer], [offer], [node], {"liqo-milan": True}, {"liqo-milan": 3})
+        self.assertEqual(
+            row,
+            {
+                "name": "milan",
+                "id": "c2",
+                "phase": "Ready",
+                "why": "",
+                "offer": "cpu 4, memory 8Gi, and 1 more",
+                "decision": "Accepted",
+                "lent": "cpu 2",
+                "verdict": "Accepted",
+                "node": "liqo-milan",
+                "api": "relay",
+                "pods": 3,
+            },
+        )
+        self.assertIn("liqo-milan", shown([row], STATUS_COLUMNS))
+
+    def test_why(self) -> None:
+        """The reason shown is the peer's own, else that of the first step that does not hold."""
+        broken = [
+            Condition("Discovered", "True"),
+            Condition("Authenticated", "False", "KeyUnknown", "nobody trusts it"),
+        ]
+        first = cluster("c1", phase="TrustPending", conditions=broken)
+        second = cluster("c2", phase="Refused", reason="ClusterIDRepetition", message="two keys", conditions=broken)
+        rows = status_rows([second, first], [], [], {}, {})
+        self.assertEqual(
+            [row["why"] for row in rows], ["KeyUnknown: nobody trusts it", "ClusterIDRepetition: two keys"]
+        )
+
+    def test_node_not_ready(self) -> None:
+        """A virtual node that is not there or not ready says so."""
+        node = VirtualNode(spec=VirtualNodeSpec(cluster_id="c2", node_name="liqo-milan"))
+        (absent,) = status_rows([cluster("c2")], [], [node], {}, {})
+        (down,) = status_rows([cluster("c2")], [], [node], {"liqo-milan": False}, {})
+        self.assertEqual((absent["node"], down["node"]), ("liqo-milan (not created yet)", "liqo-milan (not ready)"))
+
+    def test_the_words_of_a_key_stay_together(self) -> None:
+        """Where a terminal is narrow, everything else is folded before the words that people compare."""
+        said = "jaguar-pirate-meadow-vacuum-fountain-umbrella"
+        row: dict[str, object] = {
+            "id": "83c5180b-04f2-4ad1-96ae-c9b8bbc020c7",
+            "words": said,
+            "addresses": "[fe80::1]:5872, " * 4,
+        }
+        self.assertIn(said, shown([row], {"id": "CLUSTER ID", "words": "FINGERPRINT WORDS", "addresses": "AT"}, 80))
+
+    def test_discover(self) -> None:
+        """Each address and each way of finding is shown once."""
+        endpoints = [Endpoint("a:1", "mDNS"), Endpoint("b:1", "mDNS"), Endpoint("a:1", "Manual")]
+        (row,) = discover_rows(
+            [cluster("c2", "milan", endpoints=endpoints, conditions=[Condition("Authenticated", "True")])]
+        )
+        self.assertEqual((row["found"], row["addresses"], row["trusted"]), (["Manual", "mDNS"], ["a:1", "b:1"], True))
+
+    def test_brief(self) -> None:
+        """Resources are cut down to those people look at."""
+        self.assertEqual(brief({}), "")
+        self.assertEqual(brief({"pods": "3", "cpu": "1"}), "cpu 1, pods 3")
+
+
+class Output(SynchronousTestCase):
+    def test_hostile(self) -> None:
+        """What a peer calls itself can neither control the terminal nor use markup."""
+        text = shown([{"name": "\x1b[2Jrome[red]x[/]", "phase": "Ready"}], {"name": "PEER", "phase": "STATE"})
+        self.assertNotIn("\x1b", text)
+        self.assertIn("[red]x[/]", text)
+
+    def test_cells(self) -> None:
+        """Lists, tables, flags and nothing have their own texts."""
+        self.assertEqual(cell(["a", "b"]), "a, b")
+        self.assertEqual(cell({"b": 1, "a": 2}), "a 2, b 1")
+        self.assertEqual((cell(True), cell(False), cell(None), cell("")), ("yes", "no", "-", "-"))
+        self.assertEqual(cell("Ready"), "[green]Ready[/]")
+
+    def test_formats(self) -> None:
+        """JSON and YAML carry the same values."""
+        value = [{"name": "rome", "pods": 3, "why": "naïve"}]
+        self.assertEqual(json.loads(as_text(value, "json")), value)
+        self.assertEqual(yaml.safe_load(as_text(value, "yaml")), value)
+        self.assertEqual(list(yaml.safe_load_all(as_documents([{"a": 1}, {"b": 2}]))), [{"a": 1}, {"b": 2}])
+
+    def test_age(self) -> None:
+        """Durations are cut to one unit."""
+        self.assertEqual(
+            [age(value) for value in (-1, 5, 119, 120, 7200, 172800)], ["0s", "5s", "119s", "2m", "2h", "2d"]
+        )
+
+    def test_findings(self) -> None:
+        """Findings are grouped with their marks and counted; only bad ones fail."""
+        found = [good("API", "answers"), bad("Ports", "taken", "free it"), warning("API", "slow", "wait")]
+        self.assertEqual(
+            [text for text, _ in lines(found)],
+            [
+                "API",
+                "  ✓ answers",
+                "  ! slow",
+                "      wait",
+                "Ports",
+                "  ✗ taken",
+                "      free it",
+                "1 good, 1 to look at, 1 in the way",
+            ],
+        )
+        self.assertTrue(failed(found))
+        self.assertFalse(failed([found[0], found[2]]))

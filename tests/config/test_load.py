@@ -1,0 +1,262 @@
+"""The configuration is read completely, and everything that is wrong with it is said at once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import tomllib
+from pathlib import Path
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.config.load import ConfigError, load, parse
+from liqod.config.schema import Peer, Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Base(SynchronousTestCase):
+    def problems(self, text: str, **environ: str) -> list[str]:
+        error: ConfigError = self.assertRaises(ConfigError, parse, text, environ)
+        return error.problems
+
+
+class Reading(Base):
+    def test_empty_is_default(self) -> None:
+        """An empty file is the defaults."""
+        self.assertEqual(parse("", {}), Settings())
+
+    def test_values(self) -> None:
+        """Keys are kebab-case, numbers may be whole where fractions are allowed, and tables in lists are typed."""
+        text = '[sharing]\nttl = 60\nlimits = {cpu = "4", memory = "8Gi"}\n'
+        text += '[[discovery.peers]]\naddress = "10.0.0.1:5872"\n'
+        settings = parse(text, {})
+        self.assertEqual(settings.sharing.ttl, 60.0)
+        self.assertEqual(settings.sharing.limits, {"cpu": "4", "memory": "8Gi"})
+        self.assertEqual(settings.discovery.peers, [Peer(address="10.0.0.1:5872")])
+
+    def test_shipped_file(self) -> None:
+        """The shipped file names every setting, with its default."""
+        text = (ROOT / "etc" / "liqod.toml").read_text()
+        self.assertEqual(parse(text, {}), Settings())
+        uncommented = re.sub(r"(?m)^#(?=[a-z])", "", text)
+        tables = tomllib.loads(uncommented)
+        self.assertEqual(tables, msgspec.to_builtins(Settings()))
+        self.assertEqual(parse(uncommented, {}), Settings())
+
+    def test_shipped_sentences(self) -> None:
+        """Every setting of the shipped file has a sentence right above it."""
+        lines = (ROOT / "etc" / "liqod.toml").read_text().splitlines()
+        for before, line in itertools.pairwise(lines):
+            if re.match(r"#[a-z]", line):
+                self.assertRegex(before, r"^# .*[.]$", line)
+
+
+class Environment(Base):
+    def test_override(self) -> None:
+        """The environment wins over the file, and texts need no quotes there."""
+        environ = {"LIQOD_PEERING__LISTEN": "tcp:5900", "LIQOD_PEERING__AUTOJOIN": "false", "LIQOD_OTHER": "x"}
+        settings = parse('[peering]\nlisten = "tcp:1"\n', environ)
+        self.assertEqual(settings.peering.listen, "tcp:5900")
+        self.assertFalse(settings.peering.autojoin)
+
+    def test_lists(self) -> None:
+        """Lists and tables are written in the environment as in the file."""
+        environ = {"LIQOD_DISCOVERY__PEERS": '[{address = "a:1"}]', "LIQOD_SHARING__LIMITS": '{cpu = "1"}'}
+        settings = parse("", environ)
+        self.assertEqual(settings.discovery.peers, [Peer(address="a:1")])
+        self.assertEqual(settings.sharing.limits, {"cpu": "1"})
+
+    def test_unknown(self) -> None:
+        """A variable that names no setting is reported, with the nearest one."""
+        problems = self.problems("", LIQOD_PEERING__LISTN="x", LIQOD_PERING__LISTEN="x")
+        self.assertEqual(len(problems), 2)
+        self.assertIn("did you mean listen?", problems[0])
+        self.assertIn("did you mean peering?", problems[1])
+
+    def test_wrong(self) -> None:
+        """A value from the environment is checked like one from the file."""
+        problems = self.problems("", LIQOD_SHARING__PERCENTAGE="many")
+        self.assertEqual(problems, ['sharing.percentage = "many": must be a whole number from 0 to 100'])
+
+
+class Complaints(Base):
+    def test_all_at_once(self) -> None:
+        """Every wrong value is reported in one go, each with its place, its value and what is allowed."""
+        problems = self.problems(
+            '[sharing]\npercentage = 101\nttl = 0\n[acceptance]\npolicy = "Always"\n[cluster]\nid = "Rome!"\n'
+            '[discovery]\nmdns = "yes"\ninterfaces = "eth0"\n[peering]\nmax-sessions = 0\n'
+        )
+        expected = [
+            "sharing.percentage = 101: must be a whole number from 0 to 100",
+            "sharing.ttl = 0: must be seconds, more than 0",
+            'acceptance.policy = "Always": must be one of "Manual", "AutoAcceptAll", "AutoAcceptMax"',
+            'cluster.id = "Rome!": must be lower-case letters',
+            'discovery.mdns = "yes": must be true or false',
+            'discovery.interfaces = "eth0": must be a list in brackets, each entry a text in quotes',
+            "peering.max-sessions = 0: must be a whole number from 1 to 4096",
+        ]
+        self.assertEqual(len(problems), len(expected), problems)
+        for problem, start in zip(problems, expected, strict=True):
+            self.assertTrue(problem.startswith(start), problem)
+
+    def test_unknown_keys(self) -> None:
+        """Unknown names are reported with the nearest known one, or with the section where they belong."""
+        problems = self.problems(
+            "percentage = 3\n[peering]\nlisten_ = 1\nttl = 1\n[shareing]\nx = 1\n[cluster]\nzz = 1"
+        )
+        self.assertEqual(
+            problems,
+            [
+                "percentage: is not a setting of its own; it belongs to [sharing]",
+                "peering.listen_: is not a setting; did you mean listen?",
+                "peering.ttl: is not a setting; it belongs to [sharing]",
+                "[shareing]: is not a section; did you mean sharing?",
+                "cluster.zz: is not a setting; there are id, name",
+            ],
+        )
+
+    def test_section_not_table(self) -> None:
+        """A section that is no table is reported as such."""
+        self.assertIn("must be a section", self.problems("peering = 3")[0])
+
+    def test_syntax(self) -> None:
+        """A syntax error is reported with its line and nothing else."""
+        problems = self.problems("[peering]\nlisten = tcp:5872\n")
+        self.assertEqual(len(problems), 1)
+        self.assertIn("line 2, column", problems[0])
+
+    def test_peers(self) -> None:
+        """Peers are checked one by one, with their place in the list."""
+        problems = self.problems(
+            '[discovery]\npeers = [{address = "a:1"}, {fingerprint = "x"}, '
+            '{address = "b", port = 1}, {address = "a:1"}]'
+        )
+        self.assertEqual(len(problems), 5, problems)
+        self.assertIn("discovery.peers[1].fingerprint", problems[0])
+        self.assertIn("sha256: and 64 lower-case hex digits", problems[0])
+        self.assertIn("discovery.peers[1].address: is missing", problems[1])
+        self.assertIn("discovery.peers[2].port: is not a setting", problems[2])
+        self.assertIn("must be host:port", problems[3])
+        self.assertIn("given once", problems[4])
+
+    def test_not_finite(self) -> None:
+        """Durations that are not finite are refused."""
+        self.assertEqual(len(self.problems("[sharing]\nttl = nan\n[peering]\nping-interval = inf\n")), 2)
+
+    def test_long_values(self) -> None:
+        """A value of any length is shown in a line, without raw control characters."""
+        for problem in self.problems(f'[acceptance]\npolicy = "{"x" * 5000}"\n[log]\nlevel = "\\u001b[2J"'):
+            self.assertLess(len(problem), 200)
+            self.assertNotIn("\x1b", problem)
+
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.dictionaries(st.sampled_from(["peering", "sharing", "zz", "log"]), st.integers() | st.text(max_size=5)))
+    def test_never_another_error(self, tables: dict[str, int | str]) -> None:
+        """Whatever stands in the environment, the result is settings or a ConfigError."""
+        environ = {f"LIQOD_{name.upper()}__LISTEN": str(value) for name, value in tables.items()}
+        try:
+            parse("", environ)
+        except ConfigError as error:
+            self.assertTrue(error.problems)
+
+
+class Sense(Base):
+    def test_pairs(self) -> None:
+        """A certificate without its key is refused, and the other way round."""
+        self.assertIn("identity.key", self.problems('[identity]\ncertificate = "a"')[0])
+        self.assertIn("identity.certificate", self.problems('[identity]\nkey = "a"')[0])
+
+    def test_endpoints(self) -> None:
+        """Endpoints must be such that Twisted can listen on them."""
+        for text in ("", "5872", "tpc:5872", "tcp:", "tcp:x", "tcp:70000", "systemd:INET", "tcp:1:interface=a:b=c"):
+            problems = self.problems(f'[peering]\nlisten = "{text}"')
+            self.assertEqual(len(problems), 1, text)
+            self.assertIn("an endpoint such as tcp:5872", problems[0])
+        for text in ("tcp:5872", "tcp:0", "tcp:port=1", "tcp6:5872", "systemd:domain=INET:name=liqod", "unix:/run/x"):
+            parse(f'[peering]\nlisten = "{text}"', {})
+
+    def test_same_port(self) -> None:
+        """Two listeners may not want the same port, except for port 0."""
+        self.assertIn("another port than peering.listen", self.problems('[webhook]\nlisten = "tcp:5872"')[0])
+        parse('[webhook]\nlisten = "tcp:0"\n[peering]\nlisten = "tcp:0"\n', {})
+
+    def test_quantities(self) -> None:
+        """Limits and prices must be quantities that are not negative."""
+        problems = self.problems('[sharing]\nlimits = {cpu = "lots", memory = "-1Gi"}\nprices = {cpu = "0.5x"}')
+        self.assertEqual([problem.split(" = ")[0] for problem in problems], [
+            "sharing.limits.cpu", "sharing.limits.memory", "sharing.prices.cpu",
+        ])  # fmt: skip
+
+    def test_labels(self) -> None:
+        """Labels must be ones that Kubernetes takes."""
+        self.assertEqual(len(self.problems('[sharing.labels]\n"a b" = "x"\nc = "not good"')), 2)
+        parse('[sharing.labels]\n"topology.kubernetes.io/region" = "eu-south"', {})
+
+    def test_addresses(self) -> None:
+        """Addresses must be of the shape that their setting needs."""
+        problems = self.problems(
+            '[peering]\nadvertise-addresses = ["10.0.0.1", "2001:db8::1", "10.0.0.1:5872", "300.1.1.1"]\n'
+            '[kubernetes]\napi-server-url = "10.0.0.1:6443"\n[webhook]\nurl = "http://x"\n'
+            '[kubelet]\nnode-address = "rome"\n'
+        )
+        self.assertEqual(
+            [problem.split(" = ")[0] for problem in problems],
+            [
+                "kubernetes.api-server-url",
+                "peering.advertise-addresses[2]",
+                "peering.advertise-addresses[3]",
+                "kubelet.node-address",
+                "webhook.url",
+            ],
+        )
+
+    def test_networks(self) -> None:
+        """Networks have no host bits, and the tunnel is reached at an address with a port."""
+        text = '[network]\npod-cidrs = ["10.1.2.3/16"]\npools = ["all"]\nendpoints = ["example.org:5871"]\n'
+        problems = self.problems(text)
+        self.assertEqual(len(problems), 3)
+        for key in ("network.pod-cidrs", "network.pools", "network.endpoints"):
+            self.assertTrue(any(key in problem for problem in problems), problems)
+
+    def test_lease(self) -> None:
+        """A lease must be renewed before it ends."""
+        self.assertIn("leader.renew-interval", self.problems("[leader]\nlease-duration = 3")[0])
+
+
+class Files(Base):
+    def test_missing(self) -> None:
+        """A file that is not there is named, with how to name another."""
+        problems = self.assertRaises(ConfigError, load, "/nonexistent/liqod.toml", {}).problems
+        self.assertEqual(
+            problems, ["/nonexistent/liqod.toml: no such file or directory; name the configuration with --config"]
+        )
+
+    def test_directory(self) -> None:
+        """A directory is no configuration."""
+        self.assertIn("is a directory", self.assertRaises(ConfigError, load, "/", {}).problems[0])
+
+    def test_not_text(self) -> None:
+        """Bytes that are no UTF-8 are reported with their line."""
+        path = self.mktemp()
+        Path(path).write_bytes(b"# fine\n[peering]\n\xff")
+        self.assertIn("line 3: is not UTF-8", self.assertRaises(ConfigError, load, path, {}).problems[0])
+
+    def test_named_files(self) -> None:
+        """Files that the settings name must be readable."""
+        path = self.mktemp()
+        Path(path).write_text('[identity]\nca = "/nonexistent/ca.pem"\n')
+        problems = self.assertRaises(ConfigError, load, path, {}).problems
+        self.assertEqual(len(problems), 1)
+        self.assertIn('identity.ca = "/nonexistent/ca.pem"', problems[0])
+
+    def test_good_file(self) -> None:
+        """A good file gives its settings."""
+        path = self.mktemp()
+        Path(path).write_text("[sharing]\npercentage = 50\n")
+        os.chmod(path, 0o400)
+        self.assertEqual(load(path, {}).sharing.percentage, 50)

@@ -1,0 +1,294 @@
+"""Plans: the exact words for ip, wg and nft, and none at all where nothing has to be done."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+import attrs
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.fabric.kernel import routes, wireguard
+from liqod.fabric.kernel.model import Desired, Device, Link, Observed, Pair, Route, Rules, Tunnel, TunnelPeer
+from liqod.fabric.kernel.plan import plan, removal, show
+from liqod.fabric.kernel.rules import conntrack, nftables
+from liqod.model.ids import ClusterID
+from liqod.model.records.network import Network
+
+KEY = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg="
+OWN_KEY = "HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw="
+NOW = 1_800_000_000.0
+
+
+def net(text: str) -> Network:
+    return ipaddress.ip_network(text)
+
+
+LINK = Link(
+    peer=ClusterID("milan"),
+    public_key=KEY,
+    endpoint="192.0.2.7:5871",
+    remote=(net("10.72.0.0/16"), net("10.73.0.0/20")),
+    local=(Pair(net("10.201.0.0/16"), net("10.71.0.0/16")),),
+    gateway=Pair(net("10.70.0.1/32"), net("10.74.0.1/32")),
+    mtu=1420,
+)
+DESIRED = Desired(
+    device="liqod",
+    create=("ip", "link", "add", "dev", "liqod", "type", "wireguard"),
+    listen_port=5871,
+    probe_port=5872,
+    public_key=OWN_KEY,
+    private_key="secret",
+    mtu=1420,
+    addresses=(net("10.70.0.1/32"),),
+    links=(LINK,),
+)
+FROM_NOTHING = f"""\
+# ip link add dev liqod type wireguard
+
+# wg set liqod private-key /dev/stdin
+(a private key)
+
+# wg set liqod listen-port 5871
+
+# ip -batch -
+address add 10.70.0.1/32 dev liqod
+link set dev liqod addrgenmode none
+link set dev liqod mtu 1420
+link set dev liqod up
+
+# wg addconf liqod /dev/stdin
+[Peer]
+PublicKey = {KEY}
+Endpoint = 192.0.2.7:5871
+AllowedIPs = 10.72.0.0/16, 10.73.0.0/20
+PersistentKeepalive = 10
+
+# nft -f -
+table inet liqod
+delete table inet liqod
+table inet liqod {{
+	chain guard {{
+		type filter hook prerouting priority dstnat - 20; policy accept;
+		iifname "liqod" ip saddr {{ 10.72.0.0/16, 10.73.0.0/20 }} ip daddr {{ 10.71.0.0/16, 10.74.0.1/32 }} accept
+		iifname "liqod" drop
+	}}
+	chain to_pods {{
+		type nat hook prerouting priority dstnat - 10; policy accept;
+		iifname "liqod" ip saddr {{ 10.72.0.0/16, 10.73.0.0/20 }} ip daddr 10.71.0.0/16 dnat ip prefix to 10.201.0.0/16
+		iifname "liqod" ip saddr {{ 10.72.0.0/16, 10.73.0.0/20 }} ip daddr 10.74.0.1 dnat ip to 10.70.0.1
+	}}
+	chain input {{
+		type filter hook input priority filter; policy accept;
+		iifname "liqod" ct state established,related accept
+		iifname "liqod" udp dport 5872 accept
+		iifname "liqod" icmp type echo-request accept
+		iifname "liqod" icmpv6 type echo-request accept
+		iifname "liqod" drop
+	}}
+	chain forward {{
+		type filter hook forward priority filter; policy accept;
+		oifname "liqod" tcp flags syn / syn,rst tcp option maxseg size set rt mtu
+		iifname "liqod" tcp flags syn / syn,rst tcp option maxseg size set rt mtu
+		iifname "liqod" oifname "liqod" drop
+	}}
+	chain from_pods {{
+		type nat hook postrouting priority srcnat - 10; policy accept;
+		oifname "liqod" ip daddr {{ 10.72.0.0/16, 10.73.0.0/20 }} ip saddr 10.201.0.0/16 snat ip prefix to 10.71.0.0/16
+		oifname "liqod" ip daddr {{ 10.72.0.0/16, 10.73.0.0/20 }} snat ip to 10.74.0.1
+	}}
+	chain {{mark}} {{
+	}}
+}}
+
+# ip -4 -batch -
+rule add pref 18952 lookup 18952
+route replace 10.72.0.0/16 dev liqod table 18952 src 10.70.0.1
+route replace 10.73.0.0/20 dev liqod table 18952 src 10.70.0.1
+
+# conntrack -D -f ipv4 --orig-src 10.72.0.0/16
+
+# conntrack -D -f ipv4 --orig-dst 10.72.0.0/16
+
+# conntrack -D -f ipv4 --orig-src 10.73.0.0/20
+
+# conntrack -D -f ipv4 --orig-dst 10.73.0.0/20
+
+# nft -f -
+add chain inet liqod SETTLED
+""".replace("{mark}", "MARK")
+
+
+def mark(desired: Desired) -> str:
+    """Return the mark in a rendered table."""
+    return next(line.split()[1] for line in nftables.render(desired).splitlines() if "chain plan_" in line)
+
+
+def count(desired: Desired) -> int:
+    """Return how many rules a rendered table has."""
+    return sum(line.startswith(("\t\tiifname", "\t\toifname")) for line in nftables.render(desired).splitlines())
+
+
+def settled(desired: Desired = DESIRED, *, endpoint: str = "192.0.2.7:5871", handshake: float = NOW) -> Observed:
+    """Return what there is after a plan was applied."""
+    peers = {link.public_key: TunnelPeer(endpoint, frozenset(link.remote), int(handshake)) for link in desired.links}
+    sets = {
+        line.split()[1]: frozenset[str]() for line in nftables.render(desired).splitlines() if line.startswith("\tset ")
+    }
+    return Observed(
+        device=Device(desired.mtu, True, frozenset(desired.addresses), "wireguard"),
+        tunnel=Tunnel(desired.public_key, desired.listen_port, peers),
+        policies=frozenset({4}),
+        routes=routes.wanted_routes(desired),
+        rules=Rules(mark(desired), count(desired), sets, frozenset(map(conntrack.settled_mark, desired.links))),
+    )
+
+
+class Plans(SynchronousTestCase):
+    """From what is wanted and what is seen to the commands."""
+
+    def test_from_nothing(self) -> None:
+        """A bare host gets the device, the peer, the rules and last the routes; the key is not shown."""
+        text = show(plan(DESIRED, Observed(), NOW))
+        self.assertEqual(
+            text, FROM_NOTHING.replace("MARK", mark(DESIRED)).replace("SETTLED", conntrack.settled_mark(LINK))
+        )
+        self.assertNotIn("secret", text)
+
+    def test_nothing_to_do(self) -> None:
+        """A host that is as desired is left alone."""
+        self.assertEqual(plan(DESIRED, settled(), NOW), ())
+
+    def test_a_roamed_endpoint_is_not_overwritten(self) -> None:
+        """What the kernel learned from the peer's packets stays; when the peer has fallen silent it is called again."""
+        self.assertEqual(plan(DESIRED, settled(endpoint="198.51.100.9:40000"), NOW), ())
+        text = show(plan(DESIRED, settled(endpoint="198.51.100.9:40000", handshake=NOW - 600), NOW))
+        self.assertIn("Endpoint = 192.0.2.7:5871", text)
+
+    def test_a_new_peer_does_not_mention_the_others(self) -> None:
+        """Only the new peer is in the words for wg; the others' flows are not touched."""
+        other = attrs.evolve(LINK, peer=ClusterID("paris"), public_key=OWN_KEY, remote=(net("10.80.0.0/16"),))
+        text = show(plan(attrs.evolve(DESIRED, links=(LINK, other)), settled(), NOW))
+        self.assertEqual(text.count("[Peer]"), 1)
+        self.assertNotIn(f"PublicKey = {KEY}", text)
+        self.assertNotIn("route replace 10.72", text)
+        self.assertIn("--orig-dst 10.80.0.0/16", text)
+        self.assertNotIn("--orig-dst 10.72", text)
+        self.assertNotIn("--orig-src 10.72", text)
+
+    def test_what_is_tracked_is_forgotten_when_translation_changes_only(self) -> None:
+        """It comes after the routes, for networks that are new or read otherwise; keys, paths and pods do not count."""
+        seen = (Pair(net("10.201.0.0/16"), net("10.171.0.0/16")),)
+        for change, forgets in (
+            ({"remote": (net("10.90.0.0/16"), net("10.73.0.0/20"))}, True),
+            ({"local": seen}, True),
+            ({"gateway": Pair(net("10.70.0.1/32"), net("10.174.0.1/32"))}, True),
+            ({"public_key": OWN_KEY}, False),
+            ({"mtu": 1300}, False),
+            ({"endpoint": "198.51.100.9:5871"}, False),
+            ({"pods": frozenset({"10.201.0.5"})}, False),
+        ):
+            changed: dict[str, Any] = dict(change)
+            steps = plan(attrs.evolve(DESIRED, links=(attrs.evolve(LINK, **changed),)), settled(), NOW)
+            words = [step.argv[0] for step in steps]
+            self.assertEqual("conntrack" in words, forgets, changed)
+            if forgets:
+                self.assertEqual(words[-5:], ["conntrack"] * 4 + ["nft"])
+            else:
+                self.assertNotIn("add chain", show(steps))
+
+    def test_a_replaced_table_keeps_the_marks_of_present_links(self) -> None:
+        """A peer that came is done with once; the mark of one that went goes, so that its return is a new beginning."""
+        other = attrs.evolve(LINK, peer=ClusterID("paris"), public_key=OWN_KEY, remote=(net("10.80.0.0/16"),))
+        marks = {conntrack.settled_mark(LINK), conntrack.settled_mark(other)}
+        self.assertEqual(len(marks), 2)
+        script = nftables.render(DESIRED, marks)
+        self.assertIn(f"\tchain {conntrack.settled_mark(LINK)} {{\n\t}}\n", script)
+        self.assertNotIn(conntrack.settled_mark(other), script)
+
+    def test_a_removed_peer_loses_its_route_before_its_tunnel(self) -> None:
+        """The route goes first, then the rules, then the peer itself."""
+        steps = plan(attrs.evolve(DESIRED, links=()), settled(), NOW)
+        words = [step.argv[0] + (" remove" if "remove" in step.argv else "") for step in steps]
+        self.assertEqual(words, ["ip", "nft", "wg remove"])
+        self.assertIn("rule del pref 18952 lookup 18952", steps[0].stdin)
+
+    def test_a_changed_key_is_one_peer_instead_of_another(self) -> None:
+        """The new key takes the networks over before the old one is removed."""
+        turned = attrs.evolve(LINK, public_key=OWN_KEY)
+        steps = plan(attrs.evolve(DESIRED, links=(turned,)), settled(), NOW)
+        self.assertEqual([step.argv[1] for step in steps], ["addconf", "set"])
+        self.assertEqual(steps[-1].argv[-2:], (KEY, "remove"))
+
+    def test_a_shorter_path_is_a_routes_mtu(self) -> None:
+        """A path that carries less than the device does is told to the kernel on the routes to that peer."""
+        steps = plan(attrs.evolve(DESIRED, links=(attrs.evolve(LINK, mtu=1380),)), settled(), NOW)
+        self.assertIn("route replace 10.72.0.0/16 dev liqod table 18952 src 10.70.0.1 mtu lock 1380", steps[-1].stdin)
+
+    def test_pods_come_and_go_by_elements(self) -> None:
+        """With the closed policy a new pod is one element of a set, not a new table."""
+        closed = attrs.evolve(DESIRED, links=(attrs.evolve(LINK, pods=frozenset()),))
+        more = attrs.evolve(DESIRED, links=(attrs.evolve(LINK, pods=frozenset({"10.201.0.5"})),))
+        (step,) = plan(more, settled(closed), NOW)
+        self.assertRegex(step.stdin, r"^add element inet liqod pods_[0-9a-f]{12}_4 \{ 10\.201\.0\.5 \}\n$")
+
+    def test_the_number_of_rules_does_not_depend_on_the_host(self) -> None:
+        """Three peers have one policy rule and one route for each of their networks."""
+        links = tuple(
+            attrs.evolve(LINK, peer=ClusterID(f"p{n}"), public_key=f"{n}" * 44, remote=(net(f"10.{n}.0.0/16"),))
+            for n in (1, 2, 3)
+        )
+        text = show(plan(attrs.evolve(DESIRED, links=links), Observed(), NOW))
+        self.assertEqual((text.count("rule add"), text.count("route replace")), (1, 3))
+
+    def test_removal_leaves_nothing(self) -> None:
+        """Every kind of thing that was made is removed, and nothing else is named."""
+        text = show(removal("liqod", settled()))
+        self.assertEqual(
+            text,
+            "# ip -4 -batch -\n"
+            "route del 10.73.0.0/20 table 18952\nroute del 10.72.0.0/16 table 18952\n"
+            "rule del pref 18952 lookup 18952\n\n"
+            "# nft -f -\ndelete table inet liqod\n\n"
+            "# ip link del dev liqod\n",
+        )
+        self.assertEqual(removal("liqod", Observed()), ())
+
+
+class Reading(SynchronousTestCase):
+    """What the programs say."""
+
+    def test_wg_dump(self) -> None:
+        """The device and its peers are read, with and without endpoint, networks and handshake."""
+        dump = (
+            f"PRIVATE\t{OWN_KEY}\t5871\toff\n"
+            f"{KEY}\t(none)\t192.0.2.7:5871\t10.72.0.0/16,10.73.0.0/20\t1800000000\t148\t92\t10\n"
+            f"{OWN_KEY}\t(none)\t(none)\t(none)\t0\t0\t0\toff\n"
+        )
+        tunnel = wireguard.parse_dump(dump)
+        assert tunnel is not None
+        self.assertEqual((tunnel.public_key, tunnel.listen_port), (OWN_KEY, 5871))
+        self.assertEqual(tunnel.peers[KEY].allowed, frozenset(LINK.remote))
+        self.assertEqual(tunnel.peers[OWN_KEY], TunnelPeer("", frozenset()))
+        self.assertIsNone(wireguard.parse_dump(""))
+
+    def test_routes(self) -> None:
+        """Destination, device, MTU and source of a route are read."""
+        text = (
+            '[{"dst":"10.72.0.0/24","dev":"liqod","prefsrc":"10.70.0.1","flags":[],"metrics":[{"mtu":1300}]},'
+            '{"dst":"10.9.9.9","dev":"liqod","flags":[]}]'
+        )
+        self.assertEqual(
+            routes.parse_routes(text),
+            {net("10.72.0.0/24"): Route("liqod", 1300, "10.70.0.1"), net("10.9.9.9/32"): Route("liqod")},
+        )
+
+    def test_the_hosts_networks(self) -> None:
+        """Own routes, the default route and the loopback network are none of the host's networks."""
+        text = (
+            '[{"dst":"default","gateway":"10.98.0.254","dev":"eth0"},{"dst":"10.98.0.0/24","dev":"eth0"},'
+            '{"dst":"10.72.0.0/16","dev":"liqod"},{"type":"local","dst":"127.0.0.0/8","dev":"lo"},'
+            '{"type":"broadcast","dst":"10.98.0.255","dev":"eth0"}]'
+        )
+        self.assertEqual(routes.host_networks(text, "liqod"), [net("10.98.0.0/24")])

@@ -1,0 +1,115 @@
+"""Tests of liqod.flow.tasks and liqod.flow.observe."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.flow.errors import Foreseen
+from liqod.flow.observe import Gate, Latest
+from liqod.flow.tasks import Tasks
+from tests.kube.cases import warnings_of
+
+
+class TasksTests(SynchronousTestCase):
+    """Detached coroutines and their end."""
+
+    def test_a_foreseen_failure_is_one_sentence(self) -> None:
+        """A failure with a sentence is logged as a warning that names the task."""
+        caught = warnings_of(self)
+
+        async def fail() -> None:
+            raise Foreseen("the peer is away")
+
+        Tasks().spawn(fail(), "greeting the peer")
+        self.assertEqual([(e["what"], e["reason"]) for e in caught], [("greeting the peer", "the peer is away")])
+
+    def test_a_defect_is_logged_with_its_traceback(self) -> None:
+        """Any other failure is logged as a failure."""
+
+        async def fail() -> None:
+            raise ZeroDivisionError
+
+        Tasks().spawn(fail(), "dividing")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_stopping_cancels_and_waits(self) -> None:
+        """``stopService`` cancels what runs and fires only when its clean-up has ended."""
+        cleaned: Deferred[None] = Deferred()
+
+        async def linger() -> None:
+            try:
+                await Deferred()
+            except CancelledError:
+                await cleaned
+
+        tasks = Tasks()
+        tasks.spawn(linger(), "lingering")
+        stopped = tasks.stopService()
+        self.assertNoResult(stopped)
+        cleaned.callback(None)
+        self.successResultOf(stopped)
+        self.assertEqual(len(tasks), 0)
+
+    def test_cancelling_a_wait_for_several_is_quiet(self) -> None:
+        """A coroutine that was waiting for several things at once is cancelled like any other: nothing is logged."""
+
+        async def wait() -> None:
+            await gatherResults([Deferred(), Deferred()], consumeErrors=True)
+
+        tasks = Tasks()
+        tasks.spawn(wait(), "waiting")
+        self.successResultOf(tasks.stopService())
+        self.assertEqual(self.flushLoggedErrors(), [])
+
+    def test_nothing_starts_while_stopping(self) -> None:
+        """A coroutine spawned after the stop is closed without having run."""
+        ran = []
+
+        async def run() -> None:
+            ran.append(1)
+
+        tasks = Tasks()
+        self.successResultOf(tasks.stopService())
+        tasks.spawn(run(), "running")
+        self.assertEqual(ran, [])
+
+
+class ObserveTests(SynchronousTestCase):
+    """Values that change and events that happen once."""
+
+    def test_only_changes_are_told(self) -> None:
+        """An equal value is not news; an ended subscription hears nothing."""
+        latest = Latest(1)
+        heard: list[int] = []
+        end = latest.subscribe(heard.append)
+        for value in (1, 2, 2, 3):
+            latest.set(value)
+        end()
+        latest.set(4)
+        self.assertEqual((heard, latest.value), ([2, 3], 4))
+
+    def test_one_bad_observer_does_not_silence_the_others(self) -> None:
+        """A subscriber that raises is logged; those after it are called."""
+        latest = Latest(1)
+        heard: list[int] = []
+        latest.subscribe(self.divide)
+        latest.subscribe(heard.append)
+        latest.set(2)
+        self.assertEqual(heard, [2])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def divide(self, value: int) -> None:
+        raise ZeroDivisionError
+
+    def test_a_gate_opens_for_everyone(self) -> None:
+        """Those who wait and those who come later pass; giving up waiting harms nobody."""
+        gate = Gate()
+        first, second = gate.wait(), gate.wait()
+        second.addErrback(lambda _: None)
+        second.cancel()
+        self.assertNoResult(first)
+        gate.open()
+        gate.open()
+        self.successResultOf(first)
+        self.successResultOf(gate.wait())

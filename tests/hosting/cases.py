@@ -1,0 +1,598 @@
+"""What hosting does on an API server, as cases for the sandbox and for real clusters alike.
+
+A case needs ``self.admin`` (a client that may do everything), a schedulable node, and ``self.patience`` seconds.
+Import the module, not the class: trial runs what it finds.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from fractions import Fraction
+from typing import Any, TypeVar
+
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import FailTest, TestCase
+
+from liqod.config.schema import Settings
+from liqod.hosting.service import Hosting
+from liqod.hosting.tenants.access import ApiAccess
+from liqod.kube import manifests
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.connection.config import from_grant
+from liqod.kube.errors import Forbidden, KubeError, NotFound, Unauthorized
+from liqod.kube.resources import (
+    CONFIGMAPS,
+    ENDPOINTSLICES,
+    FOREIGNCLUSTERS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    ROLEBINDINGS,
+    SECRETS,
+    SHADOWPODS,
+    VIRTUALNODES,
+)
+from liqod.model.ids import ClusterID
+from liqod.model.names import remote_namespace, tenant_namespace
+from liqod.model.records.offer import AccessGrant, Refusal
+
+T = TypeVar("T")
+
+
+class Events:
+    """Keeps the events that were emitted."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def emit(self, regarding: Mapping[str, str], type: str, reason: str, message: str) -> None:
+        self.seen.append((f"{type} {regarding['namespace']}/{regarding['name']} {reason}", message))
+
+
+def pod_spec(cpu: str = "100m", **fields: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "localhost/busybox:1", "resources": {"requests": {"cpu": cpu}}}
+    return {"containers": [container], **fields}
+
+
+class HostingCases(TestCase):
+    """The cases; a subclass provides the cluster."""
+
+    admin: Client
+    patience = 20.0
+    timeout = 180
+
+    def borrower(self, grant: AccessGrant) -> Client:
+        """Return a client with a borrower's token."""
+        from twisted.internet import reactor
+
+        return Client(from_grant(grant.api_url, grant.ca.encode(), lambda: grant.token), reactor)
+
+    async def begin(self) -> None:
+        """To be called by the subclass when ``self.admin`` works."""
+        await manifests.ensure(self.admin)
+        self.peer = ClusterID(f"peer-{secrets.token_hex(4)}")
+        self.events = Events()
+        self.hosting, self.requests = await self.start_hosting()
+
+    async def start_hosting(self) -> tuple[Hosting, Client]:
+        from twisted.internet import reactor
+
+        client = Client(self.admin.config, reactor)
+        informers = Informers(client, reactor)
+        access = ApiAccess(self.admin.config.server, (self.admin.config.ca_pem or b"").decode())
+        hosting = Hosting(client, informers, reactor, Settings(), ClusterID("lender"), access, self.events)
+        informers.startService()
+        hosting.startService()
+        await informers.when_synced()
+
+        async def end() -> None:
+            if hosting.running:
+                await self.clean_up(hosting)
+                await hosting.stopService()
+            await informers.stopService()
+            await client.close()
+
+        self.addCleanup(end)
+        return hosting, client
+
+    async def clean_up(self, hosting: Hosting) -> None:
+        """Leave nothing to the other cases of the same cluster."""
+        for peer in (self.peer, ClusterID(f"{self.peer}x")):
+            await self.admin.delete(FOREIGNCLUSTERS, peer)
+            await hosting.dismiss(peer)
+            await self.admin.delete(NAMESPACES, tenant_namespace(peer))
+
+    async def becomes(self, check: Callable[[], Awaitable[T]], what: str) -> T:
+        """Wait until the answer is true."""
+        from twisted.internet import reactor
+
+        clock: Any = reactor
+        end = clock.seconds() + self.patience
+        last: object = None
+        while clock.seconds() < end:
+            try:
+                if answer := await check():
+                    return answer
+                last = answer
+            except KubeError as error:
+                last = error
+            await deferLater(clock, 0.05)
+        raise FailTest(f"{what}: not within {self.patience} s; last seen: {last!r}")
+
+    async def settle(self) -> None:
+        from twisted.internet import reactor
+
+        await deferLater(reactor, 1.0)
+
+    async def lend(self, peer: str = "", **resources: str) -> None:
+        name = peer or self.peer
+        try:
+            await self.admin.get(FOREIGNCLUSTERS, name)
+        except NotFound:
+            await self.admin.create(FOREIGNCLUSTERS, {"metadata": {"name": name}, "spec": {"clusterID": name}})
+        status = {"status": {"lent": {"resources": resources or {"cpu": "10"}}}}
+        await self.admin.patch(FOREIGNCLUSTERS, name, status, subresource="status")
+
+    async def tenant(self, local: str = "shop", peer: str = "", **lent: str) -> tuple[Client, str]:
+        """Lend to a peer, admit it and grant it a namespace; returns its client and the namespace's name."""
+        name = ClusterID(peer) if peer else self.peer
+        await self.lend(name, **lent)
+        grant = await self.hosting.admit(name, {"cpu": "10"})
+        namespace = await self.hosting.map_namespace(name, local, remote_namespace(local, name))
+        borrower = self.borrower(grant)
+        self.addCleanup(borrower.close)
+
+        async def works() -> bool:
+            await borrower.list(SHADOWPODS, namespace)
+            return True
+
+        await self.becomes(works, "the rights of the borrower")
+        return borrower, namespace
+
+    async def shadow(self, client: Client, namespace: str, name: str = "web", **fields: Any) -> dict[str, Any]:
+        labels = {"offloading.liqo.io/origin": fields.pop("origin", self.peer), **fields.pop("labels", {})}
+        spec = fields.pop("spec", None) or pod_spec(**fields)
+        return await client.create(
+            SHADOWPODS, {"metadata": {"name": name, "labels": labels}, "spec": {"pod": spec}}, namespace
+        )
+
+    async def pod(self, namespace: str, name: str = "web") -> dict[str, Any]:
+        return await self.admin.get(PODS, name, namespace)
+
+    async def runs(self, namespace: str, name: str = "web", beside: str = "") -> dict[str, Any]:
+        """Wait for a running pod (of another uid than ``beside``)."""
+
+        async def check() -> dict[str, Any] | None:
+            pod = await self.pod(namespace, name)
+            alive = pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+            return pod if alive and pod["metadata"]["uid"] != beside else None
+
+        found = await self.becomes(check, f"pod {name} runs")
+        assert found is not None
+        return found
+
+    async def told(self, namespace: str, name: str, **status: str) -> dict[str, Any]:
+        """Wait for a status of a ShadowPod."""
+
+        async def check() -> list[dict[str, Any]]:
+            seen: dict[str, Any] = (await self.admin.get(SHADOWPODS, name, namespace)).get("status", {})
+            return [seen] if all(seen.get(key, "") == value for key, value in status.items()) else []
+
+        return (await self.becomes(check, f"the status of {name} is {status}"))[0]
+
+    async def has_no_pod(self, namespace: str, name: str = "web") -> None:
+        await self.settle()
+        with self.assertRaises(NotFound):
+            await self.pod(namespace, name)
+
+    async def pod_goes(self, namespace: str) -> None:
+        """Wait until a namespace has no pod ``web`` any more."""
+
+        async def gone() -> bool:
+            try:
+                await self.pod(namespace)
+            except NotFound:
+                return True
+            return False
+
+        await self.becomes(gone, "the pod is gone")
+
+    def writes(self, client: Client) -> dict[tuple[str, str], int]:
+        return {key: n for key, n in client.requests.items() if key[0] not in ("get", "list", "watch")}
+
+    async def end_pod(
+        self, namespace: str, name: str, phase: str, reason: str = "", *, disrupted: bool = False
+    ) -> None:
+        conditions = [{"type": "DisruptionTarget", "status": "True"}] if disrupted else None
+        status = {"status": {"phase": phase, "reason": reason or None, "conditions": conditions}}
+        await self.admin.patch(PODS, name, status, namespace, subresource="status")
+
+    # A pod's way
+
+    async def test_one_request_per_pod(self) -> None:
+        """A ShadowPod becomes a running pod by one POST; nothing else is read or written for it."""
+        borrower, namespace = await self.tenant()
+        await self.settle()
+        before = self.requests.requests.copy()
+        await self.shadow(borrower, namespace, labels={"app": "web"})
+        pod = await self.runs(namespace)
+        await self.settle()
+        self.assertEqual(self.requests.requests - before, {("create", "pods"): 1})
+        self.assertEqual(pod["metadata"]["labels"]["app"], "web")
+        self.assertEqual(pod["metadata"]["labels"]["liqo.io/managed-by"], "shadowpod")
+        self.assertEqual(pod["spec"]["automountServiceAccountToken"], False)
+        self.assertEqual(dict(self.hosting.used_by(self.peer)), {"cpu": Fraction(1, 10), "pods": 1})
+        self.assertEqual(self.events.seen, [])
+
+    async def test_a_vanished_pod_returns(self) -> None:
+        """A pod that somebody deletes on the lender is made again, the same but for its uid."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        first = await self.runs(namespace)
+        await self.admin.delete(PODS, "web", namespace, grace=0)
+        second = await self.runs(namespace, beside=first["metadata"]["uid"])
+        self.assertEqual(first["spec"]["containers"], second["spec"]["containers"])
+
+    async def test_finished_never_again(self) -> None:
+        """A finished pod is recorded, and not run again when it is deleted, nor after a restart of the daemon."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace, spec=pod_spec(restartPolicy="Never"))
+        await self.runs(namespace)
+        await self.end_pod(namespace, "web", "Succeeded")
+        await self.told(namespace, "web", phase="Succeeded")
+        self.assertEqual(dict(self.hosting.used_by(self.peer)), {})
+        await self.admin.delete(PODS, "web", namespace, grace=0)
+        await self.has_no_pod(namespace)
+        await self.hosting.stopService()
+        _, client = await self.start_hosting()
+        await self.has_no_pod(namespace)
+        self.assertEqual(self.writes(client), {})
+
+    async def test_finished_while_away(self) -> None:
+        """A pod that ended while the daemon was not there is recorded when it returns."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace, spec=pod_spec(restartPolicy="Never"))
+        await self.runs(namespace)
+        await self.hosting.stopService()
+        await self.end_pod(namespace, "web", "Failed", "Oops")
+        await self.start_hosting()
+        await self.told(namespace, "web", phase="Failed", reason="Oops")
+
+    async def test_an_evicted_pod_returns(self) -> None:
+        """A pod that was to run for ever and was evicted is replaced."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        first = await self.runs(namespace)
+        await self.end_pod(namespace, "web", "Failed", "Evicted", disrupted=True)
+        await self.runs(namespace, beside=first["metadata"]["uid"])
+        await self.told(namespace, "web", phase="")
+
+    async def test_a_pod_beyond_its_limits_has_ended(self) -> None:
+        """A pod that was evicted for the storage it used itself is not made again, also one to run for ever."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        await self.runs(namespace)
+        await self.end_pod(namespace, "web", "Failed", "Evicted")
+        await self.told(namespace, "web", phase="Failed", reason="Evicted")
+
+    async def test_deleted_with_its_shadow_pod(self) -> None:
+        """The pod goes when the ShadowPod goes, and its quota with it."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        await self.runs(namespace)
+        await borrower.delete(SHADOWPODS, "web", namespace)
+        await self.pod_goes(namespace)
+
+        async def free() -> bool:
+            return not self.hosting.used_by(self.peer)
+
+        await self.becomes(free, "its quota is free")
+        self.assertEqual(self.requests.requests[("get", "shadowpods")], 0)
+
+    async def test_orphans_go(self) -> None:
+        """A pod whose ShadowPod went while the daemon was away is removed at its return."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        await self.runs(namespace)
+        await self.hosting.stopService()
+        await self.admin.delete(SHADOWPODS, "web", namespace, propagation="Orphan")
+        # The owner reference is taken off by the garbage collector; with it, the pod is an orphan by label alone.
+        body = await self.pod(namespace)
+        owner = {
+            "apiVersion": "offloading.liqo.io/v1beta1",
+            "kind": "ShadowPod",
+            "name": "web",
+            "uid": "9d5a9d5a-0000-4000-8000-000000000000",
+            "controller": True,
+        }
+        if body["metadata"].get("ownerReferences"):
+            owner = body["metadata"]["ownerReferences"][0]
+        await self.admin.patch(PODS, "web", {"metadata": {"ownerReferences": [owner]}}, namespace)
+        await self.start_hosting()
+        await self.pod_goes(namespace)
+
+    async def test_a_restart_writes_nothing(self) -> None:
+        """A daemon that comes back to a settled cluster writes nothing and restarts nothing."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        await self.shadow(borrower, namespace, "odd", origin="other")
+        before = await self.runs(namespace)
+        await self.told(namespace, "odd", reason="OriginMismatch")
+        await self.hosting.stopService()
+        hosting, client = await self.start_hosting()
+        await self.settle()
+        self.assertEqual(self.writes(client), {})
+        self.assertEqual((await self.pod(namespace))["metadata"]["uid"], before["metadata"]["uid"])
+        self.assertEqual(hosting.used_by(self.peer), self.hosting.used_by(self.peer))
+
+    async def test_changes_follow(self) -> None:
+        """Labels and images changed on the ShadowPod reach the running pod by one patch."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace, labels={"app": "web", "old": "1"})
+        pod = await self.runs(namespace)
+        before = self.requests.requests.copy()
+        change = {"metadata": {"labels": {"app": "api", "old": None}}, "spec": {"pod": pod_spec()}}
+        change["spec"]["pod"]["containers"][0]["image"] = "localhost/busybox:2"
+        await borrower.patch(SHADOWPODS, "web", change, namespace)
+
+        async def followed() -> bool:
+            seen = await self.pod(namespace)
+            labels = seen["metadata"]["labels"]
+            same = seen["metadata"]["uid"] == pod["metadata"]["uid"]
+            image = seen["spec"]["containers"][0]["image"]
+            return same and labels.get("app") == "api" and "old" not in labels and image == "localhost/busybox:2"
+
+        await self.becomes(followed, "the change arrives")
+        await self.settle()
+        self.assertEqual(self.requests.requests - before, {("patch", "pods"): 1})
+
+    async def test_a_change_that_cannot_be(self) -> None:
+        """What the API server does not let change is told by an event; labels follow all the same, once."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        await self.runs(namespace)
+        wrong = [{"key": "a", "operator": "Exists", "value": "no value goes with Exists"}]
+        change = {"metadata": {"labels": {"app": "api"}}, "spec": {"pod": {"tolerations": wrong}}}
+        await borrower.patch(SHADOWPODS, "web", change, namespace)
+
+        async def followed() -> bool:
+            return bool((await self.pod(namespace))["metadata"]["labels"].get("app") == "api")
+
+        await self.becomes(followed, "the label arrives")
+        await self.settle()
+        self.assertEqual(self.requests.requests[("patch", "pods")], 2)
+        self.assertEqual([what for what, _ in self.events.seen], [f"Warning {namespace}/web UpdateRefused"])
+
+    # Limits
+
+    async def test_no_more_than_was_lent(self) -> None:
+        """Pods beyond the offer wait with a reason, run when there is room, oldest first, and say so."""
+        borrower, namespace = await self.tenant(cpu="2")
+        for name in ("a", "b"):
+            await self.shadow(borrower, namespace, name, cpu="1")
+            await self.runs(namespace, name)
+        await self.shadow(borrower, namespace, "c", cpu="1")
+        status = await self.told(namespace, "c", phase="Pending", reason="QuotaExceeded")
+        self.assertIn("asks cpu 1, 0 left of 2", status["message"])
+        await borrower.delete(SHADOWPODS, "a", namespace)
+        await self.runs(namespace, "c")
+        await self.told(namespace, "c", phase="", reason="")
+
+    async def test_at_the_same_time(self) -> None:
+        """Many ShadowPods at once do not use more than was lent together."""
+        borrower, namespace = await self.tenant(cpu="3")
+        for number in range(8):
+            await self.shadow(borrower, namespace, f"p{number}", cpu="1")
+
+        async def settled() -> bool:
+            shadows = (await self.admin.list(SHADOWPODS, namespace)).items
+            refused = [one for one in shadows if one.get("status", {}).get("reason") == "QuotaExceeded"]
+            return len(refused) == 5
+
+        await self.becomes(settled, "five of eight are refused")
+        self.assertEqual(len((await self.admin.list(PODS, namespace)).items), 3)
+        await self.lend(cpu="5")
+
+        async def grown() -> bool:
+            return len((await self.admin.list(PODS, namespace)).items) == 5
+
+        await self.becomes(grown, "a larger offer is used")
+        await self.lend(cpu="1")
+        await self.settle()
+        self.assertTrue(await grown(), "a smaller offer evicts nobody")
+
+    async def test_nothing_lent(self) -> None:
+        """Without an offer nothing runs; an offer that comes lets it run."""
+        borrower, namespace = await self.tenant()
+        await self.admin.delete(FOREIGNCLUSTERS, self.peer)
+        await self.settle()
+        await self.shadow(borrower, namespace)
+        await self.told(namespace, "web", reason="NotLent")
+        await self.lend()
+        await self.runs(namespace)
+
+    async def test_the_lenders_own_no(self) -> None:
+        """A pod that Pod Security forbids is refused in the API server's words; other pods do not suffer."""
+        borrower, namespace = await self.tenant()
+        spec = pod_spec()
+        spec["containers"][0]["securityContext"] = {"privileged": True}
+        await self.shadow(borrower, namespace, "root", spec=spec)
+        status = await self.told(namespace, "root", phase="Pending", reason="PodSecurity")
+        self.assertIn("privileged", status["message"])
+        self.assertIn(f"Warning {namespace}/root PodSecurity", [what for what, _ in self.events.seen])
+        await self.shadow(borrower, namespace)
+        await self.runs(namespace)
+        await self.has_no_pod(namespace, "root")
+
+    async def test_what_is_not_a_pod(self) -> None:
+        """A spec that is no pod spec is refused, by this daemon or by the API server, with what is wrong about it."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace, "none", spec={"containers": []})
+        await self.shadow(borrower, namespace, "odd", spec={"containers": [{"name": "UPPER", "image": "x"}]})
+        for name in ("none", "odd"):
+            await self.told(namespace, name, phase="Pending", reason="InvalidPod")
+
+    # Attacks
+
+    async def test_a_borrower_can_do_nothing_elsewhere(self) -> None:
+        """With its token a borrower reaches its own namespaces, and there what it needs; all else is denied."""
+        borrower, namespace = await self.tenant()
+        tenant = tenant_namespace(self.peer)
+        await self.admin.create(SECRETS, {"metadata": {"name": "liqo-credential"}, "stringData": {"a": "b"}}, tenant)
+        await borrower.create(CONFIGMAPS, {"metadata": {"name": "ok"}, "data": {}}, namespace)
+        shadow = await self.shadow(borrower, namespace)
+        plain = {"metadata": {"name": "x"}, "spec": pod_spec()}
+        attempts: list[Callable[[], Awaitable[object]]] = [
+            lambda: borrower.list(NAMESPACES),
+            lambda: borrower.list(NODES),
+            lambda: borrower.list(SHADOWPODS),
+            lambda: borrower.list(PODS),
+            lambda: borrower.list(PODS, "default"),
+            lambda: borrower.list(SECRETS, "kube-system"),
+            lambda: borrower.list(SECRETS, tenant),
+            lambda: borrower.get(SECRETS, "liqo-credential", tenant),
+            lambda: self.shadow(borrower, "default"),
+            lambda: self.shadow(borrower, tenant),
+            lambda: borrower.create(PODS, plain, namespace),
+            lambda: borrower.patch(PODS, "web", {"metadata": {"labels": {"a": "b"}}}, namespace),
+            lambda: borrower.patch(SHADOWPODS, "web", {"status": {"phase": "x"}}, namespace, subresource="status"),
+            lambda: borrower.delete(PODS, "web", namespace),
+            lambda: borrower.delete(NAMESPACES, namespace),
+            lambda: borrower.patch(NAMESPACES, namespace, {"metadata": {"labels": {"a": "b"}}}),
+            lambda: borrower.list(ROLEBINDINGS, namespace),
+            lambda: borrower.create(ENDPOINTSLICES, {"metadata": {"name": "x"}, "addressType": "IPv4"}, namespace),
+            lambda: borrower.create(NAMESPACES, {"metadata": {"name": f"x-{self.peer}"}}),
+            lambda: borrower.list(FOREIGNCLUSTERS),
+        ]
+        for number, attempt in enumerate(attempts):
+            with self.assertRaises(Forbidden, msg=f"attempt {number}"):
+                await attempt()
+        self.assertEqual(shadow["metadata"]["name"], "web")
+
+    async def test_one_tenant_against_another(self) -> None:
+        """A borrower reaches neither another borrower's namespace nor runs pods in its name."""
+        other = f"{self.peer}x"
+        borrower, namespace = await self.tenant()
+        _, theirs = await self.tenant(peer=other)
+        with self.assertRaises(Forbidden):
+            await self.shadow(borrower, theirs)
+        with self.assertRaises(Refusal) as caught:
+            await self.hosting.map_namespace(self.peer, "shop", theirs)
+        self.assertEqual(caught.exception.reason, "NameNotYours")
+        await self.shadow(borrower, namespace, origin=other)
+        await self.told(namespace, "web", phase="Pending", reason="OriginMismatch")
+        await self.has_no_pod(namespace)
+        self.assertEqual(dict(self.hosting.used_by(ClusterID(other))), {})
+
+    async def test_a_strangers_pod(self) -> None:
+        """A pod of the same name that is not ours is never touched; the borrower is told that the name is taken."""
+        borrower, namespace = await self.tenant()
+        stranger = await self.admin.create(PODS, {"metadata": {"name": "web"}, "spec": pod_spec()}, namespace)
+        await self.shadow(borrower, namespace)
+        await self.told(namespace, "web", phase="Pending", reason="NameTaken")
+        await borrower.delete(SHADOWPODS, "web", namespace)
+        await self.settle()
+        self.assertEqual((await self.pod(namespace))["metadata"]["uid"], stranger["metadata"]["uid"])
+
+    async def test_namespaces_that_are_not_given(self) -> None:
+        """System, foreign and tenant namespaces cannot be mapped, and are not changed by the attempt."""
+        await self.hosting.admit(self.peer, {"cpu": "1"})
+        existing = f"mine-{self.peer}"
+        await self.admin.create(NAMESPACES, {"metadata": {"name": existing}})
+        cases = [
+            (self.peer, "default", "default", "NameReserved"),
+            (self.peer, "shop", "somebody-elses", "NameNotYours"),
+            (self.peer, "kube-system", "kube-system", "NameReserved"),
+            (ClusterID("system"), "kube", "kube-system", "NameReserved"),
+            (self.peer, "liqo-tenant", tenant_namespace(self.peer), "NameReserved"),
+            (self.peer, "mine", existing, "NamespaceTaken"),
+            (ClusterID("lender"), "shop", "shop-lender", "InvalidClusterID"),
+            (ClusterID("not/an/id"), "shop", "shop-not", "InvalidClusterID"),
+        ]
+        for peer, local, remote, reason in cases:
+            with self.assertRaises(Refusal) as caught:
+                await self.hosting.map_namespace(peer, local, remote)
+            self.assertEqual(caught.exception.reason, reason)
+        labels = (await self.admin.get(NAMESPACES, existing))["metadata"].get("labels", {})
+        self.assertNotIn("liqo.io/remote-cluster-id", labels)
+        with self.assertRaises(Refusal):
+            await self.hosting.release_namespace(self.peer, existing)
+        await self.admin.get(NAMESPACES, existing)
+
+    # Life of a tenant
+
+    async def test_mapping_again(self) -> None:
+        """Asking again for what was granted changes nothing and costs no write."""
+        _, namespace = await self.tenant()
+        before = self.writes(self.requests)
+        self.assertEqual(await self.hosting.map_namespace(self.peer, "shop", namespace), namespace)
+        self.assertEqual(self.writes(self.requests), before)
+        labels = (await self.admin.get(NAMESPACES, namespace))["metadata"]["labels"]
+        self.assertEqual(labels["pod-security.kubernetes.io/enforce"], "baseline")
+        with self.assertRaises(Refusal):
+            await self.hosting.map_namespace(self.peer, "other", namespace)
+
+    async def test_renewal(self) -> None:
+        """A token is renewed by one write; it never shows when the grant is printed."""
+        first = await self.hosting.admit(self.peer, {"cpu": "1"})
+        before = self.requests.requests.copy()
+        second = await self.hosting.admit(self.peer, {"cpu": "1"})
+        made = {key: n for key, n in (self.requests.requests - before).items() if key[0] != "get"}
+        self.assertEqual(made, {("create", "serviceaccounts/token"): 1})
+        self.assertEqual((second.lifetime, second.namespace), (3600, tenant_namespace(self.peer)))
+        self.assertNotIn(second.token, repr(second))
+        self.assertTrue(first.token and second.token)
+
+    async def test_released(self) -> None:
+        """A released namespace goes with all that is in it; releasing it again is well."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        await self.runs(namespace)
+        await self.hosting.release_namespace(self.peer, namespace)
+        await self.goes(namespace)
+        await self.hosting.release_namespace(self.peer, namespace)
+        self.assertEqual(dict(self.hosting.used_by(self.peer)), {})
+
+    async def test_dismissed(self) -> None:
+        """A dismissed borrower is locked out at once and everything of it goes; others are not touched."""
+        other = ClusterID(f"{self.peer}x")
+        borrower, namespace = await self.tenant()
+        friend, theirs = await self.tenant(peer=other)
+        await self.shadow(borrower, namespace)
+        await self.runs(namespace)
+        await self.hosting.dismiss(self.peer)
+
+        async def locked_out() -> bool:
+            try:
+                await borrower.list(SHADOWPODS, namespace)
+            except (Forbidden, Unauthorized):
+                return True
+            return False
+
+        await self.becomes(locked_out, "the borrower is locked out")
+        await self.goes(namespace)
+        await self.goes(tenant_namespace(self.peer))
+        await friend.list(SHADOWPODS, theirs)
+        await self.hosting.dismiss(self.peer)
+
+    async def test_dismissed_but_still_lending_to_us(self) -> None:
+        """The tenant namespace stays while it also holds what this cluster borrows from the same peer."""
+        await self.hosting.admit(self.peer, {"cpu": "1"})
+        tenant = tenant_namespace(self.peer)
+        node = {"metadata": {"name": self.peer}, "spec": {"clusterID": self.peer}}
+        await self.admin.create(VIRTUALNODES, node, tenant)
+        await self.hosting.dismiss(self.peer)
+        await self.settle()
+        self.assertNotIn("deletionTimestamp", (await self.admin.get(NAMESPACES, tenant))["metadata"])
+
+    async def goes(self, namespace: str) -> None:
+        async def gone() -> bool:
+            try:
+                await self.admin.get(NAMESPACES, namespace)
+            except NotFound:
+                return True
+            return False
+
+        await self.becomes(gone, f"namespace {namespace} is gone")

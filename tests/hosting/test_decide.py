@@ -1,0 +1,280 @@
+"""Whether a ShadowPod may run, what to do about it, and how soon."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.hosting.shadowpods import rejections
+from liqod.hosting.shadowpods.admission import MAX_MESSAGE, Admit, Refuse, admit, sentence
+from liqod.hosting.shadowpods.crash_backoff import Pace
+from liqod.hosting.shadowpods.decide import (
+    Collide,
+    Create,
+    End,
+    Finish,
+    Follow,
+    Nothing,
+    Remove,
+    Step,
+    decide,
+    how_it_ended,
+)
+from liqod.hosting.shadowpods.forge import MAX_GRACE
+from liqod.hosting.views import Pod
+from liqod.kube.errors import from_status
+from liqod.model.ids import Key
+from liqod.model.records.views import ShadowPod
+
+
+def shadow(uid: str = "s-1", phase: str = "", deleting: bool = False, origin: str = "c1", pod: Any = None) -> ShadowPod:
+    metadata = {"name": "web", "namespace": "ns", "uid": uid, "labels": {"offloading.liqo.io/origin": origin}}
+    if deleting:
+        metadata["deletionTimestamp"] = "2030-01-01T00:00:00Z"
+    spec = pod if pod is not None else {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]}
+    return msgspec.convert(
+        {"metadata": metadata, "spec": {"pod": msgspec.Raw(json.dumps(spec).encode())}, "status": {"phase": phase}},
+        ShadowPod,
+    )
+
+
+def pod(
+    owner: str = "s-1",
+    phase: str = "Running",
+    reason: str = "",
+    policy: str | None = None,
+    deleting: bool = False,
+    managed: bool = True,
+    disrupted: bool = False,
+) -> Pod:
+    owners = [{"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod", "uid": owner, "controller": True}]
+    metadata: dict[str, Any] = {
+        "name": "web",
+        "namespace": "ns",
+        "uid": "p-1",
+        "labels": {"liqo.io/managed-by": "shadowpod"},
+        "ownerReferences": owners if managed else [],
+    }
+    if deleting:
+        metadata["deletionTimestamp"] = "2030-01-01T00:00:00Z"
+    status: dict[str, Any] = {"phase": phase, "reason": reason}
+    if disrupted:
+        status["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
+    return msgspec.convert(
+        {"metadata": metadata, "spec": {"restartPolicy": policy} if policy else {}, "status": status}, Pod
+    )
+
+
+class AdmitTests(SynchronousTestCase):
+    offered = {"cpu": Fraction(2)}
+
+    def reason(self, verdict: Admit | Refuse) -> str:
+        return verdict.reason if isinstance(verdict, Refuse) else ""
+
+    def test_it_may_run(self) -> None:
+        """A pod of the tenant whose namespace it is, that fits, is admitted with what it asks for."""
+        self.assertEqual(admit(shadow(), "c1", self.offered, {}), Admit({"cpu": Fraction(1), "pods": Fraction(1)}))
+
+    def test_only_in_its_own_namespaces(self) -> None:
+        """A ShadowPod that claims another origin, or lies in a namespace that was not granted, is refused."""
+        self.assertEqual(self.reason(admit(shadow(origin="c2"), "c1", self.offered, {})), "OriginMismatch")
+        self.assertEqual(self.reason(admit(shadow(origin=""), "c1", self.offered, {})), "OriginMismatch")
+        self.assertEqual(self.reason(admit(shadow(), "", self.offered, {})), "OriginMismatch")
+        self.assertEqual(self.reason(admit(shadow(origin=""), "", self.offered, {})), "OriginMismatch")
+
+    def test_only_what_is_lent(self) -> None:
+        """Without an offer nothing runs; with one, no more than that."""
+        self.assertEqual(self.reason(admit(shadow(), "c1", None, {})), "NotLent")
+        refused = admit(shadow(), "c1", self.offered, {"cpu": Fraction(3, 2)})
+        self.assertEqual(self.reason(refused), "QuotaExceeded")
+        assert isinstance(refused, Refuse)
+        self.assertIn("asks cpu 1, 500m left of 2", refused.message)
+
+    def test_only_pods(self) -> None:
+        """What is not the spec of a pod is refused with where it is wrong."""
+        deep = json.loads("[" * 900 + "]" * 900)
+        cases: list[Any] = [
+            [],
+            {},
+            {"containers": None},
+            {"containers": [{"resources": []}]},
+            {"containers": deep},
+            "x",
+        ]
+        for hostile in cases:
+            self.assertEqual(self.reason(admit(shadow(pod=hostile), "c1", self.offered, {})), "InvalidPod")
+
+    def test_sentences_are_bounded(self) -> None:
+        """What others wrote is kept to one printable line of bounded length."""
+        self.assertEqual(sentence("a\nb\x1b[31m"), "a b [31m")
+        self.assertEqual(len(Refuse("X", "y" * 5000).message), MAX_MESSAGE)
+
+
+class DecideTests(SynchronousTestCase):
+    def table(self, rows: list[tuple[ShadowPod | None, Pod | None, Step]]) -> None:
+        for position, (record, seen, step) in enumerate(rows):
+            self.assertEqual(decide(record, seen), step, f"row {position}")
+
+    def test_pod_is_kept_real(self) -> None:
+        """A missing pod is made, a running one followed, one that is ending awaited."""
+        self.table(
+            [
+                (shadow(), None, Create()),
+                (shadow(), pod(), Follow()),
+                (shadow(), pod(phase="Pending"), Follow()),
+                (shadow(), pod(deleting=True), Nothing()),
+                (None, None, Nothing()),
+            ]
+        )
+
+    def test_without_a_shadow_pod(self) -> None:
+        """The pod of a ShadowPod that is gone goes too; it is asked for first unless that was witnessed."""
+        self.table(
+            [
+                (None, pod(), Remove("p-1", "s-1", certain=False)),
+                (None, pod(deleting=True), Nothing()),
+                (None, pod(managed=False), Nothing()),
+                (shadow(deleting=True), pod(), Remove("p-1", "s-1", certain=True)),
+                (shadow(deleting=True), None, Nothing()),
+                (shadow("s-2"), pod(owner="s-1"), Remove("p-1", "s-1", certain=False)),
+                (shadow("s-2"), pod(owner="s-1", deleting=True), Nothing()),
+            ]
+        )
+        self.assertEqual(decide(None, pod(), witnessed="s-1"), Remove("p-1", "s-1", certain=True))
+        self.assertEqual(decide(None, pod(), witnessed="s-0"), Remove("p-1", "s-1", certain=False))
+
+    def test_strangers_are_left_alone(self) -> None:
+        """A pod that no ShadowPod controls is never touched, whatever its labels say."""
+        self.assertEqual(decide(shadow(), pod(managed=False)), Collide())
+
+    def test_finished_never_runs_again(self) -> None:
+        """The end is recorded once; after that nothing is done, with or without the pod."""
+        for policy in ("Never", "OnFailure", "Always"):
+            self.assertEqual(decide(shadow(), pod(phase="Succeeded", policy=policy)), Finish("Succeeded"))
+        self.assertEqual(
+            decide(shadow(), pod(phase="Failed", policy="Never", reason="Error")), Finish("Failed", "Error")
+        )
+        self.assertEqual(decide(shadow(), pod(phase="Failed")), Finish("Failed"))
+        late = pod(phase="Failed", reason="DeadlineExceeded", deleting=True)
+        self.assertEqual(decide(shadow(), late), Finish("Failed", "DeadlineExceeded"))
+        for seen in (None, pod(phase="Succeeded"), pod()):
+            self.assertEqual(decide(shadow(phase="Succeeded"), seen), Nothing())
+
+    def test_finished_before_it_was_recorded(self) -> None:
+        """A pod that was seen to end and is gone before the record shows it is recorded, not run again."""
+        self.assertEqual(decide(shadow(), None, ended=Finish("Succeeded")), Finish("Succeeded"))
+
+    def test_taken_away_is_not_finished(self) -> None:
+        """A pod that was evicted, preempted or lost its node is removed and so made again, also one of a job."""
+        again = Remove("p-1", "s-1", certain=True)
+        for policy in (None, "Always", "OnFailure", "Never"):
+            for reason in ("NodeLost", "Preempting", "Terminated", "OutOfcpu", "UnexpectedAdmissionError"):
+                self.assertEqual(decide(shadow(), pod(phase="Failed", reason=reason, policy=policy)), again)
+            for reason in ("", "Evicted"):
+                low = pod(phase="Failed", reason=reason, disrupted=True, policy=policy)
+                self.assertEqual(decide(shadow(), low), again)
+            drained = pod(phase="Failed", disrupted=True, policy=policy, deleting=True)
+            self.assertEqual(decide(shadow(), drained), Nothing())
+            self.assertIsNone(how_it_ended(drained))
+        done = pod(phase="Succeeded", disrupted=True, policy="Never", deleting=True)
+        self.assertEqual(decide(shadow(), done), Finish("Succeeded"))
+
+    def test_more_than_its_limits_allow(self) -> None:
+        """A pod that was evicted for the storage it used itself has ended: made again, it would do the same."""
+        for policy in (None, "Always", "OnFailure", "Never"):
+            for deleting in (False, True):
+                greedy = pod(phase="Failed", reason="Evicted", policy=policy, deleting=deleting)
+                self.assertEqual(decide(shadow(), greedy), Finish("Failed", "Evicted"))
+                self.assertEqual(how_it_ended(greedy), Finish("Failed", "Evicted"))
+
+    def test_the_borrower_saw_it_end(self) -> None:
+        """A pod that is gone and that the borrower saw end is not made again; other notes mean nothing."""
+        for told, step in (
+            ("Succeeded", Finish("Succeeded", "SeenByBorrower")),
+            ("Failed", Finish("Failed", "SeenByBorrower")),
+            ("Running", Create()),
+            ("", Create()),
+        ):
+            noted = shadow()
+            noted.metadata.annotations["offloading.liqo.io/finished"] = told
+            self.assertEqual(decide(noted, None), step)
+            self.assertEqual(decide(noted, pod()), Follow())
+
+    def test_a_grace_to_end_with(self) -> None:
+        """A pod ends with the seconds that its borrower says, once, and is not made again; nonsense means nothing."""
+
+        def asked(text: str) -> ShadowPod:
+            noted = shadow()
+            noted.metadata.annotations["offloading.liqo.io/deletion-grace-period-seconds"] = text
+            return noted
+
+        def ends(left: int) -> Pod:
+            ending = pod(deleting=True)
+            return msgspec.structs.replace(
+                ending, metadata=msgspec.structs.replace(ending.metadata, deletion_grace_period_seconds=left)
+            )
+
+        for text, grace in (("7", 7), ("0", 1), ("999999999", MAX_GRACE)):
+            self.assertEqual(decide(asked(text), pod()), End("p-1", grace))
+        for text in ("", "-1", "soon", "1.5", "\u0661", "9999999999", " 7"):
+            self.assertEqual(decide(asked(text), pod()), Follow(), text)
+        self.assertEqual(decide(asked("7"), ends(30)), End("p-1", 7))
+        for left in (7, 3, 0):
+            self.assertEqual(decide(asked("7"), ends(left)), Nothing())
+        self.assertEqual(decide(asked("7"), None), Nothing())
+        self.assertEqual(decide(asked("7"), pod(managed=False)), Nothing())
+        self.assertEqual(decide(asked("7"), pod(owner="s-0")), Nothing())
+        self.assertEqual(decide(asked("7"), pod(phase="Succeeded", policy="Never"), ended=Finish("x")), Finish("x"))
+
+    def test_ended_by_its_deletion_is_not_finished(self) -> None:
+        """A kubelet ends a pod it is told to delete: that says nothing about a pod that was to run for ever."""
+        for phase in ("Succeeded", "Failed"):
+            self.assertEqual(decide(shadow(), pod(phase=phase, deleting=True)), Nothing())
+            self.assertIsNone(how_it_ended(pod(phase=phase, deleting=True)))
+            self.assertEqual(decide(shadow(), pod(phase=phase, deleting=True, policy="Never")), Finish(phase))
+
+
+class PaceTests(SynchronousTestCase):
+    def test_at_once_then_slower(self) -> None:
+        """A pod that vanished is back at once, one that keeps vanishing ever later; a long life resets that."""
+        pace, key, now = Pace(), Key("n", "p"), 1000.0
+        waits = []
+        for _ in range(13):
+            waits.append(wait := pace.wait(key, now))
+            now += wait
+            pace.created(key, now)
+        self.assertEqual(waits[:5], [0, 0, 1, 2, 4])
+        self.assertEqual(waits[-1], 300)
+        self.assertEqual(pace.wait(key, now + 601), 0)
+        pace.forget(key)
+        self.assertEqual(pace.wait(key, now), 0)
+
+
+class WordsTests(SynchronousTestCase):
+    def reason(self, code: int, message: str, **fields: Any) -> str:
+        refusal = rejections.refusal(
+            from_status(code, json.dumps({"message": message, "code": code, **fields}).encode())
+        )
+        return "" if refusal is None else refusal.reason
+
+    def test_reasons(self) -> None:
+        """The lender's own no becomes a reason; what passes by itself does not."""
+        self.assertEqual(
+            self.reason(403, 'pods "x" is forbidden: violates PodSecurity "baseline:latest": …'), "PodSecurity"
+        )
+        self.assertEqual(self.reason(403, 'pods "x" is forbidden: exceeded quota: q, requested: …'), "ResourceQuota")
+        self.assertEqual(self.reason(403, 'pods is forbidden: User "liqod" cannot create'), "Forbidden")
+        self.assertEqual(
+            self.reason(400, 'admission webhook "policy.example" denied the request: no'), "AdmissionDenied"
+        )
+        self.assertEqual(self.reason(422, "Pod is invalid: spec.containers[0].image: Required value"), "InvalidPod")
+        self.assertEqual(self.reason(500, 'Internal error: failed calling webhook "x"'), "AdmissionUnavailable")
+        self.assertEqual(self.reason(403, 'error looking up service account a/default: "default" not found'), "")
+        terminating = {"details": {"causes": [{"reason": "NamespaceTerminating", "message": "x"}]}}
+        self.assertEqual(self.reason(403, "unable to create new content", **terminating), "")
+        for code in (404, 409, 429, 500, 503):
+            self.assertEqual(self.reason(code, "later"), "")

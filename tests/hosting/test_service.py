@@ -1,0 +1,184 @@
+"""Hosting on the sandbox's API server."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from kubesandbox.cluster import SandboxCluster
+from kubesandbox.controllers.api_controllers import GarbageCollector
+from kubesandbox.nodes.node import SandboxNode
+from twisted.internet.defer import Deferred
+
+from liqod.kube.client import Client
+from liqod.kube.resources import SHADOWPODS
+from tests.hosting import confined
+from tests.hosting.cases import pod_spec
+
+
+class HostingOnTheSandbox(confined.ConfinedCases):
+    """The cases of hosting, each with a cluster of its own."""
+
+    patience = 10.0
+    timeout = 60
+
+    def setUp(self) -> Deferred[None]:  # type: ignore[override]
+        return Deferred.fromCoroutine(self._set_up())
+
+    async def _set_up(self) -> None:
+        from twisted.internet import reactor
+
+        cluster = SandboxCluster(reactor, "lender", [SandboxNode("one", cpu="64", memory="64Gi")])
+        cluster.listen(reactor)
+        cluster.startService()
+        self.addCleanup(cluster.stop)
+        self.cluster = cluster
+        self.admin = Client(cluster.client_config(), reactor)
+        self.addCleanup(self.admin.close)
+        await self.begin()
+
+    async def _deletions(self) -> int:
+        """Delete a ShadowPod whose pod runs, wait until the pod is gone, and count hosting's own deletions."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        await self.runs(namespace)
+        await borrower.delete(SHADOWPODS, "web", namespace)
+        await self.pod_goes(namespace)
+        return self.requests.requests[("delete", "pods")]
+
+    async def test_left_to_the_garbage_collector(self) -> None:
+        """A pod that the cluster deletes with its owner is not deleted by hosting as well."""
+        self.assertEqual(await self._deletions(), 0)
+
+    async def test_without_a_garbage_collector(self) -> None:
+        """A pod that nobody else deletes is deleted by hosting, once."""
+        for service in self.cluster:
+            if isinstance(service, GarbageCollector):
+                service.stopService()
+        self.assertEqual(await self._deletions(), 1)
+
+    async def test_resized(self) -> None:
+        """A pod is resized by one request of its own, within what is lent; beyond that it is told and left as it is."""
+        borrower, namespace = await self.tenant(cpu="2")
+        await self.shadow(borrower, namespace, spec=pod_spec("100m"))
+        pod = await self.runs(namespace)
+        before = self.requests.requests.copy()
+        await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": pod_spec("1500m")}}, namespace)
+
+        async def followed() -> bool:
+            seen = await self.pod(namespace)
+            self.assertEqual(seen["metadata"]["uid"], pod["metadata"]["uid"])
+            return bool(seen["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1500m")
+
+        await self.becomes(followed, "the pod is resized")
+        await self.settle()
+        self.assertEqual(self.requests.requests - before, {("patch", "pods/resize"): 1, ("patch", "pods"): 1})
+        self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(3, 2))
+        await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": pod_spec("3")}}, namespace)
+
+        async def told() -> bool:
+            return [what for what, _ in self.events.seen] == [f"Warning {namespace}/web UpdateRefused"]
+
+        await self.becomes(told, "the refusal is told")
+        await self.settle()
+        self.assertTrue(await followed())
+        self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(3, 2))
+        self.assertEqual(self.requests.requests[("patch", "pods/resize")], 1)
+
+    async def test_resized_when_there_is_room(self) -> None:
+        """A size for which there is no room is told once, and given as soon as another pod leaves, also by a hosting
+        that was not there when it was asked for; other changes do not wait for it.
+        """
+        borrower, namespace = await self.tenant(cpu="2")
+        await self.shadow(borrower, namespace, spec=pod_spec("100m"))
+        await self.shadow(borrower, namespace, "other", spec=pod_spec("1500m"))
+        pod = await self.runs(namespace)
+        await self.runs(namespace, "other")
+        await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": pod_spec("1")}}, namespace)
+
+        async def told() -> bool:
+            return [what for what, _ in self.events.seen] == [f"Warning {namespace}/web UpdateRefused"]
+
+        await self.becomes(told, "the refusal is told")
+        await self.settle()
+        writes = sum(count for (verb, _), count in self.requests.requests.items() if verb == "patch")
+        await borrower.patch(SHADOWPODS, "web", {"metadata": {"labels": {"tier": "x"}}}, namespace)
+
+        async def labelled() -> bool:
+            return bool((await self.pod(namespace))["metadata"]["labels"].get("tier") == "x")
+
+        await self.becomes(labelled, "the label is there")
+        await self.settle()
+        self.assertTrue(await told())
+        after = sum(count for (verb, _), count in self.requests.requests.items() if verb == "patch")
+        self.assertEqual(after - writes, 1)
+        await self.hosting.stopService()
+        self.hosting, self.requests = await self.start_hosting()
+        await self.settle()
+        self.assertEqual(self.requests.requests[("patch", "pods/resize")], 0)
+        await borrower.delete(SHADOWPODS, "other", namespace)
+
+        async def resized() -> bool:
+            seen = await self.pod(namespace)
+            self.assertEqual(seen["metadata"]["uid"], pod["metadata"]["uid"])
+            return bool(seen["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1")
+
+        await self.becomes(resized, "it is resized")
+        await self.settle()
+        self.assertEqual(self.requests.requests[("patch", "pods/resize")], 1)
+        self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(1))
+
+    async def test_a_size_that_is_not_wanted_any_more(self) -> None:
+        """A pod whose larger size was taken back does not keep room from others that wait for it."""
+        borrower, namespace = await self.tenant(cpu="2")
+        for name in ("web", "other"):
+            await self.shadow(borrower, namespace, name, spec=pod_spec("900m"))
+            await self.runs(namespace, name)
+        for cpu in ("1500m", "900m"):
+            await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": pod_spec(cpu)}}, namespace)
+            await self.settle()
+        self.assertEqual(len(self.events.seen), 1)
+        await self.shadow(borrower, namespace, "late", spec=pod_spec("1"))
+        await self.settle()
+        await borrower.delete(SHADOWPODS, "other", namespace)
+        await self.runs(namespace, "late")
+        self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(19, 10))
+
+    async def test_debugged(self) -> None:
+        """A container for debugging comes to the running pod, once; a pod that is made anew does not get it again."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        first = await self.runs(namespace)
+        look = {"name": "look", "image": "localhost/busybox:1", "terminationMessagePolicy": "File"}
+        await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": {"ephemeralContainers": [look]}}}, namespace)
+
+        async def added() -> bool:
+            found = (await self.pod(namespace))["spec"].get("ephemeralContainers") or []
+            return [one["name"] for one in found] == ["look"]
+
+        await self.becomes(added, "the container is there")
+        await self.settle()
+        self.assertEqual(self.requests.requests[("patch", "pods/ephemeralcontainers")], 1)
+        await self.end_pod(namespace, "web", "Failed", "Evicted", disrupted=True)
+        await self.runs(namespace, beside=first["metadata"]["uid"])
+        await self.settle()
+        self.assertFalse(await added())
+        self.assertEqual(self.requests.requests[("patch", "pods/ephemeralcontainers")], 1)
+
+    async def test_a_privileged_debugger(self) -> None:
+        """A container for debugging that the Pod Security level forbids is told, and the pod goes on without it."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        first = await self.runs(namespace)
+        container = {"name": "root", "image": "localhost/busybox:1", "securityContext": {"privileged": True}}
+        await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": {"ephemeralContainers": [container]}}}, namespace)
+
+        async def told() -> bool:
+            return [what for what, _ in self.events.seen] == [f"Warning {namespace}/web UpdateRefused"]
+
+        await self.becomes(told, "the refusal is told")
+        self.assertIn("privileged", self.events.seen[0][1])
+        await self.settle()
+        seen = await self.pod(namespace)
+        self.assertNotIn("ephemeralContainers", seen["spec"])
+        self.assertEqual(seen["metadata"]["uid"], first["metadata"]["uid"])
+        self.assertEqual(self.requests.requests[("patch", "pods/ephemeralcontainers")], 1)

@@ -1,0 +1,97 @@
+"""ShadowEndpointSlice -> EndpointSlice: what a borrower's wish becomes, as values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.hosting.endpointslice_forge import (
+    Create,
+    EndpointSlice,
+    Nothing,
+    Replace,
+    Update,
+    body_of,
+    decide,
+    template_of,
+)
+from liqod.hosting.tenants import policies
+from liqod.model.records.views import ShadowEndpointSlice
+
+
+def shadow(uid: str = "s1", **template: Any) -> ShadowEndpointSlice:
+    labels = {
+        "kubernetes.io/service-name": "db",
+        "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+        "liqo.io/managed-by": "someone",
+    }
+    body = {
+        "metadata": {"name": "db-1", "namespace": "shop-home", "uid": uid, "labels": labels},
+        "spec": {"template": {"addressType": "IPv4", **template}},
+    }
+    return msgspec.convert(body, ShadowEndpointSlice)
+
+
+def same(tenant: str, address: str) -> str:
+    return address
+
+
+def slice_for(wish: ShadowEndpointSlice) -> EndpointSlice:
+    body = body_of(wish, template_of(wish, "home", same))
+    body["metadata"]["uid"] = "r1"
+    return msgspec.convert(body, EndpointSlice)
+
+
+ONE = {"addresses": ["10.0.0.1"], "conditions": {"ready": True}, "nodeName": "a-node-of-the-lender"}
+
+
+class Slices(SynchronousTestCase):
+    """One name, step by step."""
+
+    def setUp(self) -> None:
+        self.wish = shadow(endpoints=[ONE], ports=[{"port": 80}])
+        self.wanted = template_of(self.wish, "home", same)
+
+    def test_table(self) -> None:
+        """It is made, changed, replaced where it cannot be changed, and otherwise left alone."""
+        there = slice_for(self.wish)
+        self.assertEqual(decide(self.wish, None, self.wanted), Create())
+        self.assertEqual(decide(self.wish, there, self.wanted), Nothing())
+        self.assertEqual(decide(None, there, self.wanted), Nothing())
+        self.assertEqual(decide(shadow("s2"), there, self.wanted), Replace("r1"))
+        other = template_of(shadow(endpoints=[], ports=[{"port": 80}]), "home", same)
+        self.assertEqual(decide(self.wish, there, other), Update("r1"))
+        six = shadow(addressType="IPv6")
+        self.assertEqual(decide(six, there, template_of(six, "home", same)), Replace("r1"))
+
+    def test_the_borrower_does_not_say_who_it_is(self) -> None:
+        """Node name and managing labels are the lender's to say."""
+        body = body_of(self.wish, self.wanted)
+        self.assertEqual(body["endpoints"][0]["nodeName"], "home")
+        self.assertEqual(
+            body["metadata"]["labels"],
+            {
+                "kubernetes.io/service-name": "db",
+                "endpointslice.kubernetes.io/managed-by": "endpointslice.reflection.liqo.io",
+                "liqo.io/managed-by": "shadowendpointslice",
+            },
+        )
+        self.assertEqual(body["metadata"]["ownerReferences"][0]["uid"], "s1")
+
+    def test_addresses(self) -> None:
+        """Addresses are those that are reached from here; endpoints whose address is not known are left out."""
+        wish = shadow(endpoints=[ONE, {"addresses": ["10.0.0.2"]}])
+        template = template_of(wish, "home", lambda tenant, address: {"10.0.0.1": "10.64.0.1"}.get(address, ""))
+        self.assertEqual([e.addresses for e in template.endpoints or ()], [["10.64.0.1"]])
+
+    def test_policies(self) -> None:
+        """Each policy is bound, fails closed, and is about borrowers alone."""
+        self.assertEqual(
+            {p["metadata"]["name"] for p in policies.policies()},
+            {b["spec"]["policyName"] for b in policies.bindings()},
+        )
+        for each in policies.policies():
+            self.assertEqual(each["spec"]["failurePolicy"], "Fail")
+            self.assertIn("liqo-tenant-", each["spec"]["matchConditions"][0]["expression"])

@@ -1,0 +1,182 @@
+"""What a peer's server may have this daemon keep."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.testing import MemoryReactorClock
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.server import Request
+
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.connection.cache_quota import OVERHEAD, Allowance, Held
+from liqod.kube.resources import CONFIGMAPS
+from liqod.model.ids import Key
+from tests.kube.cases import Answer, ConfigMap, config_map, memory_client, status
+
+A, B = Key("ns", "a"), Key("ns", "b")
+
+
+class HeldTests(SynchronousTestCase):
+    """The counting."""
+
+    def setUp(self) -> None:
+        self.allowance = Allowance(10 * OVERHEAD)
+        self.held = Held(self.allowance)
+
+    def test_replaced(self) -> None:
+        """An object counts once, with its last size; one that is dropped does not count."""
+        self.assertTrue(self.held.note(A, 100) and self.held.note(A, 50))
+        self.assertEqual(self.allowance.taken, 50 + OVERHEAD)
+        self.held.drop(A)
+        self.held.drop(A)
+        self.assertEqual(self.allowance.taken, 0)
+
+    def test_too_much(self) -> None:
+        """What would be too much is not counted; what gets smaller always passes."""
+        self.assertTrue(self.held.note(A, 8 * OVERHEAD))
+        self.assertFalse(self.held.note(B, OVERHEAD))
+        self.assertTrue(self.held.note(A, OVERHEAD))
+        self.assertTrue(self.held.note(B, OVERHEAD))
+
+    def test_all_caches_of_a_server(self) -> None:
+        """What one cache took is not left for another; it is when that one is gone."""
+        other = Held(self.allowance)
+        self.assertTrue(other.note(A, 8 * OVERHEAD))
+        self.assertFalse(self.held.note(A, OVERHEAD))
+        other.clear()
+        self.assertTrue(self.held.note(A, OVERHEAD))
+
+    def test_listed_anew(self) -> None:
+        """A list that comes in while as much is held is allowed, and is what counts when it is complete."""
+        self.held.note(A, 8 * OVERHEAD)
+        self.held.begin()
+        self.assertTrue(self.held.note(B, 7 * OVERHEAD))
+        self.assertFalse(self.held.note(A, 2 * OVERHEAD))
+        self.held.complete()
+        self.assertEqual(self.allowance.taken, 8 * OVERHEAD)
+        self.held.begin()
+        self.held.complete()
+        self.assertEqual(self.allowance.taken, 0)
+
+    @given(st.lists(st.tuples(st.sampled_from(["note", "drop", "begin", "complete"]), st.integers(0, 9))))
+    @settings(deadline=None)
+    def test_any_order(self, steps: list[tuple[str, int]]) -> None:
+        """Whatever is told in whatever order, no more than is allowed is counted, and all of it is given back."""
+        allowance = Allowance(20 * OVERHEAD)
+        held, beside = Held(allowance), Held(allowance)
+        beside.note(A, 0)
+        for what, number in steps:
+            key = Key("ns", str(number))
+            match what:
+                case "note":
+                    held.note(key, number * OVERHEAD)
+                case "drop":
+                    held.drop(key)
+                case "begin":
+                    held.begin()
+                case _:
+                    held.complete()
+            self.assertLessEqual(allowance.taken, allowance.most)
+            self.assertGreaterEqual(allowance.taken, OVERHEAD)
+        held.clear()
+        self.assertEqual(allowance.taken, OVERHEAD)
+
+
+class InformerTests(SynchronousTestCase):
+    """A cache of a server that shows more than it may."""
+
+    def setUp(self) -> None:
+        self.clock = MemoryReactorClock()
+        self.open: list[Request] = []
+        self.streams = True
+        self.pages = 0
+        self.allowance = Allowance(20 * OVERHEAD)
+        self.client, self.server = memory_client(self.answer, self.clock, allowance=self.allowance)
+        self.informers = Informers(self.client, self.clock)
+        self.informer = self.informers.of(CONFIGMAPS, ConfigMap)
+
+    def answer(self, request: Request) -> Answer:
+        if b"watch=true" in request.uri and self.streams:
+            request.notifyFinish().addErrback(lambda _: None)
+            self.open.append(request)
+            request.write(b"")
+            return None
+        if b"watch=true" in request.uri:
+            return (422, status(422, "Invalid"))
+        self.pages += 1
+        items = [config_map(f"p{self.pages}-{number}", 3) for number in range(5)]
+        return (200, {"metadata": {"continue": f"t{self.pages}"}, "items": items})
+
+    def send(self, *events: tuple[str, Any]) -> None:
+        text = b"".join(json.dumps({"type": kind, "object": body}).encode() + b"\n" for kind, body in events)
+        self.open[-1].write(text)
+        self.server.flush()
+
+    def end_of_list(self, version: int) -> tuple[str, Any]:
+        annotations = {"k8s.io/initial-events-end": "true"}
+        return ("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations}})
+
+    def start(self) -> None:
+        self.informers.startService()
+        self.server.flush()
+
+    def crowd(self, version: int) -> list[tuple[str, Any]]:
+        return [("ADDED", config_map(f"crowd-{version}-{number}", version)) for number in range(40)]
+
+    def test_a_list_without_end(self) -> None:
+        """A list in pages that never ends is given up, and nothing of it is kept."""
+        self.streams = False
+        self.start()
+        self.assertLess(self.pages, 10)
+        self.assertIn("more than", self.informer.error)
+        self.assertEqual(len(self.informer), 0)
+        self.assertFalse(self.informer.synced)
+
+    def test_a_streamed_list_without_end(self) -> None:
+        """So is one that is streamed; it is tried again later, and kept when it is modest then."""
+        self.start()
+        self.send(*self.crowd(3))
+        self.assertIn("more than", self.informer.error)
+        self.assertEqual(len(self.informer), 0)
+        self.clock.advance(60)
+        self.server.flush()
+        self.send(("ADDED", config_map("a", 9)), self.end_of_list(10))
+        self.assertEqual((len(self.informer), self.informer.error), (1, ""))
+        self.assertTrue(self.informer.live.value)
+
+    def test_objects_without_end(self) -> None:
+        """A watch that brings ever more is given up: the cache stays as it was, and says that it is not live."""
+        self.start()
+        self.send(("ADDED", config_map("a", 3)), self.end_of_list(4))
+        self.assertTrue(self.informer.live.value)
+        self.send(*self.crowd(5))
+        self.assertLess(len(self.informer), 20)
+        self.assertFalse(self.informer.live.value)
+        self.clock.advance(60)
+        self.server.flush()
+        self.send(("ADDED", config_map("a", 3)), self.end_of_list(60))
+        self.assertEqual([key.name for key in self.informer.keys()], ["a"])  # noqa: SIM118
+        self.assertTrue(self.informer.live.value)
+
+    def test_changes_without_end(self) -> None:
+        """Changes of what is held, and deletions, take nothing."""
+        self.start()
+        self.send(("ADDED", config_map("a", 3)), self.end_of_list(4))
+        taken = self.allowance.taken
+        for version in range(10, 110):
+            self.send(("MODIFIED", config_map("a", version)), ("ADDED", config_map("b", version)))
+            self.send(("DELETED", config_map("b", version)))
+        self.assertTrue(self.informer.live.value)
+        self.assertLess(self.allowance.taken, taken + OVERHEAD)
+
+    def test_a_cache_that_is_gone(self) -> None:
+        """What a stopped cache held is given back."""
+        self.start()
+        self.send(*self.crowd(3)[:5], self.end_of_list(4))
+        self.assertGreater(self.allowance.taken, 5 * OVERHEAD)
+        self.successResultOf(self.informers.stopService())
+        self.assertEqual(self.allowance.taken, 0)

@@ -1,0 +1,233 @@
+"""Tests of liqod.kube.connection.config, transport's TLS and manifests."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.testing import MemoryReactorClock
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.server import Request
+
+from liqod.kube import manifests
+from liqod.kube.connection.config import ClientConfig, ConfigError, TokenFile, from_grant, load
+from liqod.kube.connection.transport import tls_creator
+from liqod.kube.errors import Forbidden
+from tests.kube.cases import Answer, memory_client, status
+
+
+class ConfigTests(SynchronousTestCase):
+    """Kubeconfig files and tokens."""
+
+    def setUp(self) -> None:
+        self.folder = Path(self.mktemp()).absolute()
+        self.folder.mkdir()
+        for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
+            self.patch(os, "environ", {key: value for key, value in os.environ.items() if key != name})
+
+    def kubeconfig(self, user: dict[str, Any], **cluster: Any) -> str:
+        path = self.folder / "config"
+        path.write_text(
+            json.dumps(
+                {
+                    "current-context": "one",
+                    "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:6443/", **cluster}}],
+                    "users": [{"name": "u", "user": user}, {"name": "v", "user": {"token": "of-v"}}],
+                    "contexts": [
+                        {"name": "one", "context": {"cluster": "c", "user": "u"}},
+                        {"name": "two", "context": {"cluster": "c", "user": "v"}},
+                    ],
+                }
+            )
+        )
+        return str(path)
+
+    def test_embedded_certificates_are_read(self) -> None:
+        """CA, client certificate and key come out as PEM, and none of them shows in ``repr``."""
+        encode = lambda text: base64.b64encode(text).decode()  # noqa: E731
+        path = self.kubeconfig(
+            {"client-certificate-data": encode(b"CERT"), "client-key-data": encode(b"KEY")},
+            **{"certificate-authority-data": encode(b"CA"), "tls-server-name": "api.test"},
+        )
+        config = load(path)
+        self.assertEqual(
+            (config.server, config.ca_pem, config.client_cert_pem, config.client_key_pem, config.tls_server_name),
+            ("https://10.0.0.1:6443", b"CA", b"CERT", b"KEY", "api.test"),
+        )
+        self.assertNotIn("KEY", repr(config))
+
+    def test_a_context_is_chosen(self) -> None:
+        """Another context brings another user."""
+        config = load(self.kubeconfig({"token": "of-u"}), "two")
+        assert config.token is not None
+        self.assertEqual(config.token(), "of-v")
+
+    def test_a_token_file_is_found_beside_the_kubeconfig(self) -> None:
+        """A relative token file is relative to the kubeconfig, and renewable."""
+        (self.folder / "token").write_text("abc\n")
+        config = load(self.kubeconfig({"tokenFile": "token"}))
+        assert config.token is not None and config.renew_token is not None
+        self.assertEqual(config.token(), "abc")
+        (self.folder / "token").write_text("def\n")
+        self.assertEqual(config.token(), "abc")
+        config.renew_token()
+        self.assertEqual(config.token(), "def")
+
+    def test_an_exec_plugin_gives_and_renews_the_token(self) -> None:
+        """The plugin's token is used, and renewing runs the plugin again."""
+        script = self.folder / "plugin"
+        counter = self.folder / "count"
+        credential = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t%s"}}'
+        script.write_text(f"#!/bin/sh\necho x >> {counter}\nprintf '{credential}' $(wc -l < {counter})\n")
+        script.chmod(0o755)
+        config = load(
+            self.kubeconfig(
+                {
+                    "exec": {
+                        "apiVersion": "client.authentication.k8s.io/v1",
+                        "command": str(script),
+                        "interactiveMode": "Never",
+                    }
+                }
+            )
+        )
+        assert config.token is not None and config.renew_token is not None
+        first = config.token()
+        config.renew_token()
+        self.assertTrue(first.startswith("t") and config.token().startswith("t"))
+        self.assertNotEqual(config.token(), first)
+        self.assertTrue(config.renewal_blocks)
+
+    def test_what_is_missing_is_said(self) -> None:
+        """A missing file, a missing context, a missing certificate file each give one sentence."""
+        self.assertIn("no kubeconfig at /nowhere", str(self.assertRaises(ConfigError, load, "/nowhere")))
+        path = self.kubeconfig({})
+        self.assertIn("three", str(self.assertRaises(ConfigError, load, path, "three")))
+        path = self.kubeconfig({"client-certificate": "/nowhere/c.pem"})
+        self.assertIn("/nowhere/c.pem", str(self.assertRaises(ConfigError, load, path)))
+
+    def test_a_replaced_token_counts(self) -> None:
+        """A token that is written anew into the kubeconfig is used once the old one is no longer taken."""
+        path = self.kubeconfig({"token": "first"})
+        config = load(path)
+        assert config.token is not None and config.renew_token is not None
+        self.assertEqual(config.token(), "first")
+        file = Path(path)
+        file.write_text(file.read_text().replace("first", "second"))
+        self.assertEqual(config.token(), "first")
+        config.renew_token()
+        self.assertEqual(config.token(), "second")
+        self.assertNotIn("second", repr(config))
+
+    def test_a_broken_file_is_told(self) -> None:
+        """What is no YAML, names nothing, or holds no base64 gives one sentence that quotes no secret."""
+        file = self.folder / "broken"
+        for text in ("{", "", "a: b", "{current-context: x, contexts: [3, {name: x, context: {cluster: y}}]}"):
+            file.write_text(text)
+            self.assertIn(str(file), str(self.assertRaises(ConfigError, load, str(file))), text)
+        error = self.assertRaises(ConfigError, load, self.kubeconfig({"client-key-data": "s3cret!"}))
+        self.assertNotIn("s3cret", str(error))
+
+    def test_a_token_is_read_once_a_minute(self) -> None:
+        """The file is not read at every use; while it is gone the last token is used."""
+        path, now = self.folder / "token", [0.0]
+        token = TokenFile(path, lambda: now[0])
+        self.assertRaises(ConfigError, token)
+        path.write_text("one")
+        self.assertEqual(token(), "one")
+        path.write_text("two")
+        now[0] = 59.0
+        self.assertEqual(token(), "one")
+        now[0] = 61.0
+        self.assertEqual(token(), "two")
+        path.unlink()
+        now[0] = 130.0
+        self.assertEqual(token(), "two")
+
+    def test_bad_certificates_are_told_without_their_content(self) -> None:
+        """A CA bundle or a key that cannot be used is a ConfigError that quotes no secret."""
+        for config in (
+            ClientConfig("https://a", ca_pem=b"nothing"),
+            ClientConfig("https://a", client_cert_pem=b"s3cret", client_key_pem=b"s3cret"),
+        ):
+            error = self.assertRaises(ConfigError, tls_creator, config, "a")
+            self.assertNotIn("s3cret", str(error))
+
+    def test_a_grant_becomes_a_configuration(self) -> None:
+        """URL, CA and token of a grant are what the client uses."""
+        config = from_grant("https://10.0.0.1:6443/", b"CA", lambda: "t")
+        self.assertEqual((config.server, config.token and config.token()), ("https://10.0.0.1:6443", "t"))
+
+
+class ManifestTests(SynchronousTestCase):
+    """The definitions and how they get to the cluster."""
+
+    def setUp(self) -> None:
+        self.clock = MemoryReactorClock()
+        self.there: dict[str, Any] = {}
+        self.writes: list[str] = []
+        self.refusal: Answer = None
+        self.established = True
+        self.client, self.server = memory_client(self.answer, self.clock)
+
+    def answer(self, request: Request) -> Answer:
+        assert request.content is not None and request.path is not None
+        name = request.path.decode().rpartition("/")[2]
+        if request.method == b"GET":
+            if name not in self.there:
+                return (404, status(404, "NotFound"))
+        else:
+            if self.refusal:
+                return self.refusal
+            self.writes.append(name)
+            self.there[name] = json.loads(request.content.read())
+        conditions = [{"type": "Established", "status": "True"}] if self.established else None
+        return (200, {**self.there[name], "status": {"conditions": conditions}})
+
+    def ensure(self) -> Deferred[list[str]]:
+        pending = Deferred.fromCoroutine(manifests.ensure(self.client))
+        self.server.flush()
+        return pending
+
+    def test_definitions_are_applied_once(self) -> None:
+        """What is missing is applied; when nothing differs nothing is written."""
+        names = [one["metadata"]["name"] for one in manifests.definitions()]
+        self.assertIn("shadowpods.offloading.liqo.io", names)
+        self.assertEqual(self.successResultOf(self.ensure()), names)
+        self.assertEqual(self.successResultOf(self.ensure()), [])
+        self.assertEqual(sorted(self.writes), names)
+
+    def test_a_difference_is_applied_and_defaults_are_none(self) -> None:
+        """Fields that the server added are no difference; a changed field is."""
+        self.successResultOf(self.ensure())
+        first = self.writes.pop(0)
+        self.there[first]["spec"]["conversion"] = {"strategy": "None"}
+        self.assertEqual(self.successResultOf(self.ensure()), [])
+        self.there[first]["spec"]["names"]["kind"] = "Other"
+        self.assertEqual(self.successResultOf(self.ensure()), [first])
+
+    def test_it_waits_until_they_are_served(self) -> None:
+        """The Deferred fires when all are established, and fails when that never happens."""
+        self.established = False
+        pending = self.ensure()
+        self.assertNoResult(pending)
+        self.established = True
+        self.clock.advance(0.1)
+        self.server.flush()
+        self.successResultOf(pending)
+        self.established = False
+        pending = self.ensure()
+        for _ in range(320):
+            self.clock.advance(0.1)
+            self.server.flush()
+        self.failureResultOf(pending, manifests.NotEstablished)
+
+    def test_missing_rights_say_what_to_do(self) -> None:
+        """Forbidden names the definition and the way out."""
+        self.refusal = (403, status(403, "Forbidden", "no"))
+        error = self.failureResultOf(self.ensure(), Forbidden).value
+        self.assertIn("liqodctl install", str(error))

@@ -1,0 +1,94 @@
+"""Tests of liqod.kube.cache.watch_decoder."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.kube.cache.watch_decoder import Bookmark, Change, Decoder, Failure, Lines, LineTooLong, Unreadable
+from liqod.kube.errors import Gone
+from liqod.model.ids import Key
+from tests.kube.cases import ConfigMap, config_map, status
+
+
+def line(kind: str, body: Any) -> bytes:
+    """Return a line as the API server writes it."""
+    return json.dumps({"type": kind, "object": body}, separators=(",", ":")).encode()
+
+
+class LinesTests(SynchronousTestCase):
+    """Cutting chunks."""
+
+    @given(st.lists(st.binary(max_size=12).map(lambda text: text.replace(b"\n", b""))), st.lists(st.integers(0, 60)))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_lines_survive_any_chunking(self, wanted: list[bytes], cuts: list[int]) -> None:
+        """However the bytes are cut, the same lines come out."""
+        stream = b"".join(text + b"\n" for text in wanted)
+        edges = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
+        lines = Lines()
+        got = [text for low, high in itertools.pairwise(edges) for text in lines.feed(stream[low:high])]
+        self.assertEqual(got, [text for text in wanted if text])
+
+    def test_a_line_without_end_is_bounded(self) -> None:
+        """A line may not grow past the bound, in one chunk or in many."""
+        lines = Lines(longest=100)
+        self.assertRaises(LineTooLong, lines.feed, b"x" * 101)
+        lines = Lines(longest=100)
+        lines.feed(b"ok\n" + b"x" * 60)
+        self.assertRaises(LineTooLong, lines.feed, b"x" * 41)
+
+
+class DecoderTests(SynchronousTestCase):
+    """From lines to events."""
+
+    def setUp(self) -> None:
+        self.decoder = Decoder(ConfigMap)
+
+    def test_changes_carry_the_view(self) -> None:
+        """ADDED, MODIFIED and DELETED carry the object as its view."""
+        for kind in ("ADDED", "MODIFIED", "DELETED"):
+            event = self.decoder.line(line(kind, config_map("a", 3, x="1")))
+            self.assertIsInstance(event, Change)
+            assert isinstance(event, Change)
+            self.assertEqual((event.type, event.object.data), (kind, {"x": "1"}))
+
+    def test_bookmarks_tell_the_end_of_the_list(self) -> None:
+        """A bookmark has a resource version and perhaps the mark of the initial events' end."""
+        body: dict[str, Any] = {"metadata": {"resourceVersion": "7"}}
+        self.assertEqual(self.decoder.line(line("BOOKMARK", body)), Bookmark("7", False))
+        body["metadata"]["annotations"] = {"k8s.io/initial-events-end": "true"}
+        self.assertEqual(self.decoder.line(line("BOOKMARK", body)), Bookmark("7", True))
+        spaced = json.dumps({"object": body, "type": "BOOKMARK"}).encode()
+        self.assertEqual(self.decoder.line(spaced), Bookmark("7", True))
+
+    def test_errors_are_typed(self) -> None:
+        """An ERROR event becomes the exception that its Status means."""
+        event = self.decoder.line(line("ERROR", status(410, "Expired")))
+        assert isinstance(event, Failure)
+        self.assertIsInstance(event.error, Gone)
+
+    def test_an_unreadable_object_is_named(self) -> None:
+        """An object that does not fit the view is told with its key and version, so that the watch goes on."""
+        bad = config_map("a", 3) | {"data": {"x": 5}}
+        event = self.decoder.line(line("MODIFIED", bad))
+        assert isinstance(event, Unreadable)
+        self.assertEqual((event.type, event.key, event.resource_version), ("MODIFIED", Key("default", "a"), "3"))
+
+    @given(
+        st.one_of(
+            st.binary(),
+            st.recursive(
+                st.none() | st.integers() | st.text(),
+                lambda c: st.lists(c) | st.dictionaries(st.sampled_from(["type", "object", "metadata", "name"]), c),
+            ).map(lambda value: json.dumps(value).encode()),
+        )
+    )
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_nothing_a_server_sends_raises(self, text: bytes) -> None:
+        """Any bytes become an event of some kind."""
+        self.assertIsInstance(self.decoder.line(text), Change | Bookmark | Failure | Unreadable)

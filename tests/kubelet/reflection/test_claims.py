@@ -1,0 +1,184 @@
+"""Endpoints that are no pods of home: claimed with their ports, waited for, released; what never goes is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import msgspec
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.kubelet.common.context import Place
+from liqod.kubelet.reflection.forge.endpointslice import forge
+from liqod.kubelet.reflection.forge.reflected import Context, Wanted
+from liqod.kubelet.reflection.kinds import ENDPOINTSLICE
+from liqod.kubelet.reflection.views import EndpointSlice
+from tests.kubelet.reflection.sides import PLACE, Sides
+
+SQL = {"name": "sql", "port": 5432, "protocol": "TCP"}
+
+
+def slice_of(*addresses: str, ports: Any = (SQL,), name: str = "db-1", **more: Any) -> dict[str, Any]:
+    """Return a slice of the home cluster."""
+    return {
+        "metadata": {"name": name, "namespace": "shop", "uid": name, "labels": {"kubernetes.io/service-name": "db"}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [address], **more} for address in addresses],
+        "ports": list(ports),
+    }
+
+
+class Network:
+    """What the fabric would say: pods are 10.1.*, single addresses have one once they are given one."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+        self.unnamed: set[str] = set()
+
+    def objection(self, address: str) -> str:
+        """Return why an address is never reached."""
+        if address in self.unnamed:
+            return "is no pod, and its slice names no port"
+        return "has a meaning on its own host or link alone" if address.startswith("169") else ""
+
+    def place(self) -> Place:
+        """Return the pair of clusters with this network between them."""
+        return attrs.evolve(
+            PLACE,
+            export_address=lambda address: address if address.startswith("10.1.") else self.given.get(address, ""),
+            is_single=lambda address: not address.startswith("10.1."),
+            objection=self.objection,
+        )
+
+
+def wanted(body: dict[str, Any], network: Network) -> Wanted:
+    """Return what the lender should have of a slice."""
+    context = Context(network.place(), objection=lambda annotations: "", is_there=lambda node: node == "liqo-lender")
+    goal = forge(msgspec.json.decode(msgspec.json.encode(body), type=EndpointSlice), context)
+    assert isinstance(goal, Wanted)
+    return goal
+
+
+class Forged(SynchronousTestCase):
+    """What one slice asks for."""
+
+    def test_the_table(self) -> None:
+        """Single addresses are claimed with the slice's ports, all where it names none; pods and names are not."""
+        udp = {"port": 53, "protocol": "UDP"}
+        for body, claims, incomplete in (
+            (slice_of("10.1.0.5"), set(), False),
+            (slice_of("192.0.2.9"), {("192.0.2.9", "TCP/5432")}, True),
+            (slice_of("192.0.2.9", ports=(SQL, udp)), {("192.0.2.9", "TCP/5432"), ("192.0.2.9", "UDP/53")}, True),
+            (slice_of("192.0.2.9", ports=({"port": 80},)), {("192.0.2.9", "TCP/80")}, True),
+            (slice_of("192.0.2.9", ports=()), {("192.0.2.9", "")}, True),
+            (slice_of("192.0.2.9", ports=({"name": "any"},)), {("192.0.2.9", "")}, True),
+            (slice_of("192.0.2.9", ports=(SQL, {"name": "any"})), {("192.0.2.9", ""), ("192.0.2.9", "TCP/5432")}, True),
+            (slice_of("192.0.2.9", nodeName="liqo-lender"), set(), False),
+            (slice_of("10.1.0.5", "169.254.169.254"), set(), False),
+            ({**slice_of("db.example.com"), "addressType": "FQDN"}, set(), False),
+        ):
+            goal = wanted(body, Network())
+            self.assertEqual((set(goal.claims), goal.incomplete), (claims, incomplete), body)
+
+    def test_what_never_goes_is_told_and_the_rest_goes(self) -> None:
+        """One endpoint that may not be exported does not keep the others back."""
+        goal = wanted(slice_of("10.1.0.5", "169.254.169.254"), Network())
+        self.assertEqual(goal.objections, ("the endpoint 169.254.169.254 has a meaning on its own host or link alone",))
+        self.assertEqual([one["addresses"] for one in goal.content["spec"]["template"]["endpoints"]], [["10.1.0.5"]])
+
+    def test_what_names_no_port_is_told_where_ports_have_to_be_named(self) -> None:
+        """Such an endpoint is not waited for, and claimed all the same: that is how the network knows what to say."""
+        network = Network()
+        network.unnamed = {"192.0.2.9"}
+        goal = wanted(slice_of("10.1.0.5", "192.0.2.9", ports=()), network)
+        self.assertEqual((set(goal.claims), goal.incomplete), ({("192.0.2.9", "")}, False))
+        self.assertEqual(goal.objections, ("the endpoint 192.0.2.9 is no pod, and its slice names no port",))
+        self.assertEqual([one["addresses"] for one in goal.content["spec"]["template"]["endpoints"]], [["10.1.0.5"]])
+
+
+class Told:
+    """Remembers events."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def emit(self, regarding: Any, type: str, reason: str, message: str) -> None:
+        self.seen.append((reason, message))
+
+
+class Claimed(SynchronousTestCase):
+    """A reflector of slices between two servers in memory."""
+
+    def setUp(self) -> None:
+        self.network = Network()
+        self.sides = Sides(ENDPOINTSLICE)
+        self.sides.context = attrs.evolve(self.sides.context, place=self.network.place())
+
+    def claims(self) -> tuple[set[tuple[str, str]], bool]:
+        """Return what is claimed, and whether that is all."""
+        found = self.sides.reflector.claims(["shop"])
+        return set(found.wanted), found.complete
+
+    def sent(self) -> list[str]:
+        """Return the addresses that the lender was told."""
+        there = self.sides.lender.objects.get("db-1", {"spec": {"template": {}}})
+        return [one["addresses"][0] for one in there["spec"]["template"].get("endpoints", [])]
+
+    def test_an_address_is_claimed_waited_for_and_released(self) -> None:
+        """The slice goes once the address has one that the lender reaches; the claim ends with the endpoint."""
+        self.assertEqual(self.claims(), (set(), False))
+        self.sides.home.put("db-1", slice_of("192.0.2.9"))
+        self.sides.pass_time(0.1)
+        self.assertEqual(self.claims(), ({("192.0.2.9", "TCP/5432")}, True))
+        self.assertEqual((len(self.sides.claimed), self.sent()), (1, []))
+        self.network.given["192.0.2.9"] = "10.70.3.4"
+        self.sides.reflector.look_all()
+        self.sides.pass_time(0.1)
+        self.assertEqual((self.sent(), len(self.sides.claimed)), (["10.70.3.4"], 1))
+        self.sides.home.put("db-1", slice_of("10.1.0.5"))
+        self.sides.pass_time(1.0)
+        self.assertEqual((self.sent(), self.claims()), (["10.1.0.5"], (set(), True)))
+        self.assertEqual(len(self.sides.claimed), 2)
+
+    def test_a_deleted_slice_claims_nothing(self) -> None:
+        """Its claims go, those of others stay."""
+        for name, address in (("db-1", "192.0.2.9"), ("db-2", "192.0.2.7")):
+            self.sides.home.put(name, slice_of(address, name=name))
+        self.sides.pass_time(0.1)
+        self.sides.home.remove("db-1")
+        self.sides.pass_time(0.1)
+        self.assertEqual(self.claims(), ({("192.0.2.7", "TCP/5432")}, True))
+
+    def test_a_namespace_that_is_reflected_no_longer_claims_nothing(self) -> None:
+        """All its claims end at once, and that is told; while one is to be served and is not, nothing is complete."""
+        self.sides.home.put("db-1", slice_of("192.0.2.9"))
+        self.sides.pass_time(0.1)
+        self.sides.reflector.end("shop")
+        self.assertEqual((len(self.sides.claimed), self.claims()), (2, (set(), False)))
+        self.assertTrue(self.sides.reflector.claims([]).complete)
+
+    def test_after_a_restart_nothing_is_complete_before_every_slice_had_its_turn(self) -> None:
+        """Otherwise what the lender still uses would be released."""
+        self.sides.home.put("db-1", slice_of("192.0.2.9"))
+        self.sides.pass_time(0.1)
+        self.sides.crash()
+        self.sides.begin()
+        self.assertEqual(self.claims(), (set(), False))
+        self.sides.pass_time(0.1)
+        self.assertEqual(self.claims(), ({("192.0.2.9", "TCP/5432")}, True))
+
+    def test_what_never_goes_is_told_once(self) -> None:
+        """With its reason, and again only when it is another one; no turn is wasted on waiting for it."""
+        told = Told()
+        sides = self.sides = Sides(ENDPOINTSLICE, recorder=told)
+        sides.context = attrs.evolve(sides.context, place=self.network.place())
+        sides.home.put("db-1", slice_of("10.1.0.5", "169.254.169.254"))
+        sides.pass_time(0.1)
+        sides.reflector.look_all()
+        sides.pass_time(0.1)
+        self.assertEqual([reason for reason, _ in told.seen], ["EndpointNotExported"])
+        self.assertIn("the endpoint 169.254.169.254 has a meaning", told.seen[0][1])
+        self.assertEqual(self.sent(), ["10.1.0.5"])
+        sides.home.put("db-1", slice_of("10.1.0.5", "169.254.1.1"))
+        sides.pass_time(1.0)
+        self.assertEqual(len(told.seen), 2)

@@ -1,0 +1,29 @@
+"""Reflection between two sandboxes."""
+
+from __future__ import annotations
+
+from liqod.kube.resources import SERVICES
+from tests.kubelet.reflection import cases, sandboxes
+
+
+class ReflectionOnSandboxes(sandboxes.Sandboxes, cases.ReflectionCases):
+    """The cases of reflection, each with two clusters of its own."""
+
+    async def test_services_follow_the_ip_versions_of_the_lender(self) -> None:
+        """A service of IPv6 is the lender's default until the lender is known to have IPv6; then it is made anew."""
+        await self.served()
+        kubelet = self.kubelets.of(self.peer)
+        assert kubelet is not None
+        spec = {"ipFamilies": ["IPv6"], "ports": [{"port": 80}]}
+        await self.home.create(SERVICES, {"metadata": {"name": "six"}, "spec": spec}, self.space)
+        before = await self.there(SERVICES, "six")
+        self.assertEqual(before["spec"]["ipFamilies"], ["IPv4"])
+        object.__setattr__(kubelet.place, "families", lambda: frozenset({"IPv4", "IPv6"}))
+        self.kubelets.network_changed()
+
+        async def anew() -> bool:
+            now = await self.lender.get(SERVICES, "six", self.remote)
+            other = now["metadata"]["uid"] != before["metadata"]["uid"]
+            return bool(other and now["spec"]["ipFamilies"] == ["IPv6"])
+
+        await self.eventually(anew)

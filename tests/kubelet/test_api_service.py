@@ -1,0 +1,470 @@
+"""The API of virtual nodes on loopback: who gets in, and what passes between a caller and a lender."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import ssl
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import SSL4ClientEndpoint, TCP4ServerEndpoint
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.task import Clock, deferLater
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Request, Site
+
+from liqod.kube.client import Client
+from liqod.kube.connection.config import from_grant
+from liqod.kubelet.api import tunnel
+from liqod.kubelet.api.nodes import Lender, Route
+from liqod.kubelet.api.service import NodeAPI
+from liqod.kubelet.api.tunnel import Tunnel
+from liqod.kubelet.common.views import HomePod
+from liqod.model.ids import Key
+from liqod.model.objects.meta import ObjectMeta
+from tests.testbed.certs import Authority
+
+POD = Key("shop", "web")
+HERE = "127.0.0.1"
+EXEC = b"POST /exec/shop/web/main?command=id HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+
+
+class Home(Resource):
+    """The home cluster's API server, as far as callers are concerned."""
+
+    isLeaf = True
+
+    def __init__(self, client_ca: bytes) -> None:
+        super().__init__()
+        self.client_ca = client_ca
+        self.allowed = {"apiserver": {"get nodes/proxy", "create nodes/proxy"}, "metrics": {"get nodes/metrics"}}
+        self.reviews = 0
+
+    def render(self, request: Request) -> Any:
+        request.setHeader(b"content-type", b"application/json")
+        name = request.path.rsplit(b"/", 1)[-1]
+        if name == b"configmaps":
+            meta = {"name": "extension-apiserver-authentication", "namespace": "kube-system", "resourceVersion": "1"}
+            item = {"metadata": meta, "data": {"client-ca-file": self.client_ca.decode()}}
+            if b"watch" in request.args:
+                end = {"resourceVersion": "1", "annotations": {"k8s.io/initial-events-end": "true"}}
+                for kind, seen in (("ADDED", item), ("BOOKMARK", {"metadata": end})):
+                    request.write(json.dumps({"type": kind, "object": seen}).encode() + b"\n")
+                return NOT_DONE_YET
+            return json.dumps({"metadata": {"resourceVersion": "1"}, "items": [item]}).encode()
+        body = json.loads(request.content.read() if request.content is not None else b"{}")
+        if name == b"tokenreviews":
+            good = body["spec"]["token"] == "good"
+            return json.dumps(
+                {"status": {"authenticated": good, "user": {"username": "metrics" if good else ""}}}
+            ).encode()
+        if name == b"subjectaccessreviews":
+            self.reviews += 1
+            asked = body["spec"]["resourceAttributes"]
+            right = f"{asked['verb']} {asked['resource']}/{asked['subresource']}"
+            return json.dumps({"status": {"allowed": right in self.allowed.get(body["spec"]["user"], ())}}).encode()
+        request.setResponseCode(404)
+        return json.dumps({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no such kind"}).encode()
+
+
+class Connection(Protocol):
+    """Collects what comes; ``until`` waits for some of it."""
+
+    transport: Any
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.lost: Failure | None = None
+        self._waiting: list[tuple[bytes | None, Deferred[bytes]]] = []
+
+    def dataReceived(self, data: bytes) -> None:
+        self.data += data
+        self._look()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost = reason
+        self._look()
+
+    def until(self, wanted: bytes | None) -> Deferred[bytes]:
+        """Fire with all data once it holds ``wanted`` (None: once the connection is closed)."""
+        waiting: Deferred[bytes] = Deferred()
+        self._waiting.append((wanted, waiting))
+        self._look()
+        return waiting
+
+    def _look(self) -> None:
+        for wanted, waiting in list(self._waiting):
+            if (wanted is None and self.lost is not None) or (wanted is not None and wanted in self.data):
+                self._waiting.remove((wanted, waiting))
+                waiting.callback(self.data)
+            elif self.lost is not None and wanted is not None:
+                self._waiting.remove((wanted, waiting))
+                waiting.errback(AssertionError(f"closed with {self.data[-200:]!r}"))
+
+
+class LenderServer(Connection):
+    """The lender's API server: what it does follows from the subresource that is asked for."""
+
+    factory: LenderFactory
+    upgraded = False
+
+    def dataReceived(self, data: bytes) -> None:
+        super().dataReceived(data)
+        if self.upgraded:
+            self.transport.write(data.upper())
+        elif b"\r\n\r\n" in self.data:
+            self.factory.connections.append(self)
+            head, _, rest = self.data.partition(b"\r\n\r\n")
+            self.answer(head.split(b" ")[1].partition(b"?")[0].rsplit(b"/", 1)[-1], rest)
+
+    def answer(self, subresource: bytes, rest: bytes) -> None:
+        switch = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+        if subresource == b"exec":
+            self.upgraded = True
+            self.transport.write(switch + b"first:" + rest.upper())
+        elif subresource == b"attach":
+            body = b'{"kind":"Status","code":403,"reason":"Forbidden","message":"not in\\nmy house"}'
+            self.transport.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        elif subresource == b"portforward":
+            self.transport.write(switch)
+            self.transport.registerProducer(Flood(self), True)
+            Flood(self).resumeProducing()
+        elif subresource == b"pods":
+            body = json.dumps({"items": self.factory.metrics}).encode()
+            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        elif subresource == b"log" and b"previous" in self.data:
+            self.transport.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+        elif subresource == b"log":
+            self.transport.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
+
+
+class Flood:
+    """Writes for as long as it may."""
+
+    def __init__(self, server: LenderServer) -> None:
+        self.server = server
+
+    def resumeProducing(self) -> None:
+        self.server.factory.paused = False
+        self.more()
+
+    def more(self) -> None:
+        from twisted.internet import reactor
+
+        factory = self.server.factory
+        if not factory.paused and self.server.lost is None and factory.sent < 64 << 20:
+            factory.sent += 65536
+            self.server.transport.write(b"x" * 65536)
+            reactor.callLater(0, self.more)
+
+    def pauseProducing(self) -> None:
+        self.server.factory.paused = True
+
+    def stopProducing(self) -> None:
+        self.pauseProducing()
+
+
+class LenderFactory(Factory):
+    """What the lender saw."""
+
+    protocol: Any = LenderServer
+    noisy = False
+
+    def __init__(self) -> None:
+        self.connections: list[LenderServer] = []
+        self.metrics: list[dict[str, Any]] = []
+        self.sent = 0
+        self.paused = False
+
+
+class OneNode:
+    """One virtual node with one pod."""
+
+    def __init__(self, lender: Client | None) -> None:
+        self.lender = lender
+
+    def route(self, pod: Key) -> Route | None:
+        return Route("liqo-milan", self.lender, "shop-rome", "uid") if pod == POD else None
+
+    def pods(self) -> Iterable[HomePod]:
+        return [HomePod(metadata=ObjectMeta(name="web", namespace="shop"))]
+
+    def lenders(self) -> Iterable[Lender]:
+        return [Lender("liqo-milan", self.lender, {"shop": "shop-rome"})]
+
+
+class Loopback(TestCase):
+    timeout = 20
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        from twisted.internet import reactor
+
+        self.reactor: Any = reactor
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir()
+        authority = Authority(self.directory, "home")
+        self.apiserver = authority.issue("apiserver", "apiserver", group="masters")
+        self.home = Home(authority.pem)
+        site = Site(self.home)
+        site.noisy = False
+        self.lender = LenderFactory()
+        home_port = await self._listen(site)
+        lender_port = await self._listen(self.lender)
+        self.home_client = Client(from_grant(f"http://{HERE}:{home_port}", None, lambda: "ours"), reactor)
+        self.lender_client = Client(from_grant(f"http://{HERE}:{lender_port}/prefix", None, lambda: "granted"), reactor)
+        self.nodes = OneNode(self.lender_client)
+        bound: Deferred[None] = Deferred()
+        self.api = NodeAPI(
+            reactor, self.home_client, f"tcp:0:interface={HERE}", HERE, self.nodes, lambda: bound.callback(None)
+        )
+        self.api.startService()
+        self.addCleanup(self.home_client.close)
+        self.addCleanup(self.lender_client.close)
+        self.addCleanup(lambda: self.api.stopService() if self.api.running else None)
+        await bound
+        await self._eventually(lambda: bool(self.api._serving._authorities))
+
+    async def _listen(self, factory: Any) -> int:
+        port = await TCP4ServerEndpoint(self.reactor, 0, interface=HERE).listen(factory)
+        self.addCleanup(port.stopListening)
+        return int(port.getHost().port)
+
+    async def _eventually(self, look: Any) -> None:
+        while not look():
+            await deferLater(self.reactor, 0.02)
+
+    async def _connect(self, identity: tuple[bytes, bytes] | None = None) -> Connection:
+        options: Any = ssl.CertificateOptions()
+        if identity is not None:
+            options = ssl.PrivateCertificate.loadPEM(identity[1] + identity[0]).options()
+        endpoint = SSL4ClientEndpoint(self.reactor, HERE, self.api.port, options)
+        connection: Connection = await endpoint.connect(Factory.forProtocol(Connection))
+        self.addCleanup(self._close, connection)
+        return connection
+
+    def _close(self, connection: Connection) -> Deferred[bytes]:
+        closed = connection.until(None)
+        if connection.lost is None:
+            connection.transport.abortConnection()
+        return closed
+
+    async def _ask(self, head: bytes, until: bytes, identity: tuple[bytes, bytes] | None = None) -> Connection:
+        connection = await self._connect(identity)
+        connection.transport.write(head)
+        await connection.until(until)
+        return connection
+
+    async def _get(self, path: str, *headers: str, until: bytes = b"\n") -> bytes:
+        lines = [f"GET {path} HTTP/1.1", "Host: x", "Connection: close", *headers, "", ""]
+        connection = await self._connect(self.apiserver if not headers else None)
+        connection.transport.write("\r\n".join(lines).encode())
+        return await connection.until(None)
+
+    async def test_strangers(self) -> None:
+        """Without a certificate of the cluster's client CA or a token that it knows nobody learns anything."""
+        for header in ("X-Remote-User: admin", "Authorization: Bearer bad", "Authorization: Basic Z29vZA=="):
+            for path in ("/healthz", "/pods", "/containerLogs/shop/web/main", "/no/such/thing"):
+                answer = await self._get(path, header)
+                self.assertTrue(answer.startswith(b"HTTP/1.1 401 "), answer)
+        self.assertEqual(self.home.reviews, 0)
+        stranger = Authority(Path(self.mktemp_directory()), "home").issue("a", "apiserver", group="masters")
+        connection = await self._connect(stranger)
+        connection.transport.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertEqual(await connection.until(None), b"")
+        self.assertEqual(self.lender.connections, [])
+
+    def mktemp_directory(self) -> str:
+        directory: str = self.mktemp()
+        Path(directory).mkdir()
+        return directory
+
+    async def test_rights(self) -> None:
+        """A known caller may do what the cluster says it may, and is told what it lacks."""
+        token = "Authorization: Bearer good"
+        self.assertIn(b" 200 ", await self._get("/metrics/resource", token))
+        answer = await self._get("/containerLogs/shop/web/main", token)
+        self.assertIn(b" 403 ", answer)
+        self.assertIn(b"metrics may not get nodes/proxy liqo-milan", answer)
+        answer = await self._get("/exec/shop/web/main", token, "Connection: Upgrade", "Upgrade: SPDY/3.1")
+        self.assertIn(b" 403 ", answer)
+        self.assertEqual([c for c in self.lender.connections if b"metrics.k8s.io" not in c.data], [])
+
+    async def test_usage(self) -> None:
+        """What the lender's metrics say about our pods is what the node's pages say, in their own units."""
+        odd = {"name": 'a"b\n', "usage": {"cpu": "much", "memory": "-1"}}
+        used = {"name": "main", "usage": {"cpu": "250m", "memory": "64Mi"}}
+        self.lender.metrics = [
+            {"metadata": {"name": "web"}, "containers": [used, odd]},
+            {"metadata": {"name": "stranger"}, "containers": [used]},
+        ]
+        self.home.allowed["apiserver"] = {"get nodes/metrics", "get nodes/stats"}
+        page = (await self._get("/metrics/resource")).decode()
+        labels = '{container="main",namespace="shop",pod="web"}'
+        self.assertIn(f"container_memory_working_set_bytes{labels} 67108864\n", page)
+        self.assertIn('container_memory_working_set_bytes{container="a\\"b\\n",namespace="shop",pod="web"} 0\n', page)
+        self.assertIn('pod_memory_working_set_bytes{namespace="shop",pod="web"} 67108864\n', page)
+        self.assertIn("node_memory_working_set_bytes 67108864\n", page)
+        self.assertNotIn("stranger", page)
+        summary = json.loads((await self._get("/stats/summary")).partition(b"\r\n\r\n")[2])
+        self.assertEqual(summary["node"]["nodeName"], "liqo-milan")
+        (pod,) = summary["pods"]
+        self.assertEqual(pod["podRef"], {"name": "web", "namespace": "shop", "uid": "uid"})
+        self.assertEqual(pod["cpu"]["usageNanoCores"], 250_000_000)
+
+    async def test_answers_are_kept_for_a_while(self) -> None:
+        """Who asks twice is looked up once."""
+        for _ in range(2):
+            self.assertIn(b'"name":"web"', await self._get("/pods"))
+        self.assertEqual(self.home.reviews, 2)
+
+    async def test_what_is_not_there(self) -> None:
+        """Pods that are on no virtual node, or cannot be reached, are told apart."""
+        self.assertIn(b" 404 ", await self._get("/containerLogs/shop/other/main"))
+        self.assertIn(b" 404 ", await self._get("/configz"))
+        self.assertIn(b" 400 ", await self._get("/exec/shop/web/main"))
+        self.nodes.lender = None
+        self.assertIn(b" 503 ", await self._get("/containerLogs/shop/web/main"))
+
+    async def test_bodies(self) -> None:
+        """Requests with a body are refused, and what comes of it is kept nowhere."""
+        head = b"POST /exec/shop/web/main HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n0123456789"
+        connection = await self._ask(head, b"no body", self.apiserver)
+        self.assertIn(b" 413 ", connection.data)
+
+    async def test_a_log_that_is_followed(self) -> None:
+        """Each piece of a log passes when it comes; when the reader leaves, the lender's connection is closed."""
+        head = b"GET /containerLogs/shop/web/main?follow=true HTTP/1.1\r\nHost: x\r\n\r\n"
+        connection = await self._ask(head, b"one\n", self.apiserver)
+        (server,) = self.lender.connections
+        self.assertTrue(
+            server.data.startswith(b"GET /prefix/api/v1/namespaces/shop-rome/pods/web/log?container=main&follow=true ")
+        )
+        server.transport.write(b"4\r\ntwo\n\r\n")
+        await connection.until(b"two\n")
+        connection.transport.abortConnection()
+        await server.until(None)
+
+    async def test_a_log_that_breaks(self) -> None:
+        """A log that the lender cuts off is cut off for the reader, who could not tell a part from the whole else."""
+        head = b"GET /containerLogs/shop/web/main HTTP/1.1\r\nHost: x\r\n\r\n"
+        connection = await self._ask(head, b"one\n", self.apiserver)
+        self.lender.connections[0].transport.abortConnection()
+        self.assertNotIn(b"0\r\n\r\n", await connection.until(None))
+
+    async def test_a_log_that_ends(self) -> None:
+        """A log that ends leaves the connection for the next request."""
+        head = b"GET /containerLogs/shop/web/main HTTP/1.1\r\nHost: x\r\n\r\n"
+        connection = await self._ask(head, b"one\n", self.apiserver)
+        self.lender.connections[0].transport.write(b"0\r\n\r\n")
+        await connection.until(b"0\r\n\r\n")
+        connection.transport.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        await connection.until(b"ok")
+
+    async def test_a_tunnel(self) -> None:
+        """After the switch bytes pass both ways as they are; the caller's own credentials stay here."""
+        head = EXEC.replace(b"\r\n\r\n", b"\r\nX-Stream-Protocol-Version: v4\r\nCookie: secret\r\n\r\nearly")
+        connection = await self._ask(head, b"first:EARLY", self.apiserver)
+        self.assertTrue(connection.data.startswith(b"HTTP/1.1 101 "))
+        self.assertIn(b"upgrade: SPDY/3.1\r\n", connection.data)
+        connection.transport.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        await connection.until(b"GET /HEALTHZ HTTP/1.1\r\n\r\n")
+        (server,) = self.lender.connections
+        self.assertTrue(
+            server.data.startswith(b"POST /prefix/api/v1/namespaces/shop-rome/pods/web/exec?container=main&")
+        )
+        seen = server.data.partition(b"\r\n\r\n")[0]
+        self.assertIn(b"Authorization: Bearer granted", seen)
+        self.assertIn(b"X-Stream-Protocol-Version: v4", seen)
+        self.assertNotIn(b"secret", seen)
+        server.transport.write(b"goodbye")
+        server.transport.loseConnection()
+        self.assertTrue((await connection.until(None)).endswith(b"goodbye"))
+
+    async def test_a_caller_who_leaves(self) -> None:
+        """When the caller's connection is lost, the lender's is closed."""
+        connection = await self._ask(EXEC, b"first:", self.apiserver)
+        connection.transport.abortConnection()
+        await self.lender.connections[0].until(None)
+
+    async def test_stopping(self) -> None:
+        """A service that stops closes what is open, at both ends."""
+        connection = await self._ask(EXEC, b"first:", self.apiserver)
+        await self.api.stopService()
+        await connection.until(None)
+        await self.lender.connections[0].until(None)
+
+    async def test_the_lenders_words(self) -> None:
+        """What the lender refuses is refused with its code and its words, on one line."""
+        connection = await self._ask(EXEC.replace(b"/exec/", b"/attach/"), b"not in my house", self.apiserver)
+        self.assertIn(b" 403 ", connection.data)
+        await connection.until(None)
+
+    async def test_a_lost_credential(self) -> None:
+        """A lender that does not know us any more is not taken for a cluster that does not know the caller."""
+        answer = await self._get("/containerLogs/shop/web/main?previous=true")
+        self.assertIn(b" 502 ", answer)
+        self.assertIn(b"does not accept the credential", answer)
+
+    async def test_a_lender_who_is_away(self) -> None:
+        """A lender that cannot be reached is said to be so."""
+        await self.lender_client.close()
+        self.nodes.lender = Client(from_grant(f"http://{HERE}:1", None, lambda: "x"), self.reactor)
+        connection = await self._ask(EXEC, b"refuses connections", self.apiserver)
+        self.assertIn(b" 502 ", connection.data)
+
+    async def test_a_slow_reader(self) -> None:
+        """What nobody takes is not read from the lender: memory holds a few buffers, whatever is sent."""
+        head = b"POST /portForward/shop/web HTTP/1.1\r\nHost: x\r\nUpgrade: SPDY/3.1\r\nConnection: Upgrade\r\n\r\n"
+        connection = await self._ask(head, b"101", self.apiserver)
+        connection.transport.pauseProducing()
+        await self._eventually(lambda: self.lender.paused)
+        await deferLater(self.reactor, 0.3)
+        self.assertTrue(self.lender.paused)
+        self.assertLess(self.lender.sent, 32 << 20)
+        seen = self.lender.sent
+        connection.transport.resumeProducing()
+        await self._eventually(lambda: self.lender.sent > seen)
+
+
+class Side(StringTransport):
+    """One end of a tunnel."""
+
+    connected = True
+    aborting = False
+
+    def abortConnection(self) -> None:
+        self.aborting = True
+
+
+class Idle(SynchronousTestCase):
+    def test_idle(self) -> None:
+        """A tunnel through which nothing passes is closed at both ends; one that is used is not."""
+        clock = Clock()
+        home, lender = Side(), Side()
+        joined = Tunnel(home, lender, clock)
+        clock.advance(tunnel.IDLE - 1)
+        joined.from_home(b"x")
+        clock.advance(tunnel.IDLE - 1)
+        self.assertFalse(home.aborting or lender.aborting)
+        clock.advance(2)
+        self.assertTrue(home.aborting and lender.aborting)
+        self.assertEqual(clock.getDelayedCalls(), [])
+
+    def test_the_rest_is_delivered(self) -> None:
+        """A side that is left gets time for what is under way, and then no more."""
+        clock = Clock()
+        home, lender = Side(), Side()
+        joined = Tunnel(home, lender, clock)
+        joined.from_lender(b"last words")
+        joined.lender_lost()
+        self.assertEqual(home.value(), b"last words")
+        self.assertTrue(home.disconnecting and not home.aborting)
+        clock.advance(tunnel.LINGER)
+        self.assertTrue(home.aborting)
+        joined.home_lost()
+        self.assertEqual(clock.getDelayedCalls(), [])

@@ -1,0 +1,236 @@
+"""NamespaceOffloadings: their status as a table, and what virtual kubelets make of them between two sandboxes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES, NODES, PODS, SHADOWPODS
+from liqod.kubelet.namespaces.offloading_forge import Lender, as_body, forge_status
+from liqod.model.ids import ClusterID
+from liqod.model.records.offloading import NamespaceOffloading
+from liqod.model.records.views import MappingStatus
+from tests.kubelet import cases, test_service
+
+EU = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]}]}
+US = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "region", "operator": "In", "values": ["us"]}]}]}
+
+
+def offloading(status: Any = None, name: str = "offloading", **spec: Any) -> NamespaceOffloading:
+    metadata = {"name": name, "namespace": "shop", "generation": 3}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status or {}}, NamespaceOffloading)
+
+
+def lender(name: str, entry: str | None = None, phase: str = "", reason: str = "", **more: Any) -> Lender:
+    mapping = MappingStatus(phase=phase, reason=reason, message="in its words" if reason else "") if phase else None
+    facts: dict[str, Any] = {"labels": {"region": "eu"}, "entry": entry, "mapping": mapping}
+    return Lender(name, f"liqo-{name}", **{**facts, **more})
+
+
+def status(found: NamespaceOffloading, *lenders: Lender, enabled: bool = True, now: str = "t1") -> dict[str, Any]:
+    return as_body(forge_status(found, enabled=enabled, lenders=lenders, home=ClusterID("rome"), now=now))
+
+
+class Statuses(SynchronousTestCase):
+    def test_phases(self) -> None:
+        """The phase sums up the selected clusters."""
+        idle, ready = lender("milan"), lender("milan", "shop-rome", "Ready")
+        asked = lender("paris", "shop-rome", "Pending", "PeerUnreachable")
+        new = lender("paris", "shop-rome", "Pending")
+        refused = lender("paris", "shop", "Refused", "NameNotYours")
+        missing = lender("milan", labels=None)
+        table: list[tuple[dict[str, Any], tuple[Lender, ...], str]] = [
+            ({}, (), "NoClusterSelected"),
+            ({}, (idle,), "Ready"),
+            ({}, (ready,), "Ready"),
+            ({}, (ready, new), "InProgress"),
+            ({}, (ready, asked), "SomeFailed"),
+            ({}, (ready, refused), "SomeFailed"),
+            ({}, (refused,), "AllFailed"),
+            ({"clusterSelector": US}, (ready,), "NoClusterSelected"),
+            ({"clusterSelector": EU}, (ready,), "Ready"),
+            ({"clusterSelector": EU}, (missing,), "Ready"),
+            ({"podOffloadingStrategy": "Local"}, (ready,), "NoClusterSelected"),
+        ]
+        for spec, lenders, expected in table:
+            got = status(offloading(**spec), *lenders)
+            self.assertEqual(got["offloadingPhase"], expected, (spec, lenders, got))
+            self.assertTrue(got["message"])
+            self.assertEqual(got["observedGeneration"], 3)
+        self.assertEqual(status(offloading(), ready, enabled=False)["offloadingPhase"], "NotEnabled")
+        self.assertEqual(status(offloading(name="other"), ready)["offloadingPhase"], "Ignored")
+
+    def test_conditions(self) -> None:
+        """Each cluster has two conditions with reasons; those of clusters that went away go too."""
+
+        def reasons(found: NamespaceOffloading, one: Lender) -> list[tuple[str, str]]:
+            told = status(found, one)["remoteNamespacesConditions"][one.cluster_id]
+            return [(condition["status"], condition["reason"]) for condition in told]
+
+        self.assertEqual(reasons(offloading(), lender("milan")), [("True", "ClusterSelected"), ("Unknown", "NoPodYet")])
+        left = lender("milan", "shop-rome", "Ready")
+        out = offloading(clusterSelector=US)
+        self.assertEqual(reasons(out, left), [("False", "ClusterNotSelected"), ("False", "Draining")])
+        self.assertEqual(reasons(out, lender("milan"))[1], ("False", "ClusterNotSelected"))
+        same = offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="market")
+        used = lender("milan", taken={"market": "bazaar"})
+        self.assertEqual(reasons(same, used)[1], ("False", "RemoteNameInUse"))
+        before = status(offloading(), lender("milan"), lender("paris"))
+        self.assertEqual(sorted(before["remoteNamespacesConditions"]), ["milan", "paris"])
+        after = status(offloading(before), lender("milan"))
+        self.assertEqual(sorted(after["remoteNamespacesConditions"]), ["milan"])
+
+    def test_names(self) -> None:
+        """The name elsewhere is the strategy's; with Local there is none."""
+        self.assertEqual(status(offloading())["remoteNamespaceName"], "shop-rome")
+        same = offloading(namespaceMappingStrategy="EnforceSameName")
+        self.assertEqual(status(same)["remoteNamespaceName"], "shop")
+        self.assertEqual(status(offloading(podOffloadingStrategy="Local"))["remoteNamespaceName"], "")
+
+    def test_no_news(self) -> None:
+        """What is written once is not written again later."""
+        first = status(offloading(), lender("milan", "shop-rome", "Ready"))
+        again = status(offloading(first), lender("milan", "shop-rome", "Ready"), now="t2")
+        self.assertEqual(first, again)
+
+
+class OnSandboxes(cases.KubeletSides):
+    """Virtual kubelets and NamespaceOffloadings between two sandboxes."""
+
+    setUp = test_service.KubeletsOnSandboxes.setUp  # type: ignore[assignment]
+    _set_up = test_service.KubeletsOnSandboxes._set_up
+    _cluster = test_service.KubeletsOnSandboxes._cluster
+    run_remote = test_service.KubeletsOnSandboxes.run_remote
+    way = test_service.KubeletsOnSandboxes.way
+
+    async def want(self, **spec: Any) -> None:
+        """Have the namespace offloaded like this from now on."""
+        try:
+            await self.home.get(NAMESPACEOFFLOADINGS, "offloading", self.space)
+        except NotFound:
+            body = {"metadata": {"name": "offloading", "namespace": self.space}, "spec": spec}
+            await self.home.create(NAMESPACEOFFLOADINGS, body)
+        else:
+            await self.home.patch(NAMESPACEOFFLOADINGS, "offloading", {"spec": spec}, self.space)
+
+    async def phase_is(self, phase: str) -> dict[str, Any]:
+        async def look() -> dict[str, Any]:
+            found = await self.home.get(NAMESPACEOFFLOADINGS, "offloading", self.space)
+            self.assertEqual(found.get("status", {}).get("offloadingPhase"), phase, found)
+            return found
+
+        return await self.eventually(look)
+
+    async def label(self, region: str | None) -> None:
+        await self.node_is("True")
+        await self.home.patch(NODES, self.node, {"metadata": {"labels": {"region": region}}})
+
+    async def backs_off(self, name: str, words: str) -> None:
+        async def told() -> bool:
+            found = (await self.home.get(PODS, name, self.space))["status"]
+            self.assertIn(words, str(found.get("conditions")), found)
+            return bool(found.get("reason") == "OffloadingBackOff")
+
+        await self.eventually(told)
+
+    async def test_the_selector_follows_labels(self) -> None:
+        """Pods run where the selector selects the node; when it no longer does they leave and the namespace goes."""
+        await self.label("eu")
+        await self.want(clusterSelector=EU)
+        await self.phase_is("Ready")
+        await self.pod("web")
+        await self.runs("web")
+        found = await self.phase_is("Ready")
+        self.assertEqual(found["status"]["remoteNamespaceName"], self.remote)
+        conditions = found["status"]["remoteNamespacesConditions"][str(self.peer)]
+        self.assertIn(("Ready", "True"), {(one["type"], one["status"]) for one in conditions})
+        await self.label("us")
+        await self.gone(self.home, PODS, "web", self.space)
+        await self.gone(self.lender, NAMESPACES, self.remote)
+        await self.phase_is("NoClusterSelected")
+        await self.pod("late")
+        await self.backs_off("late", "does not select the node")
+        await self.label("eu")
+        await self.runs("late")
+
+    async def test_local(self) -> None:
+        """With Local nothing is asked of any lender; when it becomes Local the pods leave."""
+        await self.want(podOffloadingStrategy="Local")
+        await self.pod("web")
+        await self.backs_off("web", "podOffloadingStrategy is Local")
+        self.assertEqual(self.session.asked, [])
+        await self.want(podOffloadingStrategy="LocalAndRemote")
+        await self.runs("web")
+        await self.want(podOffloadingStrategy="Local")
+        await self.gone(self.home, PODS, "web", self.space)
+        await self.gone(self.lender, NAMESPACES, self.remote)
+
+    async def test_a_name_that_the_lender_refuses(self) -> None:
+        """A name that the lender will not give is said with its words; without the wish the default name is used."""
+        await self.want(namespaceMappingStrategy="EnforceSameName")
+        await self.pod("web")
+
+        async def refused() -> bool:
+            found = await self.phase_is("AllFailed")
+            return bool("NameNotYours" in found["status"]["message"])
+
+        await self.eventually(refused)
+        await self.home.delete(NAMESPACEOFFLOADINGS, "offloading", self.space)
+        await self.runs("web")
+        table = await self.home.get(NATTINGTABLES, str(self.peer))
+        self.assertEqual(table["spec"]["nattingTable"], {self.space: self.remote})
+        self.assertEqual(table["spec"]["deNattingTable"], {self.remote: self.space})
+
+    async def test_a_foreign_namespace_of_that_name(self) -> None:
+        """A namespace of the lender's own is never used or touched; once it is gone the pod runs."""
+        await self.lender.create(NAMESPACES, {"metadata": {"name": self.remote, "labels": {"mine": "yes"}}})
+        await self.want()
+        await self.pod("web")
+
+        async def refused() -> bool:
+            found = await self.phase_is("AllFailed")
+            return bool("NamespaceTaken" in found["status"]["message"])
+
+        await self.eventually(refused)
+        await self.home.patch(NAMESPACES, self.space, {"metadata": {"labels": {"liqo.io/enabled": None}}})
+        await self.phase_is("NotEnabled")
+        await self.gone(self.home, PODS, "web", self.space)
+        foreign = await self.lender.get(NAMESPACES, self.remote)
+        self.assertEqual(foreign["metadata"]["labels"].get("mine"), "yes")
+        self.assertNotIn("liqo.io/remote-cluster-id", foreign["metadata"]["labels"])
+        self.assertEqual((await self.lender.list(SHADOWPODS, self.remote)).items, [])
+
+    async def test_two_namespaces_one_name(self) -> None:
+        """Two namespaces never share one at the lender: the second is told which name to change."""
+        self.hosting._namespaces._names = ("market",)
+        await self.want(namespaceMappingStrategy="SelectedName", remoteNamespaceName="market")
+        await self.pod("web")
+        self.remote = "market"
+        self.addCleanup(self.lender.delete, NAMESPACES, "market")
+        await self.runs("web")
+        other = f"other-{self.space}"
+        await self.namespace(other, {"liqo.io/enabled": "true"})
+        self.addCleanup(self.home.delete, NAMESPACES, other)
+        spec = {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "market"}
+        body = {"metadata": {"name": "offloading", "namespace": other}, "spec": spec}
+        await self.home.create(NAMESPACEOFFLOADINGS, body)
+        await self.pod("web", namespace=other)
+
+        async def told() -> bool:
+            found = await self.home.get(PODS, "web", other)
+            return "stands for the namespace" in str(found["status"].get("conditions"))
+
+        await self.eventually(told)
+
+    async def test_written_once(self) -> None:
+        """A status that tells no news is not written: a label of the node that no selector names changes nothing."""
+        await self.label("eu")
+        await self.want(clusterSelector=EU)
+        found = await self.phase_is("Ready")
+        await self.home.patch(NODES, self.node, {"metadata": {"labels": {"other": "x"}}})
+        await self.pause(0.5)
+        again = await self.phase_is("Ready")
+        self.assertEqual(found["metadata"]["resourceVersion"], again["metadata"]["resourceVersion"])

@@ -1,0 +1,190 @@
+"""Virtual kubelets between two sandboxes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.protocol import connectionDone
+from twisted.protocols import portforward
+from twisted.python.failure import Failure
+
+from liqod.kube.resources import FOREIGNCLUSTERS, PODS, SHADOWPODS
+from liqod.kubelet.common.readiness import Readiness
+from liqod.kubelet.pods import controller as pods
+from tests.kubelet import cases
+from tests.kubelet.reflection import sandboxes
+
+
+class KubeletsOnSandboxes(sandboxes.Sandboxes, cases.KubeletCases):
+    """The cases of virtual kubelets, each with two clusters of its own."""
+
+    def way(self, server: str) -> str:
+        """Lead the way to the lender through a relay that can be cut."""
+        from twisted.internet import reactor
+
+        self.relay = Relay(int(server.rsplit(":", 1)[1]))
+        self.relay.listen(reactor)
+        self.addCleanup(self.relay.cut)
+        return f"https://127.0.0.1:{self.relay.port}"
+
+    async def test_a_lender_that_goes_away(self) -> None:
+        """An unreachable lender makes the node NotReady within seconds and deletes nothing; back again, all goes on."""
+        from twisted.internet import reactor
+
+        await self.pod("web")
+        await self.runs("web")
+        await self.relay.cut()
+        await self.node_is("False", "PeerUnreachable")
+        await self.home.delete(PODS, "web", self.space, grace=0)
+        await self.pod("late")
+        await self.pause(0.5)
+        await self.lender.get(SHADOWPODS, "web", self.remote)
+        self.relay.listen(reactor)
+        await self.node_is("True")
+        await self.gone(self.lender, SHADOWPODS, "web", self.remote)
+        await self.runs("late")
+
+    async def test_a_session_that_is_back(self) -> None:
+        """When the peering says that the lender is no longer suspect, its API server is asked at once."""
+        await self.node_is("True")
+        kubelet = self.kubelets.of(self.peer)
+        assert kubelet is not None
+        asked: list[str] = []
+        self.patch(kubelet.reach, "returned", lambda: asked.append("asked"))
+        body = {"metadata": {"name": str(self.peer)}, "spec": {"clusterID": str(self.peer)}}
+        await self.home.create(FOREIGNCLUSTERS, body)
+        self.addCleanup(self.home.delete, FOREIGNCLUSTERS, str(self.peer))
+        for phase in ("Ready", "Suspect", "Accepted", "Ready"):
+            await self.home.patch(
+                FOREIGNCLUSTERS, str(self.peer), {"status": {"phase": phase}}, subresource="status", view=None
+            )
+
+        async def heard() -> bool:
+            return bool(asked)
+
+        await self.eventually(heard)
+        await self.pause(0.2)
+        self.assertEqual(len(asked), 1)
+
+    async def test_a_pod_deleted_while_the_lender_is_away(self) -> None:
+        """A deleted pod waits for the lender a while, then goes; its ShadowPod goes when the lender is back."""
+        from twisted.internet import reactor
+
+        self.patch(pods, "PATIENCE", 1.0)
+        await self.pod("web")
+        await self.runs("web")
+        await self.relay.cut()
+        await self.node_is("False", "PeerUnreachable")
+        await self.home.delete(PODS, "web", self.space)
+        await self.gone(self.home, PODS, "web", self.space)
+        self.relay.listen(reactor)
+        await self.gone(self.lender, SHADOWPODS, "web", self.remote)
+
+
+class WithANetwork(sandboxes.Sandboxes, cases.KubeletSides):
+    """Virtual kubelets where a network leads to the lender's pods."""
+
+    word = Readiness(ready=True, reason="NetworkReady", message="packets cross")
+
+    async def begin(self) -> None:
+        self.network = lambda _: self.word
+        await super().begin()
+
+    def say(self, *, crosses: bool) -> None:
+        """Let the network be up or down."""
+        reason = "NetworkReady" if crosses else "NetworkDown"
+        self.word = Readiness(ready=crosses, reason=reason, message="as it is")
+        self.kubelets.network_changed()
+
+    async def test_a_dead_tunnel(self) -> None:
+        """While no packet crosses pods are not ready at home and the node says so; nothing is deleted, and all of it
+        comes back, also when a daemon was started in between.
+        """
+        made = await self.pod("web")
+        await self.runs("web")
+        there = await self.lender.get(PODS, "web", self.remote)
+        self.say(crosses=False)
+        node = await self.node_is("False", "NetworkDown")
+        self.assertEqual(cases.condition(node, "NetworkUnavailable")["status"], "True")
+
+        async def cut_off() -> bool:
+            pod = await self.home.get(PODS, "web", self.space)
+            self.assertEqual(pod["metadata"]["uid"], made["metadata"]["uid"])
+            ready = cases.condition(pod, "Ready")
+            return bool((ready["status"], ready.get("reason")) == ("False", "NetworkDown"))
+
+        await self.eventually(cut_off)
+        before = await self.home.get(PODS, "web", self.space)
+        self.assertEqual(before["status"]["phase"], "Running")
+        await self.stop()
+        await self.start()
+        await self.settled_pods()
+        self.assertEqual(await self.home.get(PODS, "web", self.space), before)
+        self.say(crosses=True)
+        await self.node_is("True")
+        after = await self.runs("web")
+        self.assertEqual(after["metadata"]["uid"], made["metadata"]["uid"])
+        self.assertEqual((await self.lender.get(PODS, "web", self.remote))["metadata"], there["metadata"])
+
+    async def settled_pods(self) -> None:
+        """Wait until the daemon knows its pods and has looked at them."""
+
+        async def known() -> bool:
+            kubelet = self.kubelets.of(self.peer)
+            return kubelet is not None and kubelet.reach.ok and len(kubelet.pods) == 1
+
+        await self.eventually(known)
+        await self.pause(1.0)
+
+
+class Relay:
+    """Passes connections on to a port of this host, until it is cut; then nothing gets through and all are broken."""
+
+    def __init__(self, target: int) -> None:
+        self.port = 0
+        self._target = target
+        self._listening: Any = None
+        self._open: set[Any] = set()
+
+    def listen(self, reactor: Any) -> None:
+        """Let connections through (again, on the same port)."""
+        relay = self
+
+        class Through(portforward.ProxyServer):
+            def connectionMade(self) -> None:
+                relay._open.add(self)
+                super().connectionMade()
+
+            def connectionLost(self, reason: Failure = connectionDone) -> None:
+                relay._open.discard(self)
+                super().connectionLost(reason)
+
+        factory = portforward.ProxyFactory("127.0.0.1", self._target)
+        factory.noisy = False
+        factory.protocol = Through
+        self._listening = reactor.listenTCP(self.port, factory, interface="127.0.0.1")
+        self.port = self._listening.getHost().port
+
+    async def cut(self) -> None:
+        """Break every connection and accept no more."""
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            await listening.stopListening()
+        for connection in list(self._open):
+            connection.transport.abortConnection()
+
+
+def running() -> dict[str, Any]:
+    """Return what a kubelet says of a pod that runs."""
+    since = "2026-01-01T00:00:00Z"
+    ready = [{"type": kind, "status": "True", "lastTransitionTime": since} for kind in ("Ready", "ContainersReady")]
+    container = {"name": "main", "image": "i", "imageID": "i", "ready": True, "restartCount": 0}
+    return {
+        "phase": "Running",
+        "podIP": "10.1.2.3",
+        "podIPs": [{"ip": "10.1.2.3"}],
+        "hostIP": "192.168.0.1",
+        "hostIPs": [{"ip": "192.168.0.1"}],
+        "conditions": ready,
+        "containerStatuses": [{**container, "state": {"running": {"startedAt": since}}, "lastState": {}}],
+    }

@@ -1,0 +1,65 @@
+"""Tests of liqod.kubelet.pods.actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.kube.errors import Unreachable
+from liqod.kubelet.pods.actions import DELETION_SEEN, Steps
+from liqod.model.ids import Key
+
+WEB = Key("shop", "web")
+
+
+class Deletions:
+    """An API server that counts deletions, or does not answer."""
+
+    def __init__(self) -> None:
+        self.uids: list[str] = []
+        self.answers = True
+
+    async def delete(self, resource: Any, name: str, namespace: str, *, uid: str, grace: int) -> None:
+        self.uids.append(uid)
+        if not self.answers:
+            raise Unreachable("no answer")
+
+
+class DeleteHomeTests(SynchronousTestCase):
+    """The last step of a home pod."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.server = Deletions()
+        unused: Any = None
+        client: Any = self.server
+        self.steps = Steps(self.clock, client, unused, unused, unused, unused, unused)
+
+    def delete(self, uid: str) -> Deferred[float | None]:
+        return Deferred.fromCoroutine(self.steps.delete_home(WEB, uid))
+
+    def test_a_pod_is_deleted_once(self) -> None:
+        """Until the watch shows that it is gone it is not deleted again, unless that takes too long."""
+        self.assertIsNone(self.successResultOf(self.delete("a")))
+        self.assertEqual(self.successResultOf(self.delete("a")), DELETION_SEEN)
+        self.assertEqual(self.server.uids, ["a"])
+        self.clock.advance(DELETION_SEEN + 1)
+        self.successResultOf(self.delete("a"))
+        self.assertEqual(self.server.uids, ["a", "a"])
+
+    def test_another_pod_of_the_name_is_another_matter(self) -> None:
+        """The pod that took the name is deleted when it is its turn, also when nobody saw the first one go."""
+        self.successResultOf(self.delete("a"))
+        self.successResultOf(self.delete("b"))
+        self.assertEqual(self.server.uids, ["a", "b"])
+
+    def test_a_failed_deletion_does_not_count(self) -> None:
+        """What did not reach the server is tried again at the next look."""
+        self.server.answers = False
+        self.failureResultOf(self.delete("a"), Unreachable)
+        self.server.answers = True
+        self.assertIsNone(self.successResultOf(self.delete("a")))
+        self.assertEqual(self.server.uids, ["a", "a"])

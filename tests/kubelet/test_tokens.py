@@ -1,0 +1,240 @@
+"""Tokens of offloaded pods: how a pod's spec comes to use them, and what is done about their secret."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, cast
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kubelet.common.context import ApiServer, Place
+from liqod.kubelet.common.times import rfc3339
+from liqod.kubelet.common.views import HomePod
+from liqod.kubelet.lender.home_api import HomeApi
+from liqod.kubelet.pods.forge import forge_spec
+from liqod.kubelet.tokens.projection import TokenSource, secret_name, sources_of
+from liqod.kubelet.tokens.secret import Mint, Minted, Remove, Rest, Step, Taken, due_at, forge, plan, pod_of
+from liqod.model.ids import ClusterID
+from liqod.model.objects.meta import Object, ObjectMeta
+
+SERVER = ApiServer(("10.99.0.11", "10.99.0.12"), 6443)
+PLACE = Place(ClusterID("home"), ClusterID("lender"), "liqo-lender", api_server=lambda: SERVER)
+NOW = 1_800_000_000.0
+NAMESPACE_ITEM = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
+
+
+def volume(*more: dict[str, Any], seconds: int = 3607) -> dict[str, Any]:
+    sources = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": seconds}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [NAMESPACE_ITEM]}},
+    ]
+    return {"name": "kube-api-access-x1", "projected": {"defaultMode": 420, "sources": [*sources, *more]}}
+
+
+def spec(**more: Any) -> dict[str, Any]:
+    mounts = [{"name": "kube-api-access-x1", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]
+    container = {"name": "main", "image": "busybox", "volumeMounts": mounts}
+    return {"serviceAccountName": "builder", "volumes": [volume()], "containers": [container], **more}
+
+
+def pod(uid: str = "u1", phase: str = "Running", deleting: bool = False, **fields: Any) -> HomePod:
+    metadata = {"name": "web", "namespace": "shop", "uid": uid, **fields.pop("metadata", {})}
+    if deleting:
+        metadata["deletionTimestamp"] = rfc3339(NOW)
+    body = {"metadata": metadata, "spec": spec(**fields), "status": {"phase": phase}}
+    return msgspec.json.decode(msgspec.json.encode(body), type=HomePod)
+
+
+def secret(home: HomePod, expires: float = NOW + 3607, **changes: Any) -> Object:
+    body = forge(home.metadata, "builder", Minted({"k": "t"}, expires), PLACE)
+    body["metadata"] |= {"uid": "s1", **changes}
+    return msgspec.convert(body, Object)
+
+
+class Specs(SynchronousTestCase):
+    def forged(self, given: dict[str, Any], **meta: Any) -> dict[str, Any]:
+        before = copy.deepcopy(given)
+        result = forge_spec(ObjectMeta(name="web", namespace="shop", uid="u1", **meta), given, PLACE)
+        self.assertEqual(given, before)
+        return result
+
+    def test_the_volume_of_the_api_server(self) -> None:
+        """Token and namespace come from the pod's secret, the CA under its name there; mounts and mode stay."""
+        forged = self.forged(spec())
+        (found,) = forged["volumes"]
+        (token,) = sources_of(spec())
+        items = [{"key": token.key, "path": "token"}, {"key": "namespace", "path": "namespace"}]
+        ca = {"name": "kube-root-ca.crt.home", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+        wanted = [{"configMap": ca}, {"secret": {"name": "web.liqo-token", "items": items}}]
+        self.assertEqual(found["projected"], {"defaultMode": 420, "sources": wanted})
+        self.assertEqual(forged["containers"][0]["volumeMounts"], spec()["containers"][0]["volumeMounts"])
+        self.assertNotIn("serviceAccountName", forged)
+        self.assertIs(forged["automountServiceAccountToken"], False)
+
+    def test_several_sources(self) -> None:
+        """Several tokens have keys of their own; other sources, and other items of the downward API, stay."""
+        label = {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
+        vault = {"serviceAccountToken": {"path": "vault", "audience": "vault", "expirationSeconds": 600}}
+        certificate = {"podCertificate": {"signerName": "x/y"}}
+        given = volume(vault, {"downwardAPI": {"items": [label]}}, {"secret": {"name": "s"}}, certificate)
+        forged = self.forged(spec(volumes=[given]))
+        sources = forged["volumes"][0]["projected"]["sources"]
+        self.assertIn({"downwardAPI": {"items": [label]}}, sources)
+        self.assertIn({"secret": {"name": "s"}}, sources)
+        self.assertNotIn(certificate, sources)
+        tokens = sources_of(spec(volumes=[given]))
+        self.assertEqual([(t.audience, t.seconds) for t in tokens], [("", 3607), ("vault", 600)])
+        items = sources[-1]["secret"]["items"]
+        self.assertEqual([item["path"] for item in items], ["token", "vault", "namespace"])
+        self.assertEqual(len({item["key"] for item in items}), 3)
+
+    def test_the_namespace_stays_where_no_token_is(self) -> None:
+        """A volume without tokens is filled by the lender, but for the CA of the home cluster."""
+        sources = [{"downwardAPI": {"items": [NAMESPACE_ITEM]}}, {"configMap": {"name": "kube-root-ca.crt"}}]
+        forged = self.forged(spec(volumes=[{"name": "mine", "projected": {"sources": sources}}]))
+        wanted = [sources[0], {"configMap": {"name": "kube-root-ca.crt.home"}}]
+        self.assertEqual(forged["volumes"][0]["projected"]["sources"], wanted)
+        self.assertNotIn("hostAliases", forged)
+        self.assertNotIn("env", forged["containers"][0])
+
+    def test_the_environment(self) -> None:
+        """The API server is the home's, by a name of its certificate; what the user sets stands, and may use it."""
+        own = [{"name": "KUBERNETES_PORT", "value": "mine"}, {"name": "U", "value": "$(KUBERNETES_SERVICE_HOST)"}]
+        account = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.serviceAccountName"}}}
+        containers = [{"name": "main", "env": [*own, account]}]
+        forged = self.forged(spec(containers=containers, initContainers=[{"name": "init"}]))
+        env = forged["containers"][0]["env"]
+        values = {each["name"]: each.get("value") for each in env}
+        self.assertEqual(len(values), len(env))
+        self.assertEqual(values["KUBERNETES_SERVICE_HOST"], "kubernetes.default")
+        self.assertEqual(values["KUBERNETES_SERVICE_PORT"], "6443")
+        self.assertEqual((values["KUBERNETES_PORT"], values["A"]), ("mine", "builder"))
+        self.assertLess([e["name"] for e in env].index("KUBERNETES_SERVICE_HOST"), [e["name"] for e in env].index("U"))
+        init = {each["name"]: each["value"] for each in forged["initContainers"][0]["env"]}
+        self.assertEqual(init["KUBERNETES_PORT_6443_TCP_ADDR"], "kubernetes.default")
+        names = ["kubernetes.default", "kubernetes.default.svc"]
+        self.assertEqual(forged["hostAliases"], [{"ip": ip, "hostnames": names} for ip in SERVER.addresses])
+
+    def test_a_server_with_a_name(self) -> None:
+        """An API server that has a DNS name is spoken to by that name."""
+        place = Place(ClusterID("home"), ClusterID("l"), "n", api_server=lambda: ApiServer((), 443, "api.example.com"))
+        forged = forge_spec(ObjectMeta(name="web"), spec(), place)
+        values = {each["name"]: each["value"] for each in forged["containers"][0]["env"]}
+        self.assertEqual(values["KUBERNETES_SERVICE_HOST"], "api.example.com")
+        self.assertNotIn("hostAliases", forged)
+
+    def test_the_root_ca_elsewhere(self) -> None:
+        """The home's CA has its other name wherever a pod refers to it."""
+        name = {"name": "kube-root-ca.crt", "key": "ca.crt"}
+        container = {
+            "name": "main",
+            "env": [{"name": "CA", "valueFrom": {"configMapKeyRef": name}}],
+            "envFrom": [{"configMapRef": {"name": "kube-root-ca.crt"}}, {"configMapRef": {"name": "other"}}],
+        }
+        volumes = [{"name": "ca", "configMap": {"name": "kube-root-ca.crt"}}]
+        forged = self.forged({"containers": [container], "volumes": volumes})
+        found = forged["containers"][0]
+        self.assertEqual(found["env"][0]["valueFrom"]["configMapKeyRef"], {**name, "name": "kube-root-ca.crt.home"})
+        names = [each["configMapRef"]["name"] for each in found["envFrom"]]
+        self.assertEqual(names, ["kube-root-ca.crt.home", "other"])
+        self.assertEqual(forged["volumes"][0]["configMap"]["name"], "kube-root-ca.crt.home")
+
+    def test_switched_off_for_a_pod(self) -> None:
+        """A pod annotated so has neither tokens nor the home's API server; the lender's accounts are never its."""
+        for value in ("disabled", "remote"):
+            forged = self.forged(spec(), annotations={"liqo.io/api-server-support": value})
+            self.assertNotIn("volumes", forged)
+            self.assertNotIn("env", forged["containers"][0])
+
+    @given(st.text("abc-.", min_size=1, max_size=253), st.text("abc-.", min_size=1, max_size=253))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_names(self, one: str, two: str) -> None:
+        """Names of secrets fit, and differ where pods do."""
+        self.assertLessEqual(len(secret_name(one)), 253)
+        self.assertEqual(one == two, secret_name(one) == secret_name(two))
+
+
+class Addresses(SynchronousTestCase):
+    def test_as_configured(self) -> None:
+        """An address that is configured is used, translated for the lender; a name is used as it is."""
+        nobody = Informers(cast("Client", None), Clock())
+        server = HomeApi(nobody, "https://192.0.2.1:6443", "https://127.0.0.1:7443").server(lambda text: f"x{text}")
+        self.assertEqual(server, ApiServer(("x192.0.2.1",), 6443))
+        server = HomeApi(nobody, "https://192.0.2.1", "").server(lambda _: "")
+        self.assertEqual(server, ApiServer(("192.0.2.1",), 443))
+        server = HomeApi(nobody, "https://api.example.com/", "").server(lambda _: "")
+        self.assertEqual(server, ApiServer((), 443, "api.example.com"))
+
+
+class Plans(SynchronousTestCase):
+    def step(self, home: HomePod | None, there: Object | None, now: float = NOW) -> Step:
+        return plan(home, there, PLACE, now)
+
+    def test_table(self) -> None:
+        """Minted where there is none, removed when nobody needs it, left alone when it is another's."""
+        home = pod()
+        mint = Mint("builder", tuple(sources_of(spec())))
+        other = secret(home, labels={"offloading.liqo.io/origin": "home"})
+        disabled = pod(metadata={"annotations": {"liqo.io/api-server-support": "disabled"}})
+        for there, pods, wanted in (
+            (None, home, mint),
+            (None, None, Rest()),
+            (None, pod(phase="Succeeded"), Rest()),
+            (None, pod(deleting=True), Rest()),
+            (None, pod(volumes=[]), Rest()),
+            (None, disabled, Rest()),
+            (secret(home), None, Remove("s1")),
+            (secret(home), pod("u2"), Remove("s1")),
+            (secret(home), pod(phase="Failed"), Remove("s1")),
+            (secret(home), disabled, Remove("s1")),
+            (secret(home, deletionTimestamp=rfc3339(NOW)), None, Rest()),
+            (other, home, Taken()),
+            (other, None, Rest()),
+        ):
+            self.assertEqual(self.step(pods, there), wanted)
+        self.assertIsInstance(self.step(pod(deleting=True), secret(home)), Rest)
+
+    def test_renewal(self) -> None:
+        """Tokens are renewed at about four fifths of their life, not all at the same moment, and a day old at most."""
+        home = pod()
+        dues = [due_at(f"u{n}", sources_of(spec()), secret(home).metadata) - NOW for n in range(200)]
+        self.assertGreater(min(dues), 0.74 * 3607)
+        self.assertLess(max(dues), 0.8001 * 3607)
+        self.assertGreater(len({round(due) for due in dues}), 50)
+        week = [TokenSource("k", "", 7 * 86400)]
+        self.assertLess(due_at("u", week, secret(home, NOW + 7 * 86400).metadata) - NOW, 86401)
+        self.assertIsInstance(self.step(home, secret(home), NOW + 0.7 * 3607), Rest)
+        renewed = self.step(home, secret(home), NOW + 0.81 * 3607)
+        assert isinstance(renewed, Mint)
+        self.assertEqual(renewed.uid, "s1")
+
+    def test_the_clock_and_the_lender_cannot_stop_renewal(self) -> None:
+        """What is written there illegibly is due at once, and a time in the past as well."""
+        home = pod()
+        for text in ("never", "", "2020-01-01T00:00:00Z"):
+            note = {**secret(home).metadata.annotations, "offloading.liqo.io/service-account-expiration": text}
+            self.assertIsInstance(self.step(home, secret(home, annotations=note)), Mint)
+
+    def test_clocks_hours_apart(self) -> None:
+        """What this daemon put there is renewed by its own clock, whatever time the API server's has."""
+        home = pod()
+        for hours in (-9, 9):
+            there = secret(home, NOW + 3600 * hours + 3607)
+            self.assertEqual(plan(home, there, PLACE, NOW, NOW + 100), Rest(100))
+            self.assertIsInstance(plan(home, there, PLACE, NOW + 101, NOW + 100), Mint)
+
+    def test_whose_a_secret_is(self) -> None:
+        """A secret says truly which pod it is for, or nothing."""
+        self.assertEqual(pod_of(secret(pod())), "web")
+        self.assertEqual(pod_of(secret(pod(), name="other")), "")
+
+    def test_tokens_do_not_show(self) -> None:
+        """No ``repr`` shows a token."""
+        self.assertNotIn("hush", repr(Minted({"k": "hush"}, 0.0)))

@@ -1,0 +1,141 @@
+"""Certificates of every kind, shown to a daemon in a real handshake: taken, or refused with a reason."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from liqod.identity.certs import KeyPair, generate
+from liqod.identity.tls import MAX_CHAIN
+from liqod.kube.resources import FOREIGNCLUSTERS
+from liqod.model.ids import ClusterID
+from liqod.wire.events import Bye, Hello
+from tests.identity.test_tls import Foreign
+from tests.identity.tls_pair import DAY, Authority
+from tests.peering.sides import Side, settings
+from tests.peering.test_hostile import HostileCase, Raw, Speaker
+
+WEEK = 7 * DAY
+SERVER = (ExtendedKeyUsageOID.SERVER_AUTH,)
+
+
+class CertificateCase(HostileCase):
+    """A daemon that trusts a CA, and people who dial it."""
+
+    async def daemon(self, **peering: Any) -> Side:
+        self.now = datetime.datetime.now(datetime.UTC)
+        self.authority = Authority(now=self.now)
+        return await self.side("alpha", settings(**peering), ca=self.authority.pem)
+
+    def issued(self, **options: Any) -> KeyPair:
+        options = {"start": self.now - DAY, "end": self.now + DAY, **options}
+        return self.authority.issue("beta", **options)
+
+    async def outcome(self, side: Side, pair: KeyPair) -> str:
+        """Return ``trusted``, the reason that was said, or nothing when the connection broke without a word."""
+        speaker = Speaker("beta")
+        await self.connect(side, speaker, Foreign(pair, alpn=[b"liqod/1"]))
+        speaker.say(Hello("beta", "beta", 1, 0, 0, []))
+
+        async def over() -> bool:
+            return speaker.lost.called or any(view.peer == "beta" for view in side.peering.sessions())
+
+        await self.becomes(over, "the certificate is judged")
+        if not speaker.lost.called:
+            connection: Any = speaker.transport
+            connection.abortConnection()
+
+            async def gone() -> bool:
+                return not side.peering.sessions()
+
+            await self.becomes(gone, "the session is over")
+            await side.admin.delete(FOREIGNCLUSTERS, "beta")
+            return "trusted"
+        return next((event.reason for event in speaker.events if isinstance(event, Bye)), "")
+
+
+class OfAnAuthority(CertificateCase):
+    """What a configured CA signed."""
+
+    async def test_dates_and_usage_count(self) -> None:
+        """Valid now and for a client: trusted. Expired, not yet valid, or for servers only: a stranger like any."""
+        side = await self.daemon()
+        minutes = datetime.timedelta(minutes=1)
+        table: list[tuple[str, dict[str, Any], str]] = [
+            ("expired", {"start": self.now - WEEK, "end": self.now - DAY}, "TrustPending"),
+            ("not yet valid", {"start": self.now + DAY, "end": self.now + WEEK}, "TrustPending"),
+            ("for servers only", {"usages": SERVER}, "TrustPending"),
+            ("an RSA key", {"key": rsa.generate_private_key(65537, 2048)}, "trusted"),
+            ("a P-256 key", {"key": ec.generate_private_key(ec.SECP256R1())}, "trusted"),
+            ("expired a minute ago", {"start": self.now - WEEK, "end": self.now - minutes}, "trusted"),
+        ]
+        for what, options, expected in table[:3]:
+            self.assertEqual(await self.outcome(side, self.issued(**options)), expected, what)
+        for what, options, expected in table[3:]:
+            again = await self.fresh(options)
+            self.assertEqual(again, expected, what)
+
+    async def fresh(self, options: dict[str, Any]) -> str:
+        """Ask a daemon that has never seen anybody."""
+        side = await self.side("gamma", settings(), ca=self.authority.pem)
+        result = await self.outcome(side, self.issued(**options))
+        await side.stop()
+        return result
+
+
+class Keys(CertificateCase):
+    """Kinds of keys, whoever signed."""
+
+    async def test_kinds_of_keys(self) -> None:
+        """Ed25519, ECDSA and ordinary RSA are identities; weak, odd and costly ones are refused, and it is said why."""
+        side = await self.daemon(autojoin_untrusted=False)
+        table: list[tuple[str, Callable[[], KeyPair], str]] = [
+            ("Ed25519", lambda: generate(ClusterID("beta"), self.now), "TrustPending"),
+            ("P-256", lambda: self.stranger(ec.generate_private_key(ec.SECP256R1())), "TrustPending"),
+            ("P-384", lambda: self.stranger(ec.generate_private_key(ec.SECP384R1())), "TrustPending"),
+            ("RSA 2048", lambda: self.stranger(rsa.generate_private_key(65537, 2048)), "TrustPending"),
+        ]
+        for what, make, expected in table:
+            self.assertEqual(await self.outcome(side, make()), expected, what)
+        odd: list[Any] = [ed448.Ed448PrivateKey.generate(), ec.generate_private_key(ec.SECP256K1())]
+        for number, key in enumerate(odd, 1):
+            self.assertEqual(await self.refused(side, key, self.stranger(key)), b"", key)
+            refusals = side.peering.refusals
+            self.assertEqual(refusals["KeyTypeRefused"] + refusals["HandshakeFailed"], number, dict(refusals))
+
+    def stranger(self, key: Any) -> KeyPair:
+        """Return a key with a certificate of a CA that nobody knows."""
+        return Authority("somebody", now=self.now).issue(
+            "beta", key=key, start=self.now - DAY, end=self.now + DAY, algorithm=None
+        )
+
+    async def refused(self, side: Side, key: Any, pair: KeyPair) -> bytes:
+        """Return what was said to somebody who is cut off."""
+        raw, creator = Raw(), Foreign(None, alpn=[b"liqod/1"])
+        creator.context.use_privatekey(key)
+        creator.context.use_certificate(pair.certificate)
+        await self.connect(side, raw, creator)
+        await raw.lost
+        return raw.data
+
+
+class Chains(CertificateCase):
+    """More certificates than anybody needs."""
+
+    async def test_long_and_enormous_chains(self) -> None:
+        """A chain longer than allowed is refused with a reason; one of 100 KB does not even finish the handshake."""
+        side = await self.daemon()
+        own = self.issued()
+        more = [generate(ClusterID("beta"), self.now).certificate_pem for _ in range(400)]
+        long = KeyPair(own.key_pem, own.certificate_pem + b"".join(more[:MAX_CHAIN]))
+        enormous = KeyPair(own.key_pem, own.certificate_pem + b"".join(more))
+        for pair, reason in ((long, "ChainTooLong"), (enormous, "HandshakeFailed")):
+            raw = Raw()
+            await self.connect(side, raw, Foreign(pair, alpn=[b"liqod/1"]))
+            await raw.lost
+            await self.counted(side, reason)
+            self.assertEqual(raw.data, b"")

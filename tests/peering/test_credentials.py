@@ -1,0 +1,292 @@
+"""When a lender renews the credential of a borrower, and when that one keeps it, under a clock of our own."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.model.ids import ClusterID
+from liqod.model.records.offer import AccessGrant
+from liqod.model.records.views import Lent
+from liqod.peering.exchange.credentials import MIN_LIFETIME, Grants, Keeper
+from liqod.peering.session.peer import Peer
+from liqod.wire.codec import decode, encode
+from liqod.wire.errors import LocalProtocolError
+from liqod.wire.events import Credential, Event, Hello
+from liqod.wire.framing import Limits
+from tests.peering.sides import Room
+
+PEER = ClusterID("beta")
+
+
+class Listening:
+    """A session that keeps what is sent through it."""
+
+    def __init__(self, *features: str) -> None:
+        self.heard: list[Event] = []
+        self.peer_hello = Hello("beta", "beta", 1, 0, 0, list(features))
+
+    def send(self, event: Event) -> bool:
+        self.heard.append(event)
+        return True
+
+    @property
+    def credentials(self) -> list[Credential]:
+        return [event for event in self.heard if isinstance(event, Credential)]
+
+
+class OnlyRelay(Room):
+    """A lender whose API server is reached over its relay and in no other way."""
+
+    async def admit(self, peer: ClusterID, offered: Mapping[str, str]) -> AccessGrant:
+        return AccessGrant(api_url="", ca="", token="", lifetime=3600, namespace="tenant", relay=True)
+
+
+class SlowRoom(Room):
+    """A lender that takes its time to make room."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: Deferred[None] = Deferred()
+
+    async def admit(self, peer: ClusterID, offered: Mapping[str, str]) -> AccessGrant:
+        grant = await super().admit(peer, offered)
+        await self.done
+        return grant
+
+
+class NoRecords:
+    """Records that are of no interest here."""
+
+    def get(self, peer: ClusterID) -> None:
+        return None
+
+    def poke(self, peer: ClusterID) -> None:
+        return None
+
+
+class RenewalTests(SynchronousTestCase):
+    """Two thirds of the life of a credential."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(1000.0)
+        self.room = Room()
+        self.session = Listening()
+        self.peer = Peer(PEER, cast(Any, None), 0.0, session=cast(Any, self.session), lent=Lent(verdict="Accepted"))
+        self.grants = Grants(self.clock, {PEER: self.peer}, cast(Any, NoRecords()), self.room, lambda _: (True, True))
+
+    def look(self) -> float | None:
+        return self.successResultOf(Deferred.fromCoroutine(self.grants.process(PEER)))
+
+    def test_a_credential_is_renewed_at_two_thirds_of_its_life(self) -> None:
+        """Of 3600 s: nothing is minted or sent before 2400 s, a new one then."""
+        self.assertEqual(self.look(), 2400.0)
+        self.clock.advance(2399.0)
+        self.assertEqual(self.look(), 1.0)
+        self.assertEqual((self.room.minted, len(self.session.credentials)), (1, 1))
+        self.clock.advance(1.0)
+        self.assertEqual(self.look(), 2400.0)
+        self.assertEqual([told.token for told in self.session.credentials], ["token-1", "token-2"])
+        self.assertEqual([told.lifetime for told in self.session.credentials], [3600, 3600])
+
+    def test_a_new_session_is_told_the_same_credential_with_what_is_left_of_its_life(self) -> None:
+        """After a short break no token is minted, and the borrower learns how long it has."""
+        self.look()
+        self.clock.advance(600.0)
+        later = Listening()
+        self.peer.session = cast(Any, later)
+        self.assertEqual(self.look(), 1800.0)
+        self.assertEqual(self.room.minted, 1)
+        self.assertEqual([(told.token, told.lifetime) for told in later.credentials], [("token-1", 3000)])
+
+    def test_a_break_across_the_renewal_renews_at_once_afterwards(self) -> None:
+        """Without a session nothing is minted; with the next one the renewal is made up for."""
+        self.look()
+        self.peer.session = None
+        self.clock.advance(3000.0)
+        self.assertIsNone(self.look())
+        self.peer.session = cast(Any, self.session)
+        self.look()
+        self.assertEqual(self.room.minted, 2)
+
+    def slow(self) -> SlowRoom:
+        """Begin to admit the peer, at a lender that is not done yet."""
+        room = SlowRoom()
+        self.grants = Grants(self.clock, {PEER: self.peer}, cast(Any, NoRecords()), room, lambda _: (True, True))
+        self.looking = Deferred.fromCoroutine(self.grants.process(PEER))
+        return room
+
+    def test_who_is_being_admitted_has_something_here(self) -> None:
+        """From the first step of making room until the record tells of it, the peer counts as one that runs here."""
+        room = self.slow()
+        self.assertTrue(self.peer.admitting)
+        room.done.callback(None)
+        self.successResultOf(self.looking)
+        self.assertFalse(self.peer.admitting)
+        self.assertEqual(cast(Lent, self.peer.lent).tenant_namespace, "liqo-tenant-beta")
+
+    def test_room_for_a_peering_that_ended_meanwhile_is_taken_back(self) -> None:
+        """Nothing of it is told or remembered: a later peering gets a credential of its own."""
+        room = self.slow()
+        self.peer.lent = None
+        self.grants.forget(PEER)
+        room.done.callback(None)
+        self.assertIsNone(self.successResultOf(self.looking))
+        self.assertEqual((room.dismissed, room.tenants, self.session.credentials), ([PEER], {}, []))
+        self.peer.lent = Lent(verdict="Accepted")
+        self.look()
+        self.assertEqual([one.token for one in self.session.credentials], ["token-2"])
+
+    def test_only_those_who_know_the_relay_are_told_of_nothing_else(self) -> None:
+        """A borrower without the relay is not sent what it would take for an error; the record says why."""
+        self.grants = Grants(self.clock, {PEER: self.peer}, cast(Any, NoRecords()), OnlyRelay(), lambda _: (True, True))
+        self.look()
+        self.assertEqual(self.session.credentials, [])
+        self.assertIn("does not know the API relay", self.peer.trouble)
+        newer = Listening("relay")
+        self.peer.session = cast(Any, newer)
+        self.look()
+        (told,) = newer.credentials
+        self.assertEqual((told.relay, told.api_url, told.token), (True, "", ""))
+
+    def test_a_credential_without_a_url_travels_only_as_one_for_the_relay(self) -> None:
+        """Neither URL nor token may be missing alone, nor both where there is no relay."""
+        limits = Limits()
+        for told in (
+            Credential("", "", "", 3600, "tenant", True),
+            Credential("https://a:6443", "", "token", 3600, "tenant", True),
+            Credential("https://a:6443", "", "token", 3600, "tenant"),
+        ):
+            self.assertEqual(decode(encode(told, limits), limits), told)
+        for wrong in (
+            Credential("", "", "", 3600, "tenant"),
+            Credential("", "", "token", 3600, "tenant", True),
+            Credential("https://a:6443", "", "", 3600, "tenant", True),
+        ):
+            self.assertRaises(LocalProtocolError, encode, wrong, limits)
+
+
+class Writing:
+    """A client that takes note of what is made and changed."""
+
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+        self.deleted = 0
+        self.busy: Deferred[None] | None = None
+
+    async def create(self, resource: Any, body: dict[str, Any], **_: Any) -> None:
+        if self.busy is not None:
+            await self.busy
+        self._note(body.get("data"))
+
+    async def delete(self, resource: Any, name: str, *_: Any, **__: Any) -> None:
+        self.deleted += 1
+
+    async def patch(self, resource: Any, name: str, patch: dict[str, Any], *_: Any, **__: Any) -> None:
+        self._note(patch.get("data"))
+
+    def _note(self, data: Mapping[str, str] | None) -> None:
+        if data is not None:
+            self.tokens.append(base64.b64decode(data["token"]).decode())
+
+
+class KeepingTests(SynchronousTestCase):
+    """A borrower that is told a credential before, or after, it accepted the offer."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.client = Writing()
+        self.peer = Peer(PEER, cast(Any, None), 0.0)
+        self.kept: list[ClusterID] = []
+        self.refused: list[str] = []
+        self.keeper = Keeper(
+            cast(Any, self.client),
+            self.clock,
+            {PEER: self.peer},
+            self.kept.append,
+            lambda reason, peer, message: self.refused.append(reason),
+        )
+
+    def told(self, token: str, *, accepted: bool, lifetime: int = 3600) -> None:
+        credential = Credential("https://milan:6443", "", token, lifetime, "tenant", False)
+        self.keeper.received(self.peer, credential, accepted=accepted)
+        self.work()
+
+    def work(self) -> None:
+        self.successResultOf(Deferred.fromCoroutine(self.keeper.process(PEER)))
+
+    def accept(self) -> None:
+        self.keeper.wanted(self.peer)
+        self.work()
+
+    def test_one_that_comes_before_the_offer_is_accepted_waits(self) -> None:
+        """It is not written while the offer is not accepted, and written once when it is."""
+        self.told("early", accepted=False)
+        self.assertEqual((self.client.tokens, self.kept), ([], []))
+        self.accept()
+        self.assertEqual((self.client.tokens, self.kept), (["early"], [PEER]))
+        self.accept()
+        self.assertEqual(self.client.tokens, ["early"])
+
+    def test_the_newest_counts(self) -> None:
+        """Of several that come early the last is kept, and none of them after one that comes in time."""
+        self.told("first", accepted=False)
+        self.told("second", accepted=False)
+        self.accept()
+        self.told("third", accepted=False)
+        self.told("fourth", accepted=True)
+        self.accept()
+        self.assertEqual(self.client.tokens, ["second", "fourth"])
+
+    def test_one_that_expires_is_not_kept(self) -> None:
+        """What waited until hardly anything of its life is left is not written."""
+        self.told("old", accepted=False, lifetime=3600)
+        self.clock.advance(3600 - MIN_LIFETIME + 1)
+        self.accept()
+        self.assertEqual(self.client.tokens, [])
+
+    def test_nothing_is_kept_of_a_peer_that_is_known_no_more(self) -> None:
+        """What waited goes with the peer's record."""
+        self.told("early", accepted=False)
+        self.keeper.forget(PEER)
+        self.accept()
+        self.assertEqual(self.client.tokens, [])
+
+    def test_one_that_could_not_be_written_goes_with_the_trust(self) -> None:
+        """What waits for an API server that fails is not written once the key that said it means nothing any more."""
+        self.client.busy = Deferred()
+        credential = Credential("https://milan:6443", "", "of the former key", 3600, "tenant", False)
+        self.keeper.received(self.peer, credential, accepted=True)
+        writing = Deferred.fromCoroutine(self.keeper.process(PEER))
+        self.client.busy.errback(OSError("no answer"))
+        self.failureResultOf(writing, OSError)
+        self.client.busy = None
+        self.keeper.forget(PEER)
+        self.work()
+        self.assertEqual((self.client.tokens, self.kept), ([], []))
+
+    def test_one_that_is_being_written_goes_with_the_trust(self) -> None:
+        """It is deleted again when the key that said it lost its trust while it was on its way."""
+        busy: Deferred[None] = Deferred()
+        self.client.busy = busy
+        credential = Credential("https://milan:6443", "", "of the former key", 3600, "tenant", False)
+        self.keeper.received(self.peer, credential, accepted=True)
+        writing = Deferred.fromCoroutine(self.keeper.process(PEER))
+        self.keeper.forget(PEER)
+        busy.callback(None)
+        self.successResultOf(writing)
+        self.assertEqual((self.client.tokens, self.client.deleted, self.kept), (["of the former key"], 1, []))
+        self.assertFalse(self.peer.credential)
+
+    def test_nonsense_does_not_wait(self) -> None:
+        """A life of a moment, or of for ever, is refused also while the offer is not accepted."""
+        for lifetime in (MIN_LIFETIME - 1, 10**9):
+            self.told("odd", accepted=False, lifetime=lifetime)
+        self.accept()
+        self.assertEqual((self.client.tokens, self.refused), ([], ["BadCredential"] * 2))

@@ -1,0 +1,218 @@
+"""The acceptance loop under a clock: what a run costs when one of many offers moves, and what it never leaves out."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import attrs
+import msgspec
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.acceptance.pipeline import Ruling
+from liqod.acceptance.stages import Rules
+from liqod.kube.errors import Conflict
+from liqod.model.ids import ClusterID, Fingerprint, Key
+from liqod.model.names import advertisement_name
+from liqod.model.objects.meta import ObjectMeta
+from liqod.model.records.offer import Offer
+from liqod.model.records.views import (
+    Advertisement,
+    AdvertisementSpec,
+    AdvertisementStatus,
+    ForeignCluster,
+    ForeignClusterSpec,
+)
+from liqod.peering.borrowing.acceptance_loop import ALL, RETURN, SPACING, Decisions
+from liqod.peering.records.mutation_cache import Overlay
+from liqod.peering.session.peer import Peer, Received
+
+TTL = 1800
+
+
+class Shelf:
+    """An informer's cache: what the API server has is seen at once."""
+
+    def __init__(self) -> None:
+        self.records: dict[Key, Advertisement] = {}
+
+    def get(self, key: Key) -> Advertisement | None:
+        return self.records.get(key)
+
+    def keys(self) -> list[Key]:
+        return list(self.records)
+
+
+class Server:
+    """Takes status patches, and says Conflict to the next ``conflicts`` of them."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self.patched: list[str] = []
+        self.conflicts = 0
+
+    async def patch(self, resource: Any, name: str, patch: Any, *, subresource: str, view: Any) -> Advertisement:
+        if self.conflicts:
+            self.conflicts -= 1
+            raise Conflict(409, "Conflict", "the object has been modified")
+        self.patched.append(name)
+        key = Key("", name)
+        before = self.shelf.records[key]
+        status = msgspec.convert({**msgspec.to_builtins(before.status), **patch["status"]}, AdvertisementStatus)
+        after = versioned(msgspec.structs.replace(before, status=status))
+        self.shelf.records[key] = after
+        return after
+
+
+class Known:
+    """Records of peers that are all trusted."""
+
+    def get(self, peer: ClusterID) -> ForeignCluster:
+        return ForeignCluster(
+            metadata=ObjectMeta(name=peer), spec=ForeignClusterSpec(cluster_id=peer, fingerprint=Fingerprint("f" * 64))
+        )
+
+
+@attrs.define
+class Heard:
+    """What the loop asks about a peer."""
+
+    received: Received
+
+
+def versioned(record: Advertisement) -> Advertisement:
+    version = str(int(record.metadata.resource_version or "0") + 1)
+    return msgspec.structs.replace(record, metadata=msgspec.structs.replace(record.metadata, resource_version=version))
+
+
+class DecisionsTests(SynchronousTestCase):
+    """Sixty-four offers."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(1e9)
+        self.shelf = Shelf()
+        self.server = Server(self.shelf)
+        self.peers: dict[ClusterID, Heard] = {}
+        self.changed: list[str] = []
+        self.ids = [ClusterID(f"peer-{number}") for number in range(64)]
+        for peer in self.ids:
+            self.offers(peer, "10")
+        self.decisions = Decisions(
+            cast(Any, self.server),
+            self.clock,
+            cast("dict[ClusterID, Peer]", self.peers),
+            cast(Any, Known()),
+            Overlay(cast(Any, self.shelf)),
+            Rules(policy="AutoAcceptAll", maximum=5),
+            lambda record: (True, True),
+            self.note,
+        )
+
+    def note(self, peer: ClusterID, ruling: Ruling) -> None:
+        self.changed.append(f"{peer} {ruling.phase}")
+
+    def offers(self, peer: ClusterID, cpu: str) -> None:
+        key = Key("", advertisement_name(peer))
+        offer = Offer(resources={"cpu": cpu})
+        spec = AdvertisementSpec(cluster_id=peer, epoch=1, seq=1, time_to_live=TTL, offer=offer)
+        before = self.shelf.records.get(key)
+        if before is None:
+            before = Advertisement(metadata=ObjectMeta(name=key.name), spec=spec)
+        self.shelf.records[key] = versioned(msgspec.structs.replace(before, spec=spec))
+        self.hears(peer)
+
+    def hears(self, peer: ClusterID) -> None:
+        self.peers[peer] = Heard(Received(1, 1, TTL, Offer(), "", self.clock.seconds()))
+
+    def run_once(self) -> float | None:
+        return self.successResultOf(Deferred.fromCoroutine(self.decisions.process(ALL)))
+
+    def begin(self) -> None:
+        self.decisions.poke()
+        self.run_once()
+        self.assertEqual(len(self.server.patched), 64)
+        self.assertEqual(len(self.changed), 64)
+        self.run_once()  # from now on they are not accepted but kept
+        self.server.patched.clear()
+        self.changed.clear()
+
+    def test_one_that_moved_is_all_that_is_told(self) -> None:
+        """The others are ruled, and neither written nor passed on again."""
+        self.begin()
+        self.offers(self.ids[7], "11")
+        self.decisions.poke(self.ids[7])
+        self.run_once()
+        self.assertEqual(self.changed, ["peer-7 Accepted"])
+        self.assertEqual(self.server.patched, [])
+
+    def test_who_is_named_is_told_though_nothing_is_new(self) -> None:
+        """An acknowledgement or an answer through a new session may be owed; new rules concern everybody."""
+        self.begin()
+        self.decisions.poke(self.ids[3])
+        self.run_once()
+        self.assertEqual(self.changed, ["peer-3 Accepted"])
+        self.changed.clear()
+        self.decisions.poke()
+        self.run_once()
+        self.assertEqual(len(self.changed), 64)
+
+    def test_a_ruling_that_turned_by_itself_is_told_to_all_it_concerns(self) -> None:
+        """Nobody named them: their time to live passed, or the rules changed."""
+        self.begin()
+        self.clock.advance(RETURN + TTL)
+        self.hears(self.ids[0])
+        self.decisions.poke(self.ids[0])
+        self.run_once()
+        self.assertEqual(len(self.changed), 64)
+        self.assertEqual(len([told for told in self.changed if told.endswith("Expired")]), 63)
+
+    def test_the_note_of_when_an_offer_was_heard_is_kept_fresh(self) -> None:
+        """A renewed offer changes nothing but the note, once in half a time to live."""
+        self.begin()
+        self.clock.advance(TTL / 2 + 1)
+        for peer in self.ids[:5]:
+            self.hears(peer)
+        self.decisions.poke(self.ids[0])
+        self.run_once()
+        self.assertEqual(len(self.server.patched), 5)
+
+    def test_what_was_not_written_is_tried_again(self) -> None:
+        """A conflict leaves the one that it met to the next run."""
+        self.decisions.poke()
+        self.server.conflicts = 1
+        self.assertLess(cast(float, self.run_once()), 1.0)
+        self.assertEqual((len(self.changed), len(self.server.patched)), (63, 63))
+        self.run_once()
+        self.assertEqual((len(set(self.changed)), len(set(self.server.patched))), (64, 64))
+
+    def test_first_answers_do_not_wait_and_moves_do(self) -> None:
+        """An offer that has no ruling yet is looked at at once, those that move are gathered for a moment."""
+        self.begin()
+        queue = self.decisions.queue
+        taken = queue.get()
+        self.clock.advance(0)
+        queue.done(self.successResultOf(taken))
+        self.decisions.poke(self.ids[1])
+        self.decisions.poke(self.ids[2])
+        self.assertEqual((len(queue), queue.delayed), (0, 1))
+        self.decisions.poke(ClusterID("newcomer"))
+        self.assertEqual(len(queue), 1)
+        self.clock.advance(SPACING)
+        self.assertEqual(queue.delayed, 0)
+        self.decisions.poke(self.ids[1])
+        self.assertEqual(len(queue), 1)
+
+    def test_nothing_is_kept_of_offers_that_are_gone(self) -> None:
+        """A record that comes back is told afresh, though it is ruled as before."""
+        self.begin()
+        key = Key("", advertisement_name(self.ids[0]))
+        record = self.shelf.records.pop(key)
+        self.decisions.poke(self.ids[0])
+        self.run_once()
+        self.assertEqual(self.changed, [])
+        self.shelf.records[key] = record
+        self.decisions.poke(self.ids[1])
+        self.run_once()
+        self.assertEqual(sorted(self.changed), ["peer-0 Accepted", "peer-1 Accepted"])

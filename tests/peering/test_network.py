@@ -1,0 +1,119 @@
+"""Peers tell each other their networks: what the fabric of one writes down, the record of the other shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from liqod.config.schema import Network, Settings
+from liqod.kube.resources import NETWORKCONFIGS
+from liqod.model.objects.meta import to_dict
+from liqod.model.records.network import NetworkConfig, NetworkConfigSpec, NetworkConfigStatus, Side, Subnets
+from tests.peering import sides
+from tests.peering.sides import PairCase, settings
+
+ALPHA = Side(
+    pod_cidrs=["10.201.0.0/16", "fd00:1::/48"],
+    external_cidr="10.70.0.0/20",
+    endpoints=["192.0.2.1:5871"],
+    public_key="xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=",
+    mtu=1420,
+    next_key="HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw=",
+)
+BETA = msgspec.structs.replace(
+    ALPHA, endpoints=[], public_key="TrMvSoP4jYQlY6RIzBgbssQqY3vxI2Pi+y71lOWWXX0=", next_key=""
+)
+SEEN = Subnets(pod_cidrs=["10.64.0.0/16", "fd00:1::/48"], external_cidr="10.65.0.0/20", known_key=ALPHA.next_key)
+
+
+def networked(mode: Any = "wireguard") -> Settings:
+    """Return settings with a fabric, or without."""
+    return msgspec.structs.replace(settings(), network=Network(mode=mode))
+
+
+class ExchangeTests(PairCase):
+    """Two clusters with a session; the test writes what their fabrics would."""
+
+    async def connect(self, one: Settings, two: Settings) -> tuple[sides.Side, sides.Side]:
+        """Return two clusters that trust each other."""
+        alpha, beta = await self.pair(one, two)
+        await alpha.trust(beta)
+        await beta.trust(alpha)
+        alpha.sees(beta)
+
+        async def connected() -> bool:
+            return bool(alpha.peering.sessions()) and bool(beta.peering.sessions())
+
+        await self.becomes(connected, "a session")
+        return alpha, beta
+
+    async def tells(self, side: sides.Side, other: sides.Side, local: Side, remap: Subnets) -> None:
+        """Write what a cluster tells another."""
+        spec = to_dict(NetworkConfigSpec(cluster_id=other.id, local=local, remap=remap))
+        body = {
+            "apiVersion": NETWORKCONFIGS.api_version,
+            "kind": NETWORKCONFIGS.kind,
+            "metadata": {"name": other.id},
+            "spec": spec,
+        }
+        await side.admin.apply(NETWORKCONFIGS, body, manager="fabric")
+
+    async def heard(self, side: sides.Side, other: sides.Side, remote: Side, ack: Subnets) -> None:
+        """Wait until a cluster's record shows what the other told."""
+
+        async def check() -> bool:
+            record: NetworkConfig = await side.admin.get(NETWORKCONFIGS, other.id, view=NetworkConfig)
+            return (record.status.remote, record.status.ack) == (remote, ack)
+
+        await self.becomes(check, f"{side.name} heard {other.name}")
+
+    async def test_both_ways(self) -> None:
+        """Each side's networks, and how it sees the other's, arrive whole in the other's record."""
+        alpha, beta = await self.connect(networked(), networked())
+        await self.tells(alpha, beta, ALPHA, SEEN)
+        await self.tells(beta, alpha, BETA, Subnets(reason="PoolExhausted", message="no room"))
+        await self.heard(beta, alpha, ALPHA, SEEN)
+        await self.heard(alpha, beta, BETA, Subnets(reason="PoolExhausted", message="no room"))
+
+    async def test_changes_and_removals_of_fields(self) -> None:
+        """What changes is told anew; a reason that is gone and networks that came replace what was there."""
+        alpha, beta = await self.connect(networked(), networked())
+        await self.tells(beta, alpha, BETA, SEEN)
+        await self.tells(alpha, beta, ALPHA, Subnets(reason="PoolExhausted", message="no room"))
+        await self.heard(beta, alpha, ALPHA, Subnets(reason="PoolExhausted", message="no room"))
+        moved = msgspec.structs.replace(ALPHA, endpoints=[], mtu=1280)
+        await self.tells(alpha, beta, moved, SEEN)
+        await self.heard(beta, alpha, moved, SEEN)
+
+    async def test_who_comes_later_hears_what_was_said_before(self) -> None:
+        """What a peer said before there was a record for it is written down when there is one."""
+        alpha, beta = await self.connect(networked(), networked())
+        await self.tells(alpha, beta, ALPHA, SEEN)
+        await self.pause(0.3)
+        await self.tells(beta, alpha, BETA, SEEN)
+        await self.heard(beta, alpha, ALPHA, SEEN)
+
+    async def test_a_new_session_tells_all_again(self) -> None:
+        """After a restart of the other side nothing is missing, though nothing changed."""
+        alpha, beta = await self.connect(networked(), networked())
+        await self.tells(alpha, beta, ALPHA, SEEN)
+        await self.tells(beta, alpha, BETA, SEEN)
+        await self.heard(beta, alpha, ALPHA, SEEN)
+        await beta.stop()
+        status = {"status": {"remote": None, "ack": None}}
+        await beta.admin.patch(NETWORKCONFIGS, alpha.id, status, subresource="status")
+        await beta.start()
+        alpha.sees(beta)
+        beta.sees(alpha)
+        await self.heard(beta, alpha, ALPHA, SEEN)
+
+    async def test_without_a_fabric_nothing_is_kept(self) -> None:
+        """A cluster that leaves the network to others ignores what it is told, and the session goes on."""
+        alpha, beta = await self.connect(networked(), networked("none"))
+        await self.tells(beta, alpha, BETA, SEEN)
+        await self.tells(alpha, beta, ALPHA, SEEN)
+        await self.pause(0.5)
+        record: NetworkConfig = await beta.admin.get(NETWORKCONFIGS, alpha.id, view=NetworkConfig)
+        self.assertEqual(record.status, NetworkConfigStatus())
+        self.assertEqual(len(alpha.peering.sessions()), 1)

@@ -1,0 +1,215 @@
+"""One connection under a clock: its time-outs, its pings, and what it does when the peer does not read."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, cast
+
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.config.schema import Peering
+from liqod.identity.tls import PeerCertificate
+from liqod.model.ids import Fingerprint
+from liqod.peering.session.protocol import CLOSING, MAX_UNREAD, PROBE, SLOW_READER, PeerConnection
+from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, Verdict, Welcome
+from liqod.wire.session import NEED_DATA, Session
+
+NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+TIMES = Peering(ping_interval=10.0, handshake_timeout=5.0)
+
+
+class ReadsCertificates:
+    """A TLS side in which every handshake went well."""
+
+    def peer_certificate(self, transport: object) -> PeerCertificate:
+        return PeerCertificate(Fingerprint("sha256:" + "0" * 64), False, "peer", NOW, NOW)
+
+
+class Transport(StringTransport):
+    """A transport that can be aborted."""
+
+    aborted = False
+
+    def abortConnection(self) -> None:
+        self.aborted = True
+
+
+class Trace:
+    """An owner that keeps what it is told; ``answer`` is what it judges."""
+
+    def __init__(self) -> None:
+        self.trace: list[str] = []
+        self.answer: Bye | None = None
+
+    def greeting(self, connection: PeerConnection) -> Hello:
+        return Hello("us", "us", 1, 0, 0, [])
+
+    def introduction(self, connection: PeerConnection) -> None:
+        return None
+
+    async def judge(self, connection: PeerConnection, hello: Hello, join: Join | None) -> Bye | None:
+        self.trace.append(f"judge {hello.cluster_id}")
+        return self.answer
+
+    def established(self, connection: PeerConnection) -> None:
+        self.trace.append("established")
+
+    def received(self, connection: PeerConnection, event: Event) -> None:
+        self.trace.append(type(event).__name__)
+
+    def closed(self, connection: PeerConnection) -> None:
+        self.trace.append(f"closed {connection.ending.reason if connection.ending else ''}")
+
+
+class ConnectionTests(SynchronousTestCase):
+    """A listener's connection, and the other end of the protocol in the test's hands."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.owner = Trace()
+        self.transport = Transport()
+        self.connection = PeerConnection("listener", self.owner, cast(Any, ReadsCertificates()), self.clock, TIMES)
+        self.connection.makeConnection(self.transport)
+        self.peer = Session("dialer")
+
+    def lose(self) -> None:
+        self.connection.connectionLost()
+
+    def says(self, event: Event) -> None:
+        self.connection.dataReceived(self.peer.send(event))
+
+    def heard(self) -> list[Event]:
+        self.peer.receive_data(self.transport.value())
+        self.transport.clear()
+        events: list[Event] = []
+        while (event := self.peer.next_event()) is not NEED_DATA:
+            events.append(cast(Event, event))
+        return events
+
+    def establish(self) -> None:
+        self.connection.handshakeCompleted()
+        self.says(Hello("peer", "peer", 1, 0, 0, []))
+        self.assertEqual([type(event) for event in self.heard()], [Hello, Welcome])
+        self.says(self.peer.welcome())
+
+    def test_nothing_is_said_before_the_handshake(self) -> None:
+        """Bytes that come before the certificate was read are dropped, and nothing is written."""
+        self.connection.dataReceived(b"anything")
+        self.assertEqual(self.transport.value(), b"")
+        self.clock.advance(TIMES.handshake_timeout)
+        self.assertTrue(self.transport.aborted)
+        self.lose()
+        self.assertEqual(self.owner.trace, ["closed HandshakeTimeout"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_events_reach_the_owner_only_in_an_established_session(self) -> None:
+        """Judged, then established, then events; the end is told once, and no timer is left."""
+        self.establish()
+        self.says(Verdict(1, 1, "Accepted"))
+        self.lose()
+        self.assertEqual(self.owner.trace, ["judge peer", "established", "Verdict", "closed ConnectionLost"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_a_key_that_is_not_trusted_gets_a_reason(self) -> None:
+        """Hello and Bye, then the connection closes, at the latest after a moment."""
+        self.owner.answer = Bye("TrustPending", "not yet")
+        self.connection.handshakeCompleted()
+        self.says(Hello("peer", "peer", 1, 0, 0, []))
+        self.assertEqual([type(event) for event in self.heard()], [Hello, Bye])
+        self.assertTrue(self.transport.disconnecting)
+        self.clock.advance(CLOSING)
+        self.assertTrue(self.transport.aborted)
+
+    def test_three_unanswered_pings_end_it(self) -> None:
+        """A ping each interval; three without any sign of life, and the session is given up."""
+        self.establish()
+        for _ in range(3):
+            self.clock.advance(TIMES.ping_interval)
+            self.assertEqual([type(event) for event in self.heard()], [Ping])
+            self.assertFalse(self.transport.aborted)
+        self.clock.advance(TIMES.ping_interval)
+        self.assertTrue(self.transport.aborted)
+        self.lose()
+        self.assertEqual(self.owner.trace[-1], "closed Unresponsive")
+
+    def test_an_answered_ping_keeps_it(self) -> None:
+        """Pongs count as signs of life, for as long as they come."""
+        self.establish()
+        for _ in range(20):
+            self.clock.advance(TIMES.ping_interval)
+            self.says(Pong(0))
+        self.assertFalse(self.transport.aborted)
+
+    def test_who_dialled_is_asked_and_asks_only_in_silence(self) -> None:
+        """The listener's ping each interval is a sign of life for both; without it the dialer asks, and gives up."""
+        dialer = PeerConnection("dialer", self.owner, cast(Any, ReadsCertificates()), self.clock, TIMES)
+        transport = Transport()
+        dialer.makeConnection(transport)
+        dialer.handshakeCompleted()
+        listener = Session("listener")
+
+        def told() -> list[Event]:
+            listener.receive_data(transport.value())
+            transport.clear()
+            events: list[Event] = []
+            while (event := listener.next_event()) is not NEED_DATA:
+                events.append(cast(Event, event))
+            return events
+
+        self.assertEqual([type(event) for event in told()], [Hello])
+        dialer.dataReceived(listener.send(Hello("peer", "peer", 1, 0, 0, [])))
+        dialer.dataReceived(listener.send(listener.welcome()))
+        self.assertEqual([type(event) for event in told()], [Welcome])
+        for _ in range(5):
+            self.clock.advance(TIMES.ping_interval)
+            dialer.dataReceived(listener.send(Ping(0)))
+            self.assertEqual(told(), [Pong(0)])
+        self.clock.advance(TIMES.ping_interval)
+        for missed in (1, 2):
+            self.clock.advance(TIMES.ping_interval)
+            self.assertEqual(told(), [Ping(missed)])
+        self.clock.advance(TIMES.ping_interval)
+        self.assertTrue(transport.aborted)
+        dialer.connectionLost()
+        self.assertEqual(self.owner.trace[-1], "closed Unresponsive")
+
+    def test_a_probe_wants_an_answer_soon(self) -> None:
+        """Unanswered it ends the session, answered it leaves no trace."""
+        self.establish()
+        self.connection.probe()
+        self.clock.advance(PROBE / 2)
+        self.says(Pong(0))
+        self.clock.advance(PROBE)
+        self.assertFalse(self.transport.aborted)
+        self.connection.probe()
+        self.clock.advance(PROBE)
+        self.assertTrue(self.transport.aborted)
+
+    def test_a_peer_that_does_not_read_is_cut_off(self) -> None:
+        """After a while of unread bytes; reading in time is forgiven."""
+        self.establish()
+        self.connection.pauseProducing()
+        self.clock.advance(SLOW_READER / 2)
+        self.connection.resumeProducing()
+        for _ in range(5):
+            self.clock.advance(SLOW_READER / 5)
+            self.says(Pong(0))
+        self.assertFalse(self.transport.aborted)
+        self.connection.pauseProducing()
+        for _ in range(5):
+            self.clock.advance(SLOW_READER / 5)
+        self.assertTrue(self.transport.aborted)
+        self.lose()
+        self.assertIn(self.owner.trace[-1], ("closed SlowReader", "closed Unresponsive"))
+
+    def test_what_waits_unread_is_bounded(self) -> None:
+        """More than a mebibyte for a peer that does not read: the session ends."""
+        self.establish()
+        self.connection.pauseProducing()
+        sent = 0
+        while self.connection.send(Verdict(1, 1, "Refused", "NoRoom", "x" * 1000)):
+            sent += 1000
+            self.assertLess(sent, 2 * MAX_UNREAD)
+        self.assertTrue(self.transport.aborted)

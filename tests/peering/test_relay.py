@@ -1,0 +1,485 @@
+"""The API relay over real TLS: a lender's listener before an API server, and borrowers that reach it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, cast
+
+from kubesandbox.cluster import SandboxCluster
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ClientEndpoint, wrapClientTLS
+from twisted.internet.interfaces import IHandshakeListener
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
+from twisted.trial.unittest import TestCase
+from zope.interface import implementer
+
+from liqod.flow.tasks import Tasks
+from liqod.hosting.tenants import rights
+from liqod.hosting.tenants.authorizer import permits, user_of
+from liqod.identity.tls import HTTP, PeerTLS
+from liqod.kube.client import Client
+from liqod.kube.connection.config import ClientConfig, over_relay
+from liqod.kube.errors import Forbidden, NotFound, Unauthorized, Unreachable
+from liqod.kube.resources import CONFIGMAPS, NAMESPACES, ROLEBINDINGS, SECRETS, Resource
+from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.names import tenant_namespace
+from liqod.model.objects.api_request import Ask
+from liqod.peering.relay.dial import RelayEndpoint
+from liqod.peering.relay.service import Relay
+from liqod.peering.session.connection_limits import Admission
+from liqod.peering.session.listener import Listener
+from liqod.peering.session.protocol import PeerConnection
+from tests.peering.sides import config_of, keypair
+
+ROME = ClusterID("rome")
+SPACE = "shop-rome"
+CLUSTERROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
+
+
+class Times:
+    ping_interval = 1.0
+    handshake_timeout = 5.0
+
+
+class Owner:
+    """Nobody who would let a session in."""
+
+    admission: Admission
+
+    def closed(self, connection: PeerConnection) -> None:
+        self.admission.closed(connection)
+
+
+class RelayCase(TestCase):
+    """A relay before the API server that ``lender`` speaks with; ``granted`` says which namespace is whose."""
+
+    timeout = 60
+
+    async def begin(self, config: ClientConfig) -> None:
+        """Listen as the lender that has this API server."""
+        from twisted.internet import reactor
+
+        self.reactor: Any = reactor
+        self.refused: Counter[str] = Counter()
+        self.granted = {SPACE: "rome"}
+        self.tls = PeerTLS(keypair("lender"))
+        self.rome = PeerTLS(keypair("rome"))
+        self.trusted = {self.rome.keypair.fingerprint: ROME}
+        self.lender = Client(config, reactor)
+        self.tasks = Tasks()
+        self.relay = Relay(self.lender, self.reactor, self.tls, self, self.trusted.get, self.note, self.tasks)
+        self.owner = Owner()
+        admission = self.owner.admission = Admission(self.connection, 10, self.note)
+        self.listener = Listener(self.reactor, "tcp:0:interface=127.0.0.1", self.tls, admission, self.relay.protocol)
+        self.listener.startService()
+        self.addCleanup(self.end)
+        self.clients: list[Client] = []
+
+    def connection(self, address: str) -> PeerConnection:
+        return PeerConnection("listener", cast(Any, self.owner), self.tls, self.reactor, Times(), address)
+
+    async def end(self) -> None:
+        for client in (*self.clients, self.lender):
+            await client.close()
+        self.relay.close()
+        await self.listener.stopService()
+        await self.tasks.stopService()
+        await deferLater(self.reactor, 0.05)
+
+    def note(self, reason: str, source: str, message: str) -> None:
+        self.refused[reason] += 1
+
+    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+        return permits(peer, ask, self.granted.get(ask.namespace, ""))
+
+    def account_of(self, peer: ClusterID) -> str:
+        return user_of(peer)
+
+    def borrower(self, tls: PeerTLS | None = None, key: str = "", port: int = 0) -> Client:
+        """Return a client of a borrower: rome's, unless another key is given."""
+        address = f"127.0.0.1:{port or self.listener.port}"
+        keys = [key or self.tls.keypair.fingerprint]
+        dial = RelayEndpoint(self.reactor, tls or self.rome, lambda: [address], lambda: keys)
+        client = Client(over_relay("lender", dial), self.reactor, timeout=10.0)
+        self.clients.append(client)
+        return client
+
+    async def until(self, check: Any) -> None:
+        """Wait until something holds."""
+        for _ in range(500):
+            if check():
+                return
+            await deferLater(self.reactor, 0.01)
+        self.fail("it did not happen")
+
+
+class Bytes(Protocol):
+    """Keeps what comes; ``lost`` fires at the end."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.lost: Deferred[None] = Deferred()
+
+    def dataReceived(self, data: bytes) -> None:
+        self.data += data
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if not self.lost.called:
+            self.lost.callback(None)
+
+
+class Rights(RelayCase):
+    """A borrower with a namespace of its own, on an API server with RBAC."""
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        from twisted.internet import reactor
+
+        self.cluster = SandboxCluster(cast(Any, reactor), "lender")
+        self.cluster.listen_plain(cast(Any, reactor))
+        self.cluster.startService()
+        self.addCleanup(self.cluster.stop)
+        await self.begin(config_of(self.cluster))
+        for namespace in (SPACE, "other", tenant_namespace(ROME)):
+            await self.lender.create(NAMESPACES, {"metadata": {"name": namespace}})
+        await self.lender.create(CLUSTERROLES, rights.borrower_role(services=True))
+        await self.lender.create(ROLEBINDINGS, rights.binding(ROME, SPACE, rights.BORROWER_ROLE, "ClusterRole"))
+        self.client = self.borrower()
+
+    async def test_every_verb_passes(self) -> None:
+        """Create, get, list, patch, apply, replace, delete: the client does not notice that there is a relay."""
+        body = {"metadata": {"name": "a", "namespace": SPACE}, "data": {"k": "v" * 100_000}}
+        await self.client.create(CONFIGMAPS, body)
+        await self.client.patch(CONFIGMAPS, "a", {"data": {"k": "w"}}, SPACE)
+        await self.client.apply(CONFIGMAPS, {**body, "data": {"l": "x"}})
+        seen = await self.client.get(CONFIGMAPS, "a", SPACE)
+        self.assertEqual(seen["data"], {"k": "w", "l": "x"})
+        await self.client.replace(CONFIGMAPS, {**body, "data": {"m": "y"}}, "a", SPACE)
+        listed = (await self.client.list(CONFIGMAPS, SPACE, fields="metadata.name=a")).items
+        self.assertEqual([one["data"] for one in listed], [{"m": "y"}])
+        await self.client.delete(CONFIGMAPS, "a", SPACE, missing_ok=False)
+        with self.assertRaises(NotFound):
+            await self.client.get(CONFIGMAPS, "a", SPACE)
+        self.assertEqual(await self.client.raw("GET", "/readyz"), b"ok")
+        self.assertEqual(self.refused, Counter())
+        self.assertEqual(self.relay.requests[ROME], 9)
+
+    async def test_requests_share_connections(self) -> None:
+        """A hundred requests one after another take one connection at each end, without a new handshake."""
+        for _ in range(100):
+            await self.client.list(CONFIGMAPS, SPACE)
+        self.assertEqual(self.relay.connections(ROME), 1)
+
+    async def test_a_watch(self) -> None:
+        """Events of a watch come through as they happen, and the watch ends on the API server when it is dropped."""
+        watch = Bytes()
+        abort = await self.client.watch(CONFIGMAPS, SPACE, {}, watch)
+        await self.lender.create(CONFIGMAPS, {"metadata": {"name": "new", "namespace": SPACE}})
+        await self.until(lambda: b'"new"' in watch.data)
+        abort()
+        await self.until(lambda: self.relay.connections(ROME) == 0)
+
+    async def test_what_the_relay_denies(self) -> None:
+        """Other namespaces, the lender's and those of nobody, cluster-scoped kinds: refused, counted, not sent."""
+        sent = Counter(self.lender.requests)
+        for path in (
+            "/api/v1/namespaces/other/secrets",
+            "/api/v1/secrets",
+            "/api/v1/nodes",
+            "/apis/apps/v1/deployments",
+        ):
+            with self.assertRaises(Forbidden):
+                await self.client.raw("GET", path)
+        self.assertEqual((self.refused["RelayDenied"], self.lender.requests), (4, sent))
+
+    async def test_the_api_server_judges_again(self) -> None:
+        """Where the relay is mistaken about a namespace RBAC denies it to the borrower's account, which it names."""
+        self.granted["other"] = "rome"
+        with self.assertRaises(Forbidden) as caught:
+            await self.client.list(SECRETS, "other")
+        self.assertIn(user_of(ROME), str(caught.exception))
+        self.assertEqual(self.refused["RelayForbidden"], 1)
+
+    async def test_distrust_cuts_at_once(self) -> None:
+        """A key that is not trusted any more loses its watch in the same turn, and is answered nothing but 401."""
+        watch = Bytes()
+        await self.client.watch(CONFIGMAPS, SPACE, {}, watch)
+        await self.client.list(CONFIGMAPS, SPACE)
+        self.trusted.clear()
+        with self.assertRaises(Unauthorized):  # on the connection that is open
+            await self.client.list(CONFIGMAPS, SPACE)
+        self.relay.review(ROME)
+        await watch.lost
+        self.assertEqual(self.relay.connections(ROME), 0)
+        with self.assertRaises(Unauthorized):
+            await self.client.list(CONFIGMAPS, SPACE)
+        self.assertGreaterEqual(self.refused["RelayUnknownKey"], 2)
+
+    async def test_a_stranger_gets_nothing(self) -> None:
+        """A key that nobody pinned is told so, and nothing it asks reaches the API server."""
+        stranger = self.borrower(PeerTLS(keypair("rome")))
+        with self.assertRaises(Unauthorized):
+            await stranger.list(CONFIGMAPS, SPACE)
+        self.assertEqual(self.relay.requests, Counter())
+
+    async def test_an_impostor_hears_nothing(self) -> None:
+        """A borrower says no word to a relay with another key than the pinned one."""
+        deceived = self.borrower(key=keypair("lender").fingerprint)
+        with self.assertRaises(Unreachable) as caught:
+            await deceived.list(CONFIGMAPS, SPACE)
+        self.assertIn("another key than the pinned one", str(caught.exception))
+        self.assertEqual(self.relay.requests, Counter())
+
+    async def test_nobody_listens(self) -> None:
+        """A relay that cannot be reached is an unreachable API server, with the address that was tried."""
+        with self.assertRaises(Unreachable) as caught:
+            await self.borrower(port=1).list(CONFIGMAPS, SPACE)
+        self.assertIn("127.0.0.1:1", str(caught.exception))
+
+
+class ApiServer(Protocol):
+    """An API server that says what the test tells it to; ``seen`` is what it was sent."""
+
+    def __init__(self, case: OnTheWire) -> None:
+        self.case = case
+        self.seen = b""
+
+    def connectionMade(self) -> None:
+        self.case.api.append(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        self.seen += data
+        if self.case.answer and self.seen.endswith(self.case.until_seen):
+            cast(Any, self.transport).write(self.case.answer)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.case.gone.append(self)
+
+
+@implementer(IHandshakeListener)
+class RawCaller(Bytes):
+    """A borrower that says whatever bytes it likes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ready: Deferred[RawCaller] = Deferred()
+
+    def handshakeCompleted(self) -> None:
+        self.ready.callback(self)
+
+    def send(self, data: bytes) -> None:
+        cast(Any, self.transport).write(data)
+
+    def cut(self) -> None:
+        if not self.lost.called:
+            cast(Any, self.transport).abortConnection()
+
+
+GET = f"GET /api/v1/namespaces/{SPACE}/configmaps HTTP/1.1\r\nHost: x\r\n".encode()
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class OnTheWire(RelayCase):
+    """Bytes of borrowers who are not this project's client."""
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        from twisted.internet import reactor
+
+        self.api: list[ApiServer] = []
+        self.gone: list[ApiServer] = []
+        self.answer, self.until_seen = OK, b"\r\n\r\n"
+        factory = Factory.forProtocol(lambda: ApiServer(self))
+        factory.noisy = False
+        port = cast(Any, reactor).listenTCP(0, factory, interface="127.0.0.1")
+        await self.begin(ClientConfig(f"http://127.0.0.1:{port.getHost().port}", token=lambda: "own"))
+        self.addCleanup(port.stopListening)
+
+    async def call(self) -> RawCaller:
+        """Return a connection of rome whose handshake is complete."""
+        endpoint = TCP4ClientEndpoint(self.reactor, "127.0.0.1", self.listener.port)
+        wrapped = wrapClientTLS(self.rome.client_creator(HTTP), endpoint)
+        caller: Any = await wrapped.connect(Factory.forProtocol(RawCaller))
+        self.addCleanup(caller.cut)
+        ready: RawCaller = await caller.ready
+        return ready
+
+    @property
+    def seen(self) -> bytes:
+        return b"".join(api.seen for api in self.api)
+
+    async def test_smuggled_requests_do_not_pass(self) -> None:
+        """Heads that two readers could understand differently end the connection; the API server sees none of it."""
+        from tests.peering.test_relay_pure import REFUSED
+
+        for what, (head, code) in REFUSED.items():
+            caller = await self.call()
+            caller.send(head + GET + b"\r\n")
+            await caller.lost.addTimeout(5, self.reactor)
+            self.assertTrue(caller.data.startswith(b"HTTP/1.1 %d " % code), (what, caller.data[:100]))
+            self.assertEqual(caller.data.count(b"\r\n\r\n"), 1, what)
+        self.assertEqual(self.seen, b"")
+
+    async def test_identity_is_the_relays_word(self) -> None:
+        """The API server is sent the daemon's token and the borrower's account, never what the borrower says it is."""
+        caller = await self.call()
+        caller.send(GET + b"Authorization: Bearer stolen\r\nCookie: a\r\n\r\n")
+        await self.until(lambda: caller.data.endswith(b"{}"))
+        self.assertIn(b"Authorization: Bearer own\r\n", self.seen)
+        self.assertIn(
+            b"Impersonate-User: system:serviceaccount:%s:borrower\r\n" % tenant_namespace(ROME).encode(), self.seen
+        )
+        self.assertNotIn(b"stolen", self.seen)
+        self.assertNotIn(b"ookie", self.seen)
+
+    async def test_requests_sent_ahead_are_answered_in_their_order(self) -> None:
+        """Three requests in one segment, the second denied: three answers, one after another."""
+        caller = await self.call()
+        caller.send(GET + b"\r\n" + GET.replace(b"shop-rome", b"other") + b"\r\n" + GET + b"\r\n")
+        await self.until(lambda: caller.data.count(b"HTTP/1.1 ") == 3 and caller.data.endswith(b"{}"))
+        codes = [part[:3] for part in caller.data.split(b"HTTP/1.1 ")[1:]]
+        self.assertEqual(codes, [b"200", b"403", b"200"])
+        self.assertEqual(self.seen.count(b"GET /api"), 2)
+
+    async def test_a_body_in_chunks(self) -> None:
+        """A chunked body reaches the API server as it was sent, and what follows it is the next request."""
+        self.until_seen = b"0\r\n\r\n"
+        caller = await self.call()
+        post = GET.replace(b"GET", b"POST") + b"Transfer-Encoding: chunked\r\n\r\n"
+        caller.send(post + b"3\r\nabc\r\n")
+        await self.until(lambda: self.seen.endswith(b"abc\r\n"))
+        caller.send(b"0\r\n\r\n" + post)
+        await self.until(lambda: caller.data.endswith(b"{}"))
+        await self.until(lambda: self.seen.count(b"POST") == 2)
+        self.assertEqual(self.seen.count(b"\r\n\r\n3\r\nabc\r\n0\r\n\r\nPOST"), 1)
+
+    async def test_a_slow_borrower_is_not_read_for(self) -> None:
+        """Of an answer of 64 MiB that nobody reads only a few MiB leave the API server; read, all of it comes."""
+        size = 64 << 20
+        self.answer = b""
+        caller = await self.call()
+        transport = cast(Any, caller.transport)
+        transport.pauseProducing()
+        caller.send(GET + b"\r\n")
+        await self.until(lambda: self.api and self.api[0].seen.endswith(b"\r\n\r\n"))
+        source = cast(Any, self.api[0].transport)
+        sent = 0
+
+        class Producer:
+            def resumeProducing(self) -> None:
+                nonlocal sent
+                if sent < size:
+                    sent += 65536
+                    source.write(b"x" * 65536)
+
+            def stopProducing(self) -> None: ...
+
+        source.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        source.registerProducer(Producer(), False)
+        before = -1
+        while before != sent:
+            before = sent
+            await deferLater(self.reactor, 0.3)
+        self.assertLess(sent, 24 << 20)
+        counted = 0
+
+        def count(data: bytes) -> None:
+            nonlocal counted
+            counted += len(data)
+
+        self.patch(caller, "dataReceived", count)
+        transport.pauseProducing()
+        transport.resumeProducing()
+        await self.until(lambda: counted > size)
+        source.unregisterProducer()
+
+    async def test_an_upgraded_connection(self) -> None:
+        """After 101 bytes pass both ways as they are, also those sent ahead; both sides end together."""
+        self.answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nfirst"
+        caller = await self.call()
+        exec_ = GET.replace(b"configmaps", b"pods/a/exec?command=sh")
+        caller.send(
+            exec_ + b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4\r\n\r\nahead\0\xff"
+        )
+        await self.until(lambda: caller.data.endswith(b"first") and self.seen.endswith(b"ahead\0\xff"))
+        self.assertIn(b"Upgrade: SPDY/3.1\r\n", self.seen)
+        self.assertIn(b"x-stream-protocol-version: v4\r\n", self.seen)
+        caller.send(b"GET / HTTP/1.1\r\n\r\n")
+        await self.until(lambda: self.seen.endswith(b"GET / HTTP/1.1\r\n\r\n"))
+        cast(Any, self.api[0].transport).loseConnection()
+        await caller.lost
+
+    async def test_an_upgrade_nobody_asked_for(self) -> None:
+        """An API server that switches protocols by itself is not followed."""
+        self.answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+        caller = await self.call()
+        caller.send(GET + b"\r\n")
+        await caller.lost
+        self.assertIn(b"502 ", caller.data)
+
+    async def test_a_connection_that_the_api_server_closed_while_idle(self) -> None:
+        """A GET is sent again on a new connection, and the borrower does not notice."""
+        caller = await self.call()
+        caller.send(GET + b"\r\n")
+        await self.until(lambda: caller.data.endswith(b"{}"))
+        first = self.api[0]
+        self.answer = b""
+        caller.send(GET + b"\r\n")
+        await self.until(lambda: first.seen.count(b"GET") == 2)
+        self.answer = OK
+        cast(Any, first.transport).abortConnection()
+        await self.until(lambda: caller.data.count(b"{}") == 2)
+
+    async def test_an_answer_that_breaks_off(self) -> None:
+        """Half an answer is not taken for a whole one: the borrower's connection is cut."""
+        self.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{"
+        caller = await self.call()
+        caller.send(GET + b"\r\n")
+        await self.until(lambda: caller.data.endswith(b"{"))
+        cast(Any, self.api[0].transport).abortConnection()
+        await caller.lost
+        self.assertTrue(caller.data.endswith(b"{"))
+
+    async def test_the_daemons_own_token_is_not_the_borrowers_matter(self) -> None:
+        """A 401 of the API server is the daemon's trouble: the borrower is told 502, not that its key is unknown."""
+        self.answer = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\n{}"
+        caller = await self.call()
+        caller.send(GET + b"\r\n")
+        await caller.lost
+        self.assertIn(b"502 ", caller.data)
+        self.assertEqual(self.refused["RelayApiUnauthorized"], 1)
+
+    async def test_a_borrower_that_leaves(self) -> None:
+        """When the borrower's connection ends, what it waited for ends at the API server, too."""
+        self.answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+        caller = await self.call()
+        caller.send(GET.replace(b"configmaps", b"configmaps?watch=true") + b"\r\n")
+        await self.until(lambda: b"{}" in caller.data)
+        caller.cut()
+        await self.until(lambda: len(self.gone) == 1)
+
+    async def test_many_strangers(self) -> None:
+        """Strangers that wait to be told why they are turned away are few; more are closed without a word."""
+        from liqod.peering.relay import service
+
+        self.patch(service, "MAX_TURNED_AWAY", 3)
+        self.trusted.clear()
+        callers = [await self.call() for _ in range(8)]
+        await self.until(lambda: sum(caller.lost.called for caller in callers) == 5)
+        callers[0].send(GET + b"\r\n")
+        await callers[0].lost
+        self.assertIn(b"HTTP/1.1 401 ", callers[0].data)
+        self.assertEqual(self.refused["RelayUnknownKey"], 8)
+
+    async def test_many_connections(self) -> None:
+        """Beyond the limit a borrower is told to come back later; other borrowers have their own."""
+        from liqod.peering.relay import service
+
+        self.patch(service, "MAX_CONNECTIONS", 2)
+        held = [await self.call() for _ in range(2)]
+        third = await self.call()
+        third.send(GET + b"\r\n")
+        await third.lost
+        self.assertIn(b"HTTP/1.1 429 ", third.data)
+        self.trusted[Fingerprint("sha256:" + "0" * 64)] = ClusterID("milan")
+        self.assertEqual(len(held), self.relay.connections(ROME))

@@ -1,0 +1,280 @@
+"""Heads, bodies and paths of the API relay, and what borrowers may ask for."""
+
+from __future__ import annotations
+
+import contextlib
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.hosting.tenants import rights
+from liqod.hosting.tenants.authorizer import permits, user_of
+from liqod.model.objects.api_request import Ask
+from liqod.peering.relay.framing import Chunked, Sized
+from liqod.peering.relay.heads import BadHead, parse_answer, parse_request, request, split
+from liqod.peering.relay.targets import ask_of
+
+STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""How long anything takes is the machine's matter."""
+
+PATH = b"/api/v1/namespaces/shop-rome/configmaps"
+GET = b"GET " + PATH + b" HTTP/1.1\r\nHost: x\r\n"
+
+REFUSED = {
+    "two lengths": (GET + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+    "the same length twice": (GET + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\n", 400),
+    "a list of lengths": (GET + b"Content-Length: 1, 1\r\n\r\n", 400),
+    "a signed length": (GET + b"Content-Length: +1\r\n\r\n", 400),
+    "length and chunks": (GET + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+    "another coding": (GET + b"Transfer-Encoding: gzip, chunked\r\n\r\n", 400),
+    "a coding that is nearly chunked": (GET + b"Transfer-Encoding: xchunked\r\n\r\n", 400),
+    "a coding told twice": (GET + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n", 400),
+    "space before the colon": (GET + b"Content-Length : 5\r\n\r\n", 400),
+    "a folded header": (GET + b"X-A: b\r\n c\r\n\r\n", 400),
+    "a bare line feed": (GET + b"X-A: b\nContent-Length: 5\r\n\r\n", 400),
+    "a bare carriage return": (GET + b"X-A: b\rContent-Length: 5\r\n\r\n", 400),
+    "a zero byte": (GET + b"X-A: b\0\r\n\r\n", 400),
+    "no host": (b"GET " + PATH + b" HTTP/1.1\r\n\r\n", 400),
+    "two hosts": (GET + b"Host: y\r\n\r\n", 400),
+    "another version": (GET.replace(b"1.1", b"1.0") + b"\r\n", 505),
+    "a space in the path": (GET.replace(b"shop-rome", b"shop rome") + b"\r\n", 505),
+    "another method": (GET.replace(b"GET", b"CONNECT") + b"\r\n", 405),
+    "a method in small letters": (GET.replace(b"GET", b"get") + b"\r\n", 405),
+    "a whole URL": (GET.replace(b"/api", b"https://elsewhere/api") + b"\r\n", 400),
+    "a path with a host": (GET.replace(b"/api", b"//elsewhere/api") + b"\r\n", 400),
+    "a fragment": (GET.replace(b"configmaps", b"configmaps#a") + b"\r\n", 400),
+    "Connection names a header": (GET + b"Connection: keep-alive, authorization\r\n\r\n", 400),
+    "an upgrade to HTTP/2": (GET + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n", 400),
+    "an upgrade that Connection does not name": (GET + b"Upgrade: websocket\r\n\r\n", 400),
+    "two upgrades": (GET + b"Connection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: SPDY/3.1\r\n\r\n", 400),
+    "an upgrade with a body": (
+        GET + b"Connection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 3\r\n\r\n",
+        400,
+    ),
+    "an expectation": (GET + b"Expect: 100-continue\r\n\r\n", 417),
+    "another user": (GET + b"Impersonate-User: admin\r\n\r\n", 403),
+    "another group": (GET + b"impersonate-group: system:masters\r\n\r\n", 403),
+    "another user's extra": (GET + b"Impersonate-Extra-scopes: all\r\n\r\n", 403),
+    "a proxy's user": (GET + b"X-Remote-User: admin\r\n\r\n", 403),
+    "a token in a websocket's protocol": (
+        GET
+        + b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+        + b"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.dG9rZW4\r\n\r\n",
+        403,
+    ),
+    "a large body": (GET + b"Content-Length: 4194305\r\n\r\n", 413),
+    "many headers": (GET + b"".join(b"X-%d: a\r\n" % number for number in range(80)) + b"\r\n", 431),
+}
+
+
+class Heads(SynchronousTestCase):
+    """What is read of a request, and what becomes of it."""
+
+    def test_what_could_be_read_in_two_ways_is_refused(self) -> None:
+        """Each form of request smuggling, header injection and claimed identity ends in a refusal with its code."""
+        for what, (head, code) in REFUSED.items():
+            with self.subTest(what):
+                self.assertEqual(split(head), len(head))
+                bad = self.assertRaises(BadHead, parse_request, head)
+                self.assertEqual((bad.code, what), (code, what))
+
+    def test_a_head_is_written_anew(self) -> None:
+        """What the API server gets: path, the daemon's own identity, and of the caller's headers only harmless ones."""
+        asked = (
+            b"POST " + PATH + b"?dryRun=All HTTP/1.1\r\nHost: peer\r\nAuthorization: Bearer stolen\r\nCookie: a=b\r\n"
+            b"Content-Type: application/json\r\nACCEPT: application/json\r\nContent-Length: 2\r\nX-Else: y\r\n\r\n"
+        )
+        own = [(b"Host", b"api"), (b"Authorization", b"Bearer own"), (b"Impersonate-User", b"borrower")]
+        self.assertEqual(
+            request(b"/base", parse_request(asked), own).split(b"\r\n"),
+            [
+                b"POST /base" + PATH + b"?dryRun=All HTTP/1.1",
+                b"Host: api",
+                b"Authorization: Bearer own",
+                b"Impersonate-User: borrower",
+                b"content-type: application/json",
+                b"accept: application/json",
+                b"Content-Length: 2",
+                b"",
+                b"",
+            ],
+        )
+
+    def test_an_endless_head_is_refused(self) -> None:
+        """More than 64 KiB without an empty line is no head."""
+        self.assertEqual(split(b"GET / HTTP/1.1\r\nX: "), 0)
+        self.assertEqual(self.assertRaises(BadHead, split, GET + b"X-A: " + b"a" * 70000).code, 431)
+        self.assertEqual(self.assertRaises(BadHead, split, GET + b"X-A: " + b"a" * 70000 + b"\r\n\r\n").code, 431)
+
+    def test_an_answer_whose_end_is_not_clear_is_not_passed_on(self) -> None:
+        """Also the API server's answers have one length or chunks."""
+        for lines in (b"Content-Length: 1\r\nContent-Length: 2", b"Content-Length: 1\r\nTransfer-Encoding: chunked"):
+            self.assertRaises(BadHead, parse_answer, b"HTTP/1.1 200 OK\r\n" + lines + b"\r\n\r\n")
+
+    @STEADILY
+    @given(st.binary(max_size=300), st.sampled_from([b"", GET, GET + b"X-A: "]))
+    def test_any_bytes(self, data: bytes, before: bytes) -> None:
+        """Whatever comes is a request without line breaks in it, or one kind of error."""
+        head = before + data.replace(b"\r\n\r\n", b"") + b"\r\n\r\n"
+        with contextlib.suppress(BadHead):
+            parsed = parse_request(head[: split(head)])
+            sent = request(b"", parsed, [])
+            self.assertEqual(sent.count(b"\r\n\r\n"), 1)
+            self.assertEqual(sent.replace(b"\r\n", b"").count(b"\n"), 0)
+
+
+def chunks(*parts: bytes) -> bytes:
+    """Return a body in chunks."""
+    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (*parts, b""))
+
+
+class Bodies(SynchronousTestCase):
+    """Where a body ends."""
+
+    @STEADILY
+    @given(st.lists(st.binary(min_size=1, max_size=40), max_size=5), st.binary(max_size=20), st.data())
+    def test_chunks_however_they_are_cut(self, parts: list[bytes], after: bytes, data: st.DataObject) -> None:
+        """The end is found at the same byte wherever the network cuts, and what follows is not taken."""
+        whole = chunks(*parts)
+        stream, body, taken = whole + after, Chunked(), 0
+        while taken < len(stream) and not body.done:
+            step = data.draw(st.integers(1, len(stream) - taken))
+            used = body.take(stream[taken : taken + step])
+            taken += used
+            if used < step:
+                break
+        self.assertEqual((taken, body.done), (len(whole), True))
+
+    def test_chunks_that_could_be_read_in_two_ways(self) -> None:
+        """Extensions, signs, spaces, bare line feeds, missing ends and trailers are no chunks."""
+        for data in (
+            b"3;a=b\r\nabc\r\n",
+            b"+3\r\nabc\r\n",
+            b" 3\r\nabc\r\n",
+            b"0x3\r\nabc\r\n",
+            b"3\nabc\r\n",
+            b"3\r\nabcd\r\n",
+            b"\r\n",
+            b"000000003\r\nabc\r\n",
+            b"0\r\nX-Trailer: a\r\n\r\n",
+        ):
+            self.assertRaises(BadHead, Chunked().take, data)
+
+    def test_a_chunked_body_has_an_end(self) -> None:
+        """A request in chunks is refused once they say that they are more than the limit, before they arrive."""
+        self.assertEqual(Chunked(100).take(b"64\r\n"), 4)
+        self.assertEqual(self.assertRaises(BadHead, Chunked(100).take, b"65\r\n").code, 413)
+
+    def test_a_known_length(self) -> None:
+        """Not a byte more is taken than was announced."""
+        body = Sized(5)
+        self.assertEqual([body.take(b"abc"), body.take(b"defg"), body.take(b"h")], [3, 2, 0])
+
+
+class Targets(SynchronousTestCase):
+    """What a path asks for."""
+
+    def test_forms(self) -> None:
+        """Verb, group, kind, subresource, namespace and name, as the API server's authorization sees them."""
+        for method, target, ask in (
+            ("GET", "/api/v1/namespaces/a/pods", Ask("list", "", "pods", "", "a")),
+            ("GET", "/api/v1/namespaces/a/pods?watch=true", Ask("watch", "", "pods", "", "a")),
+            ("GET", "/api/v1/namespaces/a/pods?limit=1&watch=1", Ask("watch", "", "pods", "", "a")),
+            ("GET", "/api/v1/namespaces/a/pods?watch=false", Ask("list", "", "pods", "", "a")),
+            ("GET", "/api/v1/namespaces/a/pods/b", Ask("get", "", "pods", "", "a", "b")),
+            ("GET", "/api/v1/namespaces/a/pods/b/log?follow=true", Ask("get", "", "pods", "log", "a", "b")),
+            ("POST", "/api/v1/namespaces/a/pods/b/exec?command=x", Ask("create", "", "pods", "exec", "a", "b")),
+            ("PUT", "/apis/apps/v1/namespaces/a/deployments/b", Ask("update", "apps", "deployments", "", "a", "b")),
+            ("PATCH", "/api/v1/namespaces/a/secrets/b", Ask("patch", "", "secrets", "", "a", "b")),
+            ("DELETE", "/api/v1/namespaces/a/secrets", Ask("deletecollection", "", "secrets", "", "a")),
+            ("DELETE", "/api/v1/namespaces/a", Ask("delete", "", "namespaces", "", "", "a")),
+            ("GET", "/api/v1/nodes", Ask("list", "", "nodes")),
+            ("GET", "/readyz", Ask("get", path="/readyz")),
+        ):
+            self.assertEqual(ask_of(method.encode(), target.encode()), ask)
+
+    def test_other_forms_are_refused(self) -> None:
+        """Dots, encoded characters, empty segments, old watch paths and everything that is no resource."""
+        for target in (
+            "/api/v1/namespaces/a/../b/pods",
+            "/api/v1/namespaces/../namespaces/b/pods",
+            "/api/v1/namespaces/a%2f..%2fb/pods",
+            "/api/v1/namespaces/a/pods/%2e%2e",
+            "/api/v1/namespaces/a/pods/%252e%252e/x",
+            "/api/v1/namespaces//pods",
+            "/api/v1/namespaces/a/pods/",
+            "/api/v1/watch/namespaces/a/pods",
+            "/api/v1/namespaces/a/pods/b/proxy/etc/passwd",
+            "/api/v2/namespaces/a/pods",
+            "/apis",
+            "/api",
+            "/",
+            "/metrics",
+            "/openapi/v2",
+            "/logs/",
+            "/api/v1/namespaces/A/pods",
+            "/api/v1/namespaces/a;b/pods",
+            "/api/v1/namespaces/a/pods?w%61tch=true",
+        ):
+            with self.subTest(target):
+                self.assertRaises(BadHead, ask_of, b"GET", target.encode())
+
+    def test_nothing_refused_looks_like_absence(self) -> None:
+        """A path that the relay does not pass on is never "not found": that would say something about an object."""
+        for target in (b"/api/v3", b"/apis/a", b"/x", b"/api/v1/namespaces/a/b/c/d/e"):
+            self.assertNotEqual(self.assertRaises(BadHead, ask_of, b"GET", target).code, 404)
+
+    @STEADILY
+    @given(st.text(alphabet="/.%ab2eA;?=&-", max_size=60))
+    def test_any_path(self, text: str) -> None:
+        """What is let through holds no dots between slashes, and nothing encoded."""
+        with contextlib.suppress(BadHead):
+            ask = ask_of(b"GET", b"/api/v1/" + text.encode())
+            for part in (ask.namespace, ask.name, ask.resource, ask.subresource):
+                self.assertNotIn("%", part)
+                self.assertNotIn("..", part)
+
+
+class Permits(SynchronousTestCase):
+    """Which of it a borrower may have."""
+
+    def test_every_rule_of_the_role(self) -> None:
+        """In a namespace granted to it all that its role says, in any other and without one nothing."""
+        count = 0
+        for rule in rights.borrower_role(services=True)["rules"]:
+            for what in rule["resources"]:
+                resource, _, subresource = what.partition("/")
+                for verb in rule["verbs"]:
+                    ask = Ask(verb, rule["apiGroups"][0], resource, subresource, "shop-rome", "x")
+                    count += permits("rome", ask, "rome")
+                    for tenant in ("", "milan"):
+                        self.assertFalse(permits("rome", ask, tenant))
+                    everywhere = Ask(verb, rule["apiGroups"][0], resource, subresource)
+                    self.assertFalse(permits("rome", everywhere, ""))
+        self.assertGreater(count, 30)
+
+    def test_what_the_role_does_not_say(self) -> None:
+        """Pods are the lender's to create, service accounts, roles and quotas too; groups are not mixed up."""
+        for verb, group, resource, subresource in (
+            ("create", "", "pods", ""),
+            ("delete", "", "pods", ""),
+            ("get", "", "pods", "proxy"),
+            ("create", "", "pods", "eviction"),
+            ("create", "", "serviceaccounts", "token"),
+            ("list", "", "serviceaccounts", ""),
+            ("create", "rbac.authorization.k8s.io", "rolebindings", ""),
+            ("list", "", "resourcequotas", ""),
+            ("get", "offloading.liqo.io", "shadowpods", "status"),
+            ("get", "apps", "secrets", ""),
+            ("deletecollection", "", "secrets", ""),
+        ):
+            self.assertFalse(permits("rome", Ask(verb, group, resource, subresource, "shop-rome", "x"), "rome"))
+
+    def test_the_tenant_namespace(self) -> None:
+        """Of the namespace that its account lies in a borrower sees that account, and nobody else's namespace."""
+        namespace = user_of("rome").split(":")[2]
+        self.assertTrue(permits("rome", Ask("get", "", "serviceaccounts", "", namespace, "borrower"), ""))
+        self.assertFalse(permits("rome", Ask("get", "", "serviceaccounts", "", namespace, "default"), ""))
+        self.assertFalse(permits("rome", Ask("list", "", "secrets", "", namespace), "rome"))
+        self.assertFalse(permits("milan", Ask("get", "", "serviceaccounts", "", namespace, "borrower"), ""))

@@ -1,0 +1,103 @@
+"""The page for operators knows every reason that the code can give."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.kube import resources
+from liqod.kube.resources import Resource
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "operations.md"
+OTHERS = ("liqod/sandbox", "liqod/kube/resources.py")
+"""Code whose words no operator meets: the simulated cluster, and the names of kinds."""
+
+CAMEL_CASE = re.compile(r"(?=.*[a-z])[A-Z][a-z0-9]*[A-Z][A-Za-z0-9]*")
+WORD = re.compile(r"[A-Z][A-Za-z0-9]+")
+GIVERS = {
+    "Bye",
+    "CertificateRefused",
+    "Defer",
+    "Doubt",
+    "Refusal",
+    "Refuse",
+    "RemoteProtocolError",
+    "Trouble",
+    "not_ready",
+}
+"""What is called with a reason as its first argument."""
+
+_OF_KUBERNETES = """
+    AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterIP ConfigMap
+    ConnectingCancelledError ContainersReady CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure
+    DisruptionTarget DoNotSchedule DoesNotExist ExternalIP IfNeeded IfNotPresent InternalError InternalIP JSONPatch
+    LoadBalancer MemoryPressure MethodNotAllowed NetworkUnavailable NoExecute NodeAffinity NodePort NodeShutdown
+    NotFound NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers
+    PodResizeInProgress PodResizePending PodScheduled ReadOnlyMany ReadWriteMany ReadWriteOnce ReadWriteOncePod
+    RequestEntityTooLarge ResourceVersionTooLarge ScheduleAnyway SelfSubjectAccessReview SelfSubjectReview
+    ServiceAccount ServiceCIDR ServiceUnavailable StatefulSet SubjectAccessReview TokenRequest TokenReview
+    UnexpectedAdmissionError WaitForFirstConsumer
+"""
+"""Words of the Kubernetes API that the code reads or writes without meaning a reason of its own."""
+
+_OF_OURS = """
+    AllowList AutoAcceptAll AutoAcceptMax CSafeLoader ClusterID DefaultName DenyList EnforceSameName IPv4
+    IPv6 LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL OutOf RemoteClusterHasNo SelectedName
+"""
+"""Values of settings, parts of words, names of fields."""
+
+
+def sources() -> Iterator[Path]:
+    for path in sorted((ROOT / "liqod").rglob("*.py")):
+        if not str(path.relative_to(ROOT)).startswith(OTHERS):
+            yield path
+
+
+def reasons(tree: ast.AST) -> Iterator[str]:
+    """Yield the words in a module that may be reasons: CamelCase texts, and the plain words that are given as one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and CAMEL_CASE.fullmatch(node.value):
+            yield node.value
+        elif isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            given = [keyword.value for keyword in node.keywords if keyword.arg == "reason"]
+            if name in GIVERS:
+                given += node.args[:1]
+            for one in given:
+                if isinstance(one, ast.Constant) and isinstance(one.value, str) and WORD.fullmatch(one.value):
+                    yield one.value
+
+
+def told() -> set[str]:
+    """Return the words that the page's tables explain: those in the first column."""
+    rows = (line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `"))
+    return {word for row in rows for word in re.findall(r"`([A-Za-z]+)`", row)}
+
+
+class Reasons(SynchronousTestCase):
+    def test_every_reason_is_explained(self) -> None:
+        """Each reason in the code stands in a table of docs/operations.md."""
+        kinds = {one.kind for one in vars(resources).values() if isinstance(one, Resource)}
+        known = told() | kinds | {*_OF_KUBERNETES.split(), *_OF_OURS.split()}
+        unknown = {
+            word: str(path.relative_to(ROOT))
+            for path in sources()
+            for word in reasons(ast.parse(path.read_text()))
+            if word not in known
+        }
+        self.assertEqual(unknown, {}, f"explain in {PAGE.name}, or add to the words that are no reasons here")
+
+    def test_no_reason_is_left_over(self) -> None:
+        """What the page explains, the code still says."""
+        texts = "\n".join(path.read_text() for path in sources())
+        self.assertEqual([word for word in sorted(told()) if word not in texts and "HasNo" not in word], [])
+
+    def test_it_finds_reasons(self) -> None:
+        """A reason is found as a text of its own, as a first argument and by its name."""
+        text = 'x = "BrandNew"\nraise Refusal("Plain", "because")\nCondition(reason="Named", message="Not this one")'
+        self.assertEqual(sorted(reasons(ast.parse(text))), ["BrandNew", "Named", "Plain"])

@@ -1,0 +1,108 @@
+"""The built package is complete: without the checkout it brings the plugin, the commands and the manifests."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import ClassVar, Final
+
+from twisted.trial.unittest import SynchronousTestCase
+
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+SOURCES: Final = ("liqod", "twisted", "setup.cfg", "pyproject.toml", "LICENSE", "README.md")
+# The script of that name belongs to the environment that Twisted is installed in, which is another one.
+TWISTD: Final = "from twisted.scripts.twistd import run; run()"
+
+
+def run(argv: list[str], *, cwd: Path, path: str = "") -> str:
+    """Run a program away from the checkout and return its output; AssertionError when it fails."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if path:
+        environment["PYTHONPATH"] = path
+    done = subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(argv)}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class Installed(SynchronousTestCase):
+    """What a user gets who installs the wheel."""
+
+    place: ClassVar[Path | None] = None
+
+    def setUp(self) -> None:
+        """Build the wheel from a copy of the sources and install it into an environment of its own, once."""
+        if Installed.place is None:
+            Installed.place = self._install()
+        self.environment = Installed.place / "environment"
+
+    def _install(self) -> Path:
+        place = Path(tempfile.mkdtemp())
+        atexit.register(shutil.rmtree, place, ignore_errors=True)
+        copy = place / "source"
+        copy.mkdir()
+        for name in SOURCES:
+            source = CHECKOUT / name
+            if source.is_dir():
+                shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__", "dropin.cache"))
+            elif source.exists():
+                shutil.copy(source, copy / name)
+        build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(place), str(copy)]
+        run(build, cwd=place)
+        run([sys.executable, "-m", "venv", "--without-pip", str(place / "environment")], cwd=place)
+        python = place / "environment" / "bin" / "python"
+        (wheel,) = place.glob("liqod-*.whl")
+        install = [sys.executable, "-m", "pip", f"--python={python}", "install", "--quiet", "--no-deps", str(wheel)]
+        run(install, cwd=place)
+        return place
+
+    def _output(self, *argv: str) -> str:
+        """Run a program of the environment; the dependencies, and nothing of liqod, come from this one."""
+        assert Installed.place is not None
+        bare = Installed.place / "dependencies"
+        if not bare.exists():
+            bare.mkdir()
+            for entry in Path(sysconfig.get_path("purelib")).iterdir():
+                if "liqod" not in entry.name and entry.suffix != ".pth":
+                    (bare / entry.name).symlink_to(entry)
+        bin_ = self.environment / "bin"
+        program = bin_ / argv[0]
+        words = [str(program)] if program.exists() else [str(bin_ / "python"), "-m", argv[0]]
+        return run([*words, *argv[1:]], cwd=Installed.place, path=str(bare))
+
+    def test_origin(self) -> None:
+        """The environment uses the installed package and not the checkout."""
+        file = self._output("python", "-c", "import liqod; print(liqod.__file__)").strip()
+        self.assertTrue(file.startswith(str(self.environment)), file)
+
+    def test_plugin_listed(self) -> None:
+        """``twistd --help`` lists the daemon."""
+        listed = self._output("python", "-c", TWISTD, "--help")
+        self.assertRegex(listed, r"(?m)^\s+liqod\s")
+
+    def test_plugin_options(self) -> None:
+        """``twistd liqod --help`` shows the daemon's options."""
+        shown = self._output("python", "-c", TWISTD, "liqod", "--help")
+        self.assertIn("--config", shown)
+
+    def test_command(self) -> None:
+        """``liqodctl --version`` names the version of the package."""
+        self.assertIn("0.1.0", self._output("liqodctl", "--version"))
+
+    def test_contents(self) -> None:
+        """The wheel holds the type marker, the plugin and the resource definitions, and no tests."""
+        assert Installed.place is not None
+        (wheel,) = Installed.place.glob("liqod-*.whl")
+        names = zipfile.ZipFile(wheel).namelist()
+        self.assertIn("liqod/py.typed", names)
+        self.assertIn("twisted/plugins/liqod_plugin.py", names)
+        self.assertTrue(any(name.startswith("liqod/kube/manifests/") and name.endswith(".yaml") for name in names))
+        self.assertEqual([name for name in names if name.startswith(("tests/", "benchmarks/"))], [])
+        self.assertNotIn("twisted/__init__.py", names)

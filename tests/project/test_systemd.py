@@ -1,0 +1,97 @@
+"""The unit file is one that systemd takes, and says what the daemon relies on."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.fabric.kernel.device import UNIT as TUNNEL_UNIT
+
+UNIT = Path(__file__).resolve().parents[2] / "systemd" / "liqod.service"
+TUNNEL = UNIT.with_name("liqod-tunnel@.service")
+
+
+def complaints(source: Path, program: str, name: str, place: Path) -> list[str]:
+    """Return what systemd says against a unit under a name; instead of its program there is one that is installed."""
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        # Every directive is still checked by the tests below; only systemd's own opinion is missing.
+        return []
+    place.mkdir()
+    unit = place.absolute() / name
+    unit.write_text(source.read_text().replace(program, sys.executable))
+    done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False)
+    return [line for line in done.stderr.splitlines() if name.partition("@")[0] in line]
+
+
+class Unit(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.parser = configparser.ConfigParser(interpolation=None)
+        self.parser.optionxform = str  # type: ignore[assignment,method-assign]
+        self.parser.read(UNIT)
+        self.service = self.parser["Service"]
+
+    def test_notify(self) -> None:
+        """The daemon reports itself: readiness, status, watchdog; it may wait for its API server without end."""
+        self.assertEqual(self.service["Type"], "notify")
+        self.assertGreater(int(self.service["WatchdogSec"]), 0)
+        self.assertEqual(self.service["TimeoutStartSec"], "infinity")
+
+    def test_command(self) -> None:
+        """The command is the one that the daemon asks for."""
+        self.assertTrue(
+            self.service["ExecStart"].endswith(
+                "twistd --nodaemon --pidfile= --reactor=asyncio liqod --config /etc/liqod/liqod.toml"
+            )
+        )
+
+    def test_restart(self) -> None:
+        """Failures are restarted, except for a configuration that cannot work."""
+        self.assertEqual(self.service["Restart"], "on-failure")
+        self.assertEqual(self.service["RestartPreventExitStatus"], "2")
+
+    def test_rights(self) -> None:
+        """It runs as its own user, with the two capabilities it needs: to change the network, and to ping pods."""
+        self.assertEqual(self.service["User"], "liqod")
+        self.assertEqual(self.service["AmbientCapabilities"], "CAP_NET_ADMIN CAP_NET_RAW")
+        self.assertEqual(self.service["CapabilityBoundingSet"], "CAP_NET_ADMIN CAP_NET_RAW")
+        self.assertEqual(self.service["NoNewPrivileges"], "yes")
+        self.assertEqual(self.service["ProtectSystem"], "strict")
+
+    def test_verify(self) -> None:
+        """systemd finds nothing wrong with the unit; its program is replaced by one that is installed here."""
+        self.assertEqual(complaints(UNIT, "/opt/liqod/bin/twistd", "liqod.service", Path(self.mktemp())), [])
+
+
+class TunnelUnit(SynchronousTestCase):
+    """The unit of wireguard-go."""
+
+    def setUp(self) -> None:
+        self.parser = configparser.ConfigParser(interpolation=None)
+        self.parser.optionxform = str  # type: ignore[assignment,method-assign]
+        self.parser.read(TUNNEL)
+        self.service = self.parser["Service"]
+
+    def test_apart_from_the_daemon(self) -> None:
+        """It is the same user's, so that the daemon reaches its socket, and bound to no other unit."""
+        self.assertEqual(self.service["User"], "liqod")
+        self.assertEqual(self.service["RuntimeDirectory"], "wireguard")
+        self.assertEqual(self.service["Restart"], "no")
+        self.assertEqual(self.service["DeviceAllow"], "/dev/net/tun rw")
+        self.assertNotIn("liqod.service", TUNNEL.read_text())
+        self.assertEqual(self.service["CapabilityBoundingSet"], "CAP_NET_ADMIN")
+
+    def test_it_is_the_one_that_the_daemon_starts(self) -> None:
+        """The names agree, in the unit, in the rule that allows it, and in the code."""
+        self.assertTrue(TUNNEL.name.startswith(f"{TUNNEL_UNIT}@"))
+        self.assertIn(f"/^{TUNNEL_UNIT}@", TUNNEL.with_name("liqod-tunnel.rules").read_text())
+
+    def test_verify(self) -> None:
+        """systemd finds nothing wrong with the unit; its program is replaced by one that is installed here."""
+        said = complaints(TUNNEL, "/usr/bin/wireguard-go", "liqod-tunnel@liqod.service", Path(self.mktemp()))
+        self.assertEqual(said, [])

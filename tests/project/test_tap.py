@@ -1,0 +1,172 @@
+"""``twistd liqod`` as an operator runs it: a real process, its status and what it prints."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kubesandbox.cluster import SandboxCluster
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.internet.utils import getProcessOutputAndValue
+from twisted.trial.unittest import TestCase
+
+REACTOR: Any = reactor
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Twistd(TestCase):
+    timeout = 60
+
+    def write(self, text: str) -> str:
+        path = Path(self.mktemp()).absolute()
+        path.write_text(text)
+        return str(path)
+
+    async def run_twistd(self, *arguments: str, reactor: str = "asyncio") -> tuple[str, str, int]:
+        environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONPATH": str(ROOT)}
+        twistd = ["--nodaemon", "--pidfile=", f"--reactor={reactor}", "liqod"]
+        # What the script ``twistd`` runs, without depending on where it is installed.
+        start = "import sys; from twisted.scripts.twistd import run; sys.argv[0] = 'twistd'; run()"
+        out, err, status = await getProcessOutputAndValue(
+            sys.executable, ["-c", start, *twistd, *arguments], env=environ, path=str(ROOT)
+        )
+        return out.decode(), err.decode(), status
+
+    async def test_all_problems(self) -> None:
+        """A wrong configuration ends with status 2, every problem and no traceback."""
+        config = self.write('[peering]\nlisten = "5872"\nautojoin = 1\n[sharing]\npercentage = 200\n')
+        out, err, status = await self.run_twistd("--config", config)
+        self.assertEqual(status, 2, err)
+        lines = err.splitlines()
+        self.assertEqual(len(lines), 3, err)
+        for line, setting in zip(lines, ("peering.autojoin", "sharing.percentage", "peering.listen"), strict=True):
+            self.assertTrue(line.startswith(f"liqod: {setting} = "), line)
+        self.assertNotIn("Traceback", out + err)
+
+    async def test_missing_file(self) -> None:
+        """A configuration that is not there is a sentence, too."""
+        out, err, status = await self.run_twistd("--config", "/nonexistent/liqod.toml")
+        self.assertEqual(status, 2)
+        self.assertEqual(
+            err, "liqod: /nonexistent/liqod.toml: no such file or directory; name the configuration with --config\n"
+        )
+        self.assertNotIn("Traceback", out)
+
+    async def test_wrong_reactor(self) -> None:
+        """Another reactor is refused with the command line to use."""
+        out, err, status = await self.run_twistd("--config", self.write(""), reactor="epoll")
+        self.assertEqual(status, 2, err)
+        self.assertEqual(len(err.splitlines()), 1, err)
+        self.assertIn("twistd --nodaemon --pidfile= --reactor=asyncio liqod --config ", err)
+        self.assertNotIn("Traceback", out + err)
+
+    async def test_check(self) -> None:
+        """--check says that the shipped configuration is good, under any reactor, and starts nothing."""
+        out, err, status = await self.run_twistd(
+            "--check", "--config", str(ROOT / "etc" / "liqod.toml"), reactor="epoll"
+        )
+        self.assertEqual((status, err), (0, ""))
+        self.assertTrue(out.endswith("liqod.toml: good\n"), out)
+
+    async def test_help(self) -> None:
+        """--help names the options and the default configuration."""
+        out, _, status = await self.run_twistd("--help")
+        self.assertEqual(status, 0)
+        self.assertIn("--config=", out)
+        self.assertIn("/etc/liqod/liqod.toml", out)
+        self.assertIn("--check", out)
+
+    async def test_light_plugin(self) -> None:
+        """Listing twistd's commands imports nothing of the daemon."""
+        program = (
+            "import sys; from twisted.plugin import getPlugins; "
+            "from twisted.application.service import IServiceMaker; "
+            "names = [plugin.tapname for plugin in getPlugins(IServiceMaker)]; "
+            "assert 'liqod' in names, names; "
+            "print([name for name in sys.modules if name.startswith('liqod')])"
+        )
+        out, err, status = await getProcessOutputAndValue(sys.executable, ["-c", program], path=str(ROOT))
+        self.assertEqual((out.strip(), status), (b"[]", 0), err)
+
+    async def test_full_collection(self) -> None:
+        """A full collection of a daemon that was made looks at next to nothing of what its modules are made of."""
+        program = (
+            "import gc; from twisted.internet import asyncioreactor; asyncioreactor.install(); from liqod import tap; "
+            f"options = tap.Options(); options['config'] = {self.write('')!r}; service = tap.makeService(options); "
+            "print(gc.get_threshold() == tap.COLLECTIONS, len(gc.get_objects()) * 20 < gc.get_freeze_count())"
+        )
+        out, err, status = await getProcessOutputAndValue(sys.executable, ["-c", program], path=str(ROOT))
+        self.assertEqual((out.strip(), status), (b"True True", 0), err)
+
+
+class Lives(TestCase):
+    timeout = 60
+
+    async def test_reports_itself(self) -> None:
+        """The real program on a cluster tells the service manager that it is ready, what it does, and that it stops."""
+        cluster = SandboxCluster(REACTOR, "rome")
+        cluster.listen(REACTOR)
+        cluster.startService()
+        self.addCleanup(lambda: Deferred.fromCoroutine(cluster.stop()))
+        kubeconfig = Path(self.mktemp()).absolute()
+        kubeconfig.write_text(cluster.kubeconfig())
+        config = Path(self.mktemp()).absolute()
+        config.write_text(
+            f'[kubernetes]\nkubeconfig = "{kubeconfig}"\n[discovery]\nmdns = false\n[metrics]\nlisten = ""\n'
+            '[peering]\nlisten = "tcp:0:interface=127.0.0.1"\n[webhook]\nlisten = "tcp:0:interface=127.0.0.1"\n'
+        )
+        manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(manager.close)
+        manager.bind("")
+        manager.setblocking(False)
+        environ = os.environ | {
+            "NOTIFY_SOCKET": "@" + manager.getsockname()[1:].decode(),
+            "WATCHDOG_USEC": "600000",
+            "PYTHONPATH": str(ROOT),
+        }
+        start = "import sys; from twisted.scripts.twistd import run; sys.argv[0] = 'twistd'; run()"
+        twistd = ["--nodaemon", "--pidfile=", "--reactor=asyncio", "liqod", "--config", str(config)]
+        told: list[str] = []
+        with subprocess.Popen(
+            [sys.executable, "-c", start, *twistd], env=environ, cwd=config.parent, stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                await self.until(lambda: _collect(manager, told), lambda: "STATUS=leading" in told)
+                await self.until(lambda: _collect(manager, told), lambda: told.count("WATCHDOG=1") > 2)
+            finally:
+                process.send_signal(signal.SIGTERM)
+            await self.until(lambda: _collect(manager, told), lambda: process.poll() is not None)
+            assert process.stdout is not None
+            log = process.stdout.read()
+        self.assertIn("READY=1", told)
+        self.assertIn("STOPPING=1", told)
+        self.assertLess(told.index("STATUS=leading"), told.index("READY=1"))
+        self.assertIn("this daemon leads as", log)
+        self.assertNotIn("Traceback", log)
+        self.assertEqual(process.returncode, -signal.SIGTERM)
+
+    async def until(self, look: Callable[[], None], holds: Callable[[], bool]) -> None:
+        deadline = REACTOR.seconds() + 30
+        while True:
+            look()
+            if holds():
+                return
+            if REACTOR.seconds() > deadline:
+                raise AssertionError("it did not happen in time")
+            await deferLater(REACTOR, 0.05)
+
+
+def _collect(manager: socket.socket, told: list[str]) -> None:
+    while True:
+        try:
+            told.append(manager.recv(4096).decode())
+        except BlockingIOError:
+            return

@@ -1,0 +1,139 @@
+"""The demonstration runs as a user runs it, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import glob
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from twisted.internet import reactor
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from liqod.demo.side import Side
+from liqod.demo.story import Demo, DemoFailed
+
+ROOT = Path(__file__).resolve().parents[2]
+SHOWN = ("FINGERPRINT WORDS", "one session, TLS 1.3", "liqo-milan", "shop-rome-", "milan-1", "nothing of it is left")
+COMMAND = [sys.executable, "-m", "liqod.cli", "demo"]
+
+
+def environment() -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "COLUMNS": "180", "TMPDIR": tempfile.gettempdir()}
+
+
+class Silent:
+    """An audience that only remembers."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.notes: list[str] = []
+
+    def begin(self, text: str) -> None:
+        self.steps.append(text)
+
+    def done(self, text: str, seconds: float) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    async def discovered(self, side: Side) -> None:
+        pass
+
+    async def status(self, side: Side) -> None:
+        pass
+
+    async def pods(self, home: Side, lender: Side) -> None:
+        pass
+
+    async def stay(self, sides: tuple[Side, Side]) -> None:
+        pass
+
+
+class Command(SynchronousTestCase):
+    def test_runs(self) -> None:
+        """liqodctl demo ends well within its time, shows pods of rome that run in milan, and leaves no file."""
+        before = set(glob.glob(f"{tempfile.gettempdir()}/liqod-demo-*"))
+        begun = time.monotonic()
+        done = subprocess.run(
+            COMMAND, capture_output=True, text=True, cwd=ROOT, env=environment(), timeout=120, check=False
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertLess(time.monotonic() - begun, 60)
+        for text in (
+            "FINGERPRINT WORDS",
+            "one session, TLS 1.3",
+            "liqo-milan",
+            "shop-rome-",
+            "milan-1",
+            "nothing of it is left",
+        ):
+            self.assertIn(text, done.stdout)
+        self.assertNotIn("\x1b", done.stdout)
+        self.assertEqual(done.stderr, "")
+        self.assertLessEqual(set(glob.glob(f"{tempfile.gettempdir()}/liqod-demo-*")), before)
+
+    def test_stays(self) -> None:
+        """With --stay both clusters answer until Ctrl-C, and then everything goes."""
+        with subprocess.Popen(
+            [*COMMAND, "--stay"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=ROOT,
+            env=environment(),
+        ) as process:
+            try:
+                assert process.stdout is not None
+                kubeconfigs = []
+                for line in process.stdout:
+                    if "export KUBECONFIG=" in line:
+                        kubeconfigs.append(line.split("=", 1)[1].split()[0])
+                    if "log:" in line:
+                        break
+                self.assertEqual(len(kubeconfigs), 2)
+                for kubeconfig, other in zip(kubeconfigs, ("milan", "rome"), strict=True):
+                    shown = subprocess.run(
+                        [sys.executable, "-m", "liqod.cli", "status", "--kubeconfig", kubeconfig],
+                        capture_output=True, text=True, cwd=ROOT, env=environment(), timeout=60, check=False,
+                    )  # fmt: skip
+                    self.assertIn(other, shown.stdout, shown.stderr)
+                    self.assertEqual(Path(kubeconfig).stat().st_mode & 0o077, 0)
+            finally:
+                process.send_signal(signal.SIGINT)
+            rest = process.stdout.read()
+            self.assertEqual(process.wait(60), 0, rest)
+        self.assertFalse(Path(kubeconfigs[0]).parent.exists())
+
+
+class InProcess(TestCase):
+    timeout = 90
+
+    async def test_all(self) -> None:
+        """It runs in this process, all steps, and leaves the reactor clean."""
+        audience = Silent()
+        await Demo(reactor, audience).run()
+        self.assertEqual(len(audience.steps), 8)
+        self.assertTrue(any("words" in note for note in audience.notes))
+
+    async def test_fails(self) -> None:
+        """Where a step does not come about it says which, what the daemons say, and takes everything down."""
+        demo = Demo(reactor, Silent())
+
+        async def never(other: Side) -> None:
+            """An administrator who compares words and then forgets to trust."""
+            demo.patience = 3.0
+
+        demo.milan.trust = never  # type: ignore[method-assign]
+        try:
+            await demo.run()
+        except DemoFailed as error:
+            self.assertIn("the session did not come about", str(error))
+            self.assertIn("milan: leading", str(error))
+        else:
+            self.fail("it succeeded without trust")

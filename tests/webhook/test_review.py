@@ -1,0 +1,327 @@
+"""Admission reviews: what is patched, what is let through as it is, and what is refused as malformed."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kubesandbox.store.patch import json_patch as apply
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.kubelet.node.tolerations import original
+from liqod.model.objects.node_selector import Requirement, Term, selects
+from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, Policy
+from liqod.webhook.placement import MAX_TERMS, TOLERATION, TooManyTerms, mutations, patience, tolerates
+from liqod.webhook.review import MAX_BODY, Malformed, answer
+
+
+def review(pod: Any, **more: Any) -> bytes:
+    request = {
+        "uid": "r-1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "object": pod,
+        **more,
+    }
+    return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+
+
+def patch_of(body: bytes, policy: Policy | None = None) -> Any:
+    response = msgspec.json.decode(answer(body, lambda _: policy or Policy()))["response"]
+    assert response["allowed"] is True and response["uid"] == "r-1"
+    return msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
+
+
+class Placement(SynchronousTestCase):
+    def test_the_toleration_is_appended(self) -> None:
+        """A pod gets the toleration behind its own; one without any gets the list."""
+        self.assertEqual(
+            patch_of(review({"spec": {}})), [{"op": "add", "path": "/spec/tolerations", "value": [TOLERATION]}]
+        )
+        user = [{"key": "gpu", "operator": "Exists"}]
+        self.assertEqual(
+            patch_of(review({"spec": {"tolerations": user}})),
+            [{"op": "add", "path": "/spec/tolerations/-", "value": TOLERATION}],
+        )
+
+    def test_what_tolerates_already(self) -> None:
+        """Tolerations that match the taint for good need no company; others do."""
+        key = "virtual-node.liqo.io/not-allowed"
+        table: list[tuple[dict[str, Any], bool]] = [
+            ({"key": key, "operator": "Exists", "effect": "NoExecute"}, True),
+            ({"key": key, "operator": "Exists"}, True),
+            ({"operator": "Exists"}, True),
+            ({"key": key, "value": "true"}, True),
+            ({"key": key, "operator": "Equal", "value": "false"}, False),
+            ({"key": key, "operator": "Exists", "effect": "NoSchedule"}, False),
+            ({"key": key, "operator": "Exists", "tolerationSeconds": 30}, False),
+            ({"key": "other", "operator": "Exists"}, False),
+            ({}, False),
+        ]
+        for toleration, expected in table:
+            self.assertEqual(tolerates([toleration]), expected, toleration)
+
+    @given(
+        st.lists(st.fixed_dictionaries({"key": st.text(max_size=3), "operator": st.sampled_from(["Exists", "Equal"])}))
+    )
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_once_is_enough(self, tolerations: list[dict[str, Any]]) -> None:
+        """After the patch no further patch is needed."""
+        pod: dict[str, Any] = {"spec": {"tolerations": list(tolerations)}}
+        for operation in mutations(pod):
+            pod["spec"]["tolerations"].append(operation["value"])
+        self.assertEqual(mutations(pod), [])
+        self.assertEqual(pod["spec"]["tolerations"][: len(tolerations)], tolerations)
+
+
+NODES = {
+    "here": {"zone": "a"},
+    "there": {"zone": "b"},
+    "liqo-milan": {"liqo.io/type": "virtual-node", "region": "eu", "zone": "a"},
+    "liqo-paris": {"liqo.io/type": "virtual-node", "region": "us"},
+}
+EU = Term(match_expressions=[Requirement(key="region", operator="In", values=["eu"])])
+PARIS = Term(match_fields=[Requirement(key="metadata.name", operator="In", values=["liqo-paris"])])
+_REQUIREMENTS = st.sampled_from(
+    [
+        {"key": "zone", "operator": "In", "values": ["a"]},
+        {"key": "zone", "operator": "NotIn", "values": ["a"]},
+        {"key": "region", "operator": "Exists"},
+        {"key": "liqo.io/type", "operator": "DoesNotExist"},
+    ]
+)
+_TERMS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "matchExpressions": st.lists(_REQUIREMENTS, max_size=2),
+            "matchFields": st.just([{"key": "metadata.name", "operator": "In", "values": ["there"]}]),
+        },
+    ),
+    max_size=3,
+)
+_SELECTORS = st.sampled_from([None, (EU,), (PARIS,), (EU, PARIS), (Term(),)])
+_POLICIES = st.builds(Policy, st.sampled_from([LOCAL, REMOTE, BOTH]), _SELECTORS)
+
+
+def pod_with(terms: list[Any] | None, tolerations: list[Any] | None = None) -> dict[str, Any]:
+    spec: dict[str, Any] = {"containers": []}
+    if terms is not None:
+        required = {"nodeSelectorTerms": terms}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    if tolerations is not None:
+        spec["tolerations"] = tolerations
+    return {"spec": spec}
+
+
+def patched(pod: dict[str, Any], policy: Policy) -> dict[str, Any]:
+    changed: dict[str, Any] = apply(pod, mutations(pod, policy))
+    return changed
+
+
+def fits(pod: dict[str, Any]) -> set[str]:
+    """Return the nodes that a scheduler would take for a pod, by taint and required affinity."""
+    spec = pod["spec"]
+    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    terms = None if required is None else msgspec.convert(required["nodeSelectorTerms"], list[Term])
+    return {
+        name
+        for name, labels in NODES.items()
+        if (terms is None or selects(terms, name, labels))
+        and ("liqo.io/type" not in labels or tolerates(spec.get("tolerations") or []))
+    }
+
+
+class Affinity(SynchronousTestCase):
+    def test_the_table(self) -> None:
+        """Where a plain pod may run, by placement and selector."""
+        virtual = {"liqo-milan", "liqo-paris"}
+        for policy, expected in (
+            (Policy(LOCAL), {"here", "there"}),
+            (Policy(LOCAL, (EU,)), {"here", "there"}),
+            (Policy(BOTH), set(NODES)),
+            (Policy(BOTH, (EU,)), {"here", "there", "liqo-milan"}),
+            (Policy(BOTH, (EU, PARIS)), set(NODES)),
+            (Policy(BOTH, (Term(),)), {"here", "there"}),
+            (Policy(REMOTE), virtual),
+            (Policy(REMOTE, (EU,)), {"liqo-milan"}),
+            (Policy(REMOTE, (PARIS,)), {"liqo-paris"}),
+            (Policy(REMOTE, (Term(),)), set()),
+        ):
+            self.assertEqual(fits(patched(pod_with(None), policy)), expected, policy)
+        everything = [{"operator": "Exists"}]
+        self.assertEqual(fits(patched(pod_with(None, everything), Policy(LOCAL))), {"here", "there"})
+
+    @given(_TERMS, _POLICIES, st.sampled_from([None, [{"operator": "Exists"}]]))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_both_hold(self, terms: list[Any], policy: Policy, tolerations: list[Any] | None) -> None:
+        """A pod fits where its user's affinity and the policy both let it, and nowhere else; twice is like once."""
+        pod = pod_with(terms, tolerations)
+        if terms == []:
+            return  # the API has no such pods
+        after = patched(pod, policy)
+        theirs = fits({"spec": {**pod["spec"], "tolerations": [{"operator": "Exists"}]}})
+        self.assertEqual(fits(after), theirs & fits(patched(pod_with(None, tolerations), policy)))
+        self.assertEqual(mutations(after, policy), [])
+
+    def test_what_is_there_stays(self) -> None:
+        """Preferences, affinity between pods and the rest of the node affinity are left as they are."""
+        node_affinity = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
+        pod: dict[str, Any] = {"spec": {"affinity": {"podAffinity": {"x": 1}, "nodeAffinity": node_affinity}}}
+        after = patched(pod, Policy(REMOTE))["spec"]["affinity"]
+        self.assertEqual(after["podAffinity"], {"x": 1})
+        self.assertEqual(
+            set(after["nodeAffinity"]) - set(node_affinity), {"requiredDuringSchedulingIgnoredDuringExecution"}
+        )
+        self.assertEqual(patched({"spec": {"affinity": {}}}, Policy(REMOTE)), patched({"spec": {}}, Policy(REMOTE)))
+
+    def test_a_pod_with_a_node(self) -> None:
+        """A pod whose node is chosen gets no affinity: its kubelet would turn it away."""
+        pod = {"spec": {"nodeName": "here", "tolerations": [dict(TOLERATION)]}}
+        self.assertEqual(mutations(pod, Policy(REMOTE)), [])
+
+    def test_odd_shapes(self) -> None:
+        """What is no affinity is left for the API server to refuse."""
+        tolerant = [dict(TOLERATION)]
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        odd: tuple[Any, ...] = (
+            "x",
+            {"nodeAffinity": []},
+            {"nodeAffinity": {required: 7}},
+            {"nodeAffinity": {required: {"nodeSelectorTerms": "x"}}},
+            {"nodeAffinity": {required: {"nodeSelectorTerms": ["x", None, {}]}}},
+        )
+        for affinity in odd:
+            pod = {"spec": {"tolerations": tolerant, "affinity": affinity}}
+            self.assertEqual(mutations(pod, Policy(REMOTE)), [], affinity)
+
+    def test_enormous_affinities(self) -> None:
+        """A pod whose affinity would become enormous is refused with a sentence; one below the bound is not."""
+        terms = [
+            {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]} for number in range(MAX_TERMS // 2)
+        ]
+        policy = Policy(REMOTE, (EU, PARIS))
+        self.assertTrue(mutations(pod_with(terms), policy))
+        with self.assertRaises(TooManyTerms):
+            mutations(pod_with([*terms, terms[0]]), policy)
+        response = msgspec.json.decode(answer(review(pod_with([*terms, terms[0]])), lambda _: policy))["response"]
+        self.assertEqual((response["uid"], response["allowed"]), ("r-1", False))
+        self.assertIn("TooManyTerms", response["status"]["message"])
+        self.assertNotIn("patch", response)
+
+
+class Reviews(SynchronousTestCase):
+    def test_the_namespace_decides(self) -> None:
+        """What is asked for is the policy of the request's own namespace."""
+        asked: list[str] = []
+
+        def policies(namespace: str) -> Policy:
+            asked.append(namespace)
+            return Policy(LOCAL)
+
+        response = msgspec.json.decode(answer(review({"spec": {}}, namespace="shop"), policies))["response"]
+        self.assertNotIn("patch", response)
+        self.assertEqual(asked, ["shop"])
+
+    def test_only_pods_being_created(self) -> None:
+        """Updates, subresources, other kinds and absent objects are allowed as they are."""
+        for more in (
+            {"operation": "UPDATE"},
+            {"operation": "DELETE", "object": None},
+            {"subResource": "eviction"},
+            {"kind": {"group": "apps", "kind": "Pod"}},
+            {"kind": {"group": "", "kind": "Service"}},
+        ):
+            self.assertEqual(patch_of(review({"spec": {}}, **more)), [], more)
+        for odd in ({}, {"spec": None}, {"spec": {"tolerations": "x"}}):
+            self.assertEqual(patch_of(review(odd)), [])
+
+    def test_malformed(self) -> None:
+        """What is no review is refused with a sentence that says what is wrong."""
+        for body in (
+            b"",
+            b"[]",
+            b"\xff",
+            b"{}",
+            b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}',
+            b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}',
+            b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":""}}',
+            b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}',
+            b" " * (MAX_BODY + 1),
+            b"[" * 100000,
+        ):
+            with self.assertRaises(Malformed) as caught:
+                answer(body)
+            self.assertGreater(len(str(caught.exception)), 20)
+
+    @given(st.binary(max_size=200))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_no_other_failure(self, body: bytes) -> None:
+        """Whatever bytes come, the only failure is Malformed."""
+        with contextlib.suppress(Malformed):
+            answer(body)
+
+
+VIRTUAL_ONLY = {"liqo.io/type": "virtual-node"}
+DEFAULTS = [
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for key in ("not-ready", "unreachable")
+]
+
+
+class Patience(SynchronousTestCase):
+    """Pods that can only run on virtual nodes stay there also while no daemon runs to hold them."""
+
+    def made(self, pod: dict[str, Any], policy: Policy, evict_after: float = 0.0) -> Any:
+        first = mutations(pod, policy)
+        return apply(pod, [*first, *patience(pod, policy, evict_after)])
+
+    def seconds(self, pod: dict[str, Any]) -> set[int | None]:
+        found = [one for one in pod["spec"]["tolerations"] if one["key"].startswith("node.kubernetes.io/")]
+        self.assertEqual(len(found), 2)
+        return {one.get("tolerationSeconds") for one in found}
+
+    def test_who_is_held(self) -> None:
+        """Held are pods that go to other clusters only, by their namespace or by themselves; no others."""
+        for policy, selector, expected in (
+            (Policy(REMOTE), None, {None}),
+            (Policy(), VIRTUAL_ONLY, {None}),
+            (Policy(), None, {300}),
+            (Policy(LOCAL), None, {300}),
+            (Policy(), {"liqo.io/type": "other"}, {300}),
+        ):
+            spec: dict[str, Any] = {"tolerations": DEFAULTS, **({"nodeSelector": selector} if selector else {})}
+            self.assertEqual(self.seconds(self.made({"spec": spec}, policy)), expected, (policy, selector))
+
+    def test_for_how_long(self) -> None:
+        """A cluster that evicts after a time lets pods stay for just that, and a pod's own word goes first."""
+        for said, expected in (({}, {1000}), ({"liqo.io/evict-after": "20"}, {20}), ({"x": "y"}, {1000})):
+            pod: dict[str, Any] = {"metadata": {"annotations": said}, "spec": {"tolerations": DEFAULTS}}
+            self.assertEqual(self.seconds(self.made(pod, Policy(REMOTE), 1000.0)), expected)
+        pod = {"metadata": {"annotations": {"liqo.io/evict-after": "0"}}, "spec": {"tolerations": DEFAULTS}}
+        self.assertEqual(self.seconds(self.made(pod, Policy(REMOTE), 1000.0)), {None})
+
+    def test_what_it_was_is_known(self) -> None:
+        """The lender's pod gets the tolerations as they were, and once is enough."""
+        user = {"key": "gpu", "operator": "Exists", "tolerationSeconds": 7}
+        each: list[dict[str, Any]] = [{}, {"annotations": {}}, {"annotations": {"a": "b"}}]
+        for metadata in each:
+            pod: dict[str, Any] = {"metadata": metadata, "spec": {"tolerations": [user, *DEFAULTS]}}
+            made = self.made(pod, Policy(REMOTE))
+            self.assertEqual(made["spec"]["tolerations"][0], user)
+            restored = original(made["spec"]["tolerations"], made["metadata"]["annotations"])
+            self.assertEqual(restored, [user, *DEFAULTS, TOLERATION])
+            self.assertEqual(patience(made, Policy(REMOTE), 0.0), [])
+        self.assertEqual(patience({"spec": {"tolerations": [user]}}, Policy(REMOTE), 0.0), [])
+
+    @given(st.recursive(st.none() | st.text(max_size=5) | st.integers(), lambda deeper: st.lists(deeper, max_size=3)))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_odd_shapes(self, odd: Any) -> None:
+        """Whatever somebody puts where tolerations or annotations go is left to the API server."""
+        for pod in ({"spec": {"tolerations": odd}}, {"metadata": odd, "spec": {}}, {"spec": odd}):
+            self.assertEqual(patience(pod, Policy(REMOTE), 0.0), [])

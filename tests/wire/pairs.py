@@ -1,0 +1,112 @@
+"""Two sessions with a network in between that may cut the bytes anywhere, and one of each ordinary event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgpack
+
+from liqod.model.records.offer import Offer
+from liqod.wire.codec import UnknownEvent
+from liqod.wire.events import (
+    Advertise,
+    Credential,
+    Event,
+    Hello,
+    KeyNoted,
+    MapNamespace,
+    NamespaceMapped,
+    Network,
+    NetworkAck,
+    NewKey,
+    Ping,
+    Pong,
+    ReleaseNamespace,
+    Unsupported,
+    Verdict,
+    Withdraw,
+    Withdrawn,
+)
+from liqod.wire.framing import frame
+from liqod.wire.session import NEED_DATA, Session, State
+
+ALPHA = Hello("alpha", "turin", 1, 0, 2, ["relay", "network"])
+BETA = Hello("beta", "milan.site", 7, 1, 4, ["network", "probe"])
+KEY = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg="
+ORDINARY: tuple[Event, ...] = (
+    Ping(1),
+    Pong(2**63 - 1),
+    Unsupported(99),
+    Advertise(1, 0, 1800, Offer(resources={"cpu": "4", "nvidia.com/gpu": "1"}, labels={"a/b": "c"})),
+    Verdict(1, 0, "Refused", "LimitReached", "five of five offers are accepted"),
+    Withdraw(1, "lender", "Unpeered"),
+    Withdrawn(1, "borrower"),
+    Credential("https://192.0.2.1:6443", "-----BEGIN CERTIFICATE-----\n", "abc.def", 3600, "liqo-tenant-alpha"),
+    MapNamespace(1, "shop", "shop-alpha"),
+    NamespaceMapped(1, "shop-alpha"),
+    ReleaseNamespace(2, "shop-alpha"),
+    Network(["10.1.0.0/16", "fd00:1::/48"], "10.70.0.0/20", ["192.0.2.1:5871", "[2001:db8::1]:5871"], KEY, 1420),
+    NetworkAck(["10.64.0.0/16", "fd00:1::/48"], "10.70.0.0/20"),
+    NetworkAck([], "", "PoolExhausted", "no free network is left"),
+    NewKey(KEY, "A" * 86 + "=="),
+    NewKey(""),
+    KeyNoted(KEY),
+    KeyNoted(KEY, "KeyNotProven", "the announced key did not sign for this session"),
+)
+
+
+def drain(session: Session) -> list[Event | UnknownEvent]:
+    """Return all events that have arrived in full."""
+    events = []
+    while (event := session.next_event()) is not NEED_DATA:
+        assert isinstance(event, Event | UnknownEvent)
+        events.append(event)
+    return events
+
+
+class ConnectionPair:
+    """Two sessions and the network between them; the peer must see exactly what was sent."""
+
+    def __init__(self, cut: Callable[[bytes], Sequence[bytes]] = lambda data: [data]) -> None:
+        self.dialer = Session("dialer")
+        self.listener = Session("listener")
+        self._cut = cut
+
+    def other(self, session: Session) -> Session:
+        return self.listener if session is self.dialer else self.dialer
+
+    def say(self, session: Session, *events: Event) -> None:
+        """Send events and check that the other end sees the same."""
+        data = b"".join(session.send(event) for event in events)
+        other = self.other(session)
+        seen: list[Event | UnknownEvent] = []
+        for piece in self._cut(data):
+            other.receive_data(piece)
+            seen += drain(other)
+        assert seen == list(events), (seen, events)
+
+    def greet(self) -> None:
+        self.say(self.dialer, ALPHA)
+        self.say(self.listener, BETA)
+
+    def establish(self) -> ConnectionPair:
+        self.greet()
+        self.say(self.listener, self.listener.welcome())
+        self.say(self.dialer, self.dialer.welcome())
+        return self
+
+    @property
+    def states(self) -> tuple[State, State]:
+        return self.dialer.state, self.listener.state
+
+
+def raw(*fields: Any) -> bytes:
+    """Return a frame with any content, as an attacker would make it."""
+    return frame(msgpack.packb(list(fields)))
+
+
+def established(role: str = "listener") -> Session:
+    """Return one end of an established session."""
+    pair = ConnectionPair().establish()
+    return pair.listener if role == "listener" else pair.dialer
