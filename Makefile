@@ -10,7 +10,7 @@ N ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint types arch format bench fuzz testbed testbed-up testbed-down clean distclean
+.PHONY: help venv demo test lint types arch format bench fuzz mutants testbed testbed-up testbed-down clean distclean
 
 help:
 	@echo "make demo          two clusters in one process: watch them find each other and share pods"
@@ -19,6 +19,7 @@ help:
 	@echo "make types | arch  only the types, only the import contracts"
 	@echo "make format        put the source into the project's format"
 	@echo "make fuzz          feed the decoders what nobody would send; ARGS='payload --seconds 300' for more of it"
+	@echo "make mutants       break the code in many small places, and see which tests notice; ARGS='--group trust --count 40'"
 	@echo "make bench         measurements on real clusters; ARGS='...' go to them"
 	@echo "make testbed       install and build what real clusters need"
 	@echo "make testbed-up    start N=2 real clusters with nodes, ARGS='--qps 500'; they stay"
@@ -77,6 +78,9 @@ testbed-down: .venv/.development
 fuzz: .venv/.development
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+mutants: .venv/.development
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 bench: testbed
 	@$(BIN)/python -m benchmarks $(ARGS)

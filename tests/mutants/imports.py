@@ -1,0 +1,45 @@
+"""Which test modules can reach a module of the daemon at all, by the imports of both: nearest first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import grimp
+
+SCENARIO: Final = "tests.scenario."
+_ELSEWHERE: Final = ("tests.real.", "tests.netns.", "tests.contract.")
+"""Tests on real clusters and in network namespaces: too slow for one mutant."""
+
+
+class Imports:
+    """The import graph of the daemon and its tests."""
+
+    def __init__(self) -> None:
+        self._graph = grimp.build_graph("liqod", "tests", cache_dir=None)
+
+    def tests_of(self, module: str) -> dict[str, float]:
+        """Return the test modules that import a module, directly or not, and how near they are: less is nearer."""
+        far = distances(module, self._graph.find_modules_that_directly_import)
+        return {name: far[name] - 2.0 * kinship(name, module) for name in sorted(far) if is_test(name)}
+
+
+def is_test(name: str) -> bool:
+    """Return whether a module holds tests that need nothing but this process."""
+    return name.startswith("tests.") and name.rpartition(".")[2].startswith("test_") and not name.startswith(_ELSEWHERE)
+
+
+def distances(start: str, importers: Callable[[str], Iterable[str]]) -> dict[str, int]:
+    """Return how many imports away each module is that imports ``start``, directly or not."""
+    far = {start: 0}
+    edge = [start]
+    while edge:
+        edge = [name for near in edge for name in importers(near) if far.setdefault(name, far[near] + 1) > far[near]]
+        edge = list(dict.fromkeys(edge))
+    return far
+
+
+def kinship(test: str, module: str) -> int:
+    """Return how many words the names of a test module and of a module share."""
+    return len(set(re.split(r"[._]", test)) & set(re.split(r"[._]", module)))

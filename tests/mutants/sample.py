@@ -1,0 +1,83 @@
+"""Draws mutants: the same seed draws the same ones from the same functions, whatever changes elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from attrs import frozen
+
+from tests.mutants.changes import Change, changes, diff, is_sound
+
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "trust": (
+        "liqod.identity",
+        "liqod.peering.joining",
+        "liqod.peering.judging",
+        "liqod.peering.newkeys",
+        "liqod.peering.protocol",
+        "liqod.peering.rotation",
+        "liqod.peering.strangers",
+        "liqod.peering.tombstones",
+    ),
+    "relay": ("liqod.peering.relay",),
+    "restrictions": ("liqod.hosting.admit", "liqod.hosting.confine", "liqod.hosting.forge"),
+    "policies": ("liqod.hosting.policies", "liqod.agent.bounds", "liqod.webhook"),
+}
+"""Where no mutant may survive: what stands between a peer and this cluster."""
+EXCLUDED: Final = ("liqod.sandbox", "liqod.cli.demo")
+"""What only tests and the demonstration use."""
+
+
+@frozen
+class Mutant:
+    """One change of one module; ``was`` and ``now`` are the lines that it replaces, joined.
+
+    ``name`` is made of what is changed, not of where it stands; ``text`` is a digest of the module's source.
+    """
+
+    name: str
+    module: str
+    change: Change
+    was: str
+    now: str
+    text: str
+
+    @property
+    def where(self) -> str:
+        """Return file and line."""
+        return f"{self.module.replace('.', '/')}.py:{self.change.line}"
+
+
+def is_below(module: str, prefixes: Iterable[str]) -> bool:
+    """Return whether a module is one of these, or in one of these packages."""
+    return any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def mutants(module: str, source: bytes) -> list[Mutant]:
+    """Return all mutants of a module, some of which may not compile."""
+    digest = hashlib.sha256(source).hexdigest()[:12]
+    found: list[Mutant] = []
+    seen: dict[tuple[str, str, str, str], int] = {}
+    for change in changes(source):
+        lines = diff(source, change)
+        was, now = (" ".join(line[1:].strip() for line in lines if line[0] == sign) for sign in "-+")
+        what = (change.definition, change.rule, was, now)
+        seen[what] = seen.get(what, 0) + 1
+        name = hashlib.sha256("\0".join((module, *what, str(seen[what]))).encode()).hexdigest()[:10]
+        found.append(Mutant(name, module, change, was, now, digest))
+    return found
+
+
+def draw(sources: Mapping[str, bytes], seed: int, count: int | None = None) -> Iterator[Mutant]:
+    """Yield mutants of modules in the order that the seed gives them, those that compile, up to a count."""
+    everything = [mutant for module, source in sources.items() for mutant in mutants(module, source)]
+    everything.sort(key=lambda mutant: hashlib.sha256(f"{seed} {mutant.name}".encode()).digest())
+    drawn = 0
+    for mutant in everything:
+        if drawn == count:
+            return
+        if is_sound(sources[mutant.module], mutant.change):
+            drawn += 1
+            yield mutant

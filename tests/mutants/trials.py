@@ -1,0 +1,92 @@
+"""Puts a mutant before the tests that reach it, nearest first, until one of them fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+from attrs import frozen
+
+from tests.mutants.changes import apply
+from tests.mutants.checkout import Copy
+from tests.mutants.imports import SCENARIO, Imports
+from tests.mutants.run import LIMIT, Reach, Run, run
+from tests.mutants.sample import Mutant
+
+Outcome = Literal["killed", "survived", "equivalent"]
+_TOGETHER: Final = 6
+"""Test modules in one process, once the nearest one alone has let the mutant live."""
+_SECONDS_A_STEP: Final = 5.0
+"""A test module that takes so many seconds more is asked as if it were one import farther away."""
+
+
+@frozen
+class Result:
+    """What came of one mutant: ``by`` is the test that failed, or "time" when the tests did not end."""
+
+    outcome: Outcome
+    by: str
+    seconds: float
+    tests: int
+
+
+class Trials:
+    """Tries mutants, one at a time, in a copy of the checkout.
+
+    ``budget``: the seconds that tests of one mutant may take, by what they took before; ``scenarios``: whether the
+    scenario tests are asked too, when nothing else failed.
+    """
+
+    def __init__(self, copy: Copy, imports: Imports, reach: Reach, *, budget: float, scenarios: bool) -> None:
+        self._copy = copy
+        self._imports = imports
+        self._reach = reach
+        self._budget = budget
+        self._scenarios = scenarios
+        self._sources = copy.sources()
+
+    def attempt(self, mutant: Mutant) -> Result:
+        """Try one mutant."""
+        begin = time.monotonic()
+        asked = 0
+        for tests in self._in_turn(mutant):
+            asked += len(tests)
+            ended = self._killer(mutant, tests)
+            if ended is not None:
+                by = "time" if ended.late else ended.failed
+                return Result("killed", by, time.monotonic() - begin, asked)
+        return Result("survived", "", time.monotonic() - begin, asked)
+
+    def _in_turn(self, mutant: Mutant) -> Iterator[list[str]]:
+        """Yield the test modules that reach a mutant: the nearest alone, then several together, scenarios last."""
+        near = self._imports.tests_of(mutant.module)
+        near = {test: rank + self._reach.seconds(test) / _SECONDS_A_STEP for test, rank in near.items()}
+        left = self._budget
+        together: list[str] = []
+        is_first = True
+        for test in sorted(near, key=near.__getitem__):
+            if test.startswith(SCENARIO) or left < self._reach.seconds(test):
+                continue
+            known = self._reach.of(test)
+            if known.passed and mutant.change.definition in known.reached.get(mutant.module, ()):
+                left -= known.seconds
+                together.append(test)
+                if is_first or len(together) == _TOGETHER:
+                    is_first = False
+                    yield together
+                    together = []
+        if together:
+            yield together
+        if self._scenarios:
+            yield from ([test] for test in near if test.startswith(SCENARIO))
+
+    def _killer(self, mutant: Mutant, tests: Sequence[str]) -> Run | None:
+        """Return the run that failed because of the mutant: one in company counts when it fails alone too."""
+        limit = LIMIT if tests[0].startswith(SCENARIO) else 30.0 + 4 * sum(map(self._reach.seconds, tests))
+        with self._copy.changed(mutant.module, apply(self._sources[mutant.module], mutant.change)):
+            ended = run(self._copy.path, tests, limit)
+            if ended.passed or len(tests) == 1:
+                return None if ended.passed else ended
+        alone = (self._killer(mutant, [test]) for test in tests)
+        return next((ended for ended in alone if ended is not None), None)
