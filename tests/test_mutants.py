@@ -92,6 +92,16 @@ class Samples(SynchronousTestCase):
         both = [mutant.name for mutant in draw(moved, seed) if mutant.module == "liqod.a"]
         self.assertEqual(both[:count], alone)
 
+    def test_a_mutant_keeps_its_name_where_its_function_goes(self) -> None:
+        """In another module it is the same one, in a function that was edited another one."""
+        names = {mutant.name for mutant in mutants("liqod.a", SOURCE)}
+        self.assertEqual(names, {mutant.name for mutant in mutants("liqod.b.c", b"import b\n" + SOURCE)})
+        edited = {mutant.name for mutant in mutants("liqod.a", SOURCE.replace(b"self.lost", b"self.gone"))}
+        self.assertEqual(
+            {name for name in names & edited},
+            {m.name for m in mutants("liqod.a", SOURCE) if m.change.definition == "first"},
+        )
+
     def test_mutants_have_names_of_their_own(self) -> None:
         """Equal changes of equal lines are told apart by their number."""
         names = [mutant.name for mutant in mutants("liqod.a", SOURCE + SOURCE.replace(b"Door", b"Gate"))]

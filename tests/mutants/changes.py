@@ -70,10 +70,16 @@ def diff(source: bytes, change: Change) -> list[str]:
     return [line for line in lines if line[:1] in "-+" and not line.startswith(("---", "+++"))]
 
 
-def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+def definition_texts(source: bytes) -> dict[str, str]:
+    """Return the text of each function by its dotted name; of several that have one name (overloads), the last."""
+    lines = source.decode().splitlines()
+    return {name: "\n".join(lines[node.lineno - 1 : node.end_lineno]) for name, node in _definitions(ast.parse(source))}
+
+
+def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Yield functions with their dotted names; a nested one belongs to the outermost."""
 
-    def of(body: Iterable[ast.stmt], above: str) -> Iterator[tuple[str, ast.AST]]:
+    def of(body: Iterable[ast.stmt], above: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
         for node in body:
             if isinstance(node, ast.ClassDef):
                 yield from of(node.body, f"{above}{node.name}.")
@@ -172,7 +178,7 @@ class _Finder:
                         yield (*self._span(node.value), other, f"return {other}")
 
     def _off_by_one(self, bound: ast.expr | None) -> Iterator[tuple[int, int, str, str]]:
-        if isinstance(bound, ast.Constant) and isinstance(bound.value, int | float) and not isinstance(bound.value, bool):
+        if isinstance(bound, ast.Constant) and isinstance(bound.value, int | float) and bound.value is not True:
             yield (*self._span(bound), repr(bound.value + 1), "off by one")
 
     def _span(self, node: ast.expr) -> tuple[int, int]:

@@ -48,7 +48,7 @@ def run(place: Path, tests: Sequence[str], limit: float = LIMIT, *, measured: Pa
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         # With CI, Hypothesis tries the same examples each time.
-        env={**os.environ, "CI": "true"},
+        env={**os.environ, "CI": "true", "PYTHONPATH": str(place / "sandbox")},
         start_new_session=True,
         preexec_fn=_bounded,
     )

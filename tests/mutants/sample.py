@@ -8,7 +8,7 @@ from typing import Final
 
 from attrs import frozen
 
-from tests.mutants.changes import Change, changes, diff, is_sound
+from tests.mutants.changes import Change, changes, definition_texts, diff, is_sound
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "trust": (
@@ -34,7 +34,7 @@ EXCLUDED: Final = ("liqod.sandbox", "liqod.cli.demo")
 class Mutant:
     """One change of one module; ``was`` and ``now`` are the lines that it replaces, joined.
 
-    ``name`` is made of what is changed, not of where it stands; ``text`` is a digest of the module's source.
+    ``name`` is a digest of the function and of what is changed in it, wherever the function stands.
     """
 
     name: str
@@ -42,7 +42,6 @@ class Mutant:
     change: Change
     was: str
     now: str
-    text: str
 
     @property
     def where(self) -> str:
@@ -57,16 +56,16 @@ def is_below(module: str, prefixes: Iterable[str]) -> bool:
 
 def mutants(module: str, source: bytes) -> list[Mutant]:
     """Return all mutants of a module, some of which may not compile."""
-    digest = hashlib.sha256(source).hexdigest()[:12]
     found: list[Mutant] = []
-    seen: dict[tuple[str, str, str, str], int] = {}
+    seen: dict[tuple[str, ...], int] = {}
+    texts = definition_texts(source)
     for change in changes(source):
         lines = diff(source, change)
         was, now = (" ".join(line[1:].strip() for line in lines if line[0] == sign) for sign in "-+")
-        what = (change.definition, change.rule, was, now)
+        what = (change.definition, texts[change.definition], change.rule, was, now)
         seen[what] = seen.get(what, 0) + 1
-        name = hashlib.sha256("\0".join((module, *what, str(seen[what]))).encode()).hexdigest()[:10]
-        found.append(Mutant(name, module, change, was, now, digest))
+        name = hashlib.sha256("\0".join((*what, str(seen[what]))).encode()).hexdigest()[:10]
+        found.append(Mutant(name, module, change, was, now))
     return found
 
 
