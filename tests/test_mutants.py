@@ -98,7 +98,7 @@ class Samples(SynchronousTestCase):
         self.assertEqual(names, {mutant.name for mutant in mutants("liqod.b.c", b"import b\n" + SOURCE)})
         edited = {mutant.name for mutant in mutants("liqod.a", SOURCE.replace(b"self.lost", b"self.gone"))}
         self.assertEqual(
-            {name for name in names & edited},
+            names & edited,
             {m.name for m in mutants("liqod.a", SOURCE) if m.change.definition == "first"},
         )
 
