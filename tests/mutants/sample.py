@@ -13,20 +13,24 @@ from tests.mutants.changes import Change, changes, definition_texts, diff, is_so
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "trust": (
         "liqod.identity",
-        "liqod.peering.joining",
-        "liqod.peering.judging",
-        "liqod.peering.newkeys",
-        "liqod.peering.protocol",
-        "liqod.peering.rotation",
-        "liqod.peering.strangers",
-        "liqod.peering.tombstones",
+        "liqod.peering.trust.pairing",
+        "liqod.peering.trust.authenticator",
+        "liqod.peering.trust.new_keys",
+        "liqod.peering.session.protocol",
+        "liqod.peering.trust.rotation",
+        "liqod.peering.records.record_gc",
+        "liqod.peering.records.tombstones",
     ),
     "relay": ("liqod.peering.relay",),
-    "restrictions": ("liqod.hosting.admit", "liqod.hosting.confine", "liqod.hosting.forge"),
-    "policies": ("liqod.hosting.policies", "liqod.agent.bounds", "liqod.webhook"),
+    "restrictions": (
+        "liqod.hosting.shadowpods.admission",
+        "liqod.hosting.shadowpods.pod_restrictions",
+        "liqod.hosting.shadowpods.forge",
+    ),
+    "policies": ("liqod.hosting.tenants.policies", "liqod.agent.account.admission_policies", "liqod.webhook"),
 }
 """Where no mutant may survive: what stands between a peer and this cluster."""
-EXCLUDED: Final = ("liqod.sandbox", "liqod.cli.demo")
+EXCLUDED: Final = ("liqod.sandbox", "liqod.cli.setup.demo")
 """What only tests and the demonstration use."""
 
 

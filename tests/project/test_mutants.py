@@ -110,7 +110,7 @@ class Samples(SynchronousTestCase):
     def test_a_package_holds_its_modules_and_no_neighbours(self) -> None:
         """A prefix ends at a dot."""
         self.assertTrue(is_below("liqod.peering.relay.heads", ["liqod.peering.relay"]))
-        self.assertTrue(is_below("liqod.hosting.admit", GROUPS["restrictions"]))
+        self.assertTrue(is_below("liqod.hosting.shadowpods.admission", GROUPS["restrictions"]))
         self.assertFalse(is_below("liqod.peering.relays", ["liqod.peering.relay"]))
 
 
@@ -125,11 +125,14 @@ class Choices(SynchronousTestCase):
 
     def test_near_tests_have_the_words_of_the_module(self) -> None:
         """A shared word in the names counts; tests that need clusters are none."""
-        near, far = (kinship(test, "liqod.hosting.admit") for test in ("tests.test_hosting_admit", "tests.test_tap"))
+        near, far = (
+            kinship(test, "liqod.hosting.shadowpods.admission")
+            for test in ("tests.test_hosting_admit", "tests.project.test_tap")
+        )
         self.assertGreater(near, far)
         self.assertTrue(is_test("tests.scenario.test_kill"))
         self.assertFalse(is_test("tests.real.test_kill"))
-        self.assertFalse(is_test("tests.peering_sides"))
+        self.assertFalse(is_test("tests.peering.sides"))
 
     def test_a_function_is_reached_when_its_body_ran(self) -> None:
         """The line of ``def`` runs when the module is imported, and proves nothing."""
@@ -143,7 +146,7 @@ class Choices(SynchronousTestCase):
     def test_the_table_adds_up(self) -> None:
         """A row for each package, and one for all."""
         one, two, *_ = mutants("liqod.wire.codec", SOURCE)
-        other = mutants("liqod.hosting.admit", SOURCE)[0]
+        other = mutants("liqod.hosting.shadowpods.admission", SOURCE)[0]
         verdicts = [
             Verdict(one, Result("killed", "t", 1.0, 1)),
             Verdict(two, Result("survived", "", 1.0, 4)),
