@@ -1,4 +1,4 @@
-"""The API of virtual nodes, its pure parts: what a request is about, and HTTP heads."""
+"""The API of virtual nodes, its pure parts: what a request is about, and what a lender answers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from urllib.parse import quote, urlencode
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.api import heads
-from liqod.kubelet.api.heads import BadAnswer, Head
+from liqod.http1.messages import make_request
+from liqod.http1.responses import switching
+from liqod.kube.errors import ServerError
+from liqod.kubelet.api import tunnel
 from liqod.kubelet.api.targets import Logs, Page, Right, Stream, lender_path, parse, rights
+from liqod.kubelet.api.tunnel import BadAnswer, LenderConnection, Tunnel
 from liqod.model.ids import Key
 
 POD = Key("shop", "web-0")
@@ -97,73 +103,124 @@ class Targets(SynchronousTestCase):
         self.assertEqual(parse("/runningpods/"), Page("pods"))
 
 
-class Heads(SynchronousTestCase):
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
+
+
+class Wire(StringTransport):
+    """The lender's end of a connection."""
+
+    connected = True
+
+    def abortConnection(self) -> None:
+        self.connected = False
+
+
+class Answers(SynchronousTestCase):
+    """What a lender answers to a request for an upgrade, and what is passed on of it."""
+
+    def asked(self, *data: bytes) -> tuple[LenderConnection, list[object]]:
+        """Return a connection that asked for an upgrade and was sent this, and what it fired with."""
+        connection, fired = LenderConnection(), list[object]()
+        self.wire = Wire()
+        connection.makeConnection(self.wire)
+        connection.answer.addBoth(fired.append)
+        connection.ask(make_request(b"POST", b"/x", [(b"Host", b"x"), (b"Upgrade", b"SPDY/3.1")]))
+        for part in data:
+            connection.dataReceived(part)
+        return connection, fired
+
+    def error(self, *data: bytes) -> Exception:
+        """Return what a connection that was sent this failed with."""
+        _, (failure,) = self.asked(*data)
+        assert isinstance(failure, Failure)
+        assert isinstance(failure.value, Exception)
+        return failure.value
+
     def test_in_pieces(self) -> None:
-        """A head is read whatever the pieces are that it comes in; what follows it is kept."""
-        data = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nupgrade:  SPDY/3.1 \r\n\r\nrest"
-        whole = heads.parse(data)
-        assert whole is not None
-        self.assertEqual(whole[0].code, 101)
-        self.assertEqual(whole[0].first(b"upgrade"), b"SPDY/3.1")
-        self.assertEqual(whole[1], b"rest")
-        for length in range(len(data) - 4):
-            self.assertIsNone(heads.parse(data[:length]))
+        """A head is read whatever the pieces are that it comes in; what follows it is kept for the tunnel."""
+        data = SWITCH + b"upgrade:  SPDY/3.1 \r\n\r\n"
+        connection, fired = self.asked(*(data[at : at + 1] for at in range(len(data) - 1)))
+        self.assertEqual(fired, [])
+        connection.dataReceived(data[-1:] + b"rest")
+        self.assertEqual(fired, [[(b"upgrade", b"SPDY/3.1")]])
+        home = StringTransport()
+        connection.attach(Tunnel(home, self.wire, Clock()))
+        self.assertEqual(home.value(), b"rest")
 
     def test_bad_heads(self) -> None:
-        """What is not HTTP, endless, or would end a line where it is passed on is refused."""
+        """What is not HTTP, endless, or would end a line where it is passed on is refused, and the connection cut."""
         for data in (
             b"SSH-2.0-x\r\n\r\n",
             b"HTTP/1.1 1010 x\r\n\r\n",
             b"HTTP/1.1 101 x\r\nupgrade: a\rb: c\r\n\r\n",
             b"HTTP/1.1 101 x\r\nupgrade: a\nb: c\r\n\r\n",
+            b"HTTP/1.1 101 x\r\nupgrade: a\r\n b: c\r\n\r\n",
             b"HTTP/1.1 101 x\r\nbad name: c\r\n\r\n",
             b"HTTP/1.1 101 x\r\n: c\r\n\r\n",
-            b"x" * (heads.MAX_HEAD + 1),
+            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            b"x" * (tunnel.LIMITS.head + 1),
         ):
-            with self.assertRaises(BadAnswer):
-                heads.parse(data)
+            self.assertIsInstance(self.error(data), BadAnswer, data)
+            self.assertFalse(self.wire.connected)
 
     @given(st.binary(max_size=200))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_any_answer(self, data: bytes) -> None:
-        """Whatever a lender answers is a head, incomplete, or refused; what is passed on has no line break of its."""
-        try:
-            parsed = heads.parse(b"HTTP/1.1 101 x\r\nupgrade: " + data + b"\r\n\r\n")
-        except BadAnswer:
+        """Whatever a lender answers is a switch or refused; what is passed on has no line break of its own."""
+        _, fired = self.asked(SWITCH + b"upgrade: " + data + b"\r\n\r\n")
+        (result,) = fired
+        if isinstance(result, Failure):
+            self.assertIsInstance(result.value, BadAnswer)
             return
-        assert parsed is not None
-        if len(parsed[0].headers) == 1:
-            self.assertEqual(heads.switching(parsed[0]).count(b"\n"), 4)
+        assert isinstance(result, list)
+        self.assertEqual(switching(result).count(b"\n"), 3 + len(result))
 
     def test_only_what_concerns_the_streams(self) -> None:
         """Of an answer's headers only those about the upgrade are passed on."""
-        head = Head(
-            101, b"x", ((b"upgrade", b"SPDY/3.1"), (b"set-cookie", b"a=b"), (b"x-stream-protocol-version", b"v4"))
+        _, (passed,) = self.asked(
+            SWITCH + b"Upgrade: SPDY/3.1\r\nSet-Cookie: a=b\r\nX-Stream-Protocol-Version: v4\r\n\r\n"
         )
+        assert isinstance(passed, list)
         self.assertEqual(
-            heads.switching(head),
+            switching(passed),
             b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
             b"upgrade: SPDY/3.1\r\nx-stream-protocol-version: v4\r\n\r\n",
         )
 
+    def test_answers_before_the_answer(self) -> None:
+        """An informational response is passed over."""
+        _, fired = self.asked(b"HTTP/1.1 100 Continue\r\n\r\n" + SWITCH + b"Upgrade: x\r\n\r\n")
+        self.assertEqual(fired, [[(b"upgrade", b"x")]])
+
     def test_a_request_has_no_breaks(self) -> None:
-        """A request with a line break in a header is not made."""
+        """A request with a line break in a header is not made; any other is sent on one line each."""
         with self.assertRaises(ValueError):
-            heads.request(b"POST", b"/x", [(b"upgrade", b"a\r\nb: c")])
-        self.assertEqual(heads.request(b"GET", b"/x", [(b"a", b"b")]), b"GET /x HTTP/1.1\r\na: b\r\n\r\n")
+            make_request(b"POST", b"/x", [(b"Host", b"x"), (b"upgrade", b"a\r\nb: c")])
+        self.asked()
+        self.assertEqual(self.wire.value(), b"POST /x HTTP/1.1\r\nHost: x\r\nUpgrade: SPDY/3.1\r\n\r\n")
 
     def test_bodies(self) -> None:
         """The body of a refusal is read by length, by chunks, or to the end; never more than the limit."""
-        length = Head(403, b"", ((b"content-length", b"3"),))
-        self.assertIsNone(heads.body(length, b"ab", ended=False))
-        self.assertEqual(heads.body(length, b"abcd", ended=False), b"abc")
-        self.assertEqual(heads.body(length, b"ab", ended=True), b"ab")
-        chunked = Head(403, b"", ((b"transfer-encoding", b"chunked"),))
-        self.assertIsNone(heads.body(chunked, b"2\r\nab\r\n", ended=False))
-        self.assertEqual(heads.body(chunked, b"2\r\nab\r\n1;x=y\r\nc\r\n0\r\n\r\n", ended=False), b"abc")
-        self.assertEqual(heads.body(chunked, b"zz\r\n", ended=False), b"")
-        plain = Head(500, b"", ())
-        self.assertIsNone(heads.body(plain, b"ab", ended=False))
-        self.assertEqual(heads.body(plain, b"ab", ended=True), b"ab")
-        endless = heads.body(Head(500, b"", ((b"content-length", b"999999"),)), b"x" * 100000, ended=False)
-        self.assertEqual(len(endless or b""), heads.MAX_BODY)
+        length = b"HTTP/1.1 403 x\r\nContent-Length: 3\r\n\r\n"
+        self.assertEqual(self.asked(length + b"ab")[1], [])
+        self.assertIn("abc", str(self.error(length + b"ab", b"cd")))
+        chunked = b"HTTP/1.1 403 x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        self.assertEqual(self.asked(chunked + b"2\r\nab\r\n")[1], [])
+        self.assertIn("abc", str(self.error(chunked + b"2\r\nab\r\n1\r\nc\r\n0\r\n\r\n")))
+        plain = b"HTTP/1.1 500 x\r\n\r\n"
+        for ending in (plain, length.replace(b"403", b"500")):
+            connection, fired = self.asked(ending + b"ab")
+            self.assertEqual(fired, [])
+            connection.connectionLost()
+            (failure,) = fired
+            assert isinstance(failure, Failure)
+            self.assertIsInstance(failure.value, ServerError)
+            self.assertIn("ab", str(failure.value))
+        long = b"HTTP/1.1 500 x\r\nContent-Length: 999999\r\n\r\n" + b"x" * tunnel.MAX_BODY
+        self.assertIsInstance(self.error(long), ServerError)
+
+    def test_chunks_that_could_be_read_in_two_ways(self) -> None:
+        """Chunk sizes are hex digits and nothing else; a refusal whose body is not clear is none that is quoted."""
+        chunked = b"HTTP/1.1 403 x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        for data in (b"zz\r\n", b"0x1\r\na\r\n", b"1_0\r\n", b"+1\r\na\r\n", b"1;x=y\r\nc\r\n"):
+            self.assertIsInstance(self.error(chunked + data), BadAnswer, data)

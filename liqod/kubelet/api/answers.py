@@ -12,15 +12,15 @@ from twisted.python.failure import Failure
 from twisted.web.client import ResponseDone
 from twisted.web.http import PotentialDataLoss
 
+from liqod.http1.responses import switching
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, Unauthorized
-from liqod.kubelet.api import heads
 from liqod.kubelet.api.callers import Callers, User, user_of
 from liqod.kubelet.api.nodes import Nodes, Route
 from liqod.kubelet.api.server import TEXT, ApiRequest, Refused
 from liqod.kubelet.api.targets import Logs, Page, Stream, Target, lender_path, parse, rights
 from liqod.kubelet.api.tls import client_certificate
-from liqod.kubelet.api.tunnel import Tunnel, open_at_lender
+from liqod.kubelet.api.tunnel import Tunnel, open_at_lender, upgrade_headers
 from liqod.kubelet.api.usage import Usage
 from liqod.kubelet.common.messages import clean_message
 
@@ -146,17 +146,20 @@ class Answers:
     async def _tunnel(self, request: ApiRequest, client: Client, path: str) -> None:
         if not request.header(b"upgrade"):
             raise Refused(400, "this takes a connection that is upgraded (Connection: Upgrade)")
-        passed = heads.upgrade_headers(
+        passed = upgrade_headers(
             (name, value) for name, values in request.requestHeaders.getAllRawHeaders() for value in values
         )
-        lender, head = await open_at_lender(client, bytes(request.method), path, passed)
+        try:
+            lender, passed_back = await open_at_lender(client, bytes(request.method), path, passed)
+        except ValueError as error:
+            raise Refused(400, "a header of the upgrade holds what no header may hold") from error
         home = request.channel.transport
         # The channel paused requests, of which there will be none; from here the two transports pace each other.
         home.unregisterProducer()
         tunnel = Tunnel(home, lender.transport, self._clock)
         self._tunnels.add(tunnel)
         try:
-            request.upgrade(heads.switching(head), tunnel.from_home, tunnel.home_lost)
+            request.upgrade(switching(passed_back), tunnel.from_home, tunnel.home_lost)
             lender.attach(tunnel)
             # As the work on any request this ends, cancelled, when the caller's connection does.
             await Deferred()

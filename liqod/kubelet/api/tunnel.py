@@ -6,6 +6,7 @@ sockets. A tunnel through which nothing passes for as long as a kubelet would wa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -14,21 +15,39 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
+from liqod.http1.connection import Connection, Limits
+from liqod.http1.errors import Malformed
+from liqod.http1.messages import (
+    STREAM_HEADERS,
+    Data,
+    EndOfMessage,
+    Header,
+    InformationalResponse,
+    Request,
+    Response,
+    make_request,
+)
 from liqod.kube.client import Client
 from liqod.kube.connection.transport import TimedOut, unreachable
 from liqod.kube.errors import ApiError, Unreachable, from_status
-from liqod.kubelet.api import heads
-from liqod.kubelet.api.heads import BadAnswer, Head, Header
 
 IDLE: Final = 4 * 3600.0
 """The kubelet's own ``streamingConnectionIdleTimeout``."""
+LIMITS: Final = Limits(head=32 << 10)
+MAX_BODY: Final = 64 << 10
+"""Bytes of a refusal that are read; a Status of the API is about 300."""
+UPGRADE_HEADERS: Final = STREAM_HEADERS | {b"upgrade"}
 ANSWER_TIMEOUT: Final = 30.0
 LINGER: Final = 15.0
 """Seconds that a closed connection may take to deliver what it still holds."""
 
 
+class BadAnswer(Exception):
+    """The answer is not HTTP, or not within the bounds; the text says which."""
+
+
 class LenderConnection(Protocol):
-    """The lender's end: ``answer`` fires with the head once it has begun to answer; then ``receiver`` gets the rest.
+    """The lender's end: ``answer`` fires with the headers of the switch to pass on; then a tunnel gets the rest.
 
     ``answer`` fails with BadAnswer, ApiError (the lender refused) or the reason why the connection was lost.
     """
@@ -36,61 +55,64 @@ class LenderConnection(Protocol):
     transport: Any
 
     def __init__(self) -> None:
-        self.answer: Deferred[Head] = Deferred(lambda _: self._abort())
-        self._head: Head | None = None
-        self._data = b""
+        self.answer: Deferred[list[Header]] = Deferred(lambda _: self._abort())
+        self._http = Connection("client", LIMITS)
+        self._refusal = 0
+        self._body = b""
         self._tunnel: Tunnel | None = None
+
+    def ask(self, request: Request) -> None:
+        """Send a request for an upgrade, which has no body."""
+        self.transport.write(self._http.send(request, EndOfMessage()))
 
     def dataReceived(self, data: bytes) -> None:
         if self._tunnel is not None:
             self._tunnel.from_lender(data)
             return
-        self._data += data
-        if self._head is None:
-            try:
-                parsed = heads.parse(self._data)
-            except BadAnswer as error:
-                self._finish(error)
-                return
-            if parsed is None:
-                return
-            self._head, self._data = parsed
-            if self._head.code == 101:
+        self._http.receive(data)
+        try:
+            while not self.answer.called and (event := self._http.next_event()) is not None:
+                self._take(event)
+        except Malformed as malformed:
+            self._finish(BadAnswer(malformed.message))
+
+    def _take(self, event: object) -> None:
+        if isinstance(event, InformationalResponse):
+            if event.status_code == 101:
                 # The other side is attached to before anything more is read.
                 self.transport.pauseProducing()
-                self.answer.callback(self._head)
-                return
-        if self._head.code != 101:
-            self._refused(self._head, ended=False)
+                self.answer.callback(upgrade_headers(event.headers))
+        elif isinstance(event, Response):
+            self._refusal = event.status_code
+            if event.status_code < 400:
+                self._finish(BadAnswer(f"it answered with HTTP {event.status_code} instead of switching protocols"))
+        elif isinstance(event, Data):
+            self._body += event.data[: MAX_BODY - len(self._body)]
+            if len(self._body) >= MAX_BODY:
+                self._finish(from_status(self._refusal, self._body))
+        elif isinstance(event, EndOfMessage):
+            self._finish(from_status(self._refusal, self._body))
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self._tunnel is not None:
             self._tunnel.lender_lost()
-        elif not self.answer.called:
-            if self._head is not None:
-                self._refused(self._head, ended=True)
-            else:
-                self.answer.errback(reason)
+        elif self.answer.called:
+            return
+        elif self._refusal:
+            # The code counts, also where its explanation is cut off.
+            self._finish(from_status(self._refusal, self._body))
+        else:
+            self.answer.errback(reason)
 
     def attach(self, tunnel: Tunnel) -> None:
         """Deliver to a tunnel from now on, beginning with what came along with the head."""
         self._tunnel = tunnel
-        early, self._data = self._data, b""
+        early = self._http.unread
         if early:
             tunnel.from_lender(early)
         self.transport.resumeProducing()
 
-    def _refused(self, head: Head, *, ended: bool) -> None:
-        body = heads.body(head, self._data, ended=ended)
-        if body is None:
-            return
-        if head.code < 400:
-            self._finish(BadAnswer(f"it answered with HTTP {head.code} instead of switching protocols"))
-        else:
-            self._finish(from_status(head.code, body))
-
     def _finish(self, error: Exception) -> None:
-        self._data = b""
         if not self.answer.called:
             self.answer.errback(error)
         self._abort()
@@ -99,12 +121,18 @@ class LenderConnection(Protocol):
         _abort(self.transport)
 
 
+def upgrade_headers(headers: Iterable[Header]) -> list[Header]:
+    """Return those headers of an upgrade that are passed on, in either direction."""
+    return [(name, value) for name, value in headers if name.lower() in UPGRADE_HEADERS]
+
+
 async def open_at_lender(
     client: Client, method: bytes, path: str, passed: list[Header]
-) -> tuple[LenderConnection, Head]:
-    """Ask the lender's API server for an upgraded connection; returns it, and the head of the answer 101.
+) -> tuple[LenderConnection, list[Header]]:
+    """Ask the lender's API server for an upgraded connection; returns it, and the headers of the answer 101 to pass on.
 
-    Raises ApiError with the lender's words, or Unreachable. ``passed`` are the headers of the caller's own upgrade.
+    Raises ApiError with the lender's words, Unreachable, or ValueError for headers that cannot be sent. ``passed`` are
+    the headers of the caller's own upgrade.
     Nothing is read from the connection before ``attach``.
     """
     what = f"{method.decode()} {path.partition('?')[0]}"
@@ -114,14 +142,14 @@ async def open_at_lender(
     # Streams have no media type: whoever insists on one is answered 406.
     sent.removeHeader(b"Accept")
     headers = [(name, value) for name, values in sent.getAllRawHeaders() for value in values]
-    head = heads.request(method, whole.encode("ascii"), [*headers, (b"Connection", b"Upgrade"), *passed])
+    request = make_request(method, whole.encode("ascii"), [*headers, (b"Connection", b"Upgrade"), *passed])
     try:
         connection: LenderConnection = await client.endpoint().connect(Factory.forProtocol(LenderConnection))
     except CancelledError:
         raise
     except Exception as error:
         raise unreachable(server, what, error) from error
-    connection.transport.write(head)
+    connection.ask(request)
     timer = client.clock.callLater(ANSWER_TIMEOUT, lambda: _expire(connection))
     try:
         return connection, await connection.answer

@@ -1,7 +1,8 @@
 """One connection of a borrower: its requests, one after another, each passed on and answered; or one tunnel.
 
-Bytes are held for as long as the other side takes to read them, never more than the buffers of the two sockets and
-``MAX_AHEAD``. Bodies are not looked at; where they end is all that matters here.
+Both ends speak HTTP/1.1 through ``http1``: what comes out as an event at one end is sent as an event at the other, so
+no byte passes that was not understood. Bytes are held for as long as the other side takes to read them, never more than
+the buffers of the two sockets and ``MAX_AHEAD``.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from liqod.http1.connection import Connection
+from liqod.http1.errors import Malformed
+from liqod.http1.messages import Data, EndOfMessage, Header, InformationalResponse, Request, Response, make_response
+from liqod.http1.responses import whole_response
 from liqod.model.ids import ClusterID
-from liqod.peering.relay import framing, heads
-from liqod.peering.relay.framing import Body, UntilClosed
-from liqod.peering.relay.heads import BadHead, Header, RequestHead
-from liqod.peering.relay.statuses import status
+from liqod.peering.relay import policy
+from liqod.peering.relay.policy import Answer, Call
+from liqod.peering.relay.rejection import Rejected, status
 from liqod.peering.relay.upstream import LINGER, Upstream
 
 IDLE: Final = 120.0
@@ -35,19 +39,19 @@ MAX_AHEAD: Final = 64 << 10
 
 
 class Gate(Protocol):
-    """Who decides about requests, and has the connections to the API server."""
+    """Decides about requests, and has the connections to the API server."""
 
     @property
     def clock(self) -> IReactorTime: ...
 
-    def admit(self, channel: Channel, head: RequestHead) -> str:
-        """Return the user to act as; raises BadHead for a request that is not passed on."""
+    def admit(self, channel: Channel, call: Call) -> str:
+        """Return the user to act as; raises Rejected for a request that is not passed on."""
         ...
 
-    def refused(self, channel: Channel, bad: BadHead) -> None:
-        """A request was not passed on."""
+    def rejected(self, channel: Channel, rejected: Rejected) -> None:
+        """Count and log a request that was not passed on."""
 
-    def answered(self, channel: Channel, head: RequestHead, code: int) -> None:
+    def answered(self, channel: Channel, call: Call, code: int) -> None:
         """The API server answered a request."""
 
     def own_headers(self, user: str) -> list[Header]:
@@ -60,7 +64,7 @@ class Gate(Protocol):
         ...
 
     def idle(self) -> Upstream | None:
-        """Return an open connection that nobody uses."""
+        """Return an open connection that is not in use."""
         ...
 
     def open(self) -> Deferred[Upstream]:
@@ -70,7 +74,7 @@ class Gate(Protocol):
     def release(self, upstream: Upstream) -> None:
         """Take a connection back."""
 
-    def gone(self, channel: Channel) -> None:
+    def channel_lost(self, channel: Channel) -> None:
         """A borrower's connection is over."""
 
 
@@ -85,14 +89,14 @@ class Channel(TwistedProtocol):
         self.fingerprint = fingerprint
         self.address = address
         self._gate = gate
-        self._ahead = bytearray()
-        self._early = bytearray()
-        self._head: RequestHead | None = None
-        self._sent: bytes = b""
-        self._body: Body | None = None
-        self._answer: Body | None = None
+        self._http = Connection("server", policy.LIMITS)
+        # The request under way, what is sent for it, and the answer once it has begun.
+        self._call: Call | None = None
+        self._forwarded: Request | None = None
+        self._request_complete = False
+        self._answer: Answer | None = None
         self._close = False
-        self._up: Upstream | None = None
+        self._upstream: Upstream | None = None
         self._opening: Deferred[Upstream] | None = None
         self._tunnel = False
         self._over = False
@@ -100,12 +104,12 @@ class Channel(TwistedProtocol):
         self._held: set[str] = set()
         self._until: float | None = None
         self._timer: IDelayedCall | None = None
-        self._heading = False
+        self._reading_head = False
 
     @property
     def busy(self) -> bool:
         """Whether a request is under way."""
-        return self._head is not None
+        return self._call is not None
 
     # What the borrower sends.
 
@@ -116,57 +120,60 @@ class Channel(TwistedProtocol):
     def dataReceived(self, data: bytes) -> None:
         if self._over:
             return
-        if self._tunnel and self._up is not None:
+        if self._tunnel and self._upstream is not None:
             self._wait(TUNNEL)
-            self._up.write(data)
+            self._upstream.write(data)
             return
-        self._ahead += data
+        self._http.receive(data)
         self._advance()
 
     def _advance(self) -> None:
         try:
-            while self._ahead and not self._over and not self._tunnel and self._step():
+            while not self._over and not self._tunnel and self._step():
                 pass
-        except BadHead as bad:
-            self._refuse(bad)
-        self._hold("ahead", len(self._ahead) > MAX_AHEAD)
+        except Malformed as malformed:
+            self._reject(Rejected(malformed.code, "RelayBadRequest", malformed.message))
+        except Rejected as rejected:
+            self._reject(rejected)
+        if not self._over:
+            self._hold("ahead", not self._tunnel and len(self._http.unread) > MAX_AHEAD)
 
     def _step(self) -> bool:
         """Take what comes next of the requests; returns whether there may be more to take."""
-        if self._head is None:
+        if self._call is None:
             return self._begin()
-        if self._body is None or self._body.done or self._up is None:
+        if self._request_complete or self._upstream is None:
             return False
-        data = bytes(self._ahead)
-        taken = self._body.take(data)
-        self._up.write(data[:taken])
-        del self._ahead[:taken]
-        self._wait(None if self._body.done else STALLED)
+        event = self._http.next_event()
+        if not isinstance(event, Data | EndOfMessage):
+            return False
+        self._request_complete = isinstance(event, EndOfMessage)
+        self._wait(None if self._request_complete else STALLED)
+        self._upstream.send(event)
         return True
 
     def _begin(self) -> bool:
-        end = heads.split(self._ahead)
-        if not end:
-            if not self._heading:
-                self._heading = True
+        request = self._http.next_event()
+        if not isinstance(request, Request):
+            if not self._reading_head and self._http.unread:
+                self._reading_head = True
                 self._wait(HEAD)
             return False
-        self._heading = False
-        raw = bytes(self._ahead[:end])
-        del self._ahead[:end]
-        head = heads.parse_request(raw)
+        self._reading_head = False
+        call = policy.examine(request)
+        # The end of an empty body is there with the head.
+        complete = call.length == 0 and isinstance(self._http.next_event(), EndOfMessage)
         try:
-            user = self._gate.admit(self, head)
-        except BadHead as bad:
-            self._refuse(bad, keep=head.length == 0 and not head.upgrade and not head.close)
+            user = self._gate.admit(self, call)
+        except Rejected as rejected:
+            self._reject(rejected, keep=complete and not call.upgrade and not call.close)
             return True
-        self._head, self._close = head, head.close
-        self._body = framing.body_of_request(head, heads.MAX_BODY)
-        self._wait(None if self._body.done else STALLED)
-        self._sent = heads.request(self._gate.base, head, self._gate.own_headers(user))
+        self._call, self._close, self._request_complete = call, call.close, complete
+        self._wait(None if complete else STALLED)
+        self._forwarded = policy.forward(self._gate.base, call, self._gate.own_headers(user))
         upstream = self._gate.idle()
         if upstream is not None:
-            self._use(upstream)
+            self._use(upstream, self._forwarded)
         else:
             self._open()
         return True
@@ -177,140 +184,150 @@ class Channel(TwistedProtocol):
 
     def _opened(self, upstream: Upstream) -> None:
         self._opening = None
-        if self._over:
+        if self._over or self._forwarded is None:
             upstream.abort()
             return
-        self._use(upstream)
+        self._use(upstream, self._forwarded)
         self._advance()
 
     def _not_opened(self, failure: Failure) -> None:
         self._opening = None
         if not self._over and not failure.check(CancelledError):
             # The error may name addresses of this cluster: the daemon's log is the place for them.
-            self._refuse(BadHead(502, "RelayApiUnreachable", "the lender's API server does not answer its own daemon"))
+            self._reject(Rejected(502, "RelayApiUnreachable", "the lender's API server does not answer its own daemon"))
 
-    def _use(self, upstream: Upstream) -> None:
-        self._up = upstream
+    def _use(self, upstream: Upstream, request: Request) -> None:
+        self._upstream = upstream
         upstream.user = self
         upstream.pause(self._slow)
-        upstream.write(self._sent)
+        if self._request_complete:
+            upstream.send(request, EndOfMessage())
+        else:
+            upstream.send(request)
 
     # What the API server sends.
 
     def from_upstream(self, data: bytes) -> None:
         """Pass on what the API server sent."""
+        upstream = self._upstream
         if self._tunnel:
             self._wait(TUNNEL)
             self.transport.write(data)
-            return
+        elif upstream is not None:
+            upstream.http.receive(data)
+            self._read_answer(upstream)
+
+    def _read_answer(self, upstream: Upstream) -> None:
+        # Written at once: a record of TLS and a system call cost more than the copy.
+        out: list[bytes] = []
+        ended = False
         try:
-            if self._answer is None:
-                self._early += data
-                self._read_answer()
-            else:
-                self._pass(b"", data)
-        except BadHead as bad:
-            self._refuse(BadHead(502, bad.reason, bad.message))
-
-    def _read_answer(self) -> None:
-        while self._answer is None and (end := heads.split(self._early)):
-            raw = bytes(self._early[:end])
-            del self._early[:end]
-            answer = heads.parse_answer(raw)
-            if answer.code < 200 and answer.code != 101:
-                continue
-            head, up = self._head, self._up
-            if head is None or up is None:
-                raise BadHead(502, "RelayBadAnswer", "the API server answered a request that was not sent")
-            self._gate.answered(self, head, answer.code)
-            if answer.code == 401:
-                raise BadHead(502, "RelayApiUnauthorized", "the API server does not know the lender's own daemon")
-            rest = bytes(self._early)
-            self._early.clear()
-            if answer.code == 101:
-                if not head.upgrade:
-                    raise BadHead(502, "RelayBadAnswer", "the API server switched protocols without being asked")
-                self._switch(up, heads.answer(answer, close=False) + rest)
-                return
-            self._answer = framing.body_of_answer(answer)
-            ends = isinstance(self._answer, UntilClosed)
-            self._close = self._close or answer.close or ends or bool(head.upgrade) or not self._body_done
-            self._pass(heads.answer(answer, close=self._close), rest)
-
-    @property
-    def _body_done(self) -> bool:
-        return self._body is None or self._body.done
-
-    def _pass(self, head: bytes, data: bytes) -> None:
-        answer = self._answer
-        if answer is None:
+            while not (ended or self._tunnel) and (event := upstream.http.next_event()) is not None:
+                if isinstance(event, Data):
+                    out.append(self._http.send(event))
+                elif isinstance(event, EndOfMessage):
+                    out.append(self._http.send(event))
+                    ended = True
+                elif isinstance(event, InformationalResponse):
+                    if event.status_code == 101:
+                        self._answered(event.status_code)
+                        out.append(self._http.send(policy.switch(event)) + upstream.http.unread)
+                        self._switch()
+                elif isinstance(event, Response):
+                    call = self._answered(event.status_code)
+                    answer = policy.answer(event)
+                    self._close = self._close or answer.close or bool(call.upgrade) or not self._request_complete
+                    out.append(self._http.send(answer.response(close=self._close)))
+                    self._answer = answer
+        except Malformed as malformed:
+            self._reject(Rejected(502, "RelayBadAnswer", malformed.message))
             return
-        taken = answer.take(data) if data else 0
-        self.transport.write(head + data[:taken] if head else data[:taken])
-        if answer.done:
-            self._finish(clean=taken == len(data))
+        except Rejected as rejected:
+            self._reject(rejected)
+            return
+        if out:
+            self.transport.write(b"".join(out))
+        if self._tunnel:
+            self._send_ahead(upstream)
+        elif ended:
+            self._finish(upstream)
 
-    def _finish(self, *, clean: bool) -> None:
+    def _answered(self, code: int) -> Call:
+        call = self._call
+        if call is None:
+            raise Rejected(502, "RelayBadAnswer", "the API server answered a request that was not sent")
+        self._gate.answered(self, call, code)
+        if code == 401:
+            raise Rejected(502, "RelayApiUnauthorized", "the API server does not know the lender's own daemon")
+        return call
+
+    def _finish(self, upstream: Upstream) -> None:
         """An answer is complete: go on with the next request, or close."""
-        up, self._up = self._up, None
-        self._sent = b""
-        if up is not None:
-            up.user = None
-            if clean and not self._close:
-                self._gate.release(up)
-            else:
-                up.close()
-        self._head = self._body = self._answer = None
-        if self._close:
+        self._upstream = upstream.user = None
+        # What came behind the answer belongs to no request.
+        if not self._close and not upstream.http.unread and upstream.http.start_next_cycle():
+            self._gate.release(upstream)
+        else:
+            upstream.close()
+        self._call = self._forwarded = self._answer = None
+        if self._close or not self._http.start_next_cycle():
             self.end()
             return
         self._hold("api", False)
         self._wait(IDLE)
-        if self._ahead:
-            self._advance()
+        self._advance()
 
-    def _switch(self, up: Upstream, answer: bytes) -> None:
+    def _switch(self) -> None:
         """From here on bytes pass both ways, uninterpreted."""
         self._tunnel = True
         self._wait(TUNNEL)
-        self.transport.write(answer)
-        ahead = bytes(self._ahead)
-        self._ahead.clear()
         self._hold("ahead", False)
-        if ahead:
-            up.write(ahead)
 
-    def upstream_lost(self) -> None:
-        """The connection to the API server is gone."""
-        up, self._up = self._up, None
-        head = self._head
+    def _send_ahead(self, upstream: Upstream) -> None:
+        ahead = self._http.unread
+        if ahead:
+            upstream.write(ahead)
+
+    def upstream_lost(self, *, clean: bool) -> None:
+        """The connection to the API server is gone; ``clean``: it said so before."""
+        upstream, self._upstream = self._upstream, None
+        call = self._call
         if self._over:
             return
-        if self._tunnel or isinstance(self._answer, UntilClosed):
+        if self._tunnel:
             self.end()
-        elif self._answer is not None or head is None:
+        elif self._answer is not None and self._answer.unbounded and clean and upstream is not None:
+            upstream.http.receive_eof()
+            self._read_answer(upstream)
+        elif self._answer is not None or call is None:
             # Cut off, so that the reader does not take a part for the whole.
             self.abort()
-        elif up is not None and not up.fresh and head.method == b"GET" and not self._early:
-            self._open()  # it was closed while it was idle; a GET may be sent again
+        elif upstream is not None and not upstream.fresh and _repeatable(call) and not upstream.http.unread:
+            self._open()  # it was closed while it was idle
         else:
-            self._refuse(BadHead(502, "RelayApiUnreachable", "the lender's API server closed the connection"))
+            self._reject(Rejected(502, "RelayApiUnreachable", "the lender's API server closed the connection"))
 
     def upstream_full(self, full: bool) -> None:
         """Whether the API server takes no more for now."""
         self._hold("api", full)
 
-    # Refusals and ends.
+    # Rejections and ends.
 
-    def _refuse(self, bad: BadHead, *, keep: bool = False) -> None:
+    def _reject(self, rejected: Rejected, *, keep: bool = False) -> None:
         if self._over:
             return
-        self._gate.refused(self, bad)
+        self._gate.rejected(self, rejected)
         if self._answer is not None:
             self.abort()
             return
-        self.transport.write(heads.refusal(bad.code, status(bad), close=not keep))
-        if not keep:
+        body, headers = status(rejected), [(b"Content-Type", b"application/json")]
+        if keep:
+            response = make_response(rejected.code, [*headers, (b"Content-Length", b"%d" % len(body))])
+            self.transport.write(self._http.send(response, Data(data=body), EndOfMessage()))
+            self._http.start_next_cycle()
+            self._wait(IDLE)
+        else:
+            self.transport.write(whole_response(rejected.code, headers, body))
             self.end()
 
     def end(self) -> None:
@@ -334,13 +351,12 @@ class Channel(TwistedProtocol):
         self._timer = None
         if self._opening is not None:
             self._opening.cancel()
-        up, self._up = self._up, None
-        if up is not None:
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
             if self._tunnel:
-                up.close()
+                upstream.close()
             else:
-                up.abort()
-        self._ahead.clear()
+                upstream.abort()
         # Unread, it would never see its own end.
         for why in tuple(self._held):
             self._hold(why, False)
@@ -352,19 +368,19 @@ class Channel(TwistedProtocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._held.clear()
         self._stop()
-        self._gate.gone(self)
+        self._gate.channel_lost(self)
 
     # Flow control: the transport pauses us while the borrower does not read.
 
     def pauseProducing(self) -> None:
         self._slow = True
-        if self._up is not None:
-            self._up.pause(True)
+        if self._upstream is not None:
+            self._upstream.pause(True)
 
     def resumeProducing(self) -> None:
         self._slow = False
-        if self._up is not None:
-            self._up.pause(False)
+        if self._upstream is not None:
+            self._upstream.pause(False)
 
     def stopProducing(self) -> None:
         """The connection is gone: that is told by ``connectionLost``."""
@@ -376,7 +392,7 @@ class Channel(TwistedProtocol):
         if bool(self._held) != before:
             (self.transport.pauseProducing if self._held else self.transport.resumeProducing)()
 
-    # Time: one timer, which is set anew only when it fires.
+    # Time: one timer, which is set again only when it fires.
 
     def _wait(self, seconds: float | None) -> None:
         clock = self._gate.clock
@@ -397,9 +413,14 @@ class Channel(TwistedProtocol):
         left = self._until - self._gate.clock.seconds()
         if left > 0:
             self._timer = self._gate.clock.callLater(left, self._look)
-        elif self._head is None and not self._heading:
+        elif self._call is None and not self._reading_head:
             self.end()
         elif self._tunnel:
             self.abort()
         else:
-            self._refuse(BadHead(408, "RelayBadRequest", "the request did not arrive in time"))
+            self._reject(Rejected(408, "RelayBadRequest", "the request did not arrive in time"))
+
+
+def _repeatable(call: Call) -> bool:
+    """Whether a request may be sent again: it changes nothing, and there is no body that is gone."""
+    return call.method == b"GET" and call.length == 0

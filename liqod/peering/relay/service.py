@@ -20,15 +20,16 @@ from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 
 from liqod.flow.tasks import Tasks
+from liqod.http1.messages import Header
+from liqod.http1.responses import whole_response
 from liqod.identity.tls import HTTP, PeerTLS
 from liqod.kube.client import Client
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.api_request import Ask
 from liqod.model.records.offer import Refusal
-from liqod.peering.relay import heads
 from liqod.peering.relay.channel import HEAD, Channel
-from liqod.peering.relay.heads import BadHead, Header, RequestHead
-from liqod.peering.relay.statuses import status
+from liqod.peering.relay.policy import Call
+from liqod.peering.relay.rejection import Rejected, status
 from liqod.peering.relay.targets import ask_of
 from liqod.peering.relay.upstream import LINGER, Pool, Upstream
 
@@ -95,21 +96,22 @@ class Relay:
         try:
             certificate = self._tls.peer_certificate(transport, HTTP)
         except Refusal as refusal:
-            return self._turn_away(address, BadHead(401, refusal.reason, refusal.message))
+            return self._turn_away(address, Rejected(401, refusal.reason, refusal.message))
         caller = self._caller_of(certificate.fingerprint)
         if caller is None:
             return self._turn_away(address.rpartition(":")[0], _unknown())
         channels = self._channels.setdefault(caller, set())
         if len(channels) >= MAX_CONNECTIONS:
-            bad = BadHead(429, "RelayTooManyConnections", f"{MAX_CONNECTIONS} connections of the cluster are open")
-            return self._turn_away(caller, bad)
+            message = f"{MAX_CONNECTIONS} connections of the cluster are open"
+            rejected = Rejected(429, "RelayTooManyConnections", message)
+            return self._turn_away(caller, rejected)
         channel = Channel(self, caller, certificate.fingerprint, address)
         channels.add(channel)
         return channel
 
-    def _turn_away(self, source: str, bad: BadHead) -> TwistedProtocol:
-        self._note(bad.reason, source, bad.message)
-        return TurnedAway(bad, self.clock, self._turned_away)
+    def _turn_away(self, source: str, rejected: Rejected) -> TwistedProtocol:
+        self._note(rejected.reason, source, rejected.message)
+        return TurnedAway(rejected, self.clock, self._turned_away)
 
     def review(self, peer: ClusterID, *, gone: bool = False) -> None:
         """Cut the connections of a peer whose key is not trusted, or that is not admitted, any more.
@@ -133,24 +135,24 @@ class Relay:
 
     # What channels ask (channel.Gate).
 
-    def admit(self, channel: Channel, head: RequestHead) -> str:
+    def admit(self, channel: Channel, call: Call) -> str:
         caller = channel.caller
         if self._caller_of(Fingerprint(channel.fingerprint)) != caller:
             raise _unknown()
-        ask = ask_of(head.method, head.target)
+        ask = ask_of(call.method, call.target)
         if not ask.path and not self._rights.permits(caller, ask):
-            raise BadHead(403, "RelayDenied", f"cluster {caller} may not {ask}: it was not granted that here")
+            raise Rejected(403, "RelayDenied", f"cluster {caller} may not {ask}: it was not granted that here")
         self.requests[caller] += 1
         return self._rights.account_of(caller)
 
-    def refused(self, channel: Channel, bad: BadHead) -> None:
-        self._note(bad.reason, channel.caller, bad.message)
+    def rejected(self, channel: Channel, rejected: Rejected) -> None:
+        self._note(rejected.reason, channel.caller, rejected.message)
 
-    def answered(self, channel: Channel, head: RequestHead, code: int) -> None:
+    def answered(self, channel: Channel, call: Call, code: int) -> None:
         if code == 401:
             self._tasks.spawn(self._renew(), "reading the daemon's own token anew")
         elif code == 403:
-            what = f"{head.method.decode()} {head.target.partition(b'?')[0].decode()}"
+            what = f"{call.method.decode()} {call.target.partition(b'?')[0].decode()}"
             self._note("RelayForbidden", channel.caller, f"the API server forbids {what}")
 
     async def _renew(self) -> None:
@@ -172,7 +174,7 @@ class Relay:
     def release(self, upstream: Upstream) -> None:
         self._pool.release(upstream)
 
-    def gone(self, channel: Channel) -> None:
+    def channel_lost(self, channel: Channel) -> None:
         channels = self._channels.get(channel.caller)
         if channels is not None:
             channels.discard(channel)
@@ -185,8 +187,8 @@ class TurnedAway(TwistedProtocol):
 
     transport: Any
 
-    def __init__(self, bad: BadHead, clock: IReactorTime, all_of_them: set[TurnedAway]) -> None:
-        self._bad = bad
+    def __init__(self, rejected: Rejected, clock: IReactorTime, all_of_them: set[TurnedAway]) -> None:
+        self._rejected = rejected
         self._clock = clock
         self._all = all_of_them
         self._timer: IDelayedCall | None = None
@@ -205,7 +207,8 @@ class TurnedAway(TwistedProtocol):
         self._answered = True
         self._stop()
         self._timer = self._clock.callLater(LINGER, self.cut)
-        self.transport.write(heads.refusal(self._bad.code, status(self._bad), close=True))
+        headers = [(b"Content-Type", b"application/json")]
+        self.transport.write(whole_response(self._rejected.code, headers, status(self._rejected)))
         self.transport.loseConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -221,5 +224,5 @@ class TurnedAway(TwistedProtocol):
         self.transport.abortConnection()
 
 
-def _unknown() -> BadHead:
-    return BadHead(401, "RelayUnknownKey", "no cluster that this one lends to is known by this key")
+def _unknown() -> Rejected:
+    return Rejected(401, "RelayUnknownKey", "no cluster that this one lends to is known by this key")

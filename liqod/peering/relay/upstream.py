@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, Protocol, cast
 
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.internet.protocol import connectionDone
@@ -12,23 +13,25 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from liqod.flow.factories import quiet
+from liqod.http1.connection import Connection, Event
 from liqod.kube.client import Client
 from liqod.kube.connection.transport import CACHED_FOR
+from liqod.peering.relay import policy
 
 MAX_IDLE: Final = 32
-"""Connections that are kept while nobody uses them."""
+"""Unused connections that are kept."""
 LINGER: Final = 15.0
 """Seconds that a closed connection may take to deliver what it still holds."""
 
 
 class User(Protocol):
-    """Whom an upstream connection serves at the moment."""
+    """What an upstream connection serves at the moment."""
 
     def from_upstream(self, data: bytes) -> None:
         """The API server sent this."""
 
-    def upstream_lost(self) -> None:
-        """The connection is gone."""
+    def upstream_lost(self, *, clean: bool) -> None:
+        """The connection is gone; ``clean``: the API server said so before."""
 
     def upstream_full(self, full: bool) -> None:
         """Whether the API server takes no more for now."""
@@ -41,6 +44,7 @@ class Upstream(TwistedProtocol):
     transport: Any
 
     def __init__(self, clock: IReactorTime) -> None:
+        self.http = Connection("client", policy.LIMITS)
         self.user: User | None = None
         self.fresh = True
         self.lost = False
@@ -64,10 +68,14 @@ class Upstream(TwistedProtocol):
             self._closing.cancel()
         user, self.user = self.user, None
         if user is not None:
-            user.upstream_lost()
+            user.upstream_lost(clean=reason.check(ConnectionDone) is not None)
+
+    def send(self, *events: Event) -> None:
+        """Send a part of a request to the API server."""
+        self.transport.write(self.http.send(*events))
 
     def write(self, data: bytes) -> None:
-        """Send bytes to the API server."""
+        """Send bytes to the API server, after the protocol was switched."""
         self.transport.write(data)
 
     def pause(self, paused: bool) -> None:
@@ -108,7 +116,7 @@ class Upstream(TwistedProtocol):
 
 
 class Pool:
-    """Connections to one API server; those that are idle are used again, the newest first."""
+    """Connections to one API server; those that are idle are reused, the newest first."""
 
     def __init__(self, client: Client, clock: IReactorTime) -> None:
         self._client = client

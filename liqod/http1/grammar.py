@@ -1,0 +1,98 @@
+"""What the bytes of a head and of a chunk's frame may be, checked before h11 reads them.
+
+h11 repairs what RFC 9112 lets a recipient repair: bare line feeds, folded lines, equal Content-Lengths, control
+characters in values, chunk extensions, trailers. Its events do not tell that it did. Where two readers are in a row,
+what one repairs the other may understand differently (request smuggling, response splitting), so all of that is refused
+here, on the bytes themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from liqod.http1.errors import Malformed
+
+MAX_LENGTH_DIGITS: Final = 10
+MAX_SIZE_DIGITS: Final = 8
+
+# Possessive quantifiers: each byte is looked at once, so that no head takes longer than its length.
+_HEAD: Final = re.compile(
+    rb"[\x20-\x7e\x80-\xff]++\r\n"
+    rb"(?:[A-Za-z0-9!#$%&'*+.^_`|~-]++:"
+    rb"[\t\x20]*+(?:[\x21-\x7e\x80-\xff]++(?:\x20++[\x21-\x7e\x80-\xff]++)*+)?[\t\x20]*+\r\n)*+"
+    rb"\r\n"
+)
+_REQUEST_LINE: Final = re.compile(rb"[^ ]+ [^ ]+ HTTP/1\.1\r\n")
+_STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] [1-5][0-9][0-9][ \r]")
+_LENGTHS: Final = re.compile(rb"\ncontent-length:([^\r]*)", re.IGNORECASE)
+_CODING: Final = re.compile(rb"\ntransfer-encoding:", re.IGNORECASE)
+_DIGITS: Final = re.compile(rb"[0-9]{1,%d}" % MAX_LENGTH_DIGITS)
+_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,%d})\r\n" % MAX_SIZE_DIGITS)
+
+
+def head_end(data: bytes, maximum: int) -> int:
+    """Return where the head ends (behind the empty line), 0 while it is not complete.
+
+    Raises Malformed for a head of more than ``maximum`` bytes.
+    """
+    end = data.find(b"\r\n\r\n")
+    if end > maximum or (end < 0 and len(data) > maximum):
+        raise Malformed(431, f"the head of a message is longer than {maximum} bytes")
+    return end + 4 if end >= 0 else 0
+
+
+def check_request_head(head: bytes, max_headers: int) -> bool:
+    """Check the complete head of a request; returns whether its body is chunked. Raises Malformed."""
+    if _REQUEST_LINE.match(head) is None:
+        raise Malformed(505, "a request is METHOD, path and HTTP/1.1, with one space between them")
+    return _check_fields(head, max_headers)
+
+
+def check_response_head(head: bytes, max_headers: int) -> bool:
+    """Check the complete head of a response; returns whether its body is chunked. Raises Malformed."""
+    if _STATUS_LINE.match(head) is None:
+        raise Malformed(502, "the answer is not HTTP/1.1")
+    return _check_fields(head, max_headers)
+
+
+def _check_fields(head: bytes, max_headers: int) -> bool:
+    if head.count(b"\n") - 2 > max_headers:
+        raise Malformed(431, f"a head has at most {max_headers} headers")
+    if _HEAD.fullmatch(head) is None:
+        raise Malformed(
+            400, "a header is a name, a colon and a value of printable characters, on one line that ends with CR LF"
+        )
+    lengths = _LENGTHS.findall(head)
+    chunked = _CODING.search(head) is not None
+    if len(lengths) > 1 or (chunked and lengths):
+        raise Malformed(400, "a body has one Content-Length or is chunked, and nothing else")
+    if lengths and _DIGITS.fullmatch(lengths[0].strip(b"\t ")) is None:
+        raise Malformed(400, f"Content-Length is one number of at most {MAX_LENGTH_DIGITS} digits")
+    return chunked
+
+
+def chunk_size(data: bytes, *, first: bool) -> int | None:
+    """Return the size of the chunk that begins here, None while its frame is not complete; raises Malformed.
+
+    ``first``: no chunk comes before, whose end would have to be read. The frame of the last chunk, of size 0, includes
+    the empty line that ends the body.
+    """
+    start = 0 if first else 2
+    if not b"\r\n".startswith(data[:start]):
+        raise Malformed(400, "a chunk does not end where it says")
+    match = _SIZE.match(data, start)
+    if match is None:
+        if b"\n" in data[start:] or len(data) >= start + MAX_SIZE_DIGITS + 2:
+            raise Malformed(
+                400, f"a chunk begins with its size in at most {MAX_SIZE_DIGITS} hex digits and nothing else"
+            )
+        return None
+    size = int(match[1], 16)
+    if size == 0:
+        end = data[match.end() : match.end() + 2]
+        if not b"\r\n".startswith(end):
+            raise Malformed(400, "a chunked body ends without trailers")
+        if len(end) < 2:
+            return None
+    return size

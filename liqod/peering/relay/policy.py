@@ -1,0 +1,173 @@
+"""What of a borrower's request and of the API server's answer passes the relay: allow lists, pure functions.
+
+What reaches these functions was parsed by ``http1``. Nothing of a head is passed on as it came: what is sent is made
+from what was understood, and holds no header that is not listed here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from liqod.http1.connection import Limits
+from liqod.http1.messages import (
+    STREAM_HEADERS,
+    Header,
+    InformationalResponse,
+    Request,
+    Response,
+    fields,
+    make_request,
+    make_response,
+    make_switch,
+    tokens,
+)
+from liqod.peering.relay.rejection import Rejected
+
+LIMITS: Final = Limits()
+"""The defaults fit: the command of an exec is part of the path (64 KiB), API servers take bodies of 3 MiB."""
+
+METHODS: Final = frozenset((b"GET", b"POST", b"PUT", b"PATCH", b"DELETE"))
+UPGRADES: Final = frozenset((b"websocket", b"spdy/3.1"))
+REQUEST_HEADERS: Final = frozenset((b"accept", b"accept-encoding", b"content-type"))
+"""Headers of a request that are passed on, besides those of its body and of an upgrade."""
+RESPONSE_HEADERS: Final = frozenset(
+    (
+        b"audit-id",
+        b"cache-control",
+        b"content-encoding",
+        b"content-type",
+        b"date",
+        b"retry-after",
+        b"vary",
+        b"warning",
+        b"x-kubernetes-pf-flowschema-uid",
+        b"x-kubernetes-pf-prioritylevel-uid",
+    )
+)
+"""Headers of an answer that are passed on, besides those of its body and of an upgrade."""
+CONNECTION_OPTIONS: Final = frozenset((b"keep-alive", b"close", b"upgrade"))
+
+# No encoded authority, no fragment: what the API server would see as another path is no target here.
+_TARGET: Final = re.compile(rb"/(?!/)[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*")
+_BEARER: Final = b"bearer.authorization.k8s.io"
+_IDENTITY: Final = (b"impersonate-", b"x-remote-", b"x-forwarded-", b"front-proxy-")
+
+Fields = Mapping[bytes, list[bytes]]
+
+
+@attrs.frozen
+class Call:
+    """A request that may be judged; ``length`` is None for a chunked body, ``upgrade`` empty where there is none."""
+
+    method: bytes
+    target: bytes
+    length: int | None
+    upgrade: bytes
+    close: bool
+    headers: tuple[Header, ...]
+
+
+def examine(request: Request) -> Call:
+    """Return what a request asks for; raises Rejected."""
+    headers = fields(request.headers)
+    if request.method not in METHODS:
+        raise _bad(405, "the relay passes on GET, POST, PUT, PATCH and DELETE")
+    if _TARGET.fullmatch(request.target) is None:
+        raise _bad(400, "the target of a request is a path that begins with one /")
+    if b"expect" in headers:
+        raise _bad(417, "the relay expects nothing: send the body")
+    _reject_identity(headers)
+    options = tokens(headers.get(b"connection", ()))
+    if options - CONNECTION_OPTIONS:
+        # A header that Connection names is removed by the next hop: it could name one of the relay's own.
+        raise _bad(400, "Connection names keep-alive, close or Upgrade, and no other header")
+    upgrade = _upgrade(headers, options)
+    lengths = headers.get(b"content-length", ())
+    length = None if b"transfer-encoding" in headers else int(lengths[0]) if lengths else 0
+    if upgrade and length != 0:
+        raise _bad(400, "a request for an upgrade has no body")
+    allowed = REQUEST_HEADERS | STREAM_HEADERS if upgrade else REQUEST_HEADERS
+    return Call(request.method, request.target, length, upgrade, b"close" in options, _only(headers, allowed))
+
+
+def forward(base: bytes, call: Call, own: Iterable[Header]) -> Request:
+    """Return the request to send to the API server.
+
+    ``base`` is the path of the server's URL, ``own`` are the daemon's headers: Host, credentials, user.
+    """
+    headers = [*own, *call.headers]
+    if call.upgrade:
+        headers += [(b"Connection", b"Upgrade"), (b"Upgrade", call.upgrade)]
+    elif call.length is None:
+        headers.append((b"Transfer-Encoding", b"chunked"))
+    elif call.length or call.method in (b"POST", b"PUT", b"PATCH"):
+        headers.append((b"Content-Length", b"%d" % call.length))
+    return make_request(call.method, base + call.target, headers)
+
+
+@attrs.frozen
+class Answer:
+    """An answer that may be passed on: ``response`` is it, except for its end of the connection.
+
+    ``unbounded``: only the end of the API server's connection ends the body.
+    """
+
+    code: int
+    headers: tuple[Header, ...]
+    close: bool
+    unbounded: bool
+
+    def response(self, *, close: bool) -> Response:
+        """Return the response to pass on; ``close``: the connection ends with it."""
+        return make_response(self.code, [*self.headers, (b"Connection", b"close")] if close else self.headers)
+
+
+def answer(response: Response) -> Answer:
+    """Return what passes of an answer. A body without a length is sent on in chunks."""
+    headers = fields(response.headers)
+    unbounded = not (
+        b"content-length" in headers or b"transfer-encoding" in headers or response.status_code in (204, 304)
+    )
+    close = b"close" in tokens(headers.get(b"connection", ())) or response.http_version < b"1.1"
+    return Answer(
+        response.status_code, _only(headers, RESPONSE_HEADERS | {b"content-length"}), close or unbounded, unbounded
+    )
+
+
+def switch(response: InformationalResponse) -> InformationalResponse:
+    """Return the answer 101 to pass on."""
+    headers = fields(response.headers)
+    upgrade = (b"Upgrade", b", ".join(headers.get(b"upgrade", ())))
+    return make_switch([*_only(headers, RESPONSE_HEADERS | STREAM_HEADERS), upgrade])
+
+
+def _reject_identity(headers: Fields) -> None:
+    """A borrower is known by its key: a header that says otherwise is an attempt, and is rejected as one."""
+    for name in headers:
+        if name.startswith(_IDENTITY):
+            raise Rejected(403, "RelayIdentityClaimed", f"the header {name.decode()} is not for users of the relay")
+    if any(_BEARER in value for value in headers.get(b"sec-websocket-protocol", ())):
+        raise Rejected(
+            403, "RelayIdentityClaimed", "a token inside Sec-WebSocket-Protocol is not for users of the relay"
+        )
+
+
+def _upgrade(headers: Fields, options: frozenset[bytes]) -> bytes:
+    wanted = headers.get(b"upgrade", [])
+    if not wanted and b"upgrade" not in options:
+        return b""
+    if len(wanted) != 1 or b"upgrade" not in options or wanted[0].lower() not in UPGRADES:
+        raise _bad(400, "a connection is upgraded to websocket or to SPDY/3.1")
+    return wanted[0]
+
+
+def _only(headers: Fields, allowed: frozenset[bytes]) -> tuple[Header, ...]:
+    return tuple((name, value) for name, values in headers.items() if name in allowed for value in values)
+
+
+def _bad(code: int, message: str) -> Rejected:
+    return Rejected(code, "RelayBadRequest", message)
