@@ -77,7 +77,7 @@ class Connection:
 
     def _next_event(self) -> Event | None:
         state = self._h11.their_state
-        chunked = False
+        length: int | None = 0
         if state in _HEADS:
             data = self.unread
             if not self._is_server and state is h11.IDLE:
@@ -88,26 +88,25 @@ class Connection:
             if not end:
                 return None
             check = grammar.check_request_head if self._is_server else grammar.check_response_head
-            chunked = check(data[:end], self._limits.headers)
+            length = check(data[:end], self._limits.headers)
         elif state is not h11.SEND_BODY or (self._frame_next and not self._take_frame()):
             return None
         event = self._h11.next_event()
         if isinstance(event, h11.Data):
             self._frame_next = bool(event.chunk_end)
         elif isinstance(event, h11.Request):
-            self._begin_request(event, chunked)
+            self._begin_request(length)
         elif isinstance(event, h11.Response):
             self._chunks = 0
             # These have no body, whatever their headers say (RFC 9112, section 6.3).
-            self._frame_next = chunked and event.status_code not in (204, 304)
+            self._frame_next = length is None and event.status_code not in (204, 304)
         return event if isinstance(event, _EVENTS) else None
 
-    def _begin_request(self, request: h11.Request, chunked: bool) -> None:
+    def _begin_request(self, length: int | None) -> None:
         self._chunks = self._announced = 0
-        self._frame_next = chunked
-        for name, value in request.headers:
-            if name == b"content-length" and int(value) > self._limits.body:
-                raise self._too_large()
+        self._frame_next = length is None
+        if length is not None and length > self._limits.body:
+            raise self._too_large()
 
     def _take_frame(self) -> bool:
         """Check the frame of the next chunk; returns whether it is complete."""

@@ -42,21 +42,22 @@ def head_end(data: bytes, maximum: int) -> int:
     return end + 4 if end >= 0 else 0
 
 
-def check_request_head(head: bytes, max_headers: int) -> bool:
-    """Check the complete head of a request; returns whether its body is chunked. Raises Malformed."""
+def check_request_head(head: bytes, max_headers: int) -> int | None:
+    """Check the complete head of a request; returns the length of its body as ``_check_fields`` does."""
     if _REQUEST_LINE.match(head) is None:
         raise Malformed(505, "a request is METHOD, path and HTTP/1.1, with one space between them")
     return _check_fields(head, max_headers)
 
 
-def check_response_head(head: bytes, max_headers: int) -> bool:
-    """Check the complete head of a response; returns whether its body is chunked. Raises Malformed."""
+def check_response_head(head: bytes, max_headers: int) -> int | None:
+    """Check the complete head of a response; returns the length of its body as ``_check_fields`` does."""
     if _STATUS_LINE.match(head) is None:
         raise Malformed(502, "the answer is not HTTP/1.1")
     return _check_fields(head, max_headers)
 
 
-def _check_fields(head: bytes, max_headers: int) -> bool:
+def _check_fields(head: bytes, max_headers: int) -> int | None:
+    """Return the Content-Length, 0 where there is none, None for a chunked body; raises Malformed."""
     if head.count(b"\n") - 2 > max_headers:
         raise Malformed(431, f"a head has at most {max_headers} headers")
     if _HEAD.fullmatch(head) is None:
@@ -67,9 +68,14 @@ def _check_fields(head: bytes, max_headers: int) -> bool:
     chunked = _CODING.search(head) is not None
     if len(lengths) > 1 or (chunked and lengths):
         raise Malformed(400, "a body has one Content-Length or is chunked, and nothing else")
-    if lengths and _DIGITS.fullmatch(lengths[0].strip(b"\t ")) is None:
+    if chunked:
+        return None
+    if not lengths:
+        return 0
+    digits = lengths[0].strip(b"\t ")
+    if _DIGITS.fullmatch(digits) is None:
         raise Malformed(400, f"Content-Length is one number of at most {MAX_LENGTH_DIGITS} digits")
-    return chunked
+    return int(digits)
 
 
 def chunk_size(data: bytes, *, first: bool) -> int | None:

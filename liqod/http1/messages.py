@@ -78,10 +78,10 @@ def _check_values(headers: Sequence[Header]) -> None:
         raise ValueError(_UNFIT)
 
 
-def fields(headers: Iterable[Header]) -> dict[bytes, list[bytes]]:
-    """Return the values of headers by name in lower case."""
+def fields(message: Request | Response | InformationalResponse) -> dict[bytes, list[bytes]]:
+    """Return the values of a message's headers by name in lower case."""
     found: dict[bytes, list[bytes]] = {}
-    for name, value in headers:
+    for name, value in message.headers.raw_items():
         found.setdefault(name.lower(), []).append(value)
     return found
 

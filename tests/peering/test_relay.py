@@ -353,6 +353,66 @@ class OnTheWire(RelayCase):
         await self.until(lambda: self.seen.count(b"POST") == 2)
         self.assertEqual(self.seen.count(b"\r\n\r\n3\r\nabc\r\n0\r\n\r\nPOST"), 1)
 
+    async def test_a_head_that_arrives_byte_by_byte(self) -> None:
+        """Where the network cuts a request makes no difference, and a second one may follow."""
+        caller = await self.call()
+        for byte in GET + b"\r\n" + GET + b"\r\n":
+            caller.send(bytes((byte,)))
+        await self.until(lambda: caller.data.count(b"{}") == 2)
+
+    async def test_an_early_word_of_the_api_server(self) -> None:
+        """Informational answers are not passed on; the answer is."""
+        self.answer = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + OK
+        caller = await self.call()
+        caller.send(GET + b"\r\n")
+        await self.until(lambda: caller.data.endswith(b"{}"))
+        self.assertTrue(caller.data.startswith(b"HTTP/1.1 200 OK\r\n"))
+        self.assertEqual(caller.data.count(b"HTTP/1.1"), 1)
+
+    async def test_chunks_of_an_answer(self) -> None:
+        """Each chunk passes when it comes, and one that could be read in two ways ends the connection."""
+        self.answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+        caller = await self.call()
+        caller.send(GET + b"\r\n")
+        await self.until(lambda: caller.data.endswith(b"\r\n\r\n2\r\n{}\r\n"))
+        cast(Any, self.api[0].transport).write(b"0x2\r\n{}\r\n")
+        await caller.lost
+        self.assertTrue(caller.data.endswith(b"\r\n\r\n2\r\n{}\r\n"))
+        self.assertEqual(self.refused["RelayBadAnswer"], 1)
+
+    async def test_an_answer_that_ends_with_its_connection(self) -> None:
+        """It is passed on in chunks, so that the borrower can tell its end; cut off, it has none."""
+        self.answer = b"HTTP/1.1 200 OK\r\n\r\n{}"
+        for clean in (True, False):
+            caller = await self.call()
+            caller.send(GET + b"\r\n")
+            await self.until(lambda caller=caller: b"{}" in caller.data)
+            transport = cast(Any, self.api[-1].transport)
+            (transport.loseConnection if clean else transport.abortConnection)()
+            await caller.lost
+            self.assertIn(b"Connection: close\r\n", caller.data)
+            self.assertEqual(caller.data.endswith(b"\r\n\r\n2\r\n{}\r\n0\r\n\r\n"), clean)
+
+    async def test_a_head_request(self) -> None:
+        """A method that is not passed on is answered although its answers have no body, and ends the connection."""
+        caller = await self.call()
+        caller.send(GET.replace(b"GET", b"HEAD") + b"\r\n")
+        await caller.lost
+        self.assertTrue(caller.data.startswith(b"HTTP/1.1 405 "))
+
+    async def test_a_request_with_a_body_is_not_sent_twice(self) -> None:
+        """What was passed on of a body is gone: when the API server closes, the borrower is told."""
+        caller = await self.call()
+        caller.send(GET + b"\r\n")
+        await self.until(lambda: caller.data.endswith(b"{}"))
+        self.answer = b""
+        caller.send(GET + b"Content-Length: 2\r\n\r\n{}")
+        await self.until(lambda: self.seen.endswith(b"{}"))
+        cast(Any, self.api[0].transport).abortConnection()
+        await caller.lost
+        self.assertIn(b"HTTP/1.1 502 ", caller.data)
+        self.assertEqual(len(self.api), 1)
+
     async def test_a_slow_borrower_is_not_read_for(self) -> None:
         """Of an answer of 64 MiB that nobody reads only a few MiB leave the API server; read, all of it comes."""
         size = 64 << 20

@@ -73,7 +73,7 @@ class Call:
 
 def examine(request: Request) -> Call:
     """Return what a request asks for; raises Rejected."""
-    headers = fields(request.headers)
+    headers = fields(request)
     if request.method not in METHODS:
         raise _bad(405, "the relay passes on GET, POST, PUT, PATCH and DELETE")
     if _TARGET.fullmatch(request.target) is None:
@@ -128,7 +128,7 @@ class Answer:
 
 def answer(response: Response) -> Answer:
     """Return what passes of an answer. A body without a length is sent on in chunks."""
-    headers = fields(response.headers)
+    headers = fields(response)
     unbounded = not (
         b"content-length" in headers or b"transfer-encoding" in headers or response.status_code in (204, 304)
     )
@@ -140,7 +140,7 @@ def answer(response: Response) -> Answer:
 
 def switch(response: InformationalResponse) -> InformationalResponse:
     """Return the answer 101 to pass on."""
-    headers = fields(response.headers)
+    headers = fields(response)
     upgrade = (b"Upgrade", b", ".join(headers.get(b"upgrade", ())))
     return make_switch([*_only(headers, RESPONSE_HEADERS | STREAM_HEADERS), upgrade])
 
