@@ -24,7 +24,7 @@ from liqod.http1.responses import switching, whole_response
 from liqod.kubelet.api.tunnel import LIMITS as TUNNEL_LIMITS
 from liqod.peering.relay import policy
 from liqod.peering.relay.rejection import Rejected
-from tests import http1_oracle as oracle
+from tests.http1 import oracle
 
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=300)
 
