@@ -54,7 +54,7 @@ async def prepare(client: Client, settings: Settings, server: str, hostname: str
         except KubeError as error:
             raise explain(error, doing, server) from error
 
-    await step("asking for the version", client.raw("GET", "/version"))
+    await step("asking for the version", client.version.get())
     await step("looking up the rights", _check_rights(client, settings))
     cluster_id = await step("reading the namespace kube-system", _cluster_id(client, settings))
     await step("preparing the definitions of the records", _ensure_definitions(client, settings))

@@ -9,7 +9,6 @@ and the same process stands by again: a restart would tell nothing new, and the 
 
 from __future__ import annotations
 
-import random
 import socket
 from collections.abc import Callable
 from datetime import datetime
@@ -181,7 +180,7 @@ class Agent(Service):
             if not self.running:
                 return
             self.status.set(f"waiting: {self.trouble}")
-            await deferLater(self._reactor, self._backoff.delay(self._failures, random.random()))
+            await deferLater(self._reactor, self._backoff.delay(self._failures))
             self._failures += 1
 
     def _in_trouble(self, sentence: str, details: tuple[str, ...]) -> None:

@@ -130,7 +130,7 @@ class DomainSearch(MultiService):
         if self._found.get(name) or record.status.found:
             kept += ", what was found stays"
         await self._record(record, self._status(record, "Stale" if record.status.found else "Failed", "NoAnswer", kept))
-        return AFTER_FAILURE.delay(attempt, self._random())
+        return AFTER_FAILURE.using(self._random).delay(attempt)
 
     def _show(self, name: str, now: dict[str, Seen], unknown: Any) -> None:
         """Tell what changed; an instance that could not be resolved this time stays as it was."""

@@ -16,3 +16,9 @@ FORESEEN = (Foreseen, Refusal, PeerUnreachable)
 def is_foreseen(error: BaseException) -> bool:
     """Tell whether a failure is told in one sentence rather than with a traceback."""
     return isinstance(error, FORESEEN)
+
+
+def retry_after(error: BaseException) -> float:
+    """Return the seconds that an error asks to wait before the next attempt (``Retry-After``); 0 where it does not."""
+    seconds = getattr(error, "retry_after", 0.0)
+    return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else 0.0

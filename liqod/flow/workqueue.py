@@ -8,8 +8,6 @@ Memory is bounded by the number of distinct keys. Source of the semantics: k8s.i
 from __future__ import annotations
 
 import heapq
-import random as _random
-from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final, Generic, TypeVar
 
@@ -19,7 +17,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
-from liqod.flow.errors import is_foreseen
+from liqod.flow.errors import is_foreseen, retry_after
+from liqod.flow.fair_queue import FairQueue
 
 K = TypeVar("K", bound=Hashable)
 
@@ -31,6 +30,10 @@ GRACE: Final = 3.0
 """Seconds that work in progress may go on after the service was told to stop; then it is cancelled."""
 
 
+def _one_tenant(key: Hashable) -> Hashable:
+    return ""
+
+
 class QueueClosed(Exception):
     """The queue was closed: nothing more will come out of it."""
 
@@ -39,7 +42,8 @@ class WorkQueue(Generic[K]):
     """Keys waiting to be processed.
 
     Keys are handed out from the reactor, never from inside ``add``: whoever adds is not re-entered. ``name`` is for
-    logs and metrics.
+    logs and metrics. ``fair_by`` gives the tenant of a key: tenants take turns, so that a thousand keys of one delay
+    those of another by one turn each.
     """
 
     _log = Logger()
@@ -49,13 +53,14 @@ class WorkQueue(Generic[K]):
         clock: IReactorTime,
         name: str,
         backoff: Backoff | None = None,
-        random: Callable[[], float] = _random.random,
+        *,
+        fair_by: Callable[[K], Hashable] = _one_tenant,
     ) -> None:
         self.name = name
         self.clock = clock
         self._backoff = backoff or Backoff()
-        self._random = random
-        self._ready: deque[K] = deque()
+        self._fair_by = fair_by
+        self._ready: FairQueue[K] = FairQueue()
         self._dirty: set[K] = set()
         self._processing: set[K] = set()
         self._failures: dict[K, int] = {}
@@ -81,6 +86,11 @@ class WorkQueue(Generic[K]):
         """The number of keys that wait for their time."""
         return len(self._due)
 
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
     def failures(self, key: K) -> int:
         """Return how often ``add_rate_limited`` was called for a key since it was last forgotten."""
         return self._failures.get(key, 0)
@@ -91,7 +101,7 @@ class WorkQueue(Generic[K]):
             return
         self._dirty.add(key)
         if key not in self._processing:
-            self._ready.append(key)
+            self._ready.add(self._fair_by(key), key)
             self._wake()
 
     def add_after(self, key: K, seconds: float) -> None:
@@ -114,11 +124,11 @@ class WorkQueue(Generic[K]):
             heapq.heapify(self._heap)
         self._arm()
 
-    def add_rate_limited(self, key: K) -> None:
-        """Add a key after the back-off that its failures so far have earned."""
+    def add_rate_limited(self, key: K, at_least: float = 0.0) -> None:
+        """Add a key after the back-off that its failures so far have earned, and not before ``at_least`` seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        self.add_after(key, self._backoff.delay(failures, self._random()))
+        self.add_after(key, max(at_least, self._backoff.delay(failures)))
 
     def forget(self, key: K) -> None:
         """Let a key's back-off begin anew."""
@@ -146,7 +156,7 @@ class WorkQueue(Generic[K]):
         """End the processing of a key; if it was added meanwhile, it is ready again."""
         self._processing.discard(key)
         if key in self._dirty and not self._closed:
-            self._ready.append(key)
+            self._ready.add(self._fair_by(key), key)
             self._wake()
 
     def close(self) -> None:
@@ -176,7 +186,7 @@ class WorkQueue(Generic[K]):
             if self.clock.seconds() - begun > TURN:
                 self._wake()
                 return
-            key = self._ready.popleft()
+            key = self._ready.next()
             self._dirty.discard(key)
             self._processing.add(key)
             deferred = next(iter(self._waiting))
@@ -232,6 +242,11 @@ class Workers(Service, Generic[K]):
     def troubles(self) -> dict[K, str]:
         """The keys whose last attempt failed, with the reason."""
         return dict(self._troubles)
+
+    def forget(self, key: K) -> None:
+        """Drop what is remembered about a key's failures."""
+        self.queue.forget(key)
+        self._troubles.pop(key, None)
 
     def startService(self) -> None:
         super().startService()
@@ -289,7 +304,7 @@ class Workers(Service, Generic[K]):
                 self._log.warn("{what} {key} was cancelled; it is tried again", what=self._what, key=key)
         except Exception as error:
             self._failed(key, error)
-            self.queue.add_rate_limited(key)
+            self.queue.add_rate_limited(key, retry_after(error))
         else:
             if self._troubles and self._troubles.pop(key, None) is not None:
                 self._log.info("{what} {key} works again", what=self._what, key=key)

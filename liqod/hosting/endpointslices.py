@@ -143,7 +143,7 @@ class ShadowSlices(MultiService):
             self._attempts.pop(shadow.metadata.key, None)
             return 0.0
         attempt = self._attempts.get(shadow.metadata.key, 0)
-        left = at + SETTLING.delay(attempt, 0.5) - self._clock.seconds()
+        left = at + SETTLING.delay(attempt) - self._clock.seconds()
         if left <= 0:
             self._attempts[shadow.metadata.key] = attempt + 1
         return max(0.0, left)
@@ -157,7 +157,7 @@ class ShadowSlices(MultiService):
             self._tell(shadow, "NameTaken", message)
         else:
             self._tell(shadow, "SliceRefused", sentence(error.message))
-        return SETTLING.delay(attempt + 2, 0.5)
+        return SETTLING.delay(attempt + 2)
 
     def _tell(self, shadow: ShadowEndpointSlice, reason: str, message: str) -> None:
         regarding = reference_to(SHADOWENDPOINTSLICES.api_version, SHADOWENDPOINTSLICES.kind, shadow.metadata)

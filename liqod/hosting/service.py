@@ -169,14 +169,14 @@ class Hosting(MultiService):
             raise Refusal("InvalidClusterID", f"{peer} is the ID of this cluster itself; it lends nothing to itself")
 
     async def _prepare(self) -> None:
-        backoff, attempt = Backoff(), 0
+        backoff, attempt = Backoff(random=self._random), 0
         while True:
             try:
                 return await self._access.ensure_role()
             except KubeError as error:
                 if attempt == 0:
                     self._log.warn("cannot make the role of borrowers yet: {error}", error=str(error))
-                await _pause(self._clock, backoff.delay(attempt, self._random()))
+                await _pause(self._clock, backoff.delay(attempt))
                 attempt += 1
 
     async def _begin(self) -> None:

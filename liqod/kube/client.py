@@ -57,6 +57,7 @@ from liqod.kube.errors import (
     from_status,
 )
 from liqod.kube.resources import Resource
+from liqod.kube.version import ServerVersion
 from liqod.model.names import FIELD_MANAGER
 
 T = TypeVar("T", default=dict[str, Any])
@@ -107,7 +108,7 @@ class Client:
     is for one request, from the moment it is sent.
     ``requests`` counts what was sent, by verb and plural (with subresource). ``path_since`` is the clock's time since
     which the path to the server is known to be whole again after an interruption. ``allowance`` bounds what informers
-    keep of the server's objects (None: nothing does).
+    keep of the server's objects (None: nothing does). ``version`` is the server's, asked once for all.
     """
 
     _log = Logger()
@@ -141,10 +142,10 @@ class Client:
         self._token = ""
         self._headers: dict[bytes, Headers] = {}
         self._slots = Slots(reactor, IN_FLIGHT, CACHED_FOR)
-        self._backoff = Backoff(initial=0.2, cap=2.0)
-        self._random = random
+        self._backoff = Backoff(initial=0.2, cap=2.0, random=random)
         self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
         self._closed = False
+        self.version = ServerVersion(lambda: self.raw("GET", "/version"))
 
     def __repr__(self) -> str:
         return f"<Client {self.config.server}>"
@@ -450,7 +451,7 @@ class Client:
                     attempt_again = was_never_sent(error) or (repeatable and not is_tls_failure(error))
                     if not attempt_again or attempt + 1 >= TRIES or isinstance(error, TimedOut):
                         raise unreachable(self.config.server, _told(counted), error) from error
-                    pause = self._backoff.delay(attempt, self._random())
+                    pause = self._backoff.delay(attempt)
                 attempt += 1
                 await deferLater(self.clock, pause)
         finally:
@@ -465,7 +466,7 @@ class Client:
             # for another reason (a disruption budget), which waiting here does not change.
             return error.retry_after if 0 < error.retry_after <= LONGEST_RETRY_AFTER else None
         if isinstance(error, ServerError) and repeatable and error.retry_after <= LONGEST_RETRY_AFTER:
-            return max(error.retry_after, self._backoff.delay(attempt, self._random()))
+            return max(error.retry_after, self._backoff.delay(attempt))
         return None
 
     async def _attempt(

@@ -6,7 +6,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 from twisted.internet.defer import Deferred
@@ -44,6 +44,14 @@ class _Series:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+class Recorder(Protocol):
+    """Where events go: ``EventRecorder``, or nowhere."""
+
+    def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+        """Record that something happened to an object; returns at once and never fails."""
+        ...
 
 
 class EventRecorder:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import attrs
-import msgspec
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.logger import Logger
@@ -57,10 +56,6 @@ from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNa
 
 RETIRING: Final = 8
 """Virtual nodes that are started or removed at the same time."""
-
-
-class _Version(msgspec.Struct, rename="camel"):
-    git_version: str = ""
 
 
 def _same_address(_: ClusterID, address: str) -> str:
@@ -263,9 +258,8 @@ class Kubelets(MultiService):
 
     async def _begin(self) -> None:
         try:
-            answer = await self._client.raw("GET", "/version")
-            self._version = msgspec.json.decode(answer, type=_Version).git_version
-        except (KubeError, msgspec.MsgspecError) as error:
+            self._version = await self._client.version.get()
+        except KubeError as error:
             self._log.warn("the version of this cluster is not known: {error}", error=str(error))
         around = self._around
         await DeferredList(

@@ -151,7 +151,7 @@ class Storage(MultiService):
             claim = self._claims.get(key) if key.namespace else None
             if claim is not None:
                 self._tell(claim, "ProvisioningFailed", f"its volume is not made: {clean_message(error.message)}")
-            return AGAIN.delay(attempt, 0.5)
+            return AGAIN.delay(attempt)
         if again is None:
             self._attempts.pop(key, None)
         return again
@@ -235,7 +235,7 @@ class Storage(MultiService):
         elif not await self._deleted_there(volume, ClusterID(lender)):
             attempt = self._attempts.get(Key("", name), 0)
             self._attempts[Key("", name)] = attempt + 1
-            return AWAY.delay(attempt, 0.5)
+            return AWAY.delay(attempt)
         await self._client.delete(PERSISTENTVOLUMES, name, uid=volume.metadata.uid)
         return None
 

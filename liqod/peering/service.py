@@ -375,7 +375,7 @@ class Peering(MultiService):
                 return
             except KubeError as error:
                 self._log.warn("cannot read whom peerings were ended with: {error}", error=str(error))
-            await deferLater(self._reactor, backoff.delay(attempt, 0.5))
+            await deferLater(self._reactor, backoff.delay(attempt))
             attempt += 1
 
     def stopService(self) -> Deferred[None]:

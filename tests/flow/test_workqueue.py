@@ -163,7 +163,7 @@ class Model(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.queue: WorkQueue[str] = WorkQueue(self.clock, "model", STEADY, random=lambda: 0.5)
+        self.queue: WorkQueue[str] = WorkQueue(self.clock, "model", STEADY)
         self.processing: list[str] = []
         self.owed: set[str] = set()
 
@@ -239,7 +239,7 @@ class WorkersTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.queue: WorkQueue[str] = WorkQueue(self.clock, "test", STEADY, random=lambda: 0.5)
+        self.queue: WorkQueue[str] = WorkQueue(self.clock, "test", STEADY)
         self.seen: list[tuple[float, str]] = []
 
     def work(self, outcome: Callable[[str], object], count: int = 2) -> Workers[str]:

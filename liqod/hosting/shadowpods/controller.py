@@ -94,9 +94,8 @@ class ShadowPods(MultiService):
         self._namespaces = namespaces
         self._offers = offers
         self._statuses = Statuses(client, recorder)
-        self._random = random
-        self._refusals = Backoff(initial=1.0, cap=LOOK_AGAIN)
-        self._queue: WorkQueue[Key] = WorkQueue(clock, "shadowpods", random=random)
+        self._refusals = Backoff(initial=1.0, cap=LOOK_AGAIN, random=random)
+        self._queue: WorkQueue[Key] = WorkQueue(clock, "shadowpods", Backoff(random=random))
         self._workers = Workers(self._queue, workers, self.process, "keeping the pod of ShadowPod")
         self._subscriptions: list[Callable[[], None]] = []
         self.ledger = Ledger()
@@ -400,7 +399,7 @@ class ShadowPods(MultiService):
             self._stop_waiting(key)
             attempt = self._attempts.get(key, 0)
             self._attempts[key] = attempt + 1
-            again = self._refusals.delay(attempt, self._random())
+            again = self._refusals.delay(attempt)
         if not told:
             await self._statuses.write(shadow, status)
             self._statuses.tell(shadow, refusal.reason, refusal.message)

@@ -28,7 +28,7 @@ class Pace:
         count, last = self._created.get(key, (0, 0.0))
         if count < 2 or now - last > SETTLED:
             return 0.0
-        return max(0.0, last + self.backoff.delay(count - 2, 0.5) - now)
+        return max(0.0, last + self.backoff.delay(count - 2) - now)
 
     def created(self, key: Key, now: float) -> None:
         """Take note of a creation."""

@@ -191,7 +191,7 @@ class ListWatch(Generic[V]):
         return Watch(self.resource_version, False, self._timeout())
 
     def _wait(self, at_least: float = 0.0, backoff: Backoff = BACKOFF) -> Wait:
-        delay = backoff.delay(self._attempts, self._random())
+        delay = backoff.using(self._random).delay(self._attempts)
         self._attempts += 1
         return Wait(max(delay, at_least))
 

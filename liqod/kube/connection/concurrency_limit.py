@@ -4,7 +4,7 @@ Every request under way takes a connection, and a new connection costs both side
 burst that a few connections work off as fast as it comes is not worth more of them; a distant server is. A busy one is
 not: it has as much to do as it can, and more of ours at once only lets ours and everybody else's wait longer (see
 ``load``), so that with such a server their number goes back to few. Those that wait have their turn by flow (see
-``fair``), so that a burst of one kind of requests does not delay another.
+``flow.fair_queue``), so that a burst of one kind of requests does not delay another.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from liqod.kube.connection.fair_queue import Fair
+from liqod.flow.fair_queue import FairQueue
 from liqod.kube.connection.latency_estimator import Load
 
 LEAST: Final = 4
@@ -33,7 +33,7 @@ class Slots:
         self._most = most
         self._quiet = quiet
         self._idle_since = 0.0
-        self._waiting: Fair[Deferred[None]] = Fair()
+        self._waiting: FairQueue[Deferred[None]] = FairQueue()
         self._timer: IDelayedCall | None = None
         self._load = Load()
         self._shrunk_at = 0.0

@@ -50,7 +50,7 @@ class Pace:
             return 0.0
         pause = last.pause
         if last.digest == _digest(what):
-            pause = max(pause, INSISTING.delay(last.count - 1, 0.5))
+            pause = max(pause, INSISTING.delay(last.count - 1))
         return max(0.0, last.at + pause - now)
 
     def written(self, key: Key, what: Any, now: float) -> None:

@@ -375,7 +375,7 @@ class Namespaces(MultiService):
         """Return when to ask again. Attempts to which there was no answer say nothing about what the lender wants."""
         refusals = self._refusals.get(local, 0)
         self._refusals[local] = refusals + 1
-        return REFUSED_RETRY.delay(refusals, 0.5)
+        return REFUSED_RETRY.delay(refusals)
 
     async def _told(self, local: str, phase: str, reason: str, message: str) -> None:
         await self._table.tell(local, MappingStatus(phase=phase, reason=reason, message=message))

@@ -203,7 +203,7 @@ class Steps:
         key = home.metadata.key
         if isinstance(error, Forbidden | NotFound) and self._reactor.seconds() - remote.since < FRESH:
             early = self._early[key] = self._early.get(key, -1) + 1
-            return EARLY.delay(early, 0.5)
+            return EARLY.delay(early)
         self._early.pop(key, None)
         attempt = self._attempts.get(key, 0)
         self._attempts[key] = attempt + 1
@@ -212,7 +212,7 @@ class Steps:
             raise error
         if isinstance(error, Forbidden | NotFound):
             self._namespaces.look_again(key.namespace)
-        delay = LATE.delay(attempt, 0.5)
+        delay = LATE.delay(attempt)
         self._resting[key] = self._reactor.seconds() + delay
         reason = f"Remote{type(error).__name__}"
         await self._tell(home, Report(reason, f"the lender refuses the pod: {clean_message(error.message)}"))

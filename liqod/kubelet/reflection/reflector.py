@@ -276,7 +276,7 @@ class Reflector(MultiService):
             self._reach.suspect()
             self._parked.add(key)
             # Should nothing come of the suspicion, it is tried again all the same.
-            return LATE.delay(0, 0.5)
+            return LATE.delay(0)
         if isinstance(error, Conflict):
             space.forget(self.kind.name_there(key.name, self._place))
             return EARLY
@@ -298,7 +298,7 @@ class Reflector(MultiService):
     def _late(self, key: Key) -> float:
         attempt = self._attempts.get(key, 0)
         self._attempts[key] = attempt + 1
-        return LATE.delay(attempt, 0.5)
+        return LATE.delay(attempt)
 
     def _tell(self, home: Thing, reason: str, message: str) -> None:
         meta = home.metadata

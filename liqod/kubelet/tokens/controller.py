@@ -304,9 +304,9 @@ class Tokens(MultiService):
         if isinstance(error, Unreachable | Unauthorized):
             self._reach.suspect()
             self._parked.add(key)
-            return LATE.delay(0, 0.5)
+            return LATE.delay(0)
         if isinstance(error, Conflict | NotFound):
-            return EARLY if isinstance(error, Conflict) else LATE.delay(0, 0.5)
+            return EARLY if isinstance(error, Conflict) else LATE.delay(0)
         if isinstance(error, Throttled | ServerError):
             return error.retry_after or EARLY
         if isinstance(error, Forbidden) and self._reactor.seconds() - remote.since < FRESH:
@@ -318,7 +318,7 @@ class Tokens(MultiService):
     def _late(self, key: Key) -> float:
         attempt = self._attempts.get(key, 0)
         self._attempts[key] = attempt + 1
-        return LATE.delay(attempt, 0.5)
+        return LATE.delay(attempt)
 
     def _in_the_way(self, home: HomePod | None, name: str, remote: RemoteNamespace) -> float | None:
         why = f"a secret {name} that is not ours is in the remote namespace {remote.namespace}; it is left alone"

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 import attrs
-import msgspec
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -37,10 +36,6 @@ class About:
     version: str = ""
     storage_classes: tuple[str, ...] = ()
     ingress_classes: tuple[str, ...] = ()
-
-
-class _Version(msgspec.Struct, rename="camel"):
-    git_version: str = ""
 
 
 class _StorageClass(Object, frozen=True):
@@ -96,9 +91,8 @@ class Facilities:
 
     async def _ask(self) -> None:
         try:
-            answer = await self._client.raw("GET", "/version")
-            self._version = msgspec.json.decode(answer, type=_Version).git_version
-        except (KubeError, msgspec.MsgspecError) as error:
+            self._version = await self._client.version.get()
+        except KubeError as error:
             self._log.warn("the version of this cluster is not known: {error}", error=str(error))
         self._asked = True
         self._changed()

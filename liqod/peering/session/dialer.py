@@ -132,7 +132,7 @@ class Dialer:
         self.link.rest()
 
     def _retry(self, backoff: Backoff, at_least: float = 0.0) -> None:
-        delay = backoff.delay(self._failures, self._random())
+        delay = backoff.using(self._random).delay(self._failures)
         self._failures += 1
         self.within = math.ceil(max(backoff.longest, at_least))
         self.link.retry(max(delay, at_least))

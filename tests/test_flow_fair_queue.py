@@ -1,4 +1,8 @@
+<<<<<<<< HEAD:tests/kube/test_fair.py
 """Tests of liqod.kube.connection.fair_queue."""
+========
+"""Tests of liqod.flow.fair_queue."""
+>>>>>>>> 419eca6 (flow, kube: one controller base, two clocks, back-off with jitter inside, mutation cache, status writer):tests/test_flow_fair_queue.py
 
 from __future__ import annotations
 
@@ -6,10 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+<<<<<<<< HEAD:tests/kube/test_fair.py
 from liqod.kube.connection.fair_queue import Fair
+========
+from liqod.flow.fair_queue import FairQueue
+>>>>>>>> 419eca6 (flow, kube: one controller base, two clocks, back-off with jitter inside, mutation cache, status writer):tests/test_flow_fair_queue.py
 
 
-def all_of(fair: Fair[str]) -> str:
+def all_of(fair: FairQueue[str]) -> str:
     """Return what waits, in the order of the turns."""
     return " ".join(fair.next() for _ in range(len(fair)))
 
@@ -26,15 +34,15 @@ class FairTests(SynchronousTestCase):
             ("a1 a2 a3 a4 b1 b2", "a1 b1 a2 b2 a3 a4"),
             ("a1 b1 a2 c1 c2 a3", "a1 b1 c1 a2 c2 a3"),
         ):
-            fair: Fair[str] = Fair()
+            fair: FairQueue[str] = FairQueue()
             for one in waiting.split():
                 fair.add(one[0], one)
             self.assertEqual(all_of(fair), turns)
-            self.assertEqual((len(fair), fair.flows), (0, 0))
+            self.assertEqual((len(fair), fair.tenants), (0, 0))
 
     def test_a_flow_does_not_gain_by_leaving_and_coming_back(self) -> None:
         """Whoever always has one waiting has a turn as often as whoever has many."""
-        fair: Fair[str] = Fair()
+        fair: FairQueue[str] = FairQueue()
         for one in ("a1", "a2", "a3", "b1"):
             fair.add(one[0], one)
         turns = []
@@ -45,7 +53,7 @@ class FairTests(SynchronousTestCase):
 
     def test_nothing_waits(self) -> None:
         """Asking when nothing waits, and taking away what does not wait, are errors."""
-        fair: Fair[str] = Fair()
+        fair: FairQueue[str] = FairQueue()
         self.assertRaises(KeyError, fair.next)
         self.assertRaises(KeyError, fair.remove, "a1")
 
@@ -55,7 +63,7 @@ class FairTests(SynchronousTestCase):
         """Whatever comes, goes and has its turn: nothing is lost or doubled, the order within a flow is kept, the flow
         whose turn is longest ago is next, and no flow is remembered of which nothing waits.
         """
-        fair: Fair[tuple[str, int]] = Fair()
+        fair: FairQueue[tuple[str, int]] = FairQueue()
         lines: dict[str, list[tuple[str, int]]] = {}
         since: dict[str, int] = {}
         for number, step in enumerate(steps):
@@ -76,4 +84,4 @@ class FairTests(SynchronousTestCase):
                 since[flow] = number
                 self.assertEqual(fair.next(), lines[flow].pop(0))
             self.assertEqual(len(fair), sum(map(len, lines.values())))
-            self.assertEqual(fair.flows, sum(1 for line in lines.values() if line))
+            self.assertEqual(fair.tenants, sum(1 for line in lines.values() if line))

@@ -1,0 +1,102 @@
+"""Two clocks that cannot be mixed up, and the reactor as liqod uses it.
+
+*How long*: seconds as a ``float``, read by ``reactor.seconds()`` and waited for by ``reactor.callLater``: durations,
+leases, TTLs, silence, back-off. They mean nothing outside of this process and never go back.
+
+*When*: a date as a ``datetime`` in UTC, read by ``WallClock.now()``: what is written to records, certificates and
+tokens, or compared with what others wrote there. It moves when somebody sets the clock (NTP).
+
+mypy refuses one where the other is meant: ``rfc3339(reactor.seconds())`` does not type-check. To wait until a date,
+turn it into a duration once, when it is learned (``seconds_until``), and keep its end on the reactor's clock.
+
+Twisted's ``reactor.seconds()`` is ``time.time()`` unless told otherwise, so that all its timers wait an hour longer
+when the clock is set back by one. ``use_monotonic_time`` gives the process's reactor a clock that is not set.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from twisted.internet.base import ReactorBase
+from twisted.internet.interfaces import (
+    IReactorFDSet,
+    IReactorMulticast,
+    IReactorProcess,
+    IReactorTCP,
+    IReactorThreads,
+    IReactorTime,
+)
+
+
+class Reactor(IReactorTime, IReactorTCP, IReactorMulticast, IReactorThreads, IReactorProcess, IReactorFDSet):
+    """The parts of a reactor that the daemon uses; what needs time alone takes an ``IReactorTime``."""
+
+
+class WallClock(Protocol):
+    """Tells the date."""
+
+    def now(self) -> datetime:
+        """Return the date, in UTC; it may jump, in both directions."""
+        ...
+
+
+class SystemWallClock:
+    """The host's own wall clock."""
+
+    def now(self) -> datetime:
+        """Return the date, in UTC."""
+        return datetime.now(UTC)
+
+
+SYSTEM_WALL_CLOCK: Final = SystemWallClock()
+
+
+class ReactorWallClock:
+    """A wall clock that runs with a reactor's time: for clusters in memory, where time is simulated.
+
+    ``offset`` is the date, in seconds since 1970, at the reactor's second 0; setting it is what NTP does to a host.
+    """
+
+    def __init__(self, reactor: IReactorTime, offset: float = 0.0) -> None:
+        self._reactor = reactor
+        self.offset = offset
+
+    def now(self) -> datetime:
+        """Return the date, in UTC."""
+        return datetime.fromtimestamp(self._reactor.seconds() + self.offset, UTC)
+
+
+def seconds_until(moment: datetime, wall: WallClock) -> float:
+    """Return the seconds from now to a date, negative when it has passed."""
+    return (moment - wall.now()).total_seconds()
+
+
+def seconds_since(moment: datetime, wall: WallClock) -> float:
+    """Return the seconds from a date to now, negative while it is to come."""
+    return (wall.now() - moment).total_seconds()
+
+
+def boot_seconds() -> float:
+    """Return the seconds since the host booted.
+
+    Unlike CLOCK_MONOTONIC they include the time that the host was suspended: a lease must have expired on a laptop
+    that slept, because it has for everybody else (clock_gettime(2)).
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def use_monotonic_time(reactor: ReactorBase, seconds: Callable[[], float] = boot_seconds) -> None:
+    """Let a reactor measure time by a clock that nobody sets; what it was to call later keeps its remaining time.
+
+    Every timer of the reactor follows, those of Twisted itself and of TLS, DNS and HTTP clients too: ``ReactorBase``
+    reads the time through ``self.seconds`` alone, and the asyncio loop below schedules by ``time.monotonic`` already.
+    """
+    before = reactor.seconds
+    pending = [(call, call.getTime() - before()) for call in reactor.getDelayedCalls()]
+    reactor.seconds = seconds
+    for call, remaining in pending:
+        call.seconds = seconds  # type: ignore[attr-defined]
+        call.reset(max(0.0, remaining))

@@ -1,0 +1,387 @@
+"""The base of every controller: sources enqueue keys, workers reconcile them one step at a time.
+
+In the words of controller-runtime. A controller says what it watches and what one step for one key is::
+
+    class ShadowPods(Controller[Key]):
+        name = "shadowpods"
+        workers = 4
+
+        def sources(self) -> Iterable[Source[Key]]:
+            yield watch(self._shadows)                       # the object's own key
+            yield watch(self._pods, self._owner_of)          # the key of its ShadowPod
+            yield observe(self._offer, lambda _: self._refused)
+
+        async def reconcile(self, key: Key) -> After | None:
+            ...
+            return After(30.0)
+
+        def fair_by(self, key: Key) -> Hashable:
+            return key.namespace
+
+The base does the rest. Workers start when every source has synced, so that ``reconcile`` never decides from half a
+cache. A key that is enqueued while it is reconciled comes again afterwards; one key is never reconciled twice at once.
+An exception means "again, after a back-off"; it is logged once for each key and cause, as a sentence where it is
+foreseen (``flow.errors``: every ``KubeError`` is), else with its traceback; ``retry_after`` of the error is respected.
+Returning settles the key and resets its back-off.
+
+``stopService`` unsubscribes and drops what waits, lets steps in progress end (for at most ``GRACE`` seconds, then they
+are cancelled), awaits ``cleanup``, and then stops child services: a step never meets a stopped child. The service may
+be started again once the Deferred has fired; starting it earlier raises RuntimeError.
+
+Source of the semantics: sigs.k8s.io/controller-runtime ``pkg/controller``, k8s.io/client-go ``util/workqueue``.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+
+import attrs
+from twisted.application.service import MultiService
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from liqod.flow.backoff import Backoff
+from liqod.flow.errors import is_foreseen
+from liqod.flow.workqueue import Workers, WorkQueue
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+K_co = TypeVar("K_co", bound=Hashable, covariant=True)
+T_co = TypeVar("T_co", covariant=True)
+
+
+Outcome = Literal["settled", "again", "failed"]
+"""How a step ended: nothing left to do, to be looked at again at a known time, or with an exception."""
+
+
+@attrs.frozen
+class After:
+    """Reconcile the key again after this many seconds, unless something enqueues it earlier."""
+
+    seconds: float
+
+
+class ReconcileMetrics(Protocol):
+    """Counts and times the steps of all controllers; ``liqod.metrics`` implements it."""
+
+    def reconciled(self, controller: str, outcome: Outcome, seconds: float) -> None:
+        """Note one step: the controller's ``name``, how it ended, and how long it took."""
+        ...
+
+
+class NoMetrics:
+    """Counts nothing."""
+
+    def reconciled(self, controller: str, outcome: Outcome, seconds: float) -> None:
+        """Ignore one step."""
+
+
+NO_METRICS = NoMetrics()
+
+
+class Source(Protocol[K_co]):
+    """Where keys come from while a controller runs."""
+
+    def start(self, enqueue: Callable[[K_co], None], clock: IReactorTime) -> Callable[[], None]:
+        """Call ``enqueue`` with what there is and with what changes, from now on; return what ends that."""
+        ...
+
+    def when_synced(self) -> Deferred[None]:
+        """Return a Deferred that fires when what there was at the start has been enqueued; it may be cancelled."""
+        ...
+
+
+class Watchable(Protocol[T_co]):
+    """A cache of objects that tells its changes: ``kube.informer.Informer``."""
+
+    def subscribe(self, subscriber: Callable[[Any, T_co | None, T_co | None], None]) -> Callable[[], None]:
+        """Call ``subscriber(key, old, new)`` for every object there is and for every change."""
+        ...
+
+    def when_synced(self) -> Deferred[None]:
+        """Return a Deferred that fires when the first list was told to the subscribers."""
+        ...
+
+
+class Observable(Protocol[T_co]):
+    """A value that tells its changes: ``flow.observe.Latest``."""
+
+    def subscribe(self, subscriber: Callable[[T_co], None]) -> Callable[[], None]:
+        """Call ``subscriber`` with each new value."""
+        ...
+
+
+@attrs.frozen
+class _Watch(Generic[K, T]):
+    informer: Watchable[T]
+    keys_of: Callable[[Any, T | None, T | None], Iterable[K]]
+
+    def start(self, enqueue: Callable[[K], None], clock: IReactorTime) -> Callable[[], None]:
+        def changed(key: Any, old: T | None, new: T | None) -> None:
+            for one in self.keys_of(key, old, new):
+                enqueue(one)
+
+        return self.informer.subscribe(changed)
+
+    def when_synced(self) -> Deferred[None]:
+        return self.informer.when_synced()
+
+
+@attrs.frozen
+class _Observe(Generic[K, T]):
+    value: Observable[T]
+    keys_of: Callable[[T], Iterable[K]]
+
+    def start(self, enqueue: Callable[[K], None], clock: IReactorTime) -> Callable[[], None]:
+        def changed(value: T) -> None:
+            # A controller may use up or add to what the mapping reads while keys are enqueued.
+            for key in list(self.keys_of(value)):
+                enqueue(key)
+
+        return self.value.subscribe(changed)
+
+    def when_synced(self) -> Deferred[None]:
+        return succeed(None)
+
+
+@attrs.frozen
+class _Always(Generic[K]):
+    keys: tuple[K, ...]
+
+    def start(self, enqueue: Callable[[K], None], clock: IReactorTime) -> Callable[[], None]:
+        for key in self.keys:
+            enqueue(key)
+        return _nothing
+
+    def when_synced(self) -> Deferred[None]:
+        return succeed(None)
+
+
+@attrs.frozen
+class _Every(Generic[K]):
+    seconds: float
+    keys: Callable[[], Iterable[K]]
+
+    def start(self, enqueue: Callable[[K], None], clock: IReactorTime) -> Callable[[], None]:
+        timer: IDelayedCall
+
+        def tick() -> None:
+            nonlocal timer
+            timer = clock.callLater(self.seconds, tick)
+            for key in list(self.keys()):
+                enqueue(key)
+
+        timer = clock.callLater(self.seconds, tick)
+        return lambda: timer.cancel() if timer.active() else None
+
+    def when_synced(self) -> Deferred[None]:
+        return succeed(None)
+
+
+def _nothing() -> None:
+    """What ends a source that has nothing to end."""
+
+
+def _own_key(key: Any, old: object, new: object) -> Iterable[Any]:
+    return (key,)
+
+
+def watch(informer: Watchable[T], keys_of: Callable[[Any, T | None, T | None], Iterable[K]] = _own_key) -> Source[K]:
+    """Return a source of an informer's objects: their own keys, or those that ``keys_of(key, old, new)`` names."""
+    return _Watch(informer, keys_of)
+
+
+def observe(value: Observable[T], keys_of: Callable[[T], Iterable[K]]) -> Source[K]:
+    """Return a source that enqueues ``keys_of(new value)`` whenever an observable changes."""
+    return _Observe(value, keys_of)
+
+
+def every(seconds: float, keys: Callable[[], Iterable[K]]) -> Source[K]:
+    """Return a source that enqueues ``keys()`` at intervals; where there is a watch, prefer it."""
+    return _Every(seconds, keys)
+
+
+def always(*keys: K) -> Source[K]:
+    """Return a source of fixed keys, enqueued at the start: for a controller that reconciles one thing."""
+    return _Always(keys)
+
+
+class Controller(MultiService, Generic[K]):
+    """Reconciles keys; see the module's docstring.
+
+    ``name`` is the class's name in logs and metrics (few different values: no names of objects in it) and its name as a
+    Twisted service, which must be unique under one parent. ``subject`` is what log lines add ("of the node milan").
+    """
+
+    name: str
+    workers: ClassVar[int] = 1
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        *,
+        subject: str = "",
+        backoff: Backoff | None = None,
+        metrics: ReconcileMetrics = NO_METRICS,
+    ) -> None:
+        super().__init__()
+        self.clock = clock
+        self.subject = subject
+        self._backoff = backoff or Backoff()
+        self._metrics = metrics
+        self._queue = self._new_queue()
+        self._loops: Workers[K] | None = None
+        self._unsubscribe: list[Callable[[], None]] = []
+        self._starting: Deferred[None] | None = None
+        self._stopping = False
+
+    # What a controller says
+
+    def sources(self) -> Iterable[Source[K]]:
+        """Return where keys come from; asked at each start."""
+        return ()
+
+    @abstractmethod
+    async def reconcile(self, key: K) -> After | None:
+        """Take the next step for one key; return when to look again, None for "when something changes"."""
+
+    def fair_by(self, key: K) -> Hashable:
+        """Return the tenant of a key: tenants take turns, whatever number of keys each has."""
+        return ""
+
+    async def prepare(self) -> None:
+        """Await what reconciling needs beside the sources; workers start afterwards. A failure is tried again."""
+
+    async def cleanup(self) -> None:
+        """Release what steps acquired; called when the last step has ended, before child services stop."""
+
+    # What others may call
+
+    def enqueue(self, key: K, after: float = 0.0) -> None:
+        """Have a key reconciled, at once or in some seconds; of several times the earliest counts."""
+        self._queue.add_after(key, after)
+
+    def forget(self, key: K) -> None:
+        """Drop what is remembered about a key's failures: its object is gone, or its cause is."""
+        if self._loops is not None:
+            self._loops.forget(key)
+        self._queue.forget(key)
+
+    def retry_failed(self) -> None:
+        """Reconcile those keys now that wait because they failed: what made them fail is over."""
+        self._queue.hasten()
+
+    @property
+    def failing(self) -> Mapping[K, str]:
+        """The keys whose last step failed, each with the reason."""
+        return self._loops.troubles if self._loops is not None else {}
+
+    @property
+    def started(self) -> bool:
+        """Whether the sources have synced and the workers run."""
+        return self._loops is not None
+
+    @property
+    def waiting(self) -> int:
+        """The number of keys that are ready to be reconciled."""
+        return len(self._queue)
+
+    # Life
+
+    def startService(self) -> None:
+        if self._stopping:
+            raise RuntimeError(f"the controller {self.name} is still stopping: start it when stopService has fired")
+        if self.running:
+            return
+        super().startService()
+        if self._queue.closed:
+            self._queue = self._new_queue()
+        starting = self._starting = Deferred.fromCoroutine(self._start())
+        starting.addErrback(self._start_failed)
+
+    def stopService(self) -> Deferred[None]:
+        if not self.running:
+            return succeed(None)
+        # Whatever asks whether it still runs must see at once that it does not.
+        self.running = 0
+        self._stopping = True
+        return Deferred.fromCoroutine(self._stop())
+
+    def _new_queue(self) -> WorkQueue[K]:
+        return WorkQueue(self.clock, self.name, self._backoff, fair_by=self.fair_by)
+
+    async def _start(self) -> None:
+        sources = list(self.sources())
+        for source in sources:
+            self._unsubscribe.append(source.start(self.enqueue, self.clock))
+        for source in sources:
+            await source.when_synced()
+        await self._prepare()
+        loops = self._loops = Workers(self._queue, self.workers, self._step, f"{self.name}{self._of_subject}:")
+        loops.startService()
+
+    async def _prepare(self) -> None:
+        attempt, said = 0, ""
+        while True:
+            try:
+                return await self.prepare()
+            except CancelledError:
+                raise
+            except Exception as error:
+                if (sentence := f"{type(error).__name__}: {error}") != said:
+                    said = sentence
+                    self._log_failure(error, "preparing")
+            await deferLater(self.clock, self._backoff.delay(attempt))
+            attempt += 1
+
+    def _start_failed(self, failure: Any) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("{name}{subject} does not run", failure, name=self.name, subject=self._of_subject)
+
+    async def _stop(self) -> None:
+        try:
+            unsubscribe, self._unsubscribe = self._unsubscribe, []
+            for end in unsubscribe:
+                end()
+            if self._starting is not None:
+                self._starting.cancel()
+                await self._starting
+            # Keys that wait are dropped before the workers end: each of them takes no more than its current step.
+            self._queue.close()
+            loops, self._loops = self._loops, None
+            if loops is not None:
+                await loops.stopService()
+            try:
+                await self.cleanup()
+            except Exception as error:
+                self._log_failure(error, "cleaning up")
+            await maybeDeferred(super().stopService)
+        finally:
+            self._stopping = False
+
+    async def _step(self, key: K) -> float | None:
+        begun = self.clock.seconds()
+        outcome: Outcome = "failed"
+        try:
+            after = await self.reconcile(key)
+            outcome = "again" if after is not None else "settled"
+        finally:
+            self._metrics.reconciled(self.name, outcome, self.clock.seconds() - begun)
+        return after.seconds if after is not None else None
+
+    @property
+    def _of_subject(self) -> str:
+        return f" {self.subject}" if self.subject else ""
+
+    def _log_failure(self, error: Exception, what: str) -> None:
+        of = self._of_subject
+        if is_foreseen(error):
+            self._log.warn("{name}{of}: {what} failed: {error}", name=self.name, of=of, what=what, error=str(error))
+        else:
+            self._log.failure("{name}{of}: {what} failed", name=self.name, of=of, what=what)
