@@ -3,11 +3,13 @@
 *How long*: seconds as a ``float``, read by ``reactor.seconds()`` and waited for by ``reactor.callLater``: durations,
 leases, TTLs, silence, back-off. They mean nothing outside of this process and never go back.
 
-*When*: a date as a ``datetime`` in UTC, read by ``WallClock.now()``: what is written to records, certificates and
+*When*: a date as a ``datetime`` in UTC, read by calling a ``WallClock``: what is written to records, certificates and
 tokens, or compared with what others wrote there. It moves when somebody sets the clock (NTP).
 
 mypy refuses one where the other is meant: ``rfc3339(reactor.seconds())`` does not type-check. To wait until a date,
-turn it into a duration once, when it is learned (``seconds_until``), and keep its end on the reactor's clock.
+turn it into a duration once, when it is learned, and keep its end on the reactor's clock::
+
+    deadline = reactor.seconds() + (date - wall()).total_seconds()
 
 Twisted's ``reactor.seconds()`` is ``time.time()`` unless told otherwise, so that all its timers wait an hour longer
 when the clock is set back by one. ``use_monotonic_time`` gives the process's reactor a clock that is not set.
@@ -18,7 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import TypeAlias
 
 from twisted.internet.base import ReactorBase
 from twisted.internet.interfaces import (
@@ -35,26 +37,16 @@ class Reactor(IReactorTime, IReactorTCP, IReactorMulticast, IReactorThreads, IRe
     """The parts of a reactor that the daemon uses; what needs time alone takes an ``IReactorTime``."""
 
 
-class WallClock(Protocol):
-    """Tells the date."""
-
-    def now(self) -> datetime:
-        """Return the date, in UTC; it may jump, in both directions."""
-        ...
+WallClock: TypeAlias = Callable[[], datetime]
+"""Tells the date, in UTC; it may jump, in both directions."""
 
 
-class SystemWallClock:
-    """The host's own wall clock."""
-
-    def now(self) -> datetime:
-        """Return the date, in UTC."""
-        return datetime.now(UTC)
+def utc_now() -> datetime:
+    """Return the date by the host's own wall clock."""
+    return datetime.now(UTC)
 
 
-SYSTEM_WALL_CLOCK: Final = SystemWallClock()
-
-
-class ReactorWallClock:
+class SimulatedWallClock:
     """A wall clock that runs with a reactor's time: for clusters in memory, where time is simulated.
 
     ``offset`` is the date, in seconds since 1970, at the reactor's second 0; setting it is what NTP does to a host.
@@ -64,19 +56,9 @@ class ReactorWallClock:
         self._reactor = reactor
         self.offset = offset
 
-    def now(self) -> datetime:
+    def __call__(self) -> datetime:
         """Return the date, in UTC."""
         return datetime.fromtimestamp(self._reactor.seconds() + self.offset, UTC)
-
-
-def seconds_until(moment: datetime, wall: WallClock) -> float:
-    """Return the seconds from now to a date, negative when it has passed."""
-    return (moment - wall.now()).total_seconds()
-
-
-def seconds_since(moment: datetime, wall: WallClock) -> float:
-    """Return the seconds from a date to now, negative while it is to come."""
-    return (wall.now() - moment).total_seconds()
 
 
 def boot_seconds() -> float:
