@@ -73,10 +73,10 @@ def makeService(options: Options) -> IService:
 
 def _daemon(settings: Settings, twistd: Mapping[str, object], path: str) -> IService:
     # Importing a reactor or the daemon is left until here: twistd chooses the reactor first, and --help needs neither.
-    from twisted.internet import reactor
-
     from liqod.flow.aio import reactor_is_asyncio
+    from liqod.flow.clocks import installed_reactor
 
+    reactor = installed_reactor()
     if not reactor_is_asyncio(reactor):
         _give_up(
             f"liqod runs on Twisted's asyncio reactor, and this is {type(reactor).__name__}; start it with: "

@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:tests/kube/test_fair.py
-"""Tests of liqod.kube.connection.fair_queue."""
-========
 """Tests of liqod.flow.fair_queue."""
->>>>>>>> 419eca6 (flow, kube: one controller base, two clocks, back-off with jitter inside, mutation cache, status writer):tests/test_flow_fair_queue.py
 
 from __future__ import annotations
 
@@ -10,11 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-<<<<<<<< HEAD:tests/kube/test_fair.py
-from liqod.kube.connection.fair_queue import Fair
-========
 from liqod.flow.fair_queue import FairQueue
->>>>>>>> 419eca6 (flow, kube: one controller base, two clocks, back-off with jitter inside, mutation cache, status writer):tests/test_flow_fair_queue.py
 
 
 def all_of(fair: FairQueue[str]) -> str:

@@ -6,8 +6,8 @@ as ``Trouble``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
+from collections.abc import Coroutine
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from liqod.agent.errors import Trouble, explain
 from liqod.agent.host.address import cluster_name
 from liqod.agent.host.clock_check import judge, server_time
 from liqod.config.schema import Settings
+from liqod.flow.clocks import WallClock
 from liqod.identity import certs
 from liqod.identity.certs import IdentityError, KeyPair
 from liqod.identity.store import from_secret, load_files, to_secret
@@ -45,7 +46,7 @@ class Home:
     ca_pem: bytes | None
 
 
-async def prepare(client: Client, settings: Settings, server: str, hostname: str, now: Callable[[], datetime]) -> Home:
+async def prepare(client: Client, settings: Settings, server: str, hostname: str, wall: WallClock) -> Home:
     """Check and prepare the home cluster; raises Trouble with what is in the way."""
 
     async def step(doing: str, work: Coroutine[Any, Any, T]) -> T:
@@ -59,8 +60,8 @@ async def prepare(client: Client, settings: Settings, server: str, hostname: str
     cluster_id = await step("reading the namespace kube-system", _cluster_id(client, settings))
     await step("preparing the definitions of the records", _ensure_definitions(client, settings))
     await step(f"preparing the namespace {settings.kubernetes.namespace}", _ensure_namespace(client, settings))
-    _check_clock(await step("comparing clocks", server_time(client)), now())
-    keypair = await step("reading the cluster's identity", _identity(client, settings, cluster_id, now()))
+    _check_clock(await step("comparing clocks", server_time(client)), wall())
+    keypair = await step("reading the cluster's identity", _identity(client, settings, cluster_id, wall()))
     ca_pem = _read("identity.ca", settings.identity.ca) if settings.identity.ca else None
     return Home(cluster_id, cluster_name(settings.cluster.name, hostname), keypair, ca_pem)
 
@@ -171,8 +172,3 @@ def _read(setting: str, path: str) -> bytes:
         raise Trouble(
             "FileUnreadable", f"{setting} = {path}: {(error.strerror or 'cannot be read').lower()}"
         ) from error
-
-
-def utc_now() -> datetime:
-    """Return the wall clock's time."""
-    return datetime.now(UTC)

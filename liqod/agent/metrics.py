@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 from twisted.application.service import IService, MultiService
 
 from liqod.agent.wiring import Features
+from liqod.flow.controller import Controller
 from liqod.flow.workqueue import Workers
 from liqod.kube.client import Client
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
@@ -108,8 +109,8 @@ class Numbers:
         """Return the lengths of the queues; those of one name, such as of several virtual kubelets, are added up."""
         lengths: Counter[str] = Counter()
         for features in self._features:
-            for workers in _workers(features.services):
-                lengths[workers.queue.name] += len(workers.queue)
+            for name, length in _queues(features.services):
+                lengths[name] += length
         for name, length in sorted(lengths.items()):
             yield (name,), float(length)
 
@@ -119,13 +120,15 @@ class Numbers:
             yield from _counted((str(informer.resource),) for informer in features.informers if informer.error)
 
 
-def _workers(services: Iterable[IService]) -> Iterator[Workers[Any]]:
-    """Find every queue's workers in the tree of services."""
+def _queues(services: Iterable[IService]) -> Iterator[tuple[str, int]]:
+    """Yield the name and length of every queue in the tree of services."""
     for service in services:
         if isinstance(service, Workers):
-            yield service
-        elif isinstance(service, MultiService):
-            yield from _workers(service)
+            yield service.queue.name, len(service.queue)
+        if isinstance(service, Controller):
+            yield service.name, service.waiting
+        if isinstance(service, MultiService):
+            yield from _queues(service)
 
 
 def _requests(cluster: str, counts: Counter[tuple[str, str]]) -> Samples:

@@ -10,8 +10,6 @@ and the same process stands by again: a restart would tell nothing new, and the 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from twisted.application.service import Service
@@ -33,6 +31,7 @@ from liqod.agent.wiring import Features
 from liqod.config.schema import Settings
 from liqod.fabric.node import NodeFabric
 from liqod.flow.backoff import Backoff
+from liqod.flow.clocks import Reactor, WallClock, utc_now
 from liqod.flow.errors import Foreseen
 from liqod.flow.observe import Gate, Latest
 from liqod.kube.cache.shared_informers import Informers
@@ -63,13 +62,13 @@ class Agent(Service):
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: Reactor,
         settings: Settings,
         *,
         client_config: ClientConfig | None = None,
         notifier: Notifier | None = None,
         hostname: str = "",
-        wall: Callable[[], datetime] = homes.utc_now,
+        wall: WallClock = utc_now,
     ) -> None:
         self.settings = settings
         self.ready = Gate()
@@ -280,7 +279,7 @@ class Agent(Service):
         self._log.info("this daemon leads as {identity}", identity=self._identity)
         address = self.settings.kubelet.node_address or own_address(client.config.server)
         features = self.features = Features(
-            self._reactor, client, home, self.settings, address, self._hostname, wall=self._wall
+            self._reactor, client, home, self.settings, address, self._hostname, metrics=self.registry, wall=self._wall
         )
         ended: Deferred[None] = Deferred()
         watching = Deferred.fromCoroutine(self._keep_status(features))

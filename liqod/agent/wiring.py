@@ -6,9 +6,7 @@ namespaces, discovery feeds peering with candidates.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -20,11 +18,13 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from liqod.agent.errors import Trouble
-from liqod.agent.home import Home, utc_now
+from liqod.agent.home import Home
 from liqod.config.schema import Settings
 from liqod.discovery.domains import DomainSearch, make_resolver
 from liqod.discovery.service import Announcement, Discovery
 from liqod.fabric.service import Fabric
+from liqod.flow.clocks import Reactor, WallClock, utc_now
+from liqod.flow.controller import NO_METRICS, ReconcileMetrics
 from liqod.hosting.service import Hosting
 from liqod.hosting.tenants.access import ApiAccess
 from liqod.identity.tls import PeerTLS
@@ -67,18 +67,20 @@ class Features:
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: Reactor,
         client: Client,
         home: Home,
         settings: Settings,
         address: str,
         host: str,
         *,
-        wall: Callable[[], datetime] = utc_now,
+        metrics: ReconcileMetrics = NO_METRICS,
+        wall: WallClock = utc_now,
     ) -> None:
         self._reactor = reactor
         self._settings = settings
         self._home = home
+        self._metrics = metrics
         self.discovery: Discovery | None = None
         self.client = client
         self.informers = Informers(client, reactor)
@@ -126,12 +128,12 @@ class Features:
                 reactor,
                 client,
                 settings,
-                reactor,
                 address,
                 offloadings=self.informers.of(NAMESPACEOFFLOADINGS, NamespaceOffloading),
                 enabled=self.kubelets.enabled,
                 recorder=self.recorder,
                 wall=wall,
+                metrics=metrics,
             )
         self._started: list[tuple[str, IService]] = []
 
@@ -195,9 +197,9 @@ class Features:
                 self._reactor,
                 self.client,
                 self.informers.of(SEARCHDOMAINS, SearchDomain),
-                partial(make_resolver, self._reactor, self._settings.discovery.dns_servers),
-                random.random,
-                self.discovery.saw,
+                resolver=partial(make_resolver, self._reactor, self._settings.discovery.dns_servers),
+                on_sightings=self.discovery.saw,
+                metrics=self._metrics,
             ),
         )
 

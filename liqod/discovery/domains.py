@@ -6,13 +6,12 @@ nothing in that table; only a search that worked and does not show an instance a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.names import dns
 from twisted.names.client import Resolver
 
@@ -21,17 +20,17 @@ from liqod.discovery.manual import parse_address
 from liqod.discovery.merge import Lost, Seen
 from liqod.discovery.unicast import Found, SearchFailed, search
 from liqod.flow.backoff import Backoff
-from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import Conflict, NotFound
+from liqod.kube.mutation_cache import MutationCache
+from liqod.kube.refusals import READ_AGAIN, Refusal, Retry
 from liqod.kube.resources import SEARCHDOMAINS
+from liqod.kube.status_writer import StatusWriter
 from liqod.model.ids import Key
-from liqod.model.objects.meta import to_dict
 from liqod.model.records.search_domain import MAX_DOMAINS, FoundPeer, SearchDomain, SearchDomainStatus, is_domain
 
 AFTER_FAILURE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0, jitter=0.2)
-WORKERS: Final = 4
 MAX_SERVERS: Final = 8
 
 
@@ -59,44 +58,44 @@ def _server(text: str) -> tuple[str, int]:
     return host, port
 
 
-class DomainSearch(MultiService):
+def _with_another_spec(key: Key, old: SearchDomain | None, new: SearchDomain | None) -> Iterable[str]:
+    return () if old is not None and new is not None and old.spec == new.spec else (key.name,)
+
+
+class DomainSearch(Controller[str]):
     """Searches the domains on record; ``on_sightings`` gets what changed in what they show."""
+
+    name = "searchdomains"
+    workers = 4
 
     def __init__(
         self,
-        clock: Any,
+        clock: IReactorTime,
         client: Client,
         domains: Informer[SearchDomain],
+        *,
         resolver: Callable[[], Any],
-        random: Callable[[], float],
         on_sightings: Callable[[Sequence[Seen | Lost]], None],
+        metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
-        super().__init__()
-        self._client = client
-        self._domains = domains
+        super().__init__(clock, metrics=metrics)
+        self._domains: MutationCache[SearchDomain] = MutationCache(domains, clock)
+        self._status_writer = StatusWriter(client, SEARCHDOMAINS, SearchDomain, self._domains)
         self._resolver = resolver
-        self._random = random
         self._on_sightings = on_sightings
         self._found: dict[str, dict[str, Seen]] = {}
         self._failures: dict[str, int] = {}
-        self._unsubscribe: Callable[[], None] = lambda: None
-        self._queue: WorkQueue[str] = WorkQueue(clock, "search domains")
-        Workers(self._queue, WORKERS, self._process, "searching the domain").setServiceParent(self)
 
-    def startService(self) -> None:
-        super().startService()
-        self._unsubscribe = self._domains.subscribe(self._changed)
+    def sources(self) -> Iterable[Source[str]]:
+        """Every record, and those of which the spec changed: our own writes of statuses are no reason to search."""
+        yield watch(self._domains.informer, _with_another_spec)
 
-    def stopService(self) -> Deferred[None]:
-        self._unsubscribe()
-        self._queue.close()
-        return maybeDeferred(super().stopService).addCallback(lambda _: None)
+    async def reconcile(self, key: str) -> After | None:
+        """Search one domain; again when the first of its records expires."""
+        again = await self._search(key)
+        return After(again) if again is not None else None
 
-    def _changed(self, key: Key, old: SearchDomain | None, new: SearchDomain | None) -> None:
-        if old is None or new is None or old.spec != new.spec:
-            self._queue.add(key.name)
-
-    async def _process(self, name: str) -> float | None:
+    async def _search(self, name: str) -> float | None:
         record = self._domains.get(Key("", name))
         if record is None or record.metadata.deleting:
             self._failures.pop(name, None)
@@ -130,7 +129,7 @@ class DomainSearch(MultiService):
         if self._found.get(name) or record.status.found:
             kept += ", what was found stays"
         await self._record(record, self._status(record, "Stale" if record.status.found else "Failed", "NoAnswer", kept))
-        return AFTER_FAILURE.using(self._random).delay(attempt)
+        return AFTER_FAILURE.delay(attempt)
 
     def _show(self, name: str, now: dict[str, Seen], unknown: Any) -> None:
         """Tell what changed; an instance that could not be resolved this time stays as it was."""
@@ -167,16 +166,14 @@ class DomainSearch(MultiService):
         return msgspec.structs.replace(record.status, phase=phase, reason=reason, message=message[:1024])
 
     async def _record(self, record: SearchDomain, status: SearchDomainStatus) -> None:
-        """Write a status that differs; the lists in it are replaced whole."""
+        """Write a status that differs."""
         # A cache answers with a TTL that runs down: when the next search comes is no reason to write by itself.
         same = msgspec.structs.replace(status, refresh_seconds=record.status.refresh_seconds) == record.status
         if same and record.status.refresh_seconds:
             return
-        patch = {"metadata": {"resourceVersion": record.metadata.resource_version}, "status": to_dict(status)}
-        try:
-            await self._client.patch(SEARCHDOMAINS, record.metadata.name, patch, subresource="status", view=None)
-        except (Conflict, NotFound):
-            self._queue.add_after(record.metadata.name, 1.0)
+        outcome = await self._status_writer.write(record, status)
+        if isinstance(outcome, Refusal) and outcome.retry is Retry.AT_ONCE:
+            self.enqueue(record.metadata.name, READ_AGAIN)
 
 
 def _written(candidate: Candidate) -> str:

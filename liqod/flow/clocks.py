@@ -20,7 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from twisted.internet.base import ReactorBase
 from twisted.internet.interfaces import (
@@ -35,6 +35,13 @@ from twisted.internet.interfaces import (
 
 class Reactor(IReactorTime, IReactorTCP, IReactorMulticast, IReactorThreads, IReactorProcess, IReactorFDSet):
     """The parts of a reactor that the daemon uses; what needs time alone takes an ``IReactorTime``."""
+
+
+def installed_reactor() -> Reactor:
+    """Return the process's reactor; installs Twisted's default one if none is, so not to be called at import."""
+    from twisted.internet import reactor
+
+    return cast(Reactor, reactor)
 
 
 WallClock: TypeAlias = Callable[[], datetime]

@@ -16,7 +16,7 @@ pyOpenSSL that know only its older objects are common, hence ``Any`` for context
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import attrs
@@ -27,6 +27,7 @@ from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IOpenSS
 from twisted.protocols.tls import TLSMemoryBIOProtocol
 from zope.interface import implementer
 
+from liqod.flow.clocks import WallClock, utc_now
 from liqod.identity.certs import (
     CertificateRefused,
     IdentityError,
@@ -71,11 +72,6 @@ class PeerCertificate:
         return self.chains_to_ca and self.subject_cn == cluster_id
 
 
-def utc_now() -> datetime.datetime:
-    """Return the wall clock's time, which is what the dates in certificates are about."""
-    return datetime.datetime.now(datetime.UTC)
-
-
 class PeerTLS:
     """The TLS side of a cluster's identity: makes connections, and reads who is at the other end of one."""
 
@@ -84,7 +80,7 @@ class PeerTLS:
         keypair: KeyPair,
         ca_pem: bytes | None = None,
         *,
-        now: Callable[[], datetime.datetime] = utc_now,
+        now: WallClock = utc_now,
     ) -> None:
         self.keypair = keypair
         self._now = now

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import attrs
@@ -13,10 +12,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from liqod.flow.clocks import WallClock, utc_now
 from liqod.flow.tasks import Tasks
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import EVENTS
+from liqod.model.timestamps import rfc3339
 
 REMEMBERED: Final = 1024
 """Distinct events that are counted up rather than written anew; the one not seen for longest is forgotten first."""
@@ -42,10 +43,6 @@ class _Series:
     due: IDelayedCall | None = None
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Recorder(Protocol):
     """Where events go: ``EventRecorder``, or nowhere."""
 
@@ -64,7 +61,7 @@ class EventRecorder:
     _log = Logger()
 
     def __init__(
-        self, client: Client, clock: IReactorTime, component: str, host: str, wall: Callable[[], datetime] = _now
+        self, client: Client, clock: IReactorTime, component: str, host: str, wall: WallClock = utc_now
     ) -> None:
         self.dropped = 0
         self._client = client
@@ -175,4 +172,4 @@ class EventRecorder:
             self._log.info("an event was not recorded: {error}", error=str(error))
 
     def _stamp(self) -> str:
-        return self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return rfc3339(self._wall())

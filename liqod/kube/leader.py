@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random as _random
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import msgspec
 from twisted.application.service import Service
@@ -18,11 +17,13 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from liqod.flow.clocks import WallClock, utc_now
 from liqod.flow.observe import Gate
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Unreachable
 from liqod.kube.resources import LEASES
 from liqod.model.objects.meta import Object, ObjectMeta, View
+from liqod.model.timestamps import rfc3339_micro
 
 
 class LeaseSpec(View, frozen=True):
@@ -39,10 +40,6 @@ class Lease(Object, frozen=True):
     """Who leads, and until when."""
 
     spec: LeaseSpec = LeaseSpec()
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _ignore() -> None:
@@ -71,7 +68,7 @@ class LeaderLease(Service):
         retry_interval: float,
         *,
         on_lost: Callable[[], None] = _ignore,
-        wall: Callable[[], datetime] = _now,
+        wall: WallClock = utc_now,
         random: Callable[[], float] = _random.random,
     ) -> None:
         self.identity = identity
@@ -278,4 +275,4 @@ class LeaderLease(Service):
             self._log.warn("the lease {name}: {error}", name=self._name, error=self.error)
 
     def _stamp(self) -> str:
-        return self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return rfc3339_micro(self._wall())

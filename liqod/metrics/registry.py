@@ -9,20 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from twisted.logger import Logger
+
+from liqod.flow.controller import Outcome
 
 Samples = Iterable[tuple[Sequence[str], float]]
 """Values with their labels, in the order in which the label names were registered."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+_RECONCILE_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 
 
 class Registry:
-    """Gauges and counters that are functions, and the histogram of the reactor's lag."""
+    """Gauges and counters that are functions; the reactor's lag; the steps of controllers."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -32,6 +35,25 @@ class Registry:
             buckets=_LAG_BUCKETS,
             registry=self._registry,
         )
+
+        self._reconciles = Counter(
+            "liqod_reconciles",
+            "Steps of controllers, by how they ended.",
+            ("controller", "outcome"),
+            registry=self._registry,
+        )
+        self._reconcile_seconds = Histogram(
+            "liqod_reconcile_duration_seconds",
+            "How long the steps of controllers took.",
+            ("controller",),
+            buckets=_RECONCILE_BUCKETS,
+            registry=self._registry,
+        )
+
+    def reconciled(self, controller: str, outcome: Outcome, seconds: float) -> None:
+        """Count and time one step of a controller (``flow.controller.ReconcileMetrics``)."""
+        self._reconciles.labels(controller, outcome).inc()
+        self._reconcile_seconds.labels(controller).observe(seconds)
 
     def observe_lag(self, seconds: float) -> None:
         """Count one measurement of the reactor's lag."""

@@ -8,14 +8,14 @@ told, once, by an event.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 from twisted.logger import Logger
 
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, Conflict, Invalid, NotFound
+from liqod.kube.events import Recorder
 from liqod.kube.resources import NAMESPACES, PODS
 from liqod.model.names import ENABLED_LABEL
 from liqod.model.objects.meta import Object, View, reference_to, to_dict
@@ -35,14 +35,6 @@ AT_HOME: Final = (
 )
 MAX_TOLD: Final = 10_000
 """Pods that are remembered; beyond that some are told once more."""
-
-
-class Recorder(Protocol):
-    """Where events go (``kube.events.EventRecorder``)."""
-
-    def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
-        """Record that something happened to an object; returns at once and never fails."""
-        ...
 
 
 class Placement(View, frozen=True):

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IListeningPort, IReactorTime
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from liqod.config.schema import Settings
+from liqod.flow.clocks import Reactor, WallClock, utc_now
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
 from liqod.flow.errors import Foreseen
 from liqod.flow.listening import server_endpoint
-from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.identity.serving import Bundle, from_data, generate, is_due, to_data
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
-from liqod.kube.events import EventRecorder
+from liqod.kube.events import EventRecorder, Recorder
 from liqod.kube.resources import MUTATINGWEBHOOKS, SECRETS
 from liqod.model.ids import Key
 from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import REMOTE, NamespaceOffloading, Policy, policy_of
-from liqod.webhook.backfill import Recorder, Slipped
+from liqod.webhook.backfill import Slipped
 from liqod.webhook.configuration import NAME, Configuration, forge, says
 from liqod.webhook.server import PATH, Serving, factory
 
@@ -46,11 +45,7 @@ class ListenFailed(Foreseen):
     """The webhook's address cannot be listened on; the text says which and why."""
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-class AdmissionWebhook(MultiService):
+class AdmissionWebhook(Controller[str]):
     """Serves the webhook and keeps it configured.
 
     ``url_host`` is the address that the API server reaches this daemon by, unless the settings name a URL.
@@ -59,22 +54,24 @@ class AdmissionWebhook(MultiService):
     is new. ``wall`` gives the dates of certificates.
     """
 
+    name = "webhook"
+    workers = 2
     _log = Logger()
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: Reactor,
         client: Client,
         settings: Settings,
-        clock: IReactorTime,
         url_host: str,
         *,
         offloadings: Informer[NamespaceOffloading] | None = None,
         enabled: Informer[Any] | None = None,
         recorder: Recorder | None = None,
-        wall: Callable[[], datetime] = _utc_now,
+        wall: WallClock = utc_now,
+        metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
-        super().__init__()
+        super().__init__(reactor, metrics=metrics)
         self.configured = False
         self._searched = False
         self._reactor = reactor
@@ -82,29 +79,28 @@ class AdmissionWebhook(MultiService):
         self._settings = settings
         self._url_host = url_host
         self._wall = wall
-        self._clock = clock
         self._bundle: Bundle | None = None
         self._serving: Serving | None = None
         self._port: IListeningPort | None = None
         self._listener: TLSMemoryBIOFactory | None = None
         self._own_recorder: EventRecorder | None = None
         if recorder is None:
-            recorder = self._own_recorder = EventRecorder(client, clock, "liqod", socket.gethostname())
+            recorder = self._own_recorder = EventRecorder(client, reactor, "liqod", socket.gethostname())
         self._offloadings = offloadings
         self._slipped = Slipped(client, recorder, self.policy)
         self._found: Informer[Configuration] = Informer(
-            client, MUTATINGWEBHOOKS, Configuration, clock, fields=f"metadata.name={NAME}"
+            client, MUTATINGWEBHOOKS, Configuration, reactor, fields=f"metadata.name={NAME}"
         )
-        self._queue: WorkQueue[str] = WorkQueue(clock, "webhook")
-        self._workers: Workers[str] = Workers(self._queue, 2, self._process, "the admission webhook:")
-        self._found.subscribe(lambda key, old, new: self._queue.add(SERVE))
-        self._unsubscribe: list[Callable[[], None]] = []
-        for source in (offloadings, enabled):
-            if source is not None:
-                self._unsubscribe.append(source.subscribe(self._namespace_changed))
         self._found.setServiceParent(self)
-        self._workers.setServiceParent(self)
-        self._found.when_synced().addCallback(lambda _: self._queue.add(SERVE))
+        self._enabled = enabled
+
+    def sources(self) -> Iterable[Source[str]]:
+        """The configuration at the API server, and what namespaces want."""
+        yield always(SERVE)
+        yield watch(self._found, lambda key, old, new: [SERVE])
+        for informer in (self._offloadings, self._enabled):
+            if informer is not None:
+                yield watch(informer, self._namespace_changed)
 
     @property
     def port(self) -> int:
@@ -114,7 +110,7 @@ class AdmissionWebhook(MultiService):
     @property
     def trouble(self) -> str:
         """Why it could not be configured at the last attempt, or an empty text."""
-        return self._workers.troubles.get(SERVE, "").removeprefix(f"{ListenFailed.__name__}: ")
+        return self.failing.get(SERVE, "").removeprefix(f"{ListenFailed.__name__}: ")
 
     @property
     def url(self) -> str:
@@ -135,39 +131,30 @@ class AdmissionWebhook(MultiService):
         known = self._offloadings.get(Key(namespace, OFFLOADING)) if self._offloadings is not None else None
         return policy_of(namespace, known)
 
-    def _namespace_changed(self, key: Key, old: Any, new: Any) -> None:
+    def _namespace_changed(self, key: Key, old: Any, new: Any) -> Iterable[str]:
         """Look at the pods that wait in a namespace whose users changed what they want."""
         if self.configured and new is not None and (old is None or getattr(old, "spec", 0) != getattr(new, "spec", 0)):
-            self._queue.add(SEARCH)
+            yield SEARCH
 
-    def stopService(self) -> Deferred[Any]:
-        for unsubscribe in self._unsubscribe:
-            unsubscribe()
-        self._queue.close()
-        # What is being written meanwhile names the port: it is let go once that has ended.
-        stopping = maybeDeferred(super().stopService)
-        stopping.addBoth(lambda _: self._close())
-        own = self._own_recorder
-        if own is not None:
-            stopping.addBoth(lambda _: own.stop())
-        return stopping
-
-    def _close(self) -> Deferred[Any] | None:
+    async def cleanup(self) -> None:
+        """Stop listening: no step is under way that would write the port's number."""
         port, self._port = self._port, None
-        return maybeDeferred(port.stopListening).addBoth(lambda _: self._hang_up()) if port is not None else None
-
-    def _hang_up(self) -> None:
-        # API servers keep their connections: one that stays open would go on being answered by a daemon that stopped.
+        if port is not None:
+            await maybeDeferred(port.stopListening)
         if self._listener is not None:
+            # API servers keep their connections: an open one would go on being answered by a daemon that stopped.
             for connection in list(self._listener.protocols):
                 connection.abortConnection()
+        if self._own_recorder is not None:
+            await self._own_recorder.stop()
 
-    async def _process(self, what: str) -> float | None:
-        if what == SEARCH:
+    async def reconcile(self, key: str) -> After | None:
+        """Serve and be configured, or search for pods that were not seen."""
+        if key == SEARCH:
             first, self._searched = not self._searched, True
             await self._slipped.look()
             await self._slipped.look_at_home(self._remote_only())
-            return SECOND_SEARCH if first else SEARCH_EVERY
+            return After(SECOND_SEARCH if first else SEARCH_EVERY)
         await self._listen()
         bundle = await self._current()
         await self._configure(bundle)
@@ -175,7 +162,7 @@ class AdmissionWebhook(MultiService):
             # Only now: whoever calls us trusts the new certificate's CA already.
             self._serving.replace(bundle)
             self._bundle = bundle
-        return CHECK
+        return After(CHECK)
 
     def _remote_only(self) -> list[str]:
         """Return the namespaces whose pods may not run here."""
@@ -192,7 +179,7 @@ class AdmissionWebhook(MultiService):
         try:
             endpoint = server_endpoint(self._reactor, listen)
             evict_after = self._settings.kubelet.evict_after
-            self._listener = factory(self._serving, self._clock, self.policy, lambda: self.prepared, evict_after)
+            self._listener = factory(self._serving, self.clock, self.policy, lambda: self.prepared, evict_after)
             port = await endpoint.listen(self._listener)
         except Exception as error:
             why = str(getattr(error, "socketError", None) or error)
@@ -243,7 +230,7 @@ class AdmissionWebhook(MultiService):
             self._log.info("the API server asks {url} about pods in enabled namespaces", url=self.url)
         if not self.configured:
             self.configured = True
-            self._queue.add(SEARCH)
+            self.enqueue(SEARCH)
 
     async def _asked(self) -> Configuration | None:
         """Return the configuration as it is now: the cache may not show yet what we wrote ourselves."""

@@ -222,7 +222,7 @@ class RecordTests(DnsCase):
     async def start(self, resolver: Any) -> DomainSearch:
         informers = Informers(self.client, REACTOR)
         domains = informers.of(SEARCHDOMAINS, SearchDomain)
-        running = DomainSearch(REACTOR, self.client, domains, lambda: resolver, lambda: 0.5, self.saw)
+        running = DomainSearch(REACTOR, self.client, domains, resolver=lambda: resolver, on_sightings=self.saw)
         informers.startService()
         running.startService()
 

@@ -37,6 +37,19 @@ class Numbers(SynchronousTestCase):
         self.assertIn(b"liqod_good 1.0\n", registry.text())
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 
+    def test_steps_of_controllers(self) -> None:
+        """Steps are counted by controller and outcome, and timed by controller."""
+        registry = Registry()
+        registry.reconciled("pods", "failed", 0.02)
+        registry.reconciled("pods", "settled", 3.0)
+        text = registry.text()
+        for line in (
+            b'liqod_reconciles_total{controller="pods",outcome="failed"} 1.0\n',
+            b'liqod_reconcile_duration_seconds_bucket{controller="pods",le="0.05"} 1.0\n',
+            b'liqod_reconcile_duration_seconds_count{controller="pods"} 2.0\n',
+        ):
+            self.assertIn(line, text)
+
     def test_two_registries(self) -> None:
         """Two daemons in one process do not share numbers."""
         first, second = Registry(), Registry()

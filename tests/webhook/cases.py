@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import FailTest, TestCase
 
 from liqod.config.schema import Kubernetes, Settings, Webhook
+from liqod.flow.clocks import installed_reactor
 from liqod.identity.serving import from_data
 from liqod.kube import manifests
 from liqod.kube.cache.shared_informers import Informers
@@ -70,8 +71,7 @@ class WebhookCases(TestCase):
 
     async def start(self) -> None:
         """Start the webhook, with a client of its own, and wait until it is asked."""
-        from twisted.internet import reactor
-
+        reactor = installed_reactor()
         self.client = Client(self.admin.config, reactor)
         self.informers = Informers(self.client, reactor)
         settings = Settings(kubernetes=Kubernetes(namespace=self.system), webhook=Webhook(listen="tcp:0"))
@@ -79,7 +79,6 @@ class WebhookCases(TestCase):
             reactor,
             self.client,
             settings,
-            reactor,
             self.host,
             offloadings=self.informers.of(NAMESPACEOFFLOADINGS, NamespaceOffloading),
             recorder=self.events,
@@ -95,8 +94,7 @@ class WebhookCases(TestCase):
 
     async def stop(self) -> None:
         if self.webhook.running:
-            from twisted.internet import reactor
-
+            reactor = installed_reactor()
             await self.webhook.stopService()
             await self.informers.stopService()
             await self.client.close()
@@ -105,8 +103,7 @@ class WebhookCases(TestCase):
 
     async def eventually(self, look: Callable[[], Awaitable[T]]) -> T:
         """Return what ``look`` returns once it is true."""
-        from twisted.internet import reactor
-
+        reactor = installed_reactor()
         deadline = reactor.seconds() + self.patience
         while True:
             failure: Exception | None = None
@@ -235,13 +232,12 @@ class WebhookCases(TestCase):
 
     async def test_a_restart_writes_nothing(self) -> None:
         """A second start on the same port finds secret and configuration as they should be."""
-        from twisted.internet import reactor
-
+        reactor = installed_reactor()
         port = self.webhook.port
         await self.stop()
         client = Client(self.admin.config, reactor)
         settings = Settings(kubernetes=Kubernetes(namespace=self.system), webhook=Webhook(listen=f"tcp:{port}"))
-        again = AdmissionWebhook(reactor, client, settings, reactor, self.host, recorder=self.events)
+        again = AdmissionWebhook(reactor, client, settings, self.host, recorder=self.events)
         again.startService()
         try:
 
@@ -302,8 +298,7 @@ class WebhookCases(TestCase):
 
     async def exchange(self, request: bytes) -> bytes:
         """Send bytes over TLS and return what comes back until the answer is whole."""
-        from twisted.internet import reactor
-
+        reactor = installed_reactor()
         secret = await self.admin.get(SECRETS, "liqod-webhook", self.system)
         authority = ssl.Certificate.loadPEM(from_data(secret["data"]).ca_pem)
         options = ssl.optionsForClientTLS(self.host, trustRoot=authority)
