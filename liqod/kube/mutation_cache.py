@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.store import Viewed
 from liqod.model.ids import Key
-from liqod.model.meta import is_newer
+from liqod.model.objects.meta import is_newer
 
 TTL: Final = 30.0
 """Seconds that a write counts against a watch that does not show it: after that the watch, or the write, was lost, and

@@ -15,15 +15,15 @@ from typing import Any, Generic, Protocol, TypeVar
 import attrs
 import msgspec
 
+from liqod.kube.cache.store import Viewed
 from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from liqod.kube.merge_patch import merge_patch
 from liqod.kube.mutation_cache import Mutated
 from liqod.kube.refusals import Refusal, refusal_of
 from liqod.kube.resources import Resource
-from liqod.kube.cache.store import Viewed
 from liqod.model.ids import Key
-from liqod.model.meta import to_dict
+from liqod.model.objects.meta import to_dict
 
 
 class WithStatus(Viewed, Protocol):

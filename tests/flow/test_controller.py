@@ -12,7 +12,7 @@ from liqod.flow.backoff import Backoff
 from liqod.flow.controller import After, Controller, Outcome, Source, always, every, observe, watch
 from liqod.flow.errors import Foreseen
 from liqod.flow.observe import Gate, Latest
-from tests.kube_cases import warnings_of
+from tests.kube.cases import warnings_of
 
 
 class Objects:
