@@ -6,13 +6,13 @@ from typing import cast
 
 from hypothesis import given
 from hypothesis import strategies as st
-from liqod.model.objects.meta import Object, ObjectMeta
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.cache.informer import Informer
 from liqod.kube.mutation_cache import MutationCache, Mutations
 from liqod.model.ids import Key
+from liqod.model.objects.meta import Object, ObjectMeta
 
 KEY = Key("", "one")
 OURS = ("write", "remove")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from liqod.model.objects.meta import Object, ObjectMeta, View
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -28,6 +27,7 @@ from liqod.kube.refusals import READ_AGAIN, Refusal, Refusals, Retry, refusal_of
 from liqod.kube.resources import PODS
 from liqod.kube.status_writer import StatusWriter, Written
 from liqod.model.ids import Key
+from liqod.model.objects.meta import Object, ObjectMeta, View
 from tests.kube.cases import Answer, MemoryServer, memory_client, status
 
 
