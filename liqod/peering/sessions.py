@@ -22,7 +22,7 @@ from liqod.peering.records.foreignclusters import Records
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.session.address_book import Whereabouts
 from liqod.peering.session.connection_limits import Admission
-from liqod.peering.session.dialer import Dialer
+from liqod.peering.session.dialer import NOWHERE, Dialer
 from liqod.peering.session.peer import Doubt, Peer, addresses
 from liqod.peering.session.protocol import JOINING, RELAY, PeerConnection
 from liqod.peering.session.refusals import Refusals
@@ -153,6 +153,11 @@ class Sessions:
         peer = self.peers.get(cluster_id)
         if self.records.get(cluster_id) is None:
             self._refusals.note("Unreachable", cluster_id, why)  # there is no record yet to show it in
+        if why == NOWHERE and peer is not None and peer.doubt is not None and peer.doubt.reason != "Unreachable":
+            # Nothing was tried: what ended the session is still the reason why there is none. A peer behind NAT, which
+            # dials us and is never dialled, has no address at any time.
+            self.records.poke(cluster_id)
+            return
         if peer is not None and peer.session is None and not (peer.doubt is not None and peer.doubt.about_key):
             self._doubt(peer, Doubt("Unreachable", why))
 

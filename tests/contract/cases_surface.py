@@ -19,8 +19,8 @@ from twisted.web.server import Request, Site
 
 from tests.contract.base import MERGE, TABLE, Body, ContractCase, Events, pod_spec, reactor
 from tests.contract.cases_objects import deployment
-
-BIN = Path(os.environ.get("LIQOD_TESTBED_BIN", Path.home() / ".cache/liqod-testbed/bin"))
+from tests.environment import require
+from tests.testbed import versions
 
 
 class DiscoveryCases(ContractCase):
@@ -335,7 +335,9 @@ class AdmissionCases(ContractCase):
 class KubectlCases(ContractCase):
     """The real kubectl, against both."""
 
-    skip = None if (BIN / "kubectl").exists() else f"kubectl not in {BIN}"
+    async def setUp(self) -> None:  # type: ignore[override]
+        require(versions.lacking(["kubectl"]))
+        await super().setUp()
 
     async def kubectl(self, *arguments: str, code: int = 0) -> str:
         """Run kubectl in the namespace; return what it says."""
@@ -345,7 +347,9 @@ class KubectlCases(ContractCase):
         config.write_text(self.server.kubeconfig())
         flags = [f"--kubeconfig={config}", f"--cache-dir={directory}/cache", f"--namespace={self.namespace}"]
         environment = {"HOME": str(directory), "PATH": os.environ["PATH"]}
-        out, err, status = await getProcessOutputAndValue(str(BIN / "kubectl"), [*flags, *arguments], environment)
+        out, err, status = await getProcessOutputAndValue(
+            str(versions.program("kubectl")), [*flags, *arguments], environment
+        )
         self.assertEqual(status, code, (out + err).decode())
         return str((out + err).decode())
 

@@ -1,6 +1,6 @@
 """A real control plane on loopback for the contract suite: etcd, API server, controllers, scheduler, kwok nodes.
 
-The binaries come from ``LIQOD_TESTBED_BIN`` (default: the test bed's cache); without them the suite is skipped.
+The programs are those of the testbed; without them the suite is skipped, and fails on continuous integration.
 Everything that is started here is stopped by its own process ID.
 """
 
@@ -27,7 +27,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from kubesandbox.auth.pki import Authority, Leaf
 
-BIN = pathlib.Path(os.environ.get("LIQOD_TESTBED_BIN", pathlib.Path.home() / ".cache/liqod-testbed/bin"))
+from tests.testbed import versions
+
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 _STAGES = pathlib.Path(__file__).parent.parent / "testbed/kwok-stages.yaml"
 _LOG = b"2026-01-01T00:00:00.000000000Z stdout F started\n2026-01-01T00:00:01.000000000Z stdout F ready\n"
@@ -44,8 +45,7 @@ spec:
 
 def missing() -> str:
     """Return why the real server cannot be started here, or an empty text."""
-    absent = [name for name in NEEDED if not (BIN / name).exists()]
-    return f"{', '.join(absent)} not in {BIN}" if absent else ""
+    return versions.lacking(NEEDED)
 
 
 class RealServer:
@@ -174,7 +174,7 @@ class RealServer:
         log = (self.directory / f"{name}.log").open("wb")
         self.processes.append(
             subprocess.Popen(
-                [str(BIN / name), *arguments],
+                [str(versions.program(name)), *arguments],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

@@ -20,8 +20,8 @@ from liqod.fabric.kernel.address_watch import AddressWatch, tells_loss
 from liqod.fabric.kernel.host_facts import host_addresses
 from liqod.fabric.kernel.model import Device, Tunnel, TunnelPeer
 from liqod.fabric.kernel.wireguard import rebind_steps
+from tests.environment import require
 from tests.fabric.test_plan import DESIRED, KEY
-from tests.netns.lan import require
 
 NEWADDR, DELADDR = 20, 21
 TUN = Device(1420, True, kind="tun")

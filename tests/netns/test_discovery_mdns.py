@@ -15,7 +15,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.netns.lan import Lan, missing, require
+from tests.environment import require
+from tests.netns.lan import Lan, missing
 
 ROOT = Path(__file__).parents[2]
 

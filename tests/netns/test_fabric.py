@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.environment import require
 from tests.netns.hosts import Hosts, eventually, missing
-from tests.netns.lan import require
 
 TALK = str(Path(__file__).with_name("talk.py"))
 PORT = "7000"

@@ -8,8 +8,8 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.environment import require
 from tests.netns.hosts import ROOT, Hosts, missing
-from tests.netns.lan import require
 
 TIMES = 50
 

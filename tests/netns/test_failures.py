@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.netns.lan import require
+from tests.environment import require
 from tests.netns.world import FOREIGN, OFFERS, World, missing
 from tests.testbed import process
 

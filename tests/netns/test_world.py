@@ -10,8 +10,8 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.discovery import nsd
+from tests.environment import require
 from tests.identity.tls_pair import DAY, Authority
-from tests.netns.lan import require
 from tests.netns.world import FOREIGN, World, missing
 from tests.testbed import process
 

@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 from liqod.identity.tls import PeerTLS
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.records.offer import Offer
+from liqod.model.records.views import ForeignClusterStatus
 from liqod.peering.session.connection_limits import PER_ADDRESS
 from liqod.wire.events import Advertise, Bye, Event, Hello, Ping, Welcome
 from liqod.wire.session import NEED_DATA, Session, State
@@ -254,13 +255,20 @@ class SessionTests(HostileCase):
         self.assertEqual([session.peer for session in side.peering.sessions()], ["peer"])
 
     async def test_silence_makes_a_peer_suspect(self) -> None:
-        """Three pings without any answer end the session and the peer is Suspect; nothing is deleted."""
+        """Three pings without any answer end the session: Suspect for that reason, also with nothing to dial."""
         side = await self.side("alpha", settings(autojoin_untrusted=True, ping_interval=0.1))
         speaker = await self.session(side, "mute", script=None)
         cast(Any, speaker.transport).pauseProducing()
         other = Side("mute")
         record = await self.phase(side, other, "Suspect")
         self.assertEqual(record.status.reason, "Unresponsive")
+
+        async def at_rest() -> ForeignClusterStatus | None:
+            status = (await side.cluster_record(other)).status
+            return status if status.message.endswith("dialled again when something changes") else None
+
+        status = await self.becomes(at_rest, "the peer is dialled no more")
+        self.assertEqual((status.phase, status.reason), ("Suspect", "Unresponsive"))
         self.assertEqual(len((await side.admin.list(FOREIGNCLUSTERS)).items), 1)
         cast(Any, speaker.transport).abortConnection()
 

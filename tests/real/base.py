@@ -15,8 +15,9 @@ from typing import ClassVar, TypeVar
 
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import FailTest, SkipTest, TestCase
+from twisted.trial.unittest import FailTest, TestCase
 
+from tests.environment import require
 from tests.testbed import versions
 from tests.testbed.cluster import Cluster
 from tests.testbed.process import CommandFailed
@@ -37,16 +38,13 @@ class _Shared:
 
 def lacking() -> str:
     """Return why this machine cannot carry real clusters, or nothing."""
-    reasons = [*missing(), *(f"{name} is not built, `make testbed` builds it" for name in versions.missing())]
-    return "; ".join(reasons)
+    return "; ".join(filter(None, (*missing(), versions.lacking())))
 
 
 def require_clusters() -> None:
-    """Skip the test on a machine that cannot carry clusters; where ``CI`` is set nothing may be missing."""
+    """Skip the test on a machine that cannot carry clusters, with the reason."""
     if reason := lacking():
-        if os.environ.get("CI") == "true":
-            raise FailTest(f"real clusters are not possible here: {reason}")
-        raise SkipTest(f"real clusters are not possible here: {reason}")
+        require(f"real clusters are not possible here: {reason}")
 
 
 def shared_testbed(clusters: int, *, nodes: bool, kwok: int, qps: int) -> Testbed:

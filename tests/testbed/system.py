@@ -25,6 +25,7 @@ PACKAGES: Final[dict[str, str | tuple[str, ...]]] = {
     "wireguard-tools": "wg",
     "iperf3": "iperf3",
     "nsd": "nsd",
+    "systemd": "systemd-analyze",
 }
 
 

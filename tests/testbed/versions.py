@@ -7,6 +7,7 @@ under a name that holds all versions, so that two checkouts with different pins 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +52,12 @@ def program(name: str) -> Path:
     return built(name) / name
 
 
-def missing() -> list[str]:
-    """Return the programs that are not there yet, in the order in which they are built."""
-    return [name for name in PROGRAMS if not os.access(program(name), os.X_OK)]
+def missing(names: Sequence[str] = PROGRAMS) -> list[str]:
+    """Return which of these programs are not there yet, in the order in which they are built."""
+    return [name for name in names if not os.access(program(name), os.X_OK)]
+
+
+def lacking(names: Sequence[str] = PROGRAMS) -> str:
+    """Return that some of these programs are not built and what builds them, or an empty text."""
+    absent = missing(names)
+    return f"not built, `make testbed` builds what is missing: {', '.join(absent)}" if absent else ""

@@ -1,0 +1,146 @@
+"""In which order steps run, how many at a time, and which run once more.
+
+Modules on real clusters run two at a time: each has clusters to itself, and waits for them most of its time. Beside
+them run steps that need nothing but this machine and keep it busy; when either kind is done, the other has the machine
+to itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from attrs import define, evolve, field
+
+from tests.runner.execute import Outcome, execute
+from tests.runner.results import PROCESS, Result, merge, phrase
+from tests.runner.steps import Step, trial
+
+REAL_AT_A_TIME: Final = 2
+AGAIN: Final = 4
+"""Modules that are run once more when they failed: if more of them did, it is not chance."""
+_REPORT_EVERY: Final = 30.0
+
+
+@define
+class Progress:
+    """Keeps what is done and prints one line for each step that ends."""
+
+    total: int
+    outcomes: list[Outcome] = field(factory=list)
+    _running: dict[str, float] = field(factory=dict)
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    def run(self, step: Step) -> Outcome:
+        """Run a step, report it, and keep its outcome."""
+        with self._lock:
+            self._running[step.title] = time.monotonic()
+        outcome = execute(step)
+        with self._lock:
+            del self._running[step.title]
+            self.outcomes.append(outcome)
+            _print(f"[{len(self.outcomes)}/{self.total}] {step.title}", outcome)
+        return outcome
+
+    def repeat(self) -> None:
+        """Run the modules in which something failed once more, each alone, if they are few."""
+        failed = [failed_names(outcome) for outcome in self.outcomes]
+        if sum(map(len, failed)) > AGAIN:
+            return
+        for number, names in enumerate(failed):
+            first = self.outcomes[number]
+            again: list[Result] = []
+            for name in names:
+                print(f"once more, alone: {name}", flush=True)
+                second = execute(evolve(trial(name), limit=first.step.limit))
+                _print(f"{name}, again", second)
+                again += second.results
+            if names:
+                self.outcomes[number] = evolve(first, results=merge(first.results, again))
+
+    def report_running(self) -> None:
+        """Print what runs now and for how long."""
+        with self._lock:
+            now = time.monotonic()
+            slow = [f"{title} for {now - begin:.0f} s" for title, begin in self._running.items()]
+        if slow:
+            print(f"[{len(self.outcomes)}/{self.total}] running: {', '.join(slow)}", flush=True)
+
+
+def failed_names(outcome: Outcome) -> list[str]:
+    """Return the names of the step in which something failed: all when its process failed, none for a check."""
+    failed = [result.test for result in outcome.results if result.verdict == "failed"]
+    if any(test.endswith(PROCESS) for test in failed):
+        return list(outcome.step.names)
+    return [name for name in outcome.step.names if any(f"{test}.".startswith(f"{name}.") for test in failed)]
+
+
+@define
+class Turns:
+    """Hands out steps in their order, but no more on real clusters than may run at a time."""
+
+    _waiting: list[Step]
+    _real: int = 0
+    _lock: threading.Condition = field(factory=threading.Condition)
+
+    def take(self) -> Step | None:
+        """Return the next step that may begin, waiting until there is one; None when no step is left."""
+        with self._lock:
+            while self._waiting:
+                for step in self._waiting:
+                    if not step.is_real or self._real < REAL_AT_A_TIME:
+                        self._waiting.remove(step)
+                        self._real += step.is_real
+                        return step
+                self._lock.wait()
+        return None
+
+    def done(self, step: Step) -> None:
+        """Take note that a step has ended."""
+        with self._lock:
+            self._real -= step.is_real
+            self._lock.notify_all()
+
+    def drop(self) -> None:
+        """Hand out nothing more."""
+        with self._lock:
+            self._waiting.clear()
+            self._lock.notify_all()
+
+
+def run_all(progress: Progress, steps: Iterable[Step], parallel: int) -> None:
+    """Run steps, several at a time, in their order as far as that may be."""
+    turns = Turns(list(steps))
+
+    def work() -> None:
+        while step := turns.take():
+            try:
+                progress.run(step)
+            finally:
+                turns.done(step)
+
+    with ThreadPoolExecutor(parallel) as pool:
+        workers = [pool.submit(work) for _ in range(parallel)]
+        reported = time.monotonic()
+        try:
+            while not all(one.done() for one in workers):
+                time.sleep(0.1)
+                if time.monotonic() - reported > _REPORT_EVERY:
+                    reported = time.monotonic()
+                    progress.report_running()
+        except BaseException:
+            turns.drop()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        for one in workers:
+            one.result()
+
+
+def _print(title: str, outcome: Outcome) -> None:
+    counts = outcome.counts
+    print(f"{title}: {phrase(counts).rpartition(',')[0]}, {outcome.seconds:.1f} s", flush=True)
+    if counts["failed"]:
+        print(f"{'-' * 20} {title}\n{outcome.output.rstrip()}\n{'-' * 20}", flush=True)

@@ -1,0 +1,118 @@
+"""Which steps a run has: the checks of the source, and the test modules, found by where they are.
+
+A module's folder says what it needs: ``tests/real`` real clusters, ``tests/netns`` root, ``tests/contract`` the
+programs of a control plane, any other nothing but this machine. Those others share processes, several of one folder in
+each.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+REAL: Final = "tests.real."
+NETNS: Final = "tests.netns."
+CONTRACT: Final = "tests.contract."
+PATIENT: Final = (REAL, NETNS, CONTRACT)
+"""What waits for other programs and for the network, and takes as much longer on a slow machine as these do."""
+UNIT_LIMIT: Final = 600.0
+REAL_LIMIT: Final = 1500.0
+TOGETHER: Final = 8
+"""Modules of one folder that share a process at most: to start one takes longer than most modules run."""
+LONG: Final = (
+    "tests.real.test_three",
+    "tests.real.test_node",
+    "tests.real.test_network",
+    "tests.real.test_unpeer",
+    "tests.real.test_namespaces",
+    "tests.real.test_relay",
+    "tests.real.test_unpeer_network",
+    "tests.real.test_kill",
+    "tests.real.test_conformance_reflection",
+    "tests.real.test_kubelet_api",
+    "tests.real.test_conformance",
+    "tests.real.test_reflect",
+    "tests.real.test_offload",
+    "tests.real.test_network_mesh",
+    "tests.real.test_reflect_path",
+    "tests.netns.test_fabric",
+    "tests.netns.test_failures",
+    "tests.contract.test_real",
+    "tests.scenario.test_kill",
+    "tests.test_cli_commands",
+    "tests.test_hosting_service",
+    "tests.test_kubelet_service",
+    "tests.test_peering_service",
+    "tests.test_reflect_service",
+)
+"""Modules that take longest: they begin first, each in a process of its own, so that none is left alone at the end."""
+
+
+@frozen
+class Step:
+    """One process of the run: its title, how long it may take, and either a command or the names of tests."""
+
+    title: str
+    limit: float
+    argv: Sequence[str] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the step runs on real clusters."""
+        return self.title.startswith(REAL)
+
+
+def modules() -> list[str]:
+    """Return the names of all test modules below ``tests``, wherever they are, in the order in which they begin."""
+    files = sorted((CHECKOUT / "tests").rglob("test_*.py"))
+    names = [".".join(file.relative_to(CHECKOUT).with_suffix("").parts) for file in files]
+    return sorted(names, key=lambda name: LONG.index(name) if name in LONG else len(LONG))
+
+
+def is_unit(name: str) -> bool:
+    """Return whether a test needs neither root, nor clusters, nor programs that are built for them."""
+    return not f"{name}.".startswith(PATIENT)
+
+
+def trial(*names: str, patience: float = 1.0) -> Step:
+    """Return the step that runs test modules, a class in one, or one test; ``patience`` stretches its limit."""
+    title = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    limit = REAL_LIMIT if f"{names[0]}.".startswith(PATIENT) else UNIT_LIMIT
+    return Step(title, limit * patience, names=names)
+
+
+def steps_of(names: Iterable[str], patience: float = 1.0) -> list[Step]:
+    """Return the steps of tests by name, those on real clusters first; small modules share a process."""
+    apart: list[str] = []
+    rest: list[str] = []
+    for name in names:
+        (rest if is_unit(name) and name not in LONG else apart).append(name)
+    together = []
+    for _, folder in groupby(rest, key=lambda name: name.rpartition(".")[0]):
+        group = list(folder)
+        # Even shares, so that none is left over with a single module.
+        shares = -(-len(group) // TOGETHER)
+        together += [group[number::shares] for number in range(shares)]
+    steps = [
+        *(trial(name, patience=patience) for name in apart),
+        *(trial(*group, patience=patience) for group in together),
+    ]
+    return sorted(steps, key=lambda step: not step.is_real)
+
+
+def checks() -> list[Step]:
+    """Return the checks of the source code; the import contracts are checked by a test module."""
+    python = [sys.executable, "-m"]
+    commands = {
+        "ruff check": [*python, "ruff", "check", "."],
+        "ruff format": [*python, "ruff", "format", "--check", "."],
+        "mypy": [*python, "mypy"],
+    }
+    return [Step(title, UNIT_LIMIT, argv=argv) for title, argv in commands.items()]
