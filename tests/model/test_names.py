@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import is_dns_label, parse_cluster_id, parse_fingerprint
-from liqod.model.names import remote_namespace
+from liqod.model.names import MAX_NAME, remote_namespace
 from liqod.model.objects.meta import Condition, ObjectMeta, set_condition, to_dict
 
 LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 UUID = "0b4f7a1e-9d55-4d0e-8f5e-3c0c8f1f2a11"
+ALIKE = st.builds(
+    lambda prefix, ends: sorted({f"{prefix}{end}"[:MAX_NAME].rstrip("-") for end in ends}),
+    st.from_regex(r"[a-z0-9][-a-z0-9]{0,60}", fullmatch=True) | st.just("n" * 60),
+    st.lists(st.from_regex(r"[-a-z0-9]{0,20}[a-z0-9]", fullmatch=True), min_size=2, max_size=8),
+)
+"""Several names that begin alike, most of them too long to be followed by the ID of a cluster."""
 
 
 class RemoteNamespaceTests(SynchronousTestCase):
@@ -22,17 +28,19 @@ class RemoteNamespaceTests(SynchronousTestCase):
         self.assertEqual(remote_namespace("shop", UUID), f"shop-{UUID}")
 
     @given(LABELS, LABELS)
-    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_always_a_label(self, local: str, home: str) -> None:
         """Whatever the parts, the result is a valid namespace name."""
         self.assertTrue(is_dns_label(remote_namespace(local, home)))
 
-    @given(LABELS, LABELS)
-    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    def test_injective(self, one: str, two: str) -> None:
-        """Two local namespaces never share a remote one, however long they are."""
-        if one != two:
-            self.assertNotEqual(remote_namespace(one, UUID), remote_namespace(two, UUID))
+    @given(ALIKE, LABELS | st.just(UUID))
+    def test_injective(self, locals_: list[str], home: str) -> None:
+        """Two namespaces of one cluster never share a remote one, however long they are and however much alike."""
+        self.assertEqual(len({remote_namespace(local, home) for local in locals_}), len(locals_))
+
+    @given(LABELS, st.lists(LABELS, min_size=2, max_size=5, unique=True))
+    def test_apart(self, local: str, homes: list[str]) -> None:
+        """Namespaces of one name of several clusters never share a remote one."""
+        self.assertEqual(len({remote_namespace(local, home) for home in homes}), len(homes))
 
 
 class IdentifierTests(SynchronousTestCase):

@@ -53,7 +53,8 @@ class Defaults(SynchronousTestCase):
 
     def test_names_are_not_cut_until_they_collide(self) -> None:
         """Long names that begin alike stay different in whatever is made of them."""
-        names = {remote_namespace(f"{'n' * 50}-{number}", ClusterID("home")) for number in range(50)}
+        home = ClusterID("0b4f7a1e-9d55-4d0e-8f5e-3c0c8f1f2a11")
+        names = {remote_namespace(f"{'n' * 50}-{number}", home) for number in range(50)}
         self.assertEqual(len(names), 50)
 
     def test_a_dead_tunnel_is_a_node_that_is_not_ready(self) -> None:

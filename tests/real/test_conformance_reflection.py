@@ -376,9 +376,27 @@ class Reflection(Steps):
         self.rome.start()
 
     def test_14_pods_have_no_policy(self) -> None:
-        """Pods follow rules of their own: a setting of a policy for them is refused."""
+        """Pods, claims and service accounts follow rules of their own: nothing gives them a policy."""
+        problems = {
+            "secret": "must be a table with the keys type, workers",
+            "pod": "is not a setting",
+            "persistentvolumeclaim": "must be a table with the keys workers",
+            "serviceaccount": "must be a table with the keys workers",
+        }
+        for kind, problem in problems.items():
+            said = self._refused(f'{self.rome.config.read_text()}\n[reflection.{kind}]\ntype = "No"\n')
+            (line,) = [line for line in said.splitlines() if f"reflection.{kind}" in line]
+            # What else is known here follows after a semicolon, and names every kind.
+            self.assertTrue(line.partition(";")[0].endswith(problem), line)
+        self.make("skipped", annotations={"liqo.io/skip-reflection": "true"})
+        self.runs("skipped")
+        self.assertEqual(self.there("pod", "skipped")["status"]["phase"], "Running")
+        self.drop("pod/skipped")
+
+    def _refused(self, settings: str) -> str:
+        """Return what a daemon prints that has these settings, and ends for them."""
         wrong = Path(self.rome.directory / "wrong.toml")
-        wrong.write_text(f'{self.rome.config.read_text()}\n[reflection.pod]\ntype = "AllowList"\n')
+        wrong.write_text(settings)
         twistd = str(Path(sys.executable).with_name("twistd"))
         argv = [
             twistd,
@@ -390,9 +408,8 @@ class Reflection(Steps):
             f"--config={wrong}",
         ]
         said = self.home.run(["sh", "-c", '"$@" 2>&1; echo "ended with $?"', "sh", *argv])
-        self.assertNotIn("ended with 0", said)
-        self.assertIn("pod", said)
-        self.assertIn("reflection", said)
+        self.assertIn("ended with 2", said.splitlines())
+        return said
 
     def test_15_namespace_ends(self) -> None:
         """A namespace that is not enabled any more loses its remote namespace and its translation; others stay."""

@@ -70,16 +70,23 @@ class ProviderCases(Steps):
         )
 
     def test_01_pods(self) -> None:
-        """A pod becomes ready, and the node's page of pods has it, and none of another node."""
+        """A pod becomes ready, and the node's pages of pods have it, and not the pod beside it that runs at home."""
         uid = self.pod_of("listed", ["one"])["metadata"]["uid"]
+        self.home.apply(
+            pod("at-home", LOOP, namespace=NAMESPACE, nodeSelector={"kubernetes.io/hostname": self.home.node_name})
+        )
+        at_home = self.runs("at-home")
+        self.assertEqual(at_home["spec"]["nodeName"], self.home.node_name)
 
         def listed() -> bool:
             pods = json.loads(self.page("pods"))["items"]
             self.assertEqual({one["spec"]["nodeName"] for one in pods}, {NODE})
+            self.assertNotIn(at_home["metadata"]["uid"], [one["metadata"]["uid"] for one in pods])
             return uid in [one["metadata"]["uid"] for one in pods]
 
         eventually("the page has it", listed)
         eventually("the node runs it", lambda: uid in self.running())
+        self.assertNotIn(at_home["metadata"]["uid"], self.running())
 
     def test_02_stats_summary(self) -> None:
         """``/stats/summary`` has the node by its name, and the pod with each of its three containers."""
