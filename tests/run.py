@@ -8,7 +8,6 @@ unsteady test fails the run; elsewhere what was left out is listed with its reas
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from tests.environment import on_ci
 from tests.runner.machine import prepare
 from tests.runner.report import report, write_junit
-from tests.runner.schedule import REAL_AT_A_TIME, Progress, run_all
+from tests.runner.schedule import REAL_AT_A_TIME, Progress, at_a_time, run_all
 from tests.runner.steps import checks, is_unit, modules, steps_of
 
 
@@ -40,8 +39,7 @@ def main(argv: Sequence[str]) -> int:
         steps[real:real] = checks()
     for reason in prepare(names):
         print(f"not possible on this machine: {reason}", flush=True)
-    # More than there are processors: a step that waits for a cluster needs none.
-    parallel = max(2, os.cpu_count() or 1) + (REAL_AT_A_TIME - 1 if real else 0)
+    parallel = at_a_time(real=real > 0)
     print(f"{len(steps)} steps, {parallel} at a time; {real} on real clusters, {REAL_AT_A_TIME} at a time", flush=True)
     progress = Progress(len(steps))
     run_all(progress, steps, parallel)

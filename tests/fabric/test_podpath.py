@@ -32,7 +32,7 @@ from liqod.fabric.probing.health import SILENCE
 from liqod.fabric.probing.ping import Pinger, checksum, only
 from liqod.fabric.probing.pod_reachability import Cut, PodPath, cut_of, target, targets
 from liqod.model.objects.meta import ObjectMeta
-from tests.netns.lan import require
+from tests.environment import require
 
 reactor = cast(Any, _reactor)
 NETWORKS = (ipaddress.ip_network("10.64.0.0/16"),)

@@ -7,6 +7,7 @@ to itself.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable
@@ -23,6 +24,13 @@ REAL_AT_A_TIME: Final = 2
 AGAIN: Final = 4
 """Modules that are run once more when they failed: if more of them did, it is not chance."""
 _REPORT_EVERY: Final = 30.0
+
+
+def at_a_time(*, real: bool) -> int:
+    """Return how many steps run at a time: more than there are processors, because most of them wait for timers."""
+    processors = max(2, os.cpu_count() or 1)
+    # A real cluster keeps processors busy that are nobody's step.
+    return processors + REAL_AT_A_TIME - 1 if real else 2 * processors
 
 
 @define
