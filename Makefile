@@ -10,11 +10,14 @@ N ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint types arch format bench fuzz mutants testbed testbed-up testbed-down clean distclean
+.PHONY: help venv demo test unit nightly lint types arch format bench fuzz mutants testbed testbed-up testbed-down clean \
+	distclean
 
 help:
 	@echo "make demo          two clusters in one process: watch them find each other and share pods"
 	@echo "make test          all checks and tests; T='tests.test_x tests.real.test_y' for some of them"
+	@echo "make unit          the tests that need no root and no clusters, in a few minutes"
+	@echo "make nightly       what takes hours, in parts; goes on where it was interrupted; ARGS='PART' for one"
 	@echo "make lint          style, types and import contracts"
 	@echo "make types | arch  only the types, only the import contracts"
 	@echo "make format        put the source into the project's format"
@@ -48,6 +51,13 @@ demo: .venv/.runtime
 
 test: .venv/.development
 	@$(BIN)/python -m tests.run $(if $(T),--only $(T)) $(ARGS)
+
+unit: .venv/.development
+	@$(BIN)/python -m tests.run --unit $(ARGS)
+
+nightly: .venv/.development
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	@$(BIN)/python -m tests.nightly $(ARGS)
 
 lint: .venv/.development
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from attrs import frozen
@@ -40,8 +40,10 @@ def execute(step: Step) -> Outcome:
     place = Path(tempfile.mkdtemp(prefix="liqod-test-"))
     record = place / "record"
     child = [sys.executable, "-m", "tests.runner.child", str(record), str(place / "trial"), *step.names]
+    log = place / "output"
     try:
-        code, output = _run(child if step.names else step.argv, step.limit, place)
+        code = run_to_end(child if step.names else step.argv, step.limit, log, {"TMPDIR": str(place)})
+        output = log.read_text(errors="replace")
         written = record.read_text() if record.exists() else ""
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -52,29 +54,31 @@ def execute(step: Step) -> Outcome:
     return Outcome(step, seconds, output, [passed if code == 0 else Result(step.title, "failed", seconds, output)])
 
 
-def _run(argv: Sequence[str], limit: float, place: Path) -> tuple[int, str]:
-    """Return the exit status and all output of a process."""
-    running = subprocess.Popen(
-        argv,
-        cwd=CHECKOUT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env={**os.environ, "TMPDIR": str(place)},
-        start_new_session=True,
-    )
-    try:
-        output, _ = running.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        _end(running)
-        output = (running.communicate()[0] or "") + f"\nended after {limit:.0f} s\n"
-        return running.returncode or 1, output
-    except BaseException:
-        _end(running)
-        raise
-    return running.returncode, output
+def run_to_end(argv: Sequence[str], limit: float, log: Path, environ: Mapping[str, str]) -> int:
+    """Return the exit status of a process that writes to a file; after ``limit`` seconds it is ended, with 1 or more.
+
+    ``environ`` is added to the environment. An interrupt of the run ends the process too, with all that it started.
+    """
+    with log.open("w") as output:
+        running = subprocess.Popen(
+            argv,
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environ},
+            start_new_session=True,
+        )
+        try:
+            return running.wait(limit)
+        except subprocess.TimeoutExpired:
+            _end(running)
+            output.seek(0, os.SEEK_END)
+            output.write(f"\nended after {limit:.0f} s\n")
+            return running.returncode or 1
+        except BaseException:
+            _end(running)
+            raise
 
 
 def _end(running: subprocess.Popen[str]) -> None:

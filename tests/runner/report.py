@@ -10,7 +10,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from tests.runner.execute import Outcome
-from tests.runner.results import Result, count, phrase
+from tests.runner.results import Result, Verdict, count, phrase
 
 _NOT_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _FEW: Final = 3
@@ -69,6 +69,24 @@ def write_junit(path: Path, outcomes: Iterable[Outcome]) -> None:
     fresh = path.with_name(f".{path.name}.fresh")
     ElementTree.ElementTree(root).write(fresh, encoding="utf-8", xml_declaration=True)
     fresh.replace(path)
+
+
+def read_junit(path: Path) -> list[Result]:
+    """Return the results that were written to a file."""
+    found = []
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        test = ".".join(filter(None, (case.get("classname"), case.get("name"))))
+        marks = [child for child in case if child.tag in ("failure", "skipped")]
+        verdict: Verdict = "passed"
+        if marks:
+            verdict = "skipped" if marks[0].tag == "skipped" else _verdict(marks[0].get("type", ""))
+        detail = (marks[0].text or marks[0].get("message", "")) if marks else ""
+        found.append(Result(test, verdict, float(case.get("time", 0)), detail))
+    return found
+
+
+def _verdict(kind: str) -> Verdict:
+    return "unsteady" if kind == "unsteady" else "failed"
 
 
 def _add_case(suite: ElementTree.Element, result: Result) -> None:

@@ -1,0 +1,120 @@
+"""What takes longer than continuous integration has time for: ``python -m tests.nightly [PART...]``; no name means all.
+
+Parts run one after the other. What came of each is kept in ``.cache/nightly/<commit>``: ``PART.xml`` (JUnit) and
+``PART.log``. A part that has its XML is not run again, so that a night that was interrupted goes on where it was; a
+part that is named is run again. A new part is a line in ``PARTS``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from attrs import field, frozen
+
+from tests.environment import on_ci
+from tests.fuzz.seeds import CORPUS
+from tests.runner.execute import Outcome, run_to_end
+from tests.runner.report import read_junit, report, write_junit
+from tests.runner.results import Result, count, phrase
+from tests.runner.steps import CHECKOUT, Step
+
+KEPT: Final = CHECKOUT / ".cache" / "nightly"
+HOUR: Final = 3600.0
+JUNIT: Final = "{junit}"
+"""In a command: the file that it writes its results to as JUnit XML. Without it the exit status is the one result."""
+
+
+@frozen
+class Part:
+    """One part of the night: its name, the words after ``python -m``, seconds after which it is ended, variables."""
+
+    name: str
+    words: tuple[str, ...]
+    limit: float
+    environ: Mapping[str, str] = field(factory=dict)
+
+    def run(self, folder: Path) -> None:
+        """Run the part and leave its log and its XML in a folder; when it is interrupted there is no XML."""
+        junit, fresh = folder / f"{self.name}.xml", folder / f"{self.name}.fresh"
+        junit.unlink(missing_ok=True)
+        fresh.unlink(missing_ok=True)
+        log = folder / f"{self.name}.log"
+        argv = [sys.executable, "-m", *(word.replace(JUNIT, str(fresh)) for word in self.words)]
+        begin = time.monotonic()
+        code = run_to_end(argv, self.limit, log, self.environ)
+        if fresh.exists():
+            fresh.replace(junit)
+            return
+        seconds = time.monotonic() - begin
+        tail = log.read_text(errors="replace")[-20_000:]
+        # A command that was to write results and wrote none has not done its work, whatever its exit status.
+        good = code == 0 and not any(JUNIT in word for word in self.words)
+        result = Result(f"nightly.{self.name}", "passed" if good else "failed", seconds, "" if good else tail)
+        write_junit(junit, [Outcome(Step(self.name, self.limit), seconds, tail, [result])])
+
+
+PARTS: Final = (
+    Part(
+        "unit", ("tests.run", "--unit", "--patience=10", f"--junit={JUNIT}"), 6 * HOUR, {"LIQOD_SCENARIO_FACTOR": "10"}
+    ),
+    Part("mutants", ("tests.mutants",), 8 * HOUR),
+    *(
+        Part(f"fuzz-{target.name}", ("tests.fuzz", target.name, "--seconds=300"), 900.0)
+        for target in sorted(CORPUS.iterdir())
+    ),
+)
+
+
+def state() -> str:
+    """Return a name for the sources as they are: the commit, and a digest of what was changed since."""
+    commit = _git("rev-parse", "HEAD").strip()
+    changes = _git("diff", "HEAD") + _git("ls-files", "--others", "--exclude-standard")
+    return f"{commit}-{hashlib.sha256(changes.encode()).hexdigest()[:8]}" if changes else commit
+
+
+def run_parts(parts: Sequence[Part], folder: Path, *, again: bool) -> list[Result]:
+    """Run the parts that have no results yet, or all of them; return the results of all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    results: list[Result] = []
+    for number, part in enumerate(parts, 1):
+        junit = folder / f"{part.name}.xml"
+        known = junit.exists() and not again
+        if not known:
+            print(f"[{number}/{len(parts)}] {part.name}: running, ended after {part.limit / 60:.0f} min", flush=True)
+            part.run(folder)
+        found = read_junit(junit)
+        results += found
+        print(f"[{number}/{len(parts)}] {part.name}: {phrase(count(found))}{', from before' * known}", flush=True)
+    return results
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the night, or the parts that are named, and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.nightly")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(part.name for part in PARTS))
+    args = parser.parse_args(argv)
+    if unknown := set(args.parts) - {part.name for part in PARTS}:
+        parser.error(f"no part is called {', '.join(sorted(unknown))}")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    folder = KEPT / state()
+    print(f"results are kept in {folder}")
+    parts = [part for part in PARTS if part.name in args.parts or not args.parts]
+    lines, status = report(run_parts(parts, folder, again=bool(args.parts)), on_ci=on_ci())
+    print("\n".join(lines), flush=True)
+    return status
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
