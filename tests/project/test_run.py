@@ -221,7 +221,7 @@ class StepsTests(SynchronousTestCase):
 
     def test_patience(self) -> None:
         """A run that is told to be patient gives each step so many times longer."""
-        self.assertEqual([step.limit for step in steps_of(["tests.test_run"], 10.0)], [UNIT_LIMIT * 10])
+        self.assertEqual([step.limit for step in steps_of(["tests.project.test_run"], 10.0)], [UNIT_LIMIT * 10])
 
 
 class ProcessTests(SynchronousTestCase):

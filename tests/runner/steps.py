@@ -45,11 +45,11 @@ LONG: Final = (
     "tests.netns.test_failures",
     "tests.contract.test_real",
     "tests.scenario.test_kill",
-    "tests.test_cli_commands",
-    "tests.test_hosting_service",
-    "tests.test_kubelet_service",
-    "tests.test_peering_service",
-    "tests.test_reflect_service",
+    "tests.cli.test_commands",
+    "tests.hosting.test_service",
+    "tests.kubelet.test_service",
+    "tests.peering.test_service",
+    "tests.kubelet.reflection.test_service",
 )
 """Modules that take longest: they begin first, each in a process of its own, so that none is left alone at the end."""
 
