@@ -42,7 +42,8 @@ def execute(step: Step) -> Outcome:
     child = [sys.executable, "-m", "tests.runner.child", str(record), str(place / "trial"), *step.names]
     log = place / "output"
     try:
-        code = run_to_end(child if step.names else step.argv, step.limit, log, {"TMPDIR": str(place)})
+        environ = {"TMPDIR": str(place), "PYTHONPATH": _sources()}
+        code = run_to_end(child if step.names else step.argv, step.limit, log, environ)
         output = log.read_text(errors="replace")
         written = record.read_text() if record.exists() else ""
     finally:
@@ -52,6 +53,12 @@ def execute(step: Step) -> Outcome:
         return Outcome(step, seconds, output, judge(step.title, code, written))
     passed = Result(step.title, "passed", seconds)
     return Outcome(step, seconds, output, [passed if code == 0 else Result(step.title, "failed", seconds, output)])
+
+
+def _sources() -> str:
+    """Return the search path with this checkout first: its code is tested, and not what happens to be installed."""
+    before = os.environ.get("PYTHONPATH", "")
+    return os.pathsep.join(filter(None, (str(CHECKOUT), str(CHECKOUT / "sandbox"), before)))
 
 
 def run_to_end(argv: Sequence[str], limit: float, log: Path, environ: Mapping[str, str]) -> int:
@@ -81,7 +88,7 @@ def run_to_end(argv: Sequence[str], limit: float, log: Path, environ: Mapping[st
             raise
 
 
-def _end(running: subprocess.Popen[str]) -> None:
+def _end(running: subprocess.Popen[bytes]) -> None:
     """End a process and its children, giving it a moment to clean up behind itself."""
     for signum in (signal.SIGINT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):

@@ -80,7 +80,7 @@ def read_junit(path: Path) -> list[Result]:
         verdict: Verdict = "passed"
         if marks:
             verdict = "skipped" if marks[0].tag == "skipped" else _verdict(marks[0].get("type", ""))
-        detail = (marks[0].text or marks[0].get("message", "")) if marks else ""
+        detail = (marks[0].text or marks[0].get("message") or "") if marks else ""
         found.append(Result(test, verdict, float(case.get("time", 0)), detail))
     return found
 
