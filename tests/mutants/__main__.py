@@ -8,8 +8,8 @@ import sys
 from tests.mutants.checkout import ROOT, Copy
 from tests.mutants.equivalent import reason_of
 from tests.mutants.imports import Imports
+from tests.mutants.reach import Reach
 from tests.mutants.results import Results, Verdict, describe, table
-from tests.mutants.run import Reach
 from tests.mutants.sample import EXCLUDED, GROUPS, Mutant, draw, is_below
 from tests.mutants.trials import Result, Trials
 

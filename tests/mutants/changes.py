@@ -28,7 +28,10 @@ _LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 @frozen(order=True)
 class Change:
-    """One replacement: bytes ``start`` to ``end`` become ``new``; ``definition``: the dotted name of the function."""
+    """One replacement: bytes ``start`` to ``end`` become ``new``; ``definition``: the dotted name of the function.
+
+    ``statement``: the first and the last line of the statement that it is in, without the statements inside that one.
+    """
 
     start: int
     end: int
@@ -36,6 +39,7 @@ class Change:
     rule: str
     line: int
     definition: str
+    statement: tuple[int, int]
 
 
 def changes(source: bytes) -> list[Change]:
@@ -43,7 +47,7 @@ def changes(source: bytes) -> list[Change]:
     tree = ast.parse(source)
     found: dict[tuple[int, int, str], Change] = {}
     finder = _Finder(source)
-    for definition, function in _definitions(tree):
+    for definition, function in definitions(tree):
         for change in finder.of_definition(definition, function):
             found.setdefault((change.start, change.end, change.new), change)
     return sorted(found.values())
@@ -73,10 +77,10 @@ def diff(source: bytes, change: Change) -> list[str]:
 def definition_texts(source: bytes) -> dict[str, str]:
     """Return the text of each function by its dotted name; of several that have one name (overloads), the last."""
     lines = source.decode().splitlines()
-    return {name: "\n".join(lines[node.lineno - 1 : node.end_lineno]) for name, node in _definitions(ast.parse(source))}
+    return {name: "\n".join(lines[node.lineno - 1 : node.end_lineno]) for name, node in definitions(ast.parse(source))}
 
 
-def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+def definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Yield functions with their dotted names; a nested one belongs to the outermost."""
 
     def of(body: Iterable[ast.stmt], above: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
@@ -89,6 +93,17 @@ def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.
     return of(tree.body, "")
 
 
+def _head(node: ast.AST) -> tuple[int, int] | None:
+    """Return the lines of a statement, of a compound one those above its body."""
+    if not isinstance(node, ast.stmt) or node.end_lineno is None:
+        return None
+    body = getattr(node, "body", None) or getattr(node, "cases", None)
+    if body is None:
+        return node.lineno, node.end_lineno
+    first = body[0].pattern if isinstance(body[0], ast.match_case) else body[0]
+    return node.lineno, max(node.lineno, first.lineno - 1)
+
+
 class _Finder:
     """Finds changes in the functions of one source text."""
 
@@ -99,10 +114,12 @@ class _Finder:
             self._starts.append(self._starts[-1] + len(line))
 
     def of_definition(self, name: str, function: ast.AST) -> Iterator[Change]:
+        statements = [span for node in ast.walk(function) if (span := _head(node)) is not None]
         for node in ast.walk(function):
             for start, end, new, rule in self._of(node):
                 line = self._source.count(b"\n", 0, start) + 1
-                yield Change(start, end, new, rule, line, name)
+                around = [span for span in statements if span[0] <= line <= span[1]]
+                yield Change(start, end, new, rule, line, name, max(around, default=(line, line)))
 
     def _of(self, node: ast.AST) -> Iterator[tuple[int, int, str, str]]:
         match node:

@@ -1,11 +1,8 @@
-"""Runs test modules in a copy of the checkout, and finds out which functions each of them reaches."""
+"""Runs test modules in a copy of the checkout, in a process that may neither last nor grow for ever."""
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import hashlib
-import json
 import os
 import re
 import resource
@@ -17,8 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import coverage
-from attrs import asdict, define, frozen
+from attrs import frozen
 
 _TRIAL: Final = ("-m", "twisted.trial", "--reactor=asyncio", "--exitfirst")
 _FAILED: Final = re.compile(r"^\[(?:FAIL|ERROR)\]\n.*?^(tests\.[\w.]+)$", re.MULTILINE | re.DOTALL)
@@ -71,74 +67,3 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.communicate()
-
-
-@define
-class Known:
-    """What an unchanged run of a test module showed: ``reached`` has the definitions it ran, by module."""
-
-    text: str
-    passed: bool
-    seconds: float
-    reached: dict[str, list[str]]
-
-
-class Reach:
-    """Which test modules run a function, found out when first asked and kept in a file.
-
-    It only leaves out tests: what was found out on an older version of the code can make a mutant survive, never die.
-    """
-
-    def __init__(self, place: Path, kept: Path) -> None:
-        self._place = place
-        self._kept = kept
-        found = json.loads(kept.read_text()) if kept.exists() else {}
-        self._known = {name: Known(**known) for name, known in found.items()}
-
-    def of(self, test: str) -> Known:
-        """Return what is known of a test module."""
-        file = self._place.joinpath(*test.split(".")).with_suffix(".py")
-        text = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
-        known = self._known.get(test)
-        if known is None or known.text != text:
-            known = self._known[test] = self._measure(test, text)
-            self._kept.parent.mkdir(parents=True, exist_ok=True)
-            self._kept.write_text(json.dumps({name: asdict(known) for name, known in self._known.items()}))
-        return known
-
-    def seconds(self, test: str) -> float:
-        """Return how long a test module takes, 0 as long as nobody knows."""
-        known = self._known.get(test)
-        return known.seconds if known is not None else 0.0
-
-    def _measure(self, test: str, text: str) -> Known:
-        data = self._place / "measured"
-        ended = run(self._place, [test], measured=data)
-        reached: dict[str, list[str]] = {}
-        if data.exists():
-            lines = coverage.CoverageData(str(data))
-            lines.read()
-            for measured in lines.measured_files():
-                file = Path(measured)
-                names = definitions_at(file.read_bytes(), frozenset(lines.lines(measured) or ()))
-                if names:
-                    reached[".".join(file.relative_to(self._place).with_suffix("").parts)] = names
-            data.unlink()
-        return Known(text, ended.passed, ended.seconds, reached)
-
-
-def definitions_at(source: bytes, lines: frozenset[int]) -> list[str]:
-    """Return the dotted names of the functions of which some line of the body is among these."""
-    names = []
-
-    def visit(body: Sequence[ast.stmt], above: str) -> None:
-        for node in body:
-            if isinstance(node, ast.ClassDef):
-                visit(node.body, f"{above}{node.name}.")
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert node.end_lineno is not None
-                if not lines.isdisjoint(range(node.body[0].lineno, node.end_lineno + 1)):
-                    names.append(f"{above}{node.name}")
-
-    visit(ast.parse(source).body, "")
-    return names

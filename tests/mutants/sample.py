@@ -30,8 +30,8 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "policies": ("liqod.hosting.tenants.policies", "liqod.agent.account.admission_policies", "liqod.webhook"),
 }
 """Where no mutant may survive: what stands between a peer and this cluster."""
-EXCLUDED: Final = ("liqod.sandbox", "liqod.cli.setup.demo")
-"""What only tests and the demonstration use."""
+EXCLUDED: Final = ("liqod.cli.setup.demo",)
+"""What only the demonstration uses."""
 
 
 @frozen

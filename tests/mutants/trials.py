@@ -11,7 +11,8 @@ from attrs import frozen
 from tests.mutants.changes import apply
 from tests.mutants.checkout import Copy
 from tests.mutants.imports import SCENARIO, Imports
-from tests.mutants.run import LIMIT, Reach, Run, run
+from tests.mutants.reach import Reach
+from tests.mutants.run import LIMIT, Run, run
 from tests.mutants.sample import Mutant
 
 Outcome = Literal["killed", "survived", "equivalent"]
@@ -69,7 +70,7 @@ class Trials:
             if test.startswith(SCENARIO) or left < self._reach.seconds(test):
                 continue
             known = self._reach.of(test)
-            if known.passed and mutant.change.definition in known.reached.get(mutant.module, ()):
+            if known.passed and known.reaches(mutant.module, self._sources[mutant.module], mutant.change):
                 left -= known.seconds
                 together.append(test)
                 if is_first or len(together) == _TOGETHER:

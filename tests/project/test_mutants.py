@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.mutants.changes import apply, changes, is_sound
 from tests.mutants.imports import distances, is_test, kinship
+from tests.mutants.reach import Known, lines_by_function
 from tests.mutants.results import Verdict, table
-from tests.mutants.run import definitions_at
 from tests.mutants.sample import GROUPS, draw, is_below, mutants
 from tests.mutants.trials import Result
 
@@ -29,6 +29,7 @@ class Door:
 def first(names: list[str]) -> list[str]:
     return [name for name in names if name][:2]
 '''
+FIRST = "def first(names: list[str]) -> list[str]:"
 
 
 def edits(source: bytes) -> set[tuple[str, str]]:
@@ -137,11 +138,21 @@ class Choices(SynchronousTestCase):
     def test_a_function_is_reached_when_its_body_ran(self) -> None:
         """The line of ``def`` runs when the module is imported, and proves nothing."""
         lines = SOURCE.decode().splitlines()
-        body, head = (
-            lines.index("            return False") + 1,
-            lines.index("def first(names: list[str]) -> list[str]:") + 1,
-        )
-        self.assertEqual(definitions_at(SOURCE, frozenset({body, head})), ["Door.opens"])
+        body, head = lines.index("            return False") + 1, lines.index(FIRST) + 1
+        ((name, (_, ran)),) = lines_by_function(SOURCE, {body, head}).items()
+        self.assertEqual((name, ran), ("Door.opens", [3]))
+
+    def test_a_change_is_reached_when_its_statement_ran(self) -> None:
+        """As long as the function is as it was; after an edit of it, when anything of it ran."""
+        guard = next(change for change in changes(SOURCE) if change.rule == "drop guard")
+        answer = next(change for change in changes(SOURCE) if change.rule == "== to !=")
+        lines = SOURCE.decode().splitlines()
+        ran = {lines.index("        if tries >= 3 or not key:") + 1, lines.index("            return False") + 1}
+        known = Known("", True, 1.0, {"liqod.a": lines_by_function(SOURCE, ran)})
+        self.assertTrue(known.reaches("liqod.a", SOURCE, guard))
+        self.assertFalse(known.reaches("liqod.a", SOURCE, answer))
+        self.assertTrue(known.reaches("liqod.a", SOURCE.replace(b"tries >= 3", b"tries >= 4"), answer))
+        self.assertFalse(known.reaches("liqod.b", SOURCE, guard))
 
     def test_the_table_adds_up(self) -> None:
         """A row for each package, and one for all."""

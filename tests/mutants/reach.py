@@ -1,0 +1,105 @@
+"""Which lines of the daemon a test module runs, found out when first asked and kept in a file."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+import coverage
+from attrs import asdict, define
+
+from tests.mutants.changes import Change, definitions
+from tests.mutants.run import run
+
+
+@define
+class Known:
+    """What an unchanged run of a test module showed.
+
+    ``lines``: by module and function a digest of the function as it was then, and the lines that ran, counted from its
+    first one.
+    """
+
+    text: str
+    passed: bool
+    seconds: float
+    lines: dict[str, dict[str, tuple[str, list[int]]]]
+
+    def reaches(self, module: str, source: bytes, change: Change) -> bool:
+        """Return whether the changed statement ran; where the function was edited since, whether any of it did."""
+        digest, ran = self.lines.get(module, {}).get(change.definition, ("", []))
+        if not ran:
+            return False
+        head, now = functions(source)[change.definition]
+        if now != digest:
+            return True
+        first, last = (line - head for line in change.statement)
+        return any(first <= line <= last for line in ran)
+
+
+class Reach:
+    """What all test modules run.
+
+    It only leaves out tests: what was found out on an older version of the code can make a mutant survive, never die.
+    """
+
+    def __init__(self, place: Path, kept: Path) -> None:
+        self._place = place
+        self._kept = kept
+        found = json.loads(kept.read_text()) if kept.exists() else {}
+        self._known = {name: Known(**known) for name, known in found.items()}
+
+    def of(self, test: str) -> Known:
+        """Return what is known of a test module."""
+        file = self._place.joinpath(*test.split(".")).with_suffix(".py")
+        text = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+        known = self._known.get(test)
+        if known is None or known.text != text:
+            known = self._known[test] = self._measure(test, text)
+            self._kept.parent.mkdir(parents=True, exist_ok=True)
+            self._kept.write_text(json.dumps({name: asdict(known) for name, known in self._known.items()}))
+        return known
+
+    def seconds(self, test: str) -> float:
+        """Return how long a test module takes, 0 as long as nobody knows."""
+        known = self._known.get(test)
+        return known.seconds if known is not None else 0.0
+
+    def _measure(self, test: str, text: str) -> Known:
+        data = self._place / "measured"
+        ended = run(self._place, [test], measured=data)
+        found: dict[str, dict[str, tuple[str, list[int]]]] = {}
+        if data.exists():
+            lines = coverage.CoverageData(str(data))
+            lines.read()
+            for measured in lines.measured_files():
+                file = Path(measured)
+                ran = lines_by_function(file.read_bytes(), frozenset(lines.lines(measured) or ()))
+                if ran:
+                    found[".".join(file.relative_to(self._place).with_suffix("").parts)] = ran
+            data.unlink()
+        return Known(text, ended.passed, ended.seconds, found)
+
+
+def functions(source: bytes) -> dict[str, tuple[int, str]]:
+    """Return the first line of each function and a digest of its text, by dotted name."""
+    lines = source.splitlines()
+    return {
+        name: (node.lineno, hashlib.sha256(b"\n".join(lines[node.lineno - 1 : node.end_lineno])).hexdigest()[:8])
+        for name, node in definitions(ast.parse(source))
+    }
+
+
+def lines_by_function(source: bytes, lines: Collection[int]) -> dict[str, tuple[str, list[int]]]:
+    """Return for each function of whose body something ran its digest, and the lines, counted from its first one."""
+    known = functions(source)
+    found: dict[str, tuple[str, list[int]]] = {}
+    for name, node in definitions(ast.parse(source)):
+        assert node.end_lineno is not None
+        ran = [line - node.lineno for line in range(node.body[0].lineno, node.end_lineno + 1) if line in lines]
+        if ran:
+            found[name] = (known[name][1], ran)
+    return found
