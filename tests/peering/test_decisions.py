@@ -99,6 +99,10 @@ class DecisionsTests(SynchronousTestCase):
         self.ids = [ClusterID(f"peer-{number}") for number in range(64)]
         for peer in self.ids:
             self.offers(peer, "10")
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with nothing but what the records say."""
         self.decisions = Decisions(
             cast(Any, self.server),
             self.clock,
@@ -167,6 +171,24 @@ class DecisionsTests(SynchronousTestCase):
         self.run_once()
         self.assertEqual(len(self.changed), 64)
         self.assertEqual(len([told for told in self.changed if told.endswith("Expired")]), 63)
+
+    def test_after_an_outage_peers_have_a_minute_to_renew_their_offers(self) -> None:
+        """A daemon that was away for longer than their time to live takes none for expired before they could."""
+        self.begin()
+        self.clock.advance(10 * TTL)
+        self.peers.clear()  # whatever was heard is in the records only
+        self.restart()
+        self.clock.advance(RETURN - 1)
+        self.decisions.poke()
+        self.run_once()
+        self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Accepted"})
+        self.changed.clear()
+        self.hears(self.ids[0])
+        self.clock.advance(2)
+        self.decisions.poke()
+        self.run_once()
+        self.assertEqual(len([told for told in self.changed if told.endswith(" Expired")]), 63)
+        self.assertIn("peer-0 Accepted", self.changed)
 
     def test_the_note_of_when_an_offer_was_heard_is_kept_fresh(self) -> None:
         """A renewed offer changes nothing but the note, once in half a time to live."""

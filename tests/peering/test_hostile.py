@@ -162,6 +162,28 @@ class HandshakeTests(HostileCase):
         self.assertEqual(cast(Bye, stranger.events[1]).reason, "TrustPending")
         self.assertIs(stranger.session.state, State.CLOSED)
 
+    async def test_a_key_is_one_cluster(self) -> None:
+        """With autojoin a key takes one ID: under any other one its holder is a stranger, and is not pinned."""
+        side = await self.side("alpha", settings(autojoin_untrusted=True))
+        key = keypair("first")
+        speakers = [Speaker(name) for name in ("first", "second", "third")]
+        for speaker in speakers:
+            await self.connect(side, speaker, PeerTLS(key).client_creator())
+            speaker.hello()
+
+            async def answered(speaker: Speaker = speaker) -> bool:
+                return len(speaker.events) > 1
+
+            await self.becomes(answered, f"{speaker.name} is answered")
+        self.assertEqual([type(speaker.events[1]) for speaker in speakers], [Welcome, Bye, Bye])
+        self.assertEqual({cast(Bye, speaker.events[1]).reason for speaker in speakers[1:]}, {"TrustPending"})
+        pinned = {
+            record["metadata"]["name"]: record["spec"].get("fingerprint", "")
+            for record in (await side.admin.list(FOREIGNCLUSTERS)).items
+        }
+        self.assertEqual({name for name, fingerprint in pinned.items() if fingerprint}, {"first"})
+        self.assertEqual([session.peer for session in side.peering.sessions()], ["first"])
+
     async def test_one_address_cannot_take_all_places(self) -> None:
         """Connections without a session are limited per address; those refused cost no handshake."""
         side = await self.side("alpha")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Any, cast
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
@@ -12,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config.schema import Peering
 from liqod.identity.tls import PeerCertificate
 from liqod.model.ids import Fingerprint
-from liqod.peering.session.protocol import CLOSING, MAX_UNREAD, PROBE, SLOW_READER, PeerConnection
+from liqod.peering.session.protocol import CLOSING, JOINING, MAX_UNREAD, PROBE, SLOW_READER, PeerConnection
 from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, Verdict, Welcome
 from liqod.wire.session import NEED_DATA, Session
 
@@ -121,6 +122,35 @@ class ConnectionTests(SynchronousTestCase):
         self.assertTrue(self.transport.disconnecting)
         self.clock.advance(CLOSING)
         self.assertTrue(self.transport.aborted)
+
+    def test_one_token_is_judged_in_a_session(self) -> None:
+        """However many Joins come, while the first is judged and after it: a session is one attempt to use a token."""
+        judged: list[Deferred[None]] = []
+
+        async def judge(connection: object, hello: Hello, join: Join | None) -> None:
+            judged.append(Deferred())
+            await judged[-1]
+
+        self.patch(self.owner, "judge", judge)
+        self.connection.handshakeCompleted()
+        self.says(Hello("peer", "peer", 1, 0, 0, [JOINING]))
+        self.assertEqual([type(event) for event in self.heard()], [Hello])
+        self.assertEqual(judged, [])
+        for number in range(5):
+            self.says(Join(f"{number:04x}", "0" * 64))
+        self.assertEqual(len(judged), 1)
+        judged[0].callback(None)
+        self.assertEqual([type(event) for event in self.heard()], [Welcome])
+        self.says(Join("ffff", "0" * 64))
+        self.assertEqual(len(judged), 1)
+
+    def test_a_token_that_was_not_announced_is_not_judged(self) -> None:
+        """Whoever did not say that it brings a token is judged by its key alone."""
+        self.connection.handshakeCompleted()
+        self.says(Hello("peer", "peer", 1, 0, 0, []))
+        self.heard()
+        self.says(Join("0000", "0" * 64))
+        self.assertEqual(self.owner.trace, ["judge peer"])
 
     def test_three_unanswered_pings_end_it(self) -> None:
         """A ping each interval; three without any sign of life, and the session is given up."""

@@ -332,6 +332,21 @@ class OnTheWire(RelayCase):
         self.assertNotIn(b"stolen", self.seen)
         self.assertNotIn(b"ookie", self.seen)
 
+    async def test_no_header_says_who_asks(self) -> None:
+        """What API servers and proxies before them take for an identity is refused in any case; nothing is sent."""
+        names = (b"Impersonate-User", b"Impersonate-Uid", b"Impersonate-Group", b"Impersonate-Extra-Scopes")
+        names += (b"X-Remote-User", b"X-Remote-Group", b"X-Remote-Extra-Scopes", b"Front-Proxy-User")
+        names += (b"X-Forwarded-For", b"X-Forwarded-User", b"X-Forwarded-Host", b"X-Forwarded-Client-Cert")
+        for name in names:
+            for spelt in (name, name.lower(), name.upper()):
+                caller = await self.call()
+                caller.send(GET + spelt + b": system:masters\r\n\r\n")
+                await caller.lost.addTimeout(5, self.reactor)
+                self.assertTrue(caller.data.startswith(b"HTTP/1.1 403 "), (spelt, caller.data[:100]))
+                self.assertIn(b"RelayIdentityClaimed", caller.data)
+        self.assertEqual(self.seen, b"")
+        self.assertEqual(self.refused["RelayIdentityClaimed"], 3 * len(names))
+
     async def test_requests_sent_ahead_are_answered_in_their_order(self) -> None:
         """Three requests in one segment, the second denied: three answers, one after another."""
         caller = await self.call()
