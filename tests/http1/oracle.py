@@ -1,13 +1,14 @@
 """A second reader of HTTP/1.1, written by hand and kept apart from h11: what it refuses, ``liqod.http1`` must refuse.
 
 It knows no leniency: every line, length and chunk has one form. It reads complete heads and cut bodies, and writes
-nothing.
+nothing. ``SecondReader`` is what the property tests need of it, so that another reader (a server in another language)
+can take its place.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
@@ -50,6 +51,18 @@ class Answered:
     length: int | None
     chunked: bool
     headers: Headers
+
+
+class SecondReader(Protocol):
+    """Reads what ``liqod.http1`` reads, independently; this module is one."""
+
+    def parse_request(self, head: bytes) -> Asked:
+        """Return what the complete head of a request says; raises Bad."""
+        ...
+
+    def parse_response(self, head: bytes) -> Answered:
+        """Return what the complete head of a response says; raises Bad."""
+        ...
 
 
 def parse_request(head: bytes) -> Asked:

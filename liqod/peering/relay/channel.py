@@ -106,11 +106,6 @@ class Channel(TwistedProtocol):
         self._timer: IDelayedCall | None = None
         self._reading_head = False
 
-    @property
-    def busy(self) -> bool:
-        """Whether a request is under way."""
-        return self._call is not None
-
     # What the borrower sends.
 
     def connectionMade(self) -> None:
