@@ -7,9 +7,7 @@ leases, TTLs, silence, back-off. They mean nothing outside of this process and n
 tokens, or compared with what others wrote there. It moves when somebody sets the clock (NTP).
 
 mypy refuses one where the other is meant: ``rfc3339(reactor.seconds())`` does not type-check. To wait until a date,
-turn it into a duration once, when it is learned, and keep its end on the reactor's clock::
-
-    deadline = reactor.seconds() + (date - wall()).total_seconds()
+turn it into seconds of the reactor's clock once, when it is learned: ``deadline = reactor_time(date, reactor)``.
 
 Twisted's ``reactor.seconds()`` is ``time.time()`` unless told otherwise, so that all its timers wait an hour longer
 when the clock is set back by one. ``use_monotonic_time`` gives the process's reactor a clock that is not set.
@@ -66,6 +64,17 @@ class SimulatedWallClock:
     def __call__(self) -> datetime:
         """Return the date, in UTC."""
         return datetime.fromtimestamp(self._reactor.seconds() + self.offset, UTC)
+
+
+def wall_clock(reactor: IReactorTime) -> WallClock:
+    """Return the wall clock of the host that a reactor runs on: its own ``wall`` where the host is simulated."""
+    wall: WallClock = getattr(reactor, "wall", utc_now)
+    return wall
+
+
+def reactor_time(moment: datetime, reactor: IReactorTime) -> float:
+    """Return a date as seconds of the reactor's clock, by what the wall clock shows now; then it is not moved again."""
+    return reactor.seconds() + (moment - wall_clock(reactor)()).total_seconds()
 
 
 def boot_seconds() -> float:

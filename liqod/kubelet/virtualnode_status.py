@@ -9,6 +9,7 @@ from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from liqod.flow.aligned_timer import in_step
+from liqod.flow.clocks import wall_clock
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -16,7 +17,6 @@ from liqod.kube.errors import NotFound
 from liqod.kube.resources import VIRTUALNODES
 from liqod.kubelet.common.mutation_cache import Overlay
 from liqod.kubelet.common.readiness import Readiness, not_ready
-from liqod.kubelet.common.times import rfc3339
 from liqod.kubelet.lender.access import Access
 from liqod.kubelet.lender.health import Reach
 from liqod.kubelet.namespaces.controller import Namespaces
@@ -24,6 +24,7 @@ from liqod.kubelet.node.controller import NodeKeeper
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Condition, set_condition, to_dict
 from liqod.model.records.views import VirtualNode, VirtualNodeStatus
+from liqod.model.timestamps import rfc3339
 
 DELAY: Final = 0.2
 """Seconds that changes are gathered for before they are written."""
@@ -88,7 +89,7 @@ class StandingKeeper(MultiService):
             reflection=self._reflection(),
             draining=record.metadata.deleting,
             api=self._access.way.value or "",
-            now=rfc3339(self._reactor.seconds()),
+            now=rfc3339(wall_clock(self._reactor)()),
         )
         if status != record.status:
             wanted = {"phase": "", "reason": "", "message": "", "api": "", **to_dict(status)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -164,5 +165,5 @@ class Patience(SynchronousTestCase):
         ]
         for taints, since in rows:
             node = msgspec.convert({"metadata": {"name": "n"}, "spec": {"taints": taints}}, Node)
-            self.assertEqual(tainted_since(node, 100.0), since, taints)
-        self.assertIsNone(tainted_since(None, 100.0))
+            self.assertEqual(tainted_since(node, 100.0, datetime.timestamp), since, taints)
+        self.assertIsNone(tainted_since(None, 100.0, datetime.timestamp))

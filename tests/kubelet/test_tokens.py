@@ -14,14 +14,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kubelet.common.context import ApiServer, Place
-from liqod.kubelet.common.times import rfc3339
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.pods.forge import forge_spec
 from liqod.kubelet.tokens.projection import TokenSource, secret_name, sources_of
-from liqod.kubelet.tokens.secret import Mint, Minted, Remove, Rest, Step, Taken, due_at, forge, plan, pod_of
+from liqod.kubelet.tokens.secret import Mint, Minted, Remove, Rest, Step, Taken, due_in, forge, plan, pod_of
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import Object, ObjectMeta
+from liqod.model.timestamps import from_epoch, rfc3339
 
 SERVER = ApiServer(("10.99.0.11", "10.99.0.12"), 6443)
 PLACE = Place(ClusterID("home"), ClusterID("lender"), "liqo-lender", api_server=lambda: SERVER)
@@ -47,13 +47,13 @@ def spec(**more: Any) -> dict[str, Any]:
 def pod(uid: str = "u1", phase: str = "Running", deleting: bool = False, **fields: Any) -> HomePod:
     metadata = {"name": "web", "namespace": "shop", "uid": uid, **fields.pop("metadata", {})}
     if deleting:
-        metadata["deletionTimestamp"] = rfc3339(NOW)
+        metadata["deletionTimestamp"] = rfc3339(from_epoch(NOW))
     body = {"metadata": metadata, "spec": spec(**fields), "status": {"phase": phase}}
     return msgspec.json.decode(msgspec.json.encode(body), type=HomePod)
 
 
 def secret(home: HomePod, expires: float = NOW + 3607, **changes: Any) -> Object:
-    body = forge(home.metadata, "builder", Minted({"k": "t"}, expires), PLACE)
+    body = forge(home.metadata, "builder", Minted({"k": "t"}, from_epoch(expires)), PLACE)
     body["metadata"] |= {"uid": "s1", **changes}
     return msgspec.convert(body, Object)
 
@@ -175,7 +175,7 @@ class Addresses(SynchronousTestCase):
 
 class Plans(SynchronousTestCase):
     def step(self, home: HomePod | None, there: Object | None, now: float = NOW) -> Step:
-        return plan(home, there, PLACE, now)
+        return plan(home, there, PLACE, now=from_epoch(now))
 
     def test_table(self) -> None:
         """Minted where there is none, removed when nobody needs it, left alone when it is another's."""
@@ -194,7 +194,7 @@ class Plans(SynchronousTestCase):
             (secret(home), pod("u2"), Remove("s1")),
             (secret(home), pod(phase="Failed"), Remove("s1")),
             (secret(home), disabled, Remove("s1")),
-            (secret(home, deletionTimestamp=rfc3339(NOW)), None, Rest()),
+            (secret(home, deletionTimestamp=rfc3339(from_epoch(NOW))), None, Rest()),
             (other, home, Taken()),
             (other, None, Rest()),
         ):
@@ -204,12 +204,12 @@ class Plans(SynchronousTestCase):
     def test_renewal(self) -> None:
         """Tokens are renewed at about four fifths of their life, not all at the same moment, and a day old at most."""
         home = pod()
-        dues = [due_at(f"u{n}", sources_of(spec()), secret(home).metadata) - NOW for n in range(200)]
+        dues = [due_in(f"u{n}", sources_of(spec()), secret(home).metadata, from_epoch(NOW)) for n in range(200)]
         self.assertGreater(min(dues), 0.74 * 3607)
         self.assertLess(max(dues), 0.8001 * 3607)
         self.assertGreater(len({round(due) for due in dues}), 50)
         week = [TokenSource("k", "", 7 * 86400)]
-        self.assertLess(due_at("u", week, secret(home, NOW + 7 * 86400).metadata) - NOW, 86401)
+        self.assertLess(due_in("u", week, secret(home, NOW + 7 * 86400).metadata, from_epoch(NOW)), 86401)
         self.assertIsInstance(self.step(home, secret(home), NOW + 0.7 * 3607), Rest)
         renewed = self.step(home, secret(home), NOW + 0.81 * 3607)
         assert isinstance(renewed, Mint)
@@ -227,8 +227,8 @@ class Plans(SynchronousTestCase):
         home = pod()
         for hours in (-9, 9):
             there = secret(home, NOW + 3600 * hours + 3607)
-            self.assertEqual(plan(home, there, PLACE, NOW, NOW + 100), Rest(100))
-            self.assertIsInstance(plan(home, there, PLACE, NOW + 101, NOW + 100), Mint)
+            self.assertEqual(plan(home, there, PLACE, now=from_epoch(NOW), left=100), Rest(100))
+            self.assertIsInstance(plan(home, there, PLACE, now=from_epoch(NOW), left=-1), Mint)
 
     def test_whose_a_secret_is(self) -> None:
         """A secret says truly which pod it is for, or nothing."""
@@ -237,4 +237,4 @@ class Plans(SynchronousTestCase):
 
     def test_tokens_do_not_show(self) -> None:
         """No ``repr`` shows a token."""
-        self.assertNotIn("hush", repr(Minted({"k": "hush"}, 0.0)))
+        self.assertNotIn("hush", repr(Minted({"k": "hush"}, from_epoch(0.0))))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from attrs import field, frozen
@@ -18,6 +18,7 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.defer import maybeDeferred
 from twisted.logger import Logger
 
+from liqod.flow.clocks import WallClock, utc_now
 from liqod.identity.serving import generate, request, validity
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.wait import until
@@ -61,11 +62,6 @@ class _Request(Object, frozen=True):
     status: _Status = _Status()
 
 
-def utc_now() -> datetime:
-    """Return the wall clock's time, which is what the dates in certificates are about."""
-    return datetime.now(UTC)
-
-
 def own(address: str, now: datetime) -> Shown:
     """Return a certificate that only we signed."""
     bundle = generate("liqod virtual nodes", [address or "localhost"], now)
@@ -87,7 +83,7 @@ class Certificate:
         client: Client,
         address: str,
         show: Callable[[Shown], None],
-        wall: Callable[[], datetime] = utc_now,
+        wall: WallClock = utc_now,
     ) -> None:
         self._reactor = reactor
         self._client = client

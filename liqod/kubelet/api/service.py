@@ -15,6 +15,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from liqod.flow.clocks import utc_now
 from liqod.flow.listening import server_endpoint
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
@@ -22,7 +23,7 @@ from liqod.kube.client import Client
 from liqod.kube.resources import CONFIGMAPS
 from liqod.kubelet.api.answers import Answers
 from liqod.kubelet.api.callers import Callers
-from liqod.kubelet.api.certificate import Certificate, Shown, own, utc_now
+from liqod.kubelet.api.certificate import Certificate, Shown, own
 from liqod.kubelet.api.nodes import Nodes
 from liqod.kubelet.api.server import Channels
 from liqod.kubelet.api.tls import Listener, Serving

@@ -17,15 +17,16 @@ from attrs import define, frozen
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 
+from liqod.flow.clocks import wall_clock
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.paths import collection
 from liqod.kube.resources import Resource
 from liqod.kubelet.api.nodes import Nodes
-from liqod.kubelet.common.times import rfc3339
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, View
 from liqod.model.objects.quantity import parse
+from liqod.model.timestamps import rfc3339
 
 POD_METRICS: Final = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", True)
 FRESH: Final = 10.0
@@ -118,7 +119,7 @@ class Usage:
     async def summary(self) -> dict[str, Any]:
         """Return the page /stats/summary (k8s.io/kubelet/pkg/apis/stats/v1alpha1)."""
         samples = await self.samples()
-        now = rfc3339(self._clock.seconds())
+        now = rfc3339(wall_clock(self._clock)())
         pods: dict[Key, dict[str, Any]] = {}
         for sample in samples:
             ref = {"name": sample.pod.name, "namespace": sample.pod.namespace, "uid": sample.uid}

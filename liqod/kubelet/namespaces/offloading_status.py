@@ -8,6 +8,7 @@ from typing import Any
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 
+from liqod.flow.clocks import wall_clock
 from liqod.flow.tasks import Tasks
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.cache.informer import Informer
@@ -16,13 +17,13 @@ from liqod.kube.errors import NotFound
 from liqod.kube.resources import NAMESPACEOFFLOADINGS
 from liqod.kubelet.common.mutation_cache import Overlay
 from liqod.kubelet.common.patches import merge_diff
-from liqod.kubelet.common.times import rfc3339
 from liqod.kubelet.common.views import Namespace
 from liqod.kubelet.namespaces.offloading_forge import Lender, as_body, forge_status
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import Object
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.views import NamespaceNattingTable, VirtualNode
+from liqod.model.timestamps import rfc3339
 
 _NO_TABLE = NamespaceNattingTable()
 
@@ -121,7 +122,7 @@ class OffloadingKeeper(MultiService):
             enabled=namespace is not None and not namespace.metadata.deleting,
             lenders=[self._lender(record, key.namespace) for record in self._records.items()],
             home=self._home,
-            now=rfc3339(self._reactor.seconds()),
+            now=rfc3339(wall_clock(self._reactor)()),
         )
         patch = merge_diff(as_body(offloading.status), as_body(status))
         if not patch:

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 
 from liqod.flow.aligned_timer import in_step
 from liqod.flow.backoff import Backoff
+from liqod.flow.clocks import wall_clock
 from liqod.flow.observe import Latest
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.cache.informer import Informer
@@ -23,7 +24,6 @@ from liqod.kube.errors import AlreadyExists, NotFound, Unreachable
 from liqod.kube.resources import LEASES, NODES
 from liqod.kubelet.common.mutation_cache import Overlay
 from liqod.kubelet.common.readiness import READY, Readiness, not_known, not_ready
-from liqod.kubelet.common.times import rfc3339, rfc3339_micro
 from liqod.kubelet.common.views import Node
 from liqod.kubelet.node.forge import (
     LEASE_NAMESPACE,
@@ -37,6 +37,7 @@ from liqod.kubelet.node.forge import (
 )
 from liqod.model.ids import ClusterID, Key
 from liqod.model.records.offer import Offer
+from liqod.model.timestamps import rfc3339, rfc3339_micro
 
 NODE: Final = "node"
 LEASE: Final = "lease"
@@ -181,7 +182,7 @@ class NodeKeeper(MultiService):
             node = await self._write(patch, "")
         if not facts.readiness.known:
             return None
-        now = rfc3339(self._reactor.seconds())
+        now = rfc3339(wall_clock(self._reactor)())
         patch = status_patch(node.status, facts, now)
         if patch:
             await self._write(patch, "status")
@@ -216,7 +217,7 @@ class NodeKeeper(MultiService):
         return wait
 
     async def _write_lease(self, uid: str) -> None:
-        now = rfc3339_micro(self._reactor.seconds())
+        now = rfc3339_micro(wall_clock(self._reactor)())
         try:
             await self._client.patch(LEASES, self._name, {"spec": {"renewTime": now}}, LEASE_NAMESPACE, view=None)
         except NotFound:

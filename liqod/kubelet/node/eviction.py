@@ -7,24 +7,26 @@ the lender is written to once, in time, and at no more than ``PACE`` a second.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 
+from liqod.flow.clocks import reactor_time
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, Invalid, NotFound
 from liqod.kube.resources import PODS
 from liqod.kubelet.common.readiness import Readiness
-from liqod.kubelet.common.times import epoch
 from liqod.kubelet.common.views import HomePod, Node, decoded
 from liqod.kubelet.node.controller import NodeKeeper
 from liqod.kubelet.node.tolerations import Evict, Rest, plan
 from liqod.model.ids import Key
 from liqod.model.objects.tolerations import TAINTS
+from liqod.model.timestamps import parse_rfc3339
 
 PACE: Final = 50.0
 """Pods written to in a second: ten thousand take less than the time in advance that ``forge.patience`` leaves."""
@@ -85,7 +87,7 @@ class Stay(MultiService):
 
     def _node_changed(self, node: Node | None) -> None:
         seen = self._tainted if self._tainted is not None else self._reactor.seconds()
-        self._tainted = tainted_since(node, seen)
+        self._tainted = tainted_since(node, seen, lambda date: reactor_time(date, self._reactor))
         self.look()
 
     def _pod_changed(self, key: Key, old: HomePod | None, new: HomePod | None) -> None:
@@ -137,17 +139,17 @@ class Stay(MultiService):
         return 0.0
 
 
-def tainted_since(node: Node | None, seen: float) -> float | None:
-    """Return since when Kubernetes has counted the time of the pods on a node; None while it does not.
+def tainted_since(node: Node | None, seen: float, at: Callable[[datetime], float]) -> float | None:
+    """Return since when Kubernetes has counted the time of the pods on a node, in seconds; None while it does not.
 
-    A taint that does not say so counts from when it was ``seen``.
+    A taint that does not say so counts from when it was ``seen``; ``at`` turns a date into seconds.
     """
     times = [
-        epoch(taint.time_added)
+        parse_rfc3339(taint.time_added)
         for taint in (node.spec.taints if node is not None else ())
         if taint.key in TAINTS and taint.effect == "NoExecute"
     ]
-    return min((seen if time is None else time for time in times), default=None)
+    return min((seen if time is None else at(time) for time in times), default=None)
 
 
 def may_stay(pod: HomePod) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
+from liqod.flow.clocks import wall_clock
 from liqod.flow.errors import Foreseen
 from liqod.kube.client import Client
 from liqod.kube.errors import (
@@ -26,7 +27,6 @@ from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.meta import is_ours
 from liqod.kubelet.common.mutation_cache import Overlay
 from liqod.kubelet.common.patches import merge_diff
-from liqod.kubelet.common.times import rfc3339
 from liqod.kubelet.common.views import HomePod, Shadow, decoded
 from liqod.kubelet.lender.health import Reach
 from liqod.kubelet.namespaces.controller import Namespaces
@@ -35,6 +35,7 @@ from liqod.kubelet.pods.decide import Report, WriteStatus, decide_refused, in_th
 from liqod.kubelet.ports import Recorder
 from liqod.model.ids import Key
 from liqod.model.objects.meta import reference_to
+from liqod.model.timestamps import rfc3339
 
 FRESH: Final = 10.0
 """Seconds after a namespace was granted in which a refusal may only mean that the grant has not taken effect yet."""
@@ -225,7 +226,7 @@ class Steps:
 
     async def _tell(self, home: HomePod, report: Report) -> None:
         """Put a reason on the home pod, as condition and event, unless it is there already."""
-        now = rfc3339(self._reactor.seconds())
+        now = rfc3339(wall_clock(self._reactor)())
         decision = decide_refused(home, report.reason, report.message, now)
         if isinstance(decision, WriteStatus):
             await self.write_status(home, decision)

@@ -7,6 +7,7 @@ decision out in ``steps``. On the way of an ordinary pod that is one POST at the
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final
 
 from attrs import define
@@ -15,6 +16,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
+from liqod.flow.clocks import wall_clock
 from liqod.flow.tasks import Tasks
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.cache.informer import Informer
@@ -22,7 +24,6 @@ from liqod.kube.client import Client
 from liqod.kubelet.common.context import Place
 from liqod.kubelet.common.meta import home_uid
 from liqod.kubelet.common.mutation_cache import Overlay
-from liqod.kubelet.common.times import epoch, rfc3339
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.lender.health import Reach
 from liqod.kubelet.namespaces.controller import Namespaces, Outside, Refused, Served, Waiting
@@ -48,6 +49,7 @@ from liqod.kubelet.pods.restarts import Tally, tally
 from liqod.kubelet.ports import Recorder
 from liqod.model.ids import Key
 from liqod.model.names import DELETION_GRACE_ANNOTATION
+from liqod.model.timestamps import parse_rfc3339, rfc3339
 
 PATIENCE: Final = 30.0
 """Seconds after a deleted pod's grace that the lender has to answer before the pod goes at home all the same."""
@@ -188,13 +190,14 @@ class Pods(MultiService):
     async def _process(self, key: Key) -> float | None:
         home = self._written.newest(key, self._pods.get(key))
         now = self._reactor.seconds()
-        decision, remote = self._decide(key, home, now)
+        date = wall_clock(self._reactor)()
+        decision, remote = self._decide(key, home, now, date)
         if home is not None and remote is not None:
             if not (self._reach.ok and remote.live):
-                decision = decide_unreachable(home, decision, rfc3339(now), silent=self._is_silent())
+                decision = decide_unreachable(home, decision, rfc3339(date), silent=self._is_silent())
                 self._parked.add(key)
             elif not self._crosses():
-                decision = decide_cut_off(home, decision, rfc3339(now))
+                decision = decide_cut_off(home, decision, rfc3339(date))
         self._forget_if_gone(key, home, remote)
         if isinstance(decision, WriteStatus) and home is not None:
             again = await self._write_status(key, home, decision, now)
@@ -203,14 +206,14 @@ class Pods(MultiService):
         self._catch_up(key)
         if isinstance(decision, Create | Patch | DeleteShadow) and not self._reach.ok:
             self._parked.add(key)
-            return self._time_left(home, now)
+            return self._time_left(home)
         try:
             again = await self._carry_out(key, home, remote, decision)
         except Parked:
             self._parked.add(key)
             # Should the lender answer all the same, nothing else leads back here.
             again = AGAIN
-        left = self._time_left(home, now)
+        left = self._time_left(home)
         return again if left is None else min(left, again if again is not None else left)
 
     def _catch_up(self, key: Key) -> None:
@@ -227,26 +230,28 @@ class Pods(MultiService):
                 seconds=self._reactor.seconds() - self._answers_since,
             )
 
-    def _decide(self, key: Key, home: HomePod | None, now: float) -> tuple[Decision, RemoteNamespace | None]:
-        written_at = rfc3339(now)
+    def _decide(
+        self, key: Key, home: HomePod | None, now: float, date: datetime
+    ) -> tuple[Decision, RemoteNamespace | None]:
+        written_at = rfc3339(date)
         match self._namespaces.look_up(key.namespace):
             case Outside(message):
                 return decide_outside(home, message, written_at), None
             case Refused(reason, message):
                 return decide_refused(home, reason, message, written_at), None
             case Waiting(asked):
-                if home is not None and home.metadata.deleting and (not asked or self._is_lost(home, now)):
+                if home is not None and home.metadata.deleting and (not asked or self._is_lost(home, date)):
                     return DeleteHome(home.metadata.uid), None
                 return Keep("the namespace is not ready at the lender yet"), None
             case Served(remote, draining):
                 if not remote.synced:
-                    if home is not None and self._is_lost(home, now):
+                    if home is not None and self._is_lost(home, date):
                         return DeleteHome(home.metadata.uid), remote
                     return Keep("what the lender has of this namespace is not known yet"), remote
-                return self._decide_served(key, home, remote, draining, now), remote
+                return self._decide_served(key, home, remote, now, date, draining=draining), remote
 
     def _decide_served(
-        self, key: Key, home: HomePod | None, remote: RemoteNamespace, draining: bool, now: float
+        self, key: Key, home: HomePod | None, remote: RemoteNamespace, now: float, date: datetime, *, draining: bool
     ) -> Decision:
         runs, shadow = remote.pod(key.name), remote.shadow(key.name)
         counted = self._count(key, home, runs or remote.ended(key.name))
@@ -257,8 +262,8 @@ class Pods(MultiService):
             place=self._place,
             namespace=remote.namespace,
             tally=counted,
-            now=rfc3339(now),
-            peer_lost=home is not None and self._is_lost(home, now),
+            now=rfc3339(date),
+            peer_lost=home is not None and self._is_lost(home, date),
             ended=remote.ended(key.name),
             unheeded=self._is_unheeded(key, shadow, now),
         )
@@ -303,7 +308,7 @@ class Pods(MultiService):
             return left
         track.status_due = None
         await self._steps.write_status(home, decision)
-        return self._time_left(home, now)
+        return self._time_left(home)
 
     async def _carry_out(
         self, key: Key, home: HomePod | None, remote: RemoteNamespace | None, decision: Decision
@@ -323,7 +328,7 @@ class Pods(MultiService):
                 return again
         return None
 
-    def _is_lost(self, home: HomePod, now: float) -> bool:
+    def _is_lost(self, home: HomePod, now: datetime) -> bool:
         """Tell whether a deleted pod has waited for an unreachable lender long enough.
 
         One of a StatefulSet waits, as on a dead node: its successor would have the same name and volumes while it may
@@ -331,15 +336,17 @@ class Pods(MultiService):
         """
         if not home.metadata.deleting or self._reach.ok or _is_one_of_a_kind(home):
             return False
-        deadline = epoch(home.metadata.deletion_timestamp or "")
-        return deadline is not None and now > deadline + PATIENCE
+        deadline = parse_rfc3339(home.metadata.deletion_timestamp)
+        return deadline is not None and (now - deadline).total_seconds() > PATIENCE
 
-    def _time_left(self, home: HomePod | None, now: float) -> float | None:
+    def _time_left(self, home: HomePod | None) -> float | None:
         """Return when a deleted pod is due to be given up on; None while the lender answers."""
         if home is None or not home.metadata.deleting or self._reach.ok or _is_one_of_a_kind(home):
             return None
-        deadline = epoch(home.metadata.deletion_timestamp or "")
-        return None if deadline is None else max(0.5, deadline + PATIENCE - now + 0.5)
+        deadline = parse_rfc3339(home.metadata.deletion_timestamp)
+        if deadline is None:
+            return None
+        return max(0.5, (deadline - wall_clock(self._reactor)()).total_seconds() + PATIENCE + 0.5)
 
 
 def _is_one_of_a_kind(home: HomePod) -> bool:

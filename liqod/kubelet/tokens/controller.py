@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
+from liqod.flow.clocks import wall_clock
 from liqod.flow.tasks import Tasks
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.cache.informer import Informer
@@ -33,7 +34,6 @@ from liqod.kube.resources import SECRETS, SERVICEACCOUNTS
 from liqod.kubelet.common.context import Place
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.mutation_cache import Overlay
-from liqod.kubelet.common.times import epoch
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.common.write_limiter import Pace
 from liqod.kubelet.lender.health import Reach
@@ -42,10 +42,11 @@ from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.ports import Recorder
 from liqod.kubelet.tokens import secret
 from liqod.kubelet.tokens.projection import secret_name
-from liqod.kubelet.tokens.secret import ACCOUNT_LABEL, Mint, Minted, Remove, Rest, Taken
+from liqod.kubelet.tokens.secret import ACCOUNT_LABEL, NEVER, Mint, Minted, Remove, Rest, Taken
 from liqod.model.ids import Key
 from liqod.model.names import REFLECTION_MANAGER
 from liqod.model.objects.meta import Object, View, label_selector, reference_to
+from liqod.model.timestamps import parse_rfc3339
 
 EARLY: Final = 0.3
 LATE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
@@ -200,7 +201,8 @@ class Tokens(MultiService):
         now = self._reactor.seconds()
         uid, due = self._due.get(key, ("", None))
         known = due if home is not None and uid == home.metadata.uid else None
-        step = secret.plan(home, there, self._place, now, known)
+        left = known - now if known is not None else None
+        step = secret.plan(home, there, self._place, now=wall_clock(self._reactor)(), left=left)
         match step:
             case Rest(seconds):
                 return seconds
@@ -261,7 +263,7 @@ class Tokens(MultiService):
 
     async def _minted(self, key: Key, home: HomePod, step: Mint) -> Minted:
         """Return tokens for a pod: those that the lender did not take a moment ago, or new ones."""
-        uid, since, minted = self._unsent.get(key, ("", 0.0, Minted({}, 0.0)))
+        uid, since, minted = self._unsent.get(key, ("", 0.0, Minted({}, NEVER)))
         now = self._reactor.seconds()
         if uid != home.metadata.uid or now - since > UNSENT:
             minted = await self._request(home, step)
@@ -291,8 +293,8 @@ class Tokens(MultiService):
                         f"the service account {step.account} has no token for this pod: {clean_message(error.message)}"
                     ) from None
                 made[kind] = answer
-        ends = [epoch(answer.status.expiration_timestamp) for answer in made.values()]
-        expires = min((end for end in ends if end is not None), default=0.0)
+        ends = [parse_rfc3339(answer.status.expiration_timestamp) for answer in made.values()]
+        expires = min((end for end in ends if end is not None), default=NEVER)
         tokens = {source.key: made[source.audience, source.seconds].status.token for source in step.sources}
         life = min(answer.spec.expiration_seconds or seconds for (_, seconds), answer in made.items())
         return Minted(tokens, expires, life)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from attrs import field, frozen
@@ -17,7 +18,6 @@ from attrs import field, frozen
 from liqod.kubelet.common.context import Place
 from liqod.kubelet.common.meta import is_of_node, is_ours, ownership
 from liqod.kubelet.common.naming import label_value
-from liqod.kubelet.common.times import epoch, rfc3339
 from liqod.kubelet.common.views import HomePod, decoded
 from liqod.kubelet.tokens.projection import (
     DEFAULT_SECONDS,
@@ -30,6 +30,7 @@ from liqod.kubelet.tokens.projection import (
 )
 from liqod.model.names import NODE_NAME_LABEL
 from liqod.model.objects.meta import Object, ObjectMeta
+from liqod.model.timestamps import from_epoch, parse_rfc3339, rfc3339
 
 ACCOUNT_LABEL: Final = "offloading.liqo.io/service-account-name"
 POD_NAME: Final = "offloading.liqo.io/service-account-for-pod-name"
@@ -78,25 +79,28 @@ class Taken:
     """A secret that is not ours has the name."""
 
 
+NEVER: Final = from_epoch(0.0)
+"""When tokens expire that were never made."""
+
 Step = Mint | Remove | Rest | Taken
 
 
 @frozen
 class Minted:
-    """Tokens by their key in the secret; when the first of them expires (seconds since 1970, by the API server's
-    clock), and how many seconds after it was made.
+    """Tokens by their key in the secret; when the first of them expires (by the API server's clock), and how many
+    seconds after it was made.
     """
 
     tokens: Mapping[str, str] = field(repr=False)
-    expires: float
+    expires: datetime
     life: float = DEFAULT_SECONDS
 
 
-def plan(home: HomePod | None, there: Object | None, place: Place, now: float, due: float | None = None) -> Step:
-    """Return the next step for the tokens of a pod; ``now`` is seconds since 1970, by this daemon's clock.
+def plan(home: HomePod | None, there: Object | None, place: Place, *, now: datetime, left: float | None = None) -> Step:
+    """Return the next step for the tokens of a pod; ``now`` is the date by this host's clock.
 
-    ``due`` is when the tokens that this daemon put there are to be renewed, by the same clock; None: it put none there,
-    and what the secret says is compared with this clock, however wrong that may be: once.
+    ``left`` is in how many seconds the tokens that this daemon put there are to be renewed; None: it put none there,
+    and what the secret says is compared with this host's date, however wrong that may be: once.
     """
     if there is not None and not (is_ours(there.metadata, place) and is_of_node(there.metadata, place)):
         return Taken() if home is not None and _wanted(home) else Rest()
@@ -110,9 +114,8 @@ def plan(home: HomePod | None, there: Object | None, place: Place, now: float, d
         return Remove(there.metadata.uid)
     if there is None:
         return Rest() if home.metadata.deleting else Mint(account_of(decoded(home.spec)), wanted)
-    if due is None:
-        due = due_at(home.metadata.uid, wanted, there.metadata)
-    left = due - now
+    if left is None:
+        left = due_in(home.metadata.uid, wanted, there.metadata, now)
     if left > 0:
         return Rest(left)
     return Mint(account_of(decoded(home.spec)), wanted, there.metadata.uid)
@@ -124,16 +127,16 @@ def _wanted(home: HomePod) -> tuple[TokenSource, ...]:
     return tuple(sources_of(decoded(home.spec)))
 
 
-def due_at(uid: str, sources: Sequence[TokenSource], there: ObjectMeta) -> float:
-    """Return when the tokens in a secret are to be renewed; at once when it does not say legibly until when they hold.
+def due_in(uid: str, sources: Sequence[TokenSource], there: ObjectMeta, now: datetime) -> float:
+    """Return in how many seconds the tokens in a secret are to be renewed; 0 when it does not say legibly until when.
 
     What is written there is the lender's to change: it gains nothing by it but its own pods' failure.
     """
-    expires = epoch(there.annotations.get(EXPIRATION, ""))
+    expires = parse_rfc3339(there.annotations.get(EXPIRATION, ""))
     if expires is None:
         return 0.0
     life = float(min(source.seconds for source in sources))
-    return expires - life + renewed_after(uid, life)
+    return (expires - now).total_seconds() - life + renewed_after(uid, life)
 
 
 def renewed_after(uid: str, life: float) -> float:
