@@ -114,7 +114,7 @@ def serve_relay(directory: Path, reactor: Any) -> int:
     def connection(address: str) -> PeerConnection:
         return PeerConnection("listener", cast(Any, owner), tls, reactor, Times(), address)
 
-    owner.admission = Admission(connection, 512, note)
+    owner.admission = Admission(connection, 512, note, reactor)
     listener = Listener(reactor, f"tcp:0:interface={HOST}", tls, owner.admission, relay.protocol)
     listener.startService()
     return listener.port

@@ -29,6 +29,7 @@ from liqod.kube.resources import FOREIGNCLUSTERS, NETWORKCONFIGS, TUNNELENDPOINT
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import find_condition, to_dict
 from liqod.model.records.network import Export, NetworkConfig, NetworkConfigSpec, Side, Subnets, TunnelEndpoint
+from liqod.model.records.unpeering import is_trust_withdrawn
 from liqod.model.records.views import ForeignCluster
 
 NUMBERS: Final = 30.0
@@ -223,7 +224,7 @@ class Records:
 
 def _wanted(record: ForeignCluster | None) -> bool | None:
     """Tell whether a cluster is a peer in either direction: None where that is not known."""
-    if record is None:
+    if record is None or is_trust_withdrawn(record):
         return False
     if record.metadata.deleting:
         # While a peering ends its pods are drained: what they still do may need the network.

@@ -35,6 +35,10 @@ BACK_DATED: Final = datetime.timedelta(days=1)
 MIN_RSA_BITS: Final = 2048
 MAX_RSA_BITS: Final = 8192
 """Above it a signature check costs the verifier milliseconds for nothing: no stranger may choose that."""
+MAX_RSA_EXPONENT: Final = 1 << 32
+"""A check takes as many multiplications as the exponent has bits, and OpenSSL lets it be as long as the modulus."""
+
+PublicKey = ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
 class IdentityError(Exception):
@@ -126,48 +130,61 @@ def load(key_pem: bytes, certificate_pem: bytes) -> KeyPair:
             "(the cluster's own certificate must be the first in its file)"
         )
     try:
-        check_certificate(chain[0])
+        found = check_certificate(chain[0])
     except CertificateRefused as refused:
         raise IdentityError(f"no peer would accept this certificate: {refused.message}") from refused
+    if chain[0].issuer == chain[0].subject and not isinstance(found, ed25519.Ed25519PublicKey):
+        raise IdentityError(
+            "no peer would accept this certificate: it is self-signed, and its key is not Ed25519. Have the CA under "
+            "[identity] ca sign it, or make an Ed25519 key (`liqodctl rotate-key`)"
+        )
     return KeyPair(key_pem, certificate_pem)
 
 
-def check_certificate(certificate: x509.Certificate) -> None:
-    """Raise CertificateRefused for a key or signature too weak, too costly or too unusual to be an identity.
+def check_certificate(certificate: x509.Certificate) -> PublicKey:
+    """Return a certificate's key; raise CertificateRefused for one, or a signature, that is no identity.
 
-    Dates are not checked here. For a pinned, self-signed key they carry no trust: the signer is the subject, who could
-    date it at will, and a cluster must not fall out with all its peers because ten years passed. They count where a CA
-    vouches.
+    Too weak, too costly or too unusual. Dates are not checked here. For a pinned, self-signed key they carry no trust:
+    the signer is the subject, who could date it at will, and a cluster must not fall out with all its peers because ten
+    years passed. They count where a CA vouches.
     """
+    key = check_key(certificate)
+    if not is_signature_strong(certificate):
+        raise CertificateRefused("SignatureRefused", "the certificate is signed with a broken hash (MD5 or SHA-1)")
+    return key
+
+
+def check_key(certificate: x509.Certificate) -> PublicKey:
+    """Return a certificate's key; raise CertificateRefused for a kind, a size or an exponent that is not accepted."""
     try:
         key = certificate.public_key()
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except Exception as error:  # what strangers write makes the library raise more than it documents
         raise CertificateRefused("KeyTypeRefused", "the certificate's public key cannot be read") from error
     match key:
         case ed25519.Ed25519PublicKey():
-            pass
+            return key
         case ec.EllipticCurvePublicKey() if isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1 | ec.SECP521R1):
-            pass
-        case rsa.RSAPublicKey() if MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS:
-            pass
-        case rsa.RSAPublicKey():
+            return key
+        case rsa.RSAPublicKey() if not MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS:
             raise CertificateRefused(
                 "KeyTypeRefused",
                 f"the certificate's RSA key has {key.key_size} bits; {MIN_RSA_BITS} to {MAX_RSA_BITS} are accepted",
             )
+        case rsa.RSAPublicKey():
+            if not 3 <= key.public_numbers().e < MAX_RSA_EXPONENT:
+                raise CertificateRefused("KeyTypeRefused", "the certificate's RSA key has an exponent beyond 32 bits")
+            return key
         case _:
             raise CertificateRefused(
                 "KeyTypeRefused", "the certificate's key is none of Ed25519, ECDSA P-256/P-384/P-521 or RSA"
             )
-    if not is_signature_strong(certificate):
-        raise CertificateRefused("SignatureRefused", "the certificate is signed with a broken hash (MD5 or SHA-1)")
 
 
 def is_signature_strong(certificate: x509.Certificate) -> bool:
     """Tell whether a certificate's signature rests on a hash that still holds."""
     try:
         digest = certificate.signature_hash_algorithm
-    except UnsupportedAlgorithm:
+    except Exception:  # an algorithm, or parameters of one, that the library does not know
         return False
     return not isinstance(digest, hashes.MD5 | hashes.SHA1)
 
@@ -176,7 +193,7 @@ def common_name(certificate: x509.Certificate) -> str:
     """Return the subject's common name, or an empty text."""
     try:
         found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    except ValueError:
+    except Exception:  # a name that the library cannot read names nobody
         return ""
     value = found[0].value if found else ""
     return value if isinstance(value, str) else ""
@@ -188,7 +205,7 @@ def serves_as(certificate: x509.Certificate, usage: x509.ObjectIdentifier) -> bo
         allowed = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
         return True
-    except ValueError:
+    except Exception:  # an extension twice, or one that cannot be read, allows nothing
         return False
     return usage in allowed or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in allowed
 

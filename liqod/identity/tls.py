@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import attrs
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL, crypto
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IOpenSSLServerConnectionCreator
@@ -33,9 +35,9 @@ from liqod.identity.certs import (
     IdentityError,
     KeyPair,
     check_certificate,
+    check_key,
     common_name,
     fingerprint_of,
-    is_signature_strong,
     serves_as,
 )
 from liqod.model.ids import ClusterID, Fingerprint
@@ -46,9 +48,13 @@ HTTP: Final = b"http/1.1"
 EXPORTER: Final = b"EXPORTER-liqod-pairing"
 NEW_KEY: Final = b"EXPORTER-liqod-new-key"
 MAX_CHAIN: Final = 6
-"""Certificates a peer may show: root, two intermediates and a leaf are four. OpenSSL itself stops at 100 KB of them."""
+"""Certificates a peer may show: root, two intermediates and a leaf are four."""
+MAX_NAMES: Final = 64
+"""Names in a certificate of a chain: OpenSSL compares each with each name that the certificates above it permit."""
 CLOCK_SKEW: Final = datetime.timedelta(minutes=5)
 """How far two clocks may differ where dates count, that is for certificates of a CA."""
+_NO_CHECK_TIME: Final = 0x200000
+"""X509_V_FLAG_NO_CHECK_TIME (OpenSSL, x509_vfy.h), which pyOpenSSL does not name."""
 
 
 @attrs.frozen
@@ -126,6 +132,12 @@ class PeerTLS:
         usage = ExtendedKeyUsageOID.SERVER_AUTH if dialed else ExtendedKeyUsageOID.CLIENT_AUTH
         return self.read_chain(_shown_by_peer(connection), usage)
 
+    def refusal(self, transport: object) -> CertificateRefused | None:
+        """Return why a handshake was ended over the peer's certificate, None where that was not the reason."""
+        connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None
+        said = connection.get_app_data() if isinstance(connection, SSL.Connection) else None
+        return said if isinstance(said, CertificateRefused) else None
+
     def binding(self, transport: object, purpose: bytes = EXPORTER) -> bytes:
         """Return the TLS exporter of a session (RFC 8446, 7.5): 32 bytes that only its two ends know; others for each
         purpose.
@@ -145,40 +157,53 @@ class PeerTLS:
             )
         leaf = chain[0]
         try:
-            check_certificate(leaf)
+            key = check_certificate(leaf)
+            path = self._path(chain)
+            if not path and not isinstance(key, Ed25519PublicKey):
+                # RSA and ECDSA keys are there for the sake of CAs. Keys of one's own making can be searched for one
+                # whose words are those of another: that is dearest with Ed25519, and nothing is lost by asking for it.
+                raise CertificateRefused(
+                    "KeyTypeRefused",
+                    "the certificate's key is not Ed25519, and no CA configured here ([identity] ca) has signed it",
+                )
             return PeerCertificate(
                 fingerprint=fingerprint_of(leaf),
-                chains_to_ca=serves_as(leaf, usage) and self._is_vouched_for(chain),
+                chains_to_ca=bool(path) and serves_as(leaf, usage) and self._is_timely(path),
                 subject_cn=common_name(leaf),
                 not_before=leaf.not_valid_before_utc,
                 not_after=leaf.not_valid_after_utc,
             )
-        except ValueError as error:
+        except CertificateRefused:
+            raise
+        except Exception as error:  # what strangers write makes the library raise more than it documents
             raise CertificateRefused("CertificateUnreadable", "the peer's certificate cannot be read") from error
 
-    def _is_vouched_for(self, chain: Sequence[x509.Certificate]) -> bool:
-        """Tell whether a configured CA signed the first certificate, now or within the clocks' skew.
+    def _path(self, chain: Sequence[x509.Certificate]) -> list[x509.Certificate]:
+        """Return the certificates from the first to the configured CA that signed it, nothing where none did.
 
-        OpenSSL validates the path: signatures, CA flags, lengths, name constraints, critical extensions, dates.
+        OpenSSL validates the path: signatures, CA flags, lengths, name constraints, critical extensions; dates are
+        left to ``_is_timely``. What would be costly to validate is not tried.
         """
-        if not self._authorities or not all(is_signature_strong(certificate) for certificate in chain):
-            return False
-        now = self._now()
-        leaf = crypto.X509.from_cryptography(chain[0])
-        others = [crypto.X509.from_cryptography(certificate) for certificate in chain[1:]]
+        if not self._authorities or not all(_is_affordable(certificate) for certificate in chain):
+            return []
+        store = crypto.X509Store()
+        for authority in self._authorities:
+            store.add_cert(crypto.X509.from_cryptography(authority))
+        store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN | _NO_CHECK_TIME)
+        leaf, *others = (crypto.X509.from_cryptography(certificate) for certificate in chain)
+        try:
+            verified = crypto.X509StoreContext(store, leaf, others).get_verified_chain()
+        except crypto.X509StoreContextError:
+            return []
+        return [certificate.to_cryptography() for certificate in verified]
+
+    def _is_timely(self, path: Sequence[x509.Certificate]) -> bool:
+        """Tell whether all certificates are valid at one moment within the clocks' skew of now."""
         # A clock that is behind sees "not yet valid", one that is ahead "expired": what holds within the skew, holds.
-        for moment in (now, now + CLOCK_SKEW, now - CLOCK_SKEW):
-            store = crypto.X509Store()
-            for authority in self._authorities:
-                store.add_cert(crypto.X509.from_cryptography(authority))
-            store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
-            store.set_time(moment)
-            try:
-                crypto.X509StoreContext(store, leaf, others).verify_certificate()
-            except crypto.X509StoreContextError:
-                continue
-            return True
-        return False
+        begin = max(certificate.not_valid_before_utc for certificate in path)
+        end = min(certificate.not_valid_after_utc for certificate in path)
+        now = self._now()
+        return begin <= end and begin - CLOCK_SKEW <= now <= end + CLOCK_SKEW
 
 
 class _Dialed(SSL.Connection):
@@ -209,6 +234,8 @@ def _make_context(keypair: KeyPair, protocol: bytes = ALPN) -> SSL.Context:
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_session_id(ALPN)
     context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _accept)
+    # The pin decides, or `_path`: of the chain that a stranger chose OpenSSL is to verify as little as it can.
+    context.set_verify_depth(0)
     context.set_alpn_protos([protocol])
     context.set_alpn_select_callback(_select_protocol)
     context.use_privatekey(keypair.key)
@@ -219,8 +246,31 @@ def _make_context(keypair: KeyPair, protocol: bytes = ALPN) -> SSL.Context:
 
 
 def _accept(connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int) -> bool:
-    """Accept: the decision is made by key once the handshake proved that the peer holds it (see the module's text)."""
+    """Accept all but keys that are costly to verify with; OpenSSL asks about each before it uses its key.
+
+    The decision is made by key once the handshake proved that the peer holds it (see the module's text).
+    """
+    try:
+        check_key(certificate.to_cryptography())
+    except CertificateRefused as refused:
+        connection.set_app_data(refused)
+        return False
+    except Exception:  # one that left a callback of OpenSSL would be printed and forgotten
+        connection.set_app_data(CertificateRefused("CertificateUnreadable", "the peer's certificate cannot be read"))
+        return False
     return True
+
+
+def _is_affordable(certificate: x509.Certificate) -> bool:
+    """Tell whether a certificate may be given to path validation: no costly key, no broken hash, few names."""
+    try:
+        check_certificate(certificate)
+        names = sum(len(part) for part in certificate.subject.rdns)
+        with suppress(x509.ExtensionNotFound):
+            names += len(list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value))
+    except Exception:  # an extension twice, a name that is none, ...
+        return False
+    return names <= MAX_NAMES
 
 
 def _select_protocol(connection: SSL.Connection, offered: list[bytes]) -> bytes | object:
@@ -232,7 +282,7 @@ def _shown_by_peer(connection: Any) -> list[x509.Certificate]:
     try:
         leaf = connection.get_peer_certificate(as_cryptography=True)
         chain = connection.get_peer_cert_chain(as_cryptography=True) or []
-    except ValueError as error:
+    except Exception as error:  # what strangers write makes the library raise more than it documents
         raise CertificateRefused("CertificateUnreadable", "the peer's certificate cannot be read") from error
     if leaf is None:
         return []

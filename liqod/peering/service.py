@@ -42,6 +42,7 @@ from liqod.kube.resources import (
 )
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.network import NetworkConfig
+from liqod.model.records.unpeering import is_trust_withdrawn
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 from liqod.peering.borrowing.accept_pipeline import AcceptPipeline
 from liqod.peering.borrowing.acceptance_loop import Decisions, rules_of
@@ -72,6 +73,7 @@ from liqod.peering.sessions import Sessions
 from liqod.peering.trust.new_keys import NewKeys
 from liqod.peering.trust.pairing import Invitations, Tokens
 from liqod.peering.trust.rotation import Rotation
+from liqod.peering.trust.withdrawals import Withdrawals
 from liqod.peering.unpeering import Endings
 from liqod.wire.events import MapNamespace, ReleaseNamespace
 
@@ -164,7 +166,18 @@ class Peering(MultiService):
         self._accept = AcceptPipeline(
             client, reactor, self._peers, self._records, self._keeper, self._virtual_nodes, nodes, self._traces
         )
-        self._endings = Endings(client, reactor, self._peers, self._records, self._tombstones, self._traces)
+        self._tokens = Tokens(client, reactor, settings.kubernetes.namespace, self._own_key)
+        self._withdrawals = Withdrawals(reactor, self._records, self._tombstones, self._tokens, self._invitations)
+        self._endings = Endings(
+            client,
+            reactor,
+            self._peers,
+            self._records,
+            self._tombstones,
+            self._traces,
+            tokens=self._tokens,
+            withdrawals=self._withdrawals,
+        )
         self._intake = Intake(
             client,
             reactor,
@@ -214,6 +227,7 @@ class Peering(MultiService):
             self._rotation,
             self._new_keys,
             self._tasks,
+            self._withdrawals,
         )
         self._sessions = Sessions(
             reactor,
@@ -229,7 +243,7 @@ class Peering(MultiService):
             self._peers,
             random,
             self._tombstones,
-            Tokens(client, reactor, settings.kubernetes.namespace, self._own_key),
+            self._tokens,
             self._invitations,
         )
         self._watches = Watches(
@@ -259,6 +273,7 @@ class Peering(MultiService):
         self._work(self._accept.queue, self._accept.process, "making the virtual node of")
         self._work(self._intake.queue, self._intake.process, "taking in the offer of")
         self._work(self._endings.queue, self._endings.process, "ending the peering with")
+        self._work(self._withdrawals.queue, self._withdrawals.process, "remembering who is not trusted:")
         self._work(self._decisions.queue, self._decisions.process, "deciding about offers:", 1)
         self._work(self._rotation.queue, self._rotation.process, "rotating the cluster's", 1)
         self._work(self._new_keys.queue, self._new_keys.process, "noting the next key of")
@@ -403,7 +418,7 @@ class Peering(MultiService):
         settings = self._settings.peering
         if record is None:
             return is_on("Auto", settings.incoming), is_on("Auto", settings.outgoing)
-        if record.metadata.deleting:
+        if record.metadata.deleting or is_trust_withdrawn(record):
             return False, False
         return is_on(record.spec.incoming_peering, settings.incoming), is_on(
             record.spec.outgoing_peering, settings.outgoing
@@ -435,6 +450,8 @@ class Peering(MultiService):
         if before is not None and (before.phase, before.reason) == (ruling.phase, ruling.reason):
             return
         self._records.poke(peer_id)
+        if ruling.phase == "Refused" and (key := self._records.pins.get(peer_id)) is not None:
+            self._tasks.spawn(self._tokens.revoke(key), f"revoking the pairing tokens of {peer_id}")
         self._log.info("offer of {peer}: {phase} ({reason})", peer=peer_id, phase=ruling.phase, reason=ruling.reason)
 
     def _credential_kept(self, peer: ClusterID) -> None:

@@ -118,7 +118,7 @@ class Sessions:
         )
         self._connections: set[PeerConnection] = set()
         self._stopped: Deferred[None] | None = None
-        self.admission = Admission(self._incoming, self._settings.max_sessions, refusals.note)
+        self.admission = Admission(self._incoming, self._settings.max_sessions, refusals.note, reactor)
 
     def _incoming(self, address: str) -> PeerConnection:
         connection = PeerConnection("listener", self, self._tls, self._reactor, self._settings, address)
@@ -290,7 +290,8 @@ class Sessions:
         if bye is not None:
             connection.end(bye)
             return
-        self.admission.settled(connection)
+        self.admission.served(connection)
+        self._judge.established(connection)
         existing, peer.session = peer.session, connection
         peer.name, peer.seen = hello.cluster_name, certificate.fingerprint
         peer.met, peer.suspect, peer.doubt = True, False, None
@@ -314,6 +315,7 @@ class Sessions:
 
     def closed(self, connection: PeerConnection) -> None:
         self.admission.closed(connection)
+        self._judge.closed(connection)
         self._connections.discard(connection)
         ending = self._understood(connection, connection.ending or Bye("ConnectionLost"))
         if connection.established_at is None and ending.reason != "NotNeeded":

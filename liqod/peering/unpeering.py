@@ -21,13 +21,15 @@ from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACES
 from liqod.model.ids import ClusterID
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, advertisement_name, tenant_namespace
 from liqod.model.objects.meta import Object
-from liqod.model.records.unpeering import FINALIZER, JOINED, ORDER, Kind, Order, Tombstone, order_of
+from liqod.model.records.unpeering import FINALIZER, JOINED, ORDER, Kind, Order, Tombstone, is_trust_withdrawn, order_of
 from liqod.model.records.views import ForeignCluster
 from liqod.peering.lending.advertiser import UNPEERED
 from liqod.peering.records.foreignclusters import Records, rfc3339
 from liqod.peering.records.leftovers import Traces
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.session.peer import Peer
+from liqod.peering.trust.pairing import Tokens
+from liqod.peering.trust.withdrawals import Withdrawals
 from liqod.wire.events import Bye, Withdrawn
 
 LOOK: Final = 0.5
@@ -49,6 +51,9 @@ class Endings:
         records: Records,
         tombstones: Tombstones,
         traces: Traces,
+        *,
+        tokens: Tokens,
+        withdrawals: Withdrawals,
     ) -> None:
         self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "endings")
         self._client = client
@@ -57,6 +62,8 @@ class Endings:
         self._records = records
         self._tombstones = tombstones
         self._traces = traces
+        self._tokens = tokens
+        self._withdrawals = withdrawals
         self._begun: dict[ClusterID, float] = {}
 
     def forget(self, peer: ClusterID) -> None:
@@ -145,10 +152,17 @@ class Endings:
             joined=JOINED in record.metadata.annotations,
         )
         known = self._tombstones.get(peer_id)
+        if known is not None and known.distrusted:
+            return  # says more, and stays longer
         if known is None or msgspec.structs.replace(known, at=now, told=tombstone.told) != tombstone:
             await self._tombstones.put(peer_id, tombstone)
 
     async def _finish(self, peer: Peer, record: ForeignCluster, passed: float) -> float | None:
+        if is_trust_withdrawn(record) and not self._withdrawals.is_remembered(peer.id):
+            self._withdrawals.queue.add(peer.id)
+            return self._wait(peer, "waiting until it is noted that the key is not trusted any more", LOOK)
+        if record.spec.fingerprint:
+            await self._tokens.revoke(record.spec.fingerprint)
         if peer.session is not None:
             peer.session.end(Bye(UNPEERED, "this cluster ended the peering"))
         peer.received = None

@@ -11,8 +11,12 @@ from liqod.fabric.agreement.validation import Remote
 from liqod.fabric.kernel.model import Device, Observed, Route, Tunnel, TunnelPeer
 from liqod.fabric.probing.health import SILENCE, SMALL, Health
 from liqod.fabric.probing.pod_reachability import PodPath
+from liqod.fabric.records import _wanted
 from liqod.fabric.status import Agreed, tunnel_status
+from liqod.model.objects.meta import Condition, ObjectMeta
 from liqod.model.records.network import TunnelEndpointStatus
+from liqod.model.records.unpeering import FINALIZER
+from liqod.model.records.views import ForeignCluster, ForeignClusterSpec, ForeignClusterStatus
 from tests.fabric.test_plan import KEY, LINK, NOW, OWN_KEY
 
 AGREED = Agreed(Remote(LINK.remote, None, (), KEY, 1420), LINK)
@@ -78,3 +82,25 @@ class Table(SynchronousTestCase):
         self.assertEqual(self.say(observed(), health(SILENCE - 1), before="Error")[0], "Connecting")
         bare = attrs.evolve(observed(), routes={})
         self.assertEqual(self.say(bare, health(1), before="Connected")[0], "Error")
+
+
+class Peers(SynchronousTestCase):
+    """Who is a peer, and has a network."""
+
+    def record(self, pin: str, *, finalizers: list[str], status: str = "True") -> ForeignCluster:
+        conditions = [Condition(type=kind, status=status) for kind in ("Accepted", "Lending")]
+        return ForeignCluster(
+            metadata=ObjectMeta(name="milan", finalizers=finalizers),
+            spec=ForeignClusterSpec(cluster_id="milan", fingerprint=pin),
+            status=ForeignClusterStatus(conditions=conditions),
+        )
+
+    def test_a_pin_that_was_taken_away_ends_the_tunnel(self) -> None:
+        """Whatever the conditions say still: they are written later, or by nobody."""
+        self.assertIs(_wanted(self.record("sha256:a", finalizers=[FINALIZER])), True)
+        self.assertIs(_wanted(self.record("", finalizers=[FINALIZER])), False)
+        self.assertIs(_wanted(self.record("", finalizers=[FINALIZER], status="Unknown")), False)
+
+    def test_a_record_without_a_pin_says_nothing(self) -> None:
+        """One that never had a pin is judged by its conditions, and unknown is not no."""
+        self.assertIs(_wanted(self.record("", finalizers=[], status="Unknown")), None)

@@ -140,13 +140,21 @@ class Handshakes(SynchronousTestCase):
                 self.at_alpha.read_chain(weak.chain, ExtendedKeyUsageOID.CLIENT_AUTH)
             self.assertEqual(caught.exception.reason, "KeyTypeRefused")
 
-    def test_ordinary_other_keys_are_accepted(self) -> None:
-        """ECDSA and RSA keys of ordinary size complete the handshake and are read."""
+    def test_other_keys_are_for_members_of_a_ca(self) -> None:
+        """ECDSA and RSA keys of ordinary size are read where a configured CA signed them, and refused elsewhere."""
         authority = Authority()
+        knows = tls.PeerTLS(self.alpha, authority.pem, now=lambda: NOW + 10 * DAY)
         for key in (rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1())):
             pair = authority.issue("beta", key=key)
-            server, _, _ = join(self.at_alpha.server_creator(), tls.PeerTLS(pair).client_creator())
-            self.assertEqual(self.at_alpha.peer_certificate(server.transport).fingerprint, pair.fingerprint)
+            server, _, _ = join(knows.server_creator(), tls.PeerTLS(pair).client_creator())
+            seen = knows.peer_certificate(server.transport)
+            # Expired, it vouches for nobody; whoever pinned the key knows it all the same.
+            self.assertEqual((seen.fingerprint, seen.chains_to_ca), (pair.fingerprint, False))
+            for stranger in (pair, certs.certify(key, BETA, NOW), Authority().issue("beta", key=key)):
+                server, _, _ = join(self.at_alpha.server_creator(), tls.PeerTLS(stranger).client_creator())
+                self.assertEqual(self.refusal(self.at_alpha, server.transport), "KeyTypeRefused")
+                _, client, _ = join(tls.PeerTLS(stranger).server_creator(), self.at_alpha.client_creator())
+                self.assertEqual(self.refusal(self.at_alpha, client.transport), "KeyTypeRefused")
 
     def test_expired_self_signed_certificate_is_still_that_key(self) -> None:
         """Dates of a self-signed certificate are read but do not refuse it: the pin decides."""

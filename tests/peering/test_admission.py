@@ -9,12 +9,13 @@ from typing import Any, cast
 
 from twisted.internet.endpoints import TCP4ClientEndpoint, wrapClientTLS
 from twisted.internet.protocol import Factory
-from twisted.internet.task import LoopingCall
+from twisted.internet.task import Clock, LoopingCall
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.flow.admission import GRACE, HALF_OPEN, PER_ADDRESS, source_of
 from liqod.identity.tls import PeerTLS
-from liqod.peering.session.connection_limits import HALF_OPEN, PER_ADDRESS, Admission, source_of
+from liqod.peering.session.connection_limits import Admission
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.events import Bye, Hello, Ping, Pong
 from tests.peering.sides import keypair, settings
@@ -37,14 +38,15 @@ class Place:
         self.address = address
         self.ending: Bye | None = None
 
-    def abort(self, bye: Bye) -> None:
-        self.ending = bye
+    def evict(self, reason: str, message: str) -> None:
+        self.ending = Bye(reason, message)
 
 
 class Admissions(SynchronousTestCase):
     """The limits, by themselves."""
 
     def setUp(self) -> None:
+        self.clock: Any = Clock()
         self.refused: list[str] = []
         self.made: list[Place] = []
 
@@ -53,14 +55,14 @@ class Admissions(SynchronousTestCase):
             self.made.append(Place(address))
             return cast(PeerConnection, self.made[-1])
 
-        return Admission(make, maximum, lambda reason, source, message: self.refused.append(reason))
+        return Admission(make, maximum, lambda reason, source, message: self.refused.append(reason), self.clock)
 
     def come(self, admission: Admission, host: str, *, settle: bool = False) -> bool:
         if not admission.has_room(host):
             return False
         connection = admission.connection(host, 1)
         if settle:
-            admission.settled(connection)
+            admission.served(connection)
         return True
 
     def test_one_place_has_its_share(self) -> None:
@@ -71,11 +73,21 @@ class Admissions(SynchronousTestCase):
         self.assertFalse(self.come(admission, "192.0.2.1"))
         self.assertFalse(self.come(admission, "::ffff:192.0.2.1"))
         self.assertTrue(self.come(admission, "192.0.2.2"))
-        admission.settled(cast(PeerConnection, self.made[0]))
+        admission.served(cast(PeerConnection, self.made[0]))
         self.assertTrue(self.come(admission, "192.0.2.1"))
         admission.closed(cast(PeerConnection, self.made[1]))
         self.assertTrue(self.come(admission, "192.0.2.1"))
         self.assertEqual(set(self.refused), {"TooManyFromAddress"})
+
+    def test_whoever_waits_longest_at_an_address_makes_room_there(self) -> None:
+        """Silent ones keep nobody of their own address out for longer than a handshake takes."""
+        admission = self.admission()
+        for _ in range(PER_ADDRESS):
+            self.assertTrue(self.come(admission, "192.0.2.1"))
+        self.clock.advance(GRACE)
+        self.assertTrue(self.come(admission, "192.0.2.1"))
+        self.assertEqual([place.ending is not None for place in self.made], [True, *[False] * PER_ADDRESS])
+        self.assertEqual((admission.waiting, self.refused), (PER_ADDRESS, []))
 
     def test_a_network_of_ipv6_is_one_place(self) -> None:
         """Another address out of the same 64 bits is nobody else; a zone makes no difference."""
@@ -112,8 +124,8 @@ class Admissions(SynchronousTestCase):
             self.come(admission, f"10.0.0.{number % 7}", settle=number % 3 == 0)
         for place in self.made:
             admission.closed(cast(PeerConnection, place))
-            admission.settled(cast(PeerConnection, place))
-        self.assertEqual((admission.waiting, len(admission._settled), dict(admission._sources)), (0, 0, {}))
+            admission.served(cast(PeerConnection, place))
+        self.assertEqual((admission.waiting, len(admission), dict(admission._sources)), (0, 0, {}))
 
 
 class Crowds(HostileCase):

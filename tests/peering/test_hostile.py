@@ -12,11 +12,11 @@ from twisted.internet.ssl import CertificateOptions
 from twisted.logger import capturedLogs
 from twisted.python.failure import Failure
 
+from liqod.flow.admission import PER_ADDRESS
 from liqod.identity.tls import PeerTLS
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import ForeignClusterStatus
-from liqod.peering.session.connection_limits import PER_ADDRESS
 from liqod.wire.events import Advertise, Bye, Event, Hello, Ping, Welcome
 from liqod.wire.session import NEED_DATA, Session, State
 from tests.peering.sides import PairCase, Side, keypair, settings

@@ -71,7 +71,7 @@ class RelayCase(TestCase):
         self.tasks = Tasks()
         self.relay = Relay(self.lender, self.reactor, self.tls, self, self.trusted.get, self.note, self.tasks)
         self.owner = Owner()
-        admission = self.owner.admission = Admission(self.connection, 10, self.note)
+        admission = self.owner.admission = Admission(self.connection, 10, self.note, reactor)
         self.listener = Listener(self.reactor, "tcp:0:interface=127.0.0.1", self.tls, admission, self.relay.protocol)
         self.listener.startService()
         self.addCleanup(self.end)

@@ -23,6 +23,7 @@ from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
 from liqod.model.ids import ClusterID, Key, is_dns_label
 from liqod.model.objects.meta import find_condition
 from liqod.model.records.invitations import INVITATION, INVITATION_LABEL, invitation_name
+from liqod.model.records.unpeering import DISTRUSTED
 from liqod.model.records.views import ForeignCluster
 
 _REFUSALS = ("TokenRefused", "UnexpectedKey", "ClusterIDRepetition", "KeyInUse")
@@ -103,6 +104,12 @@ async def _record(session: Session, peer: ClusterID, addresses: list[str], more:
             errors.OTHER_KEY,
             f"another key is pinned for {peer} than the token names",
             f"find out why; `liqodctl unpeer {peer}` forgets the old one",
+        )
+    if wanted and before.metadata.annotations.get(DISTRUSTED) == wanted:
+        raise CliError(
+            errors.OTHER_KEY,
+            f"the key of {peer} that the token names was distrusted here",
+            f"if it is to be believed again: `liqodctl trust {peer} --fingerprint {wanted}`",
         )
     known = [{"address": each.address, "source": each.source} for each in before.spec.endpoints]
     new = [address for address in addresses if address not in {each["address"] for each in known}]

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.interfaces import IHandshakeListener
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
@@ -15,6 +15,7 @@ from zope.interface import implementer
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
+from liqod.flow.handshake import BoundedClient
 from liqod.identity.certs import generate
 from liqod.identity.tls import PeerCertificate, PeerTLS
 from liqod.model.ids import ClusterID, Fingerprint
@@ -59,7 +60,7 @@ async def knock(reactor: Any, address: str, timeout: float) -> Met:
         raise CliError(errors.NOBODY_THERE, str(error), "name it like milan.example.com:5872", errors.USAGE) from None
     tls = PeerTLS(generate(ClusterID("liqodctl"), datetime.now(UTC)))
     found: Deferred[PeerCertificate] = Deferred()
-    endpoint = wrapClientTLS(tls.client_creator(), HostnameEndpoint(reactor, host.encode(), port, timeout))
+    endpoint = BoundedClient(tls.client_creator(), HostnameEndpoint(reactor, host.encode(), port, timeout))
     try:
         await endpoint.connect(Factory.forProtocol(lambda: _Knock(tls, found)))
         certificate = await found.addTimeout(timeout, reactor)

@@ -14,6 +14,7 @@ from liqod.cli.status.peers import find, is_true, label
 from liqod.identity.fingerprint_words import words
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.ids import Fingerprint, parse_fingerprint
+from liqod.model.records.unpeering import DISTRUSTED
 from liqod.model.records.views import ForeignCluster
 
 
@@ -40,9 +41,8 @@ def trust(options: Options, name: str, fingerprint: str, spoken: str, yes: bool,
         else:
             if not (yes or fingerprint or spoken):
                 confirm("Does the other side see the same words?")
-            await session.client.patch(
-                FOREIGNCLUSTERS, cluster.metadata.name, {"spec": pinned(cluster, key)}, view=None
-            )
+            patch = {"metadata": {"annotations": {DISTRUSTED: None}}, "spec": pinned(cluster, key)}
+            await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, patch, view=None)
             click.echo("trusted; the other side must trust this cluster as well")
         if wait:
             done = until(session, FOREIGNCLUSTERS, ForeignCluster, cluster.metadata.key, _authenticated)
@@ -67,7 +67,8 @@ def trust(options: Options, name: str, fingerprint: str, spoken: str, yes: bool,
 def distrust(options: Options, name: str, yes: bool, timeout: float) -> None:
     """Take back the trust in a peer: its access ends at once, and neither side lends to the other any more.
 
-    For a key that must not be believed. To end a peering in good order, use `liqodctl unpeer`.
+    For a key that must not be believed any more: no CA, no setting and no pairing token brings it back, under whatever
+    ID, until `liqodctl trust`. To end a peering in good order, use `liqodctl unpeer`.
     """
 
     async def work(session: Session) -> None:
@@ -78,7 +79,10 @@ def distrust(options: Options, name: str, yes: bool, timeout: float) -> None:
         unseen = {"status": {"seenFingerprint": None, "words": None}}
         await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, unseen, subresource="status", view=None)
         spec = {"fingerprint": "", "announcedKey": None, "outgoingPeering": "No", "incomingPeering": "No"}
-        await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, {"spec": spec}, view=None)
+        # The daemon remembers the key by this, also if it does not run now.
+        key = cluster.spec.fingerprint or cluster.status.seen_fingerprint
+        patch = {"metadata": {"annotations": {DISTRUSTED: key}}, "spec": spec}
+        await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, patch, view=None)
         click.echo(f"{label(cluster)} is no longer trusted")
         if _has_access(cluster):
             ended = until(

@@ -15,6 +15,8 @@ VERIFIER: Final = "verifier"
 EXPIRES: Final = "expires-at"
 ATTEMPTS: Final = "attempts"
 USED_BY: Final = "used-by"
+SPENT: Final = "spent"
+"""Set when the session that a token was for is established, or when its key is trusted no more."""
 INVITATION: Final = "token"
 
 MAX_ATTEMPTS: Final = 5

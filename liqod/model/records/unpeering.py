@@ -13,12 +13,15 @@ import attrs
 import msgspec
 
 from liqod.model.objects.meta import View
+from liqod.model.records.views import ForeignCluster
 
 FINALIZER: Final = "discovery.liqo.io/peering"
 ORDER: Final = "discovery.liqo.io/unpeer"
 """The annotation that says how: ``dead``, ``by-peer``, ``ended``, or the seconds to wait for the peer."""
 JOINED: Final = "discovery.liqo.io/joined"
 """The annotation of a ForeignCluster whose key was pinned by the settings, not by a person."""
+DISTRUSTED: Final = "discovery.liqo.io/distrusted"
+"""The annotation of a ForeignCluster that ``liqodctl distrust`` leaves: the key that is not to be believed any more."""
 TOMBSTONES: Final = "liqod-unpeered"
 """The ConfigMap, in liqod's namespace, that remembers whom the peering was ended with."""
 
@@ -74,6 +77,7 @@ class Tombstone(View, frozen=True):
     """With whom a peering was ended: the key it had, when, by whom, when the peer was told ("" not yet).
 
     ``joined``: the settings alone would trust that key again, so that this must stay until a person does.
+    ``distrusted``: nothing is to trust that ID, or that key, until a person does.
     """
 
     fingerprint: str
@@ -81,6 +85,16 @@ class Tombstone(View, frozen=True):
     by: Literal["us", "peer"] = "us"
     told: str = ""
     joined: bool = False
+    distrusted: bool = False
+
+
+def is_trust_withdrawn(record: ForeignCluster) -> bool:
+    """Tell whether a key that was trusted is so no more, by a person's word.
+
+    A record that never had a pin is none of that: the finalizer comes with the first pin, and stays until the end.
+    """
+    meta = record.metadata
+    return not record.spec.fingerprint and (FINALIZER in meta.finalizers or DISTRUSTED in meta.annotations)
 
 
 def read(text: str) -> Tombstone | None:

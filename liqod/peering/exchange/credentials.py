@@ -24,7 +24,7 @@ from liqod.kube.resources import NAMESPACES, SECRETS
 from liqod.model.ids import ClusterID
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
 from liqod.model.records.offer import AccessGrant, Refusal
-from liqod.model.records.unpeering import order_of
+from liqod.model.records.unpeering import is_trust_withdrawn, order_of
 from liqod.model.records.views import ForeignCluster
 from liqod.peering.ports import Lender
 from liqod.peering.records.foreignclusters import Records, rfc3339
@@ -90,7 +90,17 @@ class Grants:
             if peer.lent is not None:
                 peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace="")
             self._records.poke(peer_id)
+        self._close(peer)
         return None
+
+    def _close(self, peer: Peer) -> None:
+        """Have the record say that nothing is lent: a peer without trust has no session to take the offer back in."""
+        record = self._records.get(peer.id)
+        if record is None or peer.lent is None or not is_trust_withdrawn(record) or peer.lent.verdict == "Withdrawn":
+            return
+        self._given.pop(peer.id, None)
+        peer.lent = msgspec.structs.replace(peer.lent, resources={}, verdict="Withdrawn", reason="TrustWithdrawn")
+        self._records.poke(peer.id)
 
     def _time_left(self, peer: Peer) -> float:
         """Return the seconds that a borrower still has to leave by itself: none without trust, or once it has left."""

@@ -23,8 +23,8 @@ from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.objects.meta import find_condition, to_dict
-from liqod.model.records.unpeering import FINALIZER, JOINED
-from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode
+from liqod.model.records.unpeering import FINALIZER, JOINED, is_trust_withdrawn
+from liqod.model.records.views import Advertisement, ForeignCluster, ForeignClusterStatus, VirtualNode
 from liqod.peering.records.events import Recorder, reference, transition
 from liqod.peering.records.merge_patch import merge_patch
 from liqod.peering.records.mutation_cache import Overlay
@@ -115,8 +115,8 @@ class Records:
     async def ensure(self, peer: ClusterID, pin: Fingerprint | None, *, joined: bool = False) -> ForeignCluster:
         """Return the record of a peer, made if there is none, with its key pinned if one is given and none was.
 
-        ``joined``: the settings trust the key, not a person. A pin that is there is never replaced: look at the
-        ``spec.fingerprint`` of the answer.
+        ``joined``: the settings trust the key, not a person. A pin that is there is never replaced, and one that a
+        person took away never set again: look at the ``spec.fingerprint`` of the answer.
         """
         key = Key("", peer)
         while True:
@@ -128,7 +128,7 @@ class Records:
                     made = await self._client.create(FOREIGNCLUSTERS, body, view=ForeignCluster)
                 except AlreadyExists:
                     made = await self._client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
-            elif pin and not record.spec.fingerprint:
+            elif pin and not record.spec.fingerprint and not is_trust_withdrawn(record):
                 patch = {
                     "metadata": {
                         "resourceVersion": record.metadata.resource_version,
@@ -144,7 +144,7 @@ class Records:
             else:
                 return record
             self.clusters.wrote(key, record, made)
-            if not pin or made.spec.fingerprint:
+            if not pin or made.spec.fingerprint or is_trust_withdrawn(made):
                 return made
 
     async def release(self, record: ForeignCluster) -> bool:
@@ -293,7 +293,7 @@ class Records:
             return again
         # The first key that a stranger shows is what its administrator waits for: that is not held back.
         first_key = status.seen_fingerprint and not record.status.seen_fingerprint
-        throttled = not facts.pinned and record.status.phase and not first_key
+        throttled = not facts.pinned and record.status.phase and not first_key and not _ends_trust(record, status)
         if throttled and (wait := peer.seen_at + STRANGER - now) > 0:
             return wait
         peer.seen_at = now
@@ -354,6 +354,7 @@ class Records:
             connected=connected,
             met=peer.met,
             pinned=bool(record.spec.fingerprint),
+            withdrawn=is_trust_withdrawn(record),
             standing=view.standing,
             doubt=(peer.doubt.reason, peer.doubt.message) if peer.doubt is not None else None,
             doubt_about_key=peer.doubt is not None and peer.doubt.about_key,
@@ -376,6 +377,14 @@ def _guards(joined: bool, finalizers: Sequence[str] = ()) -> dict[str, Any]:
     if joined:
         guards["annotations"] = {JOINED: "true"}
     return guards
+
+
+def _ends_trust(record: ForeignCluster, status: ForeignClusterStatus) -> bool:
+    """Tell whether a status says that trust, or what was lent by it, has ended: that is never held back."""
+    said = find_condition(record.status.conditions, "Authenticated")
+    says = find_condition(status.conditions, "Authenticated")
+    proven = said is not None and said.status == "True"
+    return record.status.lent != status.lent or (proven and (says is None or says.status != "True"))
 
 
 def is_ready(node: VirtualNode) -> bool:

@@ -49,6 +49,7 @@ class Facts:
     retry_within: int = 0
     ending: str = ""
     knows_key: str = ""
+    withdrawn: bool = False
 
 
 def describe(facts: Facts, before: ForeignClusterStatus, now: str) -> ForeignClusterStatus:
@@ -102,6 +103,8 @@ def _phase_without_session(facts: Facts, before: ForeignClusterStatus) -> tuple[
         if facts.retry_within:
             message = f"{message}; {_again(facts)}"
         return ("Refused" if reason == "ClusterIDRepetition" else "TrustPending"), reason, message
+    if facts.withdrawn:
+        return "TrustPending", *_WITHDRAWN
     why = facts.doubt[1] if facts.doubt is not None else "there is no session with the peer"
     if facts.met or before.phase in _ESTABLISHED:
         if facts.standing is Standing.LOST:
@@ -127,6 +130,10 @@ def _again(facts: Facts) -> str:
     return "it is dialled again when something changes"
 
 
+_WITHDRAWN = (
+    "TrustWithdrawn",
+    "its key was trusted here and is so no more, whoever vouches for it: 'liqodctl trust' trusts it again",
+)
 _ESTABLISHED = ("Authenticated", "Offered", "Accepted", "Ready", "Suspect", "Lost")
 
 
@@ -144,10 +151,12 @@ def _discovered(facts: Facts) -> Condition:
 
 
 def _authenticated(facts: Facts, before: Sequence[Condition]) -> Condition | None:
-    if facts.connected:
+    if facts.connected and not facts.withdrawn:
         return _yes("Authenticated", "KeyPinned", "both sides trust each other's key")
     if facts.doubt is not None and facts.doubt_about_key:
         return _no("Authenticated", *facts.doubt)
+    if facts.withdrawn:
+        return _no("Authenticated", *_WITHDRAWN)
     if facts.met or find_condition(before, "Authenticated") is not None:
         return None  # what was once proven stays so; that the session is broken is told by the phase
     return _unknown("Authenticated", "NotContacted", "no session was established yet")
@@ -175,6 +184,8 @@ def _accepted(facts: Facts) -> Condition:
 
 def _lending(facts: Facts) -> Condition:
     lent = facts.lent
+    if facts.withdrawn:
+        return _no("Lending", *_WITHDRAWN)
     if not facts.lends:
         return _no("Lending", "PeeringDisabled", "lending to the peer is switched off here (incomingPeering)")
     if lent is None:

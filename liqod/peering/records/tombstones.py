@@ -20,7 +20,9 @@ from liqod.model.records.unpeering import TOMBSTONES, Tombstone, read, write
 from liqod.peering.records.foreignclusters import from_rfc3339, rfc3339
 
 KEPT: Final = 256
-"""Tombstones at most: beyond that the oldest is forgotten."""
+"""Tombstones at most, besides those of distrusted keys: beyond that the oldest is forgotten."""
+DISTRUSTED: Final = 2048
+"""Those of distrusted keys at most: only persons make them, and a ConfigMap holds 1 MiB."""
 AFTERWARDS: Final = 86400.0
 """Seconds that one is kept after the peer was told, in case the word was lost on the way."""
 
@@ -37,6 +39,7 @@ class Tombstones:
         self._clock = clock
         self._namespace = namespace
         self._known: dict[ClusterID, Tombstone] = {}
+        self._unwritten: set[ClusterID] = set()
 
     async def load(self) -> None:
         """Read what is there; raises KubeError."""
@@ -54,13 +57,32 @@ class Tombstones:
         tombstone = self._known.get(peer)
         return None if tombstone is None or self._is_over(tombstone) else tombstone
 
+    def refuses(self, peer: ClusterID, key: str) -> bool:
+        """Tell whether a person sent a cluster, or a key under whatever ID, away."""
+        if self.get(peer) is not None:
+            return True
+        return any(known.fingerprint == key and not self._is_over(known) for known in self._known.values())
+
+    async def trusted(self, peer: ClusterID, key: str) -> None:
+        """A person trusts a cluster, or its key under another ID, again; raises KubeError."""
+        for other in [one for one, known in self._known.items() if one == peer or known.fingerprint == key]:
+            await self.drop(other)
+
+    def is_written(self, peer: ClusterID) -> bool:
+        """Tell whether what is remembered of a peer outlasts this daemon."""
+        return peer in self._known and peer not in self._unwritten
+
     async def put(self, peer: ClusterID, tombstone: Tombstone) -> None:
-        """Remember a peer; raises KubeError."""
+        """Remember a peer: at once, and for the next daemon when this returns; raises KubeError."""
         self._known[peer] = tombstone
+        self._unwritten.add(peer)
         spent = [other for other, known in self._known.items() if other != peer and self._is_over(known)]
         by_age = sorted(self._known, key=lambda other: self._known[other].at)
-        spent += [other for other in by_age[: max(0, len(self._known) - KEPT)] if other != peer]
+        for distrusted, kept in ((False, KEPT), (True, DISTRUSTED)):
+            alike = [other for other in by_age if self._known[other].distrusted is distrusted]
+            spent += [other for other in alike[: max(0, len(alike) - kept)] if other != peer]
         await self._write({peer: write(tombstone), **dict.fromkeys(spent)})
+        self._unwritten.discard(peer)
         for other in spent:
             self._known.pop(other, None)
 
@@ -72,6 +94,7 @@ class Tombstones:
 
     async def drop(self, peer: ClusterID) -> None:
         """Forget a peer; the last one takes the ConfigMap along. Raises KubeError."""
+        self._unwritten.discard(peer)
         if self._known.pop(peer, None) is None:
             return
         if self._known:
@@ -91,5 +114,6 @@ class Tombstones:
                 await self._client.patch(CONFIGMAPS, TOMBSTONES, {"data": change}, self._namespace, view=None)
 
     def _is_over(self, tombstone: Tombstone) -> bool:
-        told = from_rfc3339(tombstone.told) if tombstone.told and not tombstone.joined else None
+        stays = tombstone.joined or tombstone.distrusted
+        told = from_rfc3339(tombstone.told) if tombstone.told and not stays else None
         return told is not None and self._clock.seconds() > told + AFTERWARDS

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import (
     IHandshakeListener,
@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from liqod.flow.factories import quiet
+from liqod.flow.handshake import BoundedClient
 from liqod.identity.tls import HTTP, PeerTLS
 from liqod.model.records.offer import PeerUnreachable, Refusal
 from liqod.peering.session.dial import CONNECT_TIMEOUT, Race, split_address
@@ -60,7 +61,7 @@ class RelayEndpoint:
     def _attempt(self, address: str) -> Deferred[Judged]:
         host, port = split_address(address)
         creator = self._tls.client_creator(HTTP)
-        endpoint = wrapClientTLS(creator, HostnameEndpoint(self._reactor, host.encode(), port, CONNECT_TIMEOUT))
+        endpoint = BoundedClient(creator, HostnameEndpoint(self._reactor, host.encode(), port, CONNECT_TIMEOUT))
         made = Judged(self._tls, self._keys(), address)
         connecting = endpoint.connect(quiet(lambda: made))
 

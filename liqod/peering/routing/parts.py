@@ -16,6 +16,7 @@ from liqod.peering.records.leftovers import Traces
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.trust.new_keys import NewKeys
 from liqod.peering.trust.rotation import Rotation
+from liqod.peering.trust.withdrawals import Withdrawals
 from liqod.peering.unpeering import Endings
 
 
@@ -38,3 +39,4 @@ class Parts:
     rotation: Rotation
     new_keys: NewKeys
     tasks: Tasks
+    withdrawals: Withdrawals

@@ -95,10 +95,7 @@ class Watches:
         unpinned = old is not None and old.spec.fingerprint != "" and not ends
         if self._sessions.ready and (record.spec.fingerprint or record.spec.endpoints or unpinned):
             peer.dialer.link.wake()
-        if not ends and record.spec.fingerprint and self._parts.tombstones.get(cluster_id) is not None:
-            self._parts.tasks.spawn(
-                self._parts.tombstones.drop(cluster_id), f"remembering that {cluster_id} is trusted again"
-            )
+        self._parts.withdrawals.queue.add(cluster_id)
 
     def _pin_changed(self, peer: Peer, record: ForeignCluster) -> None:
         pinned = Fingerprint(record.spec.fingerprint)
@@ -109,7 +106,8 @@ class Watches:
             self._parts.records.pins[peer.id] = pinned
             if before != pinned and peer.doubt is not None and peer.doubt.reason == "TrustPending":
                 peer.doubt = None
-        elif self._parts.records.pins.pop(peer.id, None) is not None:
+        elif (former := self._parts.records.pins.pop(peer.id, None)) is not None:
+            self._parts.withdrawals.unpinned(peer.id, former)
             # Which key it has now is to be seen anew: the one that was trusted may be the wrong one to show. Whoever
             # trusts again begins anew.
             peer.seen, peer.met = None, False

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from liqod.flow.factories import quiet
+from liqod.flow.handshake import BoundedClient
 from liqod.identity.tls import PeerTLS
 from liqod.model.records.offer import PeerUnreachable
 from liqod.peering.session.protocol import PeerConnection
@@ -41,7 +42,7 @@ def connect(
 ) -> Deferred[PeerConnection]:
     """Open TCP to one address and begin TLS; fires when TCP is open, with nothing known about the peer yet."""
     host, port = split_address(address)
-    endpoint = wrapClientTLS(tls.client_creator(), HostnameEndpoint(reactor, host.encode(), port, CONNECT_TIMEOUT))
+    endpoint = BoundedClient(tls.client_creator(), HostnameEndpoint(reactor, host.encode(), port, CONNECT_TIMEOUT))
     # The endpoint gives back what the factory made, which zope.interface cannot say.
     return cast("Deferred[PeerConnection]", endpoint.connect(quiet(make)))
 

@@ -10,11 +10,11 @@ from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IAddress, IHandshakeListener, IListeningPort, IReactorTime
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
-from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from liqod.flow.listening import plain_host, server_endpoint
+from liqod.flow.handshake import BoundedTLS, Door, host_of
+from liqod.flow.listening import server_endpoint
 from liqod.identity.tls import HTTP, PeerTLS
 from liqod.peering.session.connection_limits import Admission
 from liqod.peering.session.protocol import PeerConnection
@@ -59,28 +59,8 @@ class _Behind(Factory):
         self._relay = relay
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol:
-        connection = self._admission.connection(_host(addr), int(getattr(addr, "port", 0) or 0))
+        connection = self._admission.connection(host_of(addr), int(getattr(addr, "port", 0) or 0))
         return connection if self._relay is None else _Fork(connection, self._tls, self._relay)
-
-
-class _Door(Factory):
-    """Turns away before TLS begins: a refused connection costs no handshake."""
-
-    noisy = False
-
-    def __init__(self, admission: Admission, behind: TLSMemoryBIOFactory) -> None:
-        self._admission = admission
-        self._behind = behind
-
-    def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
-        if not self._admission.has_room(_host(addr)):
-            return None
-        made: Protocol | None = self._behind.buildProtocol(addr)
-        return made
-
-
-def _host(address: IAddress | None) -> str:
-    return plain_host(str(getattr(address, "host", "") or "a local socket"))
 
 
 class Listener(Service):
@@ -118,7 +98,7 @@ class Listener(Service):
         super().startService()
         creator, clock = self._tls.server_creator(), cast(Any, self._reactor)
         behind = _Behind(self._admission, self._tls, self._relay)
-        factory = _Door(self._admission, TLSMemoryBIOFactory(creator, False, behind, clock))
+        factory = Door(self._admission, BoundedTLS(creator, False, behind, clock, admission=self._admission))
         endpoint = server_endpoint(self._reactor, self._listen)
         failures: list[Failure] = []
         endpoint.listen(factory).addCallbacks(self._bound, failures.append)

@@ -170,6 +170,9 @@ class PeerConnection(TwistedProtocol):
             self._cut(Bye(error.reason, plain(error.message)), gently=True)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        refusal = self._tls.refusal(self.transport) if self.ending is None else None
+        if refusal is not None:
+            self.ending = Bye(refusal.reason, plain(refusal.message))
         if self.ending is None:
             kind = "ConnectionLost" if self.certificate is not None else "HandshakeFailed"
             self.ending = Bye(kind, plain(f"the connection with {self.address} broke: {reason.value}"))
@@ -225,6 +228,10 @@ class PeerConnection(TwistedProtocol):
     def abort(self, bye: Bye) -> None:
         """Close at once, without a word."""
         self._cut(bye)
+
+    def evict(self, reason: str, message: str) -> None:
+        """Close at once: somebody else needs the place."""
+        self._cut(Bye(reason, message))
 
     def hand_over(self) -> None:
         """The handshake agreed on another protocol: what comes is not for us, and there was no session."""

@@ -19,12 +19,13 @@ from liqod.identity.pins import Mismatch, Trusted, judge
 from liqod.identity.tls import PeerCertificate, PeerTLS
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
+from liqod.model.records.unpeering import is_trust_withdrawn
 from liqod.peering.records.foreignclusters import STRANGER, Records
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.session.peer import Doubt, Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.peering.session.refusals import Refusals
-from liqod.peering.trust.pairing import Tokens
+from liqod.peering.trust.pairing import REFUSED, Tokens
 from liqod.wire.events import Bye, Hello, Join
 
 T = TypeVar("T")
@@ -74,6 +75,7 @@ class Judge:
         self._peer = peer
         self._doubt = doubt
         self._followers = followers
+        self._redeemed: dict[PeerConnection, str] = {}
         self._by_hand = {peer.fingerprint for peer in settings.discovery.peers if peer.fingerprint}
 
     def mistaken(self, connection: PeerConnection, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
@@ -101,8 +103,8 @@ class Judge:
         join: Join | None,
     ) -> Bye | None:
         """Return None for a key that is trusted and pinned now, or what to tell who holds it."""
-        # Whom a person sent away, only a person lets in again.
-        sent_away = self._tombstones.get(claimed) is not None
+        # Whom a person sent away, only a person lets in again: neither a CA, nor the settings, nor a token.
+        sent_away = self._is_sent_away(claimed, certificate)
         vouched = self._settings.autojoin and certificate.vouches_for(claimed) and not sent_away
         judgement = judge(
             claimed,
@@ -116,6 +118,8 @@ class Judge:
         if judgement == Trusted("announcement"):
             return await self._succeed(claimed, certificate)
         if join is not None and not isinstance(judgement, Trusted):
+            if sent_away:
+                return self._not_again(connection, hello, claimed, certificate)
             bye = await self._joined(connection, claimed, certificate, join)
             if bye is not None:
                 return bye
@@ -126,6 +130,21 @@ class Judge:
             if bye is not None:
                 return bye
         return None
+
+    def _is_sent_away(self, claimed: ClusterID, certificate: PeerCertificate) -> bool:
+        record = self._records.get(claimed)
+        withdrawn = record is not None and is_trust_withdrawn(record)
+        return withdrawn or self._tombstones.refuses(claimed, certificate.fingerprint)
+
+    def established(self, connection: PeerConnection) -> None:
+        """The session is there: the token that led to it is spent."""
+        token = self._redeemed.pop(connection, "")
+        if token:
+            self._tasks.spawn(self._tokens.spend(token), f"spending token {token}")
+
+    def closed(self, connection: PeerConnection) -> None:
+        """There will be no session."""
+        self._redeemed.pop(connection, None)
 
     def _joins(self, certificate: PeerCertificate) -> bool:
         """Whether an unknown key is pinned without asking; a key that is pinned already is another cluster's."""
@@ -142,6 +161,9 @@ class Judge:
             await self._tokens.redeem(join, connection.binding(), certificate.fingerprint, claimed)
         except Refusal as refusal:
             return Bye(refusal.reason, refusal.message)
+        if self._is_sent_away(claimed, certificate):
+            return Bye("TrustPending", "the key was distrusted meanwhile")
+        self._redeemed[connection] = join.token
         return None
 
     async def _pin(self, claimed: ClusterID, certificate: PeerCertificate, *, joined: bool) -> Bye | None:
@@ -154,6 +176,9 @@ class Judge:
         except Exception:
             pins.pop(claimed, None)
             raise
+        if not record.spec.fingerprint:
+            pins.pop(claimed, None)
+            return Bye("TrustPending", "the key was distrusted meanwhile")
         pins[claimed] = Fingerprint(record.spec.fingerprint)
         if record.spec.fingerprint != certificate.fingerprint:
             return self._repeated(claimed, certificate)
@@ -222,10 +247,21 @@ class Judge:
             self._doubt(peer, Doubt("TrustPending", sentence, about_key=True))
         return bye
 
+    def _not_again(
+        self, connection: PeerConnection, hello: Hello, claimed: ClusterID, certificate: PeerCertificate
+    ) -> Bye:
+        """Show a guest who was sent away as the stranger it is: its token is older than that, or another's."""
+        bye = self._unknown(connection, hello, claimed, certificate)
+        if bye.reason != "TrustPending":
+            return bye
+        return Bye(REFUSED, f"this cluster ended the peering before; its admin is to say 'liqodctl trust {claimed}'")
+
     def _farewell(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
         """Return what a peer is told that was away when the peering ended: proven by the key it had then."""
         tombstone = self._tombstones.get(claimed)
-        if tombstone is None or tombstone.by != "us" or tombstone.fingerprint != certificate.fingerprint:
+        if tombstone is None or tombstone.distrusted or tombstone.by != "us":
+            return None
+        if tombstone.fingerprint != certificate.fingerprint:
             return None
         self._tasks.spawn(self._tombstones.told(claimed), f"noting that {claimed} was told")
         return Bye("Unpeered", f"this cluster ended the peering at {tombstone.at}")

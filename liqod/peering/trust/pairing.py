@@ -1,7 +1,8 @@
 """Pairing tokens at both ends: the issuer's, redeemed once, and the invitations that this cluster was given.
 
 Both lie in Secrets of liqod's namespace, written by ``liqodctl``. The issuer keeps a verifier in place of the secret,
-an expiry, and how many attempts failed; a token is used by one key only, however often its session breaks meanwhile.
+an expiry, and how many attempts failed; a token is used by one key only, however often its session breaks before it is
+established. Then it is spent, and remembered as that until it expires.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import attrs
@@ -29,6 +31,8 @@ from liqod.model.records.invitations import (
     INVITATION,
     INVITATION_LABEL,
     MAX_ATTEMPTS,
+    SPENT,
+    TOKEN_LABEL,
     USED_BY,
     VERIFIER,
     invitation_name,
@@ -98,9 +102,25 @@ class Tokens:
             raise Refusal(REFUSED, "the token's secret was not proven")
         if used_by and used_by != key:
             raise Refusal(REFUSED, "the token was used by another cluster: a token is good for one")
+        if _text(found, SPENT):
+            raise Refusal(REFUSED, "the token was used already, and is good for once: ask for a new one")
         if not used_by:
             await self._write(found, {USED_BY: key})
         return True
+
+    async def spend(self, token_id: str) -> None:
+        """A token did its work: nobody may use it again. Raises KubeError."""
+        with suppress(NotFound):
+            await self._client.patch(
+                SECRETS, token_name(token_id), {"data": encoded({SPENT: "true"})}, self._namespace, view=None
+            )
+
+    async def revoke(self, key: str) -> None:
+        """Spend all tokens that a key used; raises KubeError."""
+        page = await self._client.list(SECRETS, self._namespace, labels=f"{TOKEN_LABEL}=true", view=Secret)
+        for found in page.items:
+            if _text(found, USED_BY) == key and not _text(found, SPENT):
+                await self.spend(found.metadata.name.removeprefix(token_name("")))
 
     async def _write(self, found: Secret, change: Mapping[str, str]) -> None:
         data = {name: base64.b64encode(text.encode()).decode() for name, text in change.items()}

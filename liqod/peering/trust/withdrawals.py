@@ -1,0 +1,72 @@
+"""What is remembered of keys that are trusted no more, so that nothing but a person's word brings them back.
+
+Level-triggered by the ForeignClusters: one whose trust was withdrawn has a tombstone, which holds for its ID and for
+its key, and the pairing tokens that the key used are spent. A pin, which for such a cluster only a person sets, takes
+the tombstone away.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.flow.workqueue import WorkQueue
+from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.records.unpeering import DISTRUSTED, JOINED, Tombstone, is_trust_withdrawn
+from liqod.model.records.views import ForeignCluster
+from liqod.peering.records.foreignclusters import Records, rfc3339
+from liqod.peering.records.tombstones import Tombstones
+from liqod.peering.trust.pairing import Invitations, Tokens
+
+
+class Withdrawals:
+    """``process`` is the work on one peer; ``unpinned`` notes which key it had."""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        records: Records,
+        tombstones: Tombstones,
+        tokens: Tokens,
+        invitations: Invitations,
+    ) -> None:
+        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "withdrawals")
+        self._clock = clock
+        self._records = records
+        self._tombstones = tombstones
+        self._tokens = tokens
+        self._invitations = invitations
+        self._former: dict[ClusterID, Fingerprint] = {}
+
+    def unpinned(self, peer: ClusterID, key: Fingerprint) -> None:
+        """A key is pinned no more."""
+        self._former[peer] = key
+        self.queue.add(peer)
+
+    def is_remembered(self, peer: ClusterID) -> bool:
+        """Tell whether a restart, or the end of the record, would not bring the key back."""
+        known = self._tombstones.get(peer)
+        return known is not None and known.distrusted and self._tombstones.is_written(peer)
+
+    async def process(self, peer: ClusterID) -> None:
+        """Have what is remembered of one peer follow its record; raises KubeError."""
+        record = self._records.get(peer)
+        if record is None:
+            self._former.pop(peer, None)
+        elif is_trust_withdrawn(record):
+            await self._remember(peer, record)
+        elif record.spec.fingerprint and not record.metadata.deleting:
+            self._former.pop(peer, None)
+            await self._tombstones.trusted(peer, record.spec.fingerprint)
+
+    async def _remember(self, peer: ClusterID, record: ForeignCluster) -> None:
+        annotations, known = record.metadata.annotations, self._tombstones.get(peer)
+        key = self._former.get(peer) or annotations.get(DISTRUSTED, "") or record.status.seen_fingerprint
+        if known is not None and known.distrusted:
+            key = self._former.get(peer) or known.fingerprint or key
+        if not self.is_remembered(peer) or known is None or known.fingerprint != key:
+            at = rfc3339(self._clock.seconds())
+            tombstone = Tombstone(key, at, "us", joined=JOINED in annotations, distrusted=True)
+            await self._tombstones.put(peer, tombstone)
+        if key:
+            await self._tokens.revoke(key)
+        await self._invitations.drop(peer)
