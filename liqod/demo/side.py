@@ -12,6 +12,7 @@ from twisted.internet.defer import maybeDeferred
 from liqod.agent.service import Agent
 from liqod.config import schema
 from liqod.config.schema import Settings
+from liqod.demo.access import client_config
 from liqod.identity.fingerprint_words import words
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -90,8 +91,8 @@ class Side:
         self.settings = settings(name, self.cluster_id)
         self.cluster = SandboxCluster(reactor, name, nodes)
         self.cluster.listen(reactor)
-        self.agent = Agent(reactor, self.settings, client_config=self.cluster.client_config(), hostname=name)
-        self.client = Client(self.cluster.client_config(), reactor, user_agent="demo")
+        self.agent = Agent(reactor, self.settings, client_config=client_config(self.cluster), hostname=name)
+        self.client = Client(client_config(self.cluster), reactor, user_agent="demo")
         self.caches = Informers(self.client, reactor)
         self.pods = self.caches.of(PODS, Pod)
         self.nodes = self.caches.of(NODES, Node)

@@ -28,15 +28,13 @@ from kubesandbox.controllers.node_lifecycle import NodeLifecycle
 from kubesandbox.controllers.scheduler import Scheduler
 from kubesandbox.controllers.workloads import Deployments, ReplicaSets
 from kubesandbox.kinds.catalog import Catalog
-from kubesandbox.kinds.kinds import GroupResource, Json
+from kubesandbox.kinds.kinds import GroupResource, Json, Key
 from kubesandbox.nodes.node import Nodes, SandboxNode
 from kubesandbox.server.admission import ConfiguredWebhooks
 from kubesandbox.server.api import Api
 from kubesandbox.server.apiserver import ApiServer
 from kubesandbox.store.pod_index import PodIndex
 from kubesandbox.store.state import Store
-from liqod.kube.connection.config import ClientConfig
-from liqod.model.ids import Key
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 
@@ -157,15 +155,10 @@ class SandboxCluster(MultiService):
 
     # -- how to reach it ---------------------------------------------------------------------------------------------
 
-    def client_config(self) -> ClientConfig:
-        """Return how the administrator reaches this cluster: URL, CA, client certificate."""
-        return ClientConfig(
-            server=self.url,
-            ca_pem=self.authority.pem,
-            client_cert_pem=self._admin.certificate_pem,
-            client_key_pem=self._admin.key_pem,
-            token=None,
-        )
+    @property
+    def admin(self) -> Leaf:
+        """The administrator's client certificate."""
+        return self._admin
 
     def client_certificate(self, user: str, groups: Sequence[str] = ()) -> Leaf:
         """Return a certificate with which somebody authenticates as this user in these groups."""

@@ -17,6 +17,7 @@ from liqod.agent.errors import Trouble
 from liqod.agent.home import Home
 from liqod.config.load import parse
 from liqod.config.schema import Settings
+from liqod.demo.access import client_config
 from liqod.identity.certs import generate
 from liqod.identity.store import to_secret
 from liqod.kube import manifests
@@ -38,7 +39,7 @@ class Preparing(TestCase):
         self.cluster.listen(REACTOR)
         self.cluster.startService()
         self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
-        self.client = self.connect(Client(self.cluster.client_config(), REACTOR))
+        self.client = self.connect(Client(client_config(self.cluster), REACTOR))
 
     def connect(self, client: Client) -> Client:
         self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
@@ -79,7 +80,7 @@ class Preparing(TestCase):
 
     async def test_two_daemons(self) -> None:
         """Two daemons that start at once agree on one key."""
-        other = self.connect(Client(self.cluster.client_config(), REACTOR))
+        other = self.connect(Client(client_config(self.cluster), REACTOR))
         homes_made = await gatherResults([
             Deferred.fromCoroutine(self.prepare()), Deferred.fromCoroutine(self.prepare(other)),
         ])  # fmt: skip

@@ -15,6 +15,7 @@ from twisted.web.client import HTTPConnectionPool, readBody
 from liqod.agent.service import Agent
 from liqod.config.load import parse
 from liqod.config.schema import Settings
+from liqod.demo.access import client_config
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig
 from liqod.kube.resources import LEASES, MUTATINGWEBHOOKS
@@ -48,11 +49,11 @@ class Daemon(TestCase):
         self.port = self.cluster.listen(REACTOR)
         self.cluster.startService()
         self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
-        self.client = Client(self.cluster.client_config(), REACTOR)
+        self.client = Client(client_config(self.cluster), REACTOR)
         self.addCleanup(lambda: Deferred.fromCoroutine(self.client.close()))
 
     def start(self, config: ClientConfig | None = None, **environ: str) -> Agent:
-        agent = Agent(REACTOR, settings(**environ), client_config=config or self.cluster.client_config())
+        agent = Agent(REACTOR, settings(**environ), client_config=config or client_config(self.cluster))
         agent.startService()
         self.addCleanup(lambda: agent.stopService() if agent.running else None)
         return agent
@@ -129,7 +130,7 @@ class Daemon(TestCase):
 
     async def test_waits_for_the_api(self) -> None:
         """It says that the API server cannot be reached, and goes on by itself when it can."""
-        config = self.cluster.client_config()
+        config = client_config(self.cluster)
         await self.cluster.stop()
         agent = self.start(config)
         await self.until(lambda: agent.trouble)

@@ -20,6 +20,7 @@ from liqod.agent.account import rights
 from liqod.cli.console.errors import CliError
 from liqod.cli.setup.account import kubeconfig, write_private
 from liqod.config.load import parse
+from liqod.demo.access import client_config
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig, load
 from liqod.kube.errors import Forbidden
@@ -68,7 +69,7 @@ class Account(TestCase):
         self.cluster.listen(REACTOR)
         self.cluster.startService()
         self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
-        self.client = self.connect(self.cluster.client_config())
+        self.client = self.connect(client_config(self.cluster))
         self.folder = Path(self.mktemp()).absolute()
         self.folder.mkdir()
         (self.folder / "admin").write_text(self.cluster.kubeconfig())

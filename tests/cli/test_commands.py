@@ -22,6 +22,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.cli.main import cli
+from liqod.demo.access import client_config
 from liqod.identity.certs import generate
 from liqod.identity.fingerprint_words import words
 from liqod.identity.pairing import Token, read_token
@@ -130,7 +131,7 @@ class Against(TestCase):
         self.cluster.listen(REACTOR)
         self.cluster.startService()
         self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
-        self.client = Client(self.cluster.client_config(), REACTOR)
+        self.client = Client(client_config(self.cluster), REACTOR)
         self.addCleanup(lambda: Deferred.fromCoroutine(self.client.close()))
         self.kubeconfig = Path(self.mktemp()).absolute()
         self.kubeconfig.write_text(self.cluster.kubeconfig())

@@ -18,6 +18,7 @@ from twisted.names.client import Resolver
 from twisted.names.error import DNSServerError
 from twisted.trial.unittest import FailTest, SynchronousTestCase, TestCase
 
+from liqod.demo.access import client_config
 from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.domains import DomainSearch, make_resolver, system_servers
 from liqod.discovery.merge import Lost, Seen
@@ -206,7 +207,7 @@ class RecordTests(DnsCase):
         self.cluster.listen(REACTOR)
         self.cluster.startService()
         self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
-        self.client = Client(self.cluster.client_config(), REACTOR)
+        self.client = Client(client_config(self.cluster), REACTOR)
         self.addCleanup(lambda: Deferred.fromCoroutine(self.client.close()))
         await manifests.ensure(self.client)
         self.seen: dict[str, Seen] = {}

@@ -12,6 +12,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from liqod.config.schema import Network, Settings
+from liqod.demo.access import client_config
 from liqod.fabric.service import Fabric
 from liqod.kube import manifests
 from liqod.kube.cache.shared_informers import Informers
@@ -34,7 +35,7 @@ class IdleTests(TestCase):
         cluster.listen(REACTOR)
         cluster.startService()
         self.addCleanup(lambda: Deferred.fromCoroutine(cluster.stop()))
-        client = Client(cluster.client_config(), REACTOR)
+        client = Client(client_config(cluster), REACTOR)
         self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
         await manifests.ensure(client)
         await client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})

@@ -12,6 +12,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from liqod.config.schema import Network, Settings
+from liqod.demo.access import client_config
 from liqod.fabric.kernel.host_facts import Node
 from liqod.fabric.node import NodeFabric
 from liqod.kube import manifests
@@ -36,7 +37,7 @@ class NodeFabricTests(TestCase):
         cluster.listen(REACTOR)
         cluster.startService()
         self.addCleanup(lambda: Deferred.fromCoroutine(cluster.stop()))
-        self.client = Client(cluster.client_config(), REACTOR)
+        self.client = Client(client_config(cluster), REACTOR)
         self.addCleanup(lambda: Deferred.fromCoroutine(self.client.close()))
         await manifests.ensure(self.client)
         await self.client.create(NODES, {"metadata": {"name": "far"}, "spec": {"podCIDRs": ["10.201.1.0/24"]}})

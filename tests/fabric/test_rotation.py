@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from liqod.demo.access import client_config
 from liqod.fabric.agreement.agreement import is_taken
 from liqod.fabric.agreement.key import Keys, from_private, generate, load_or_create, plan_next
 from liqod.fabric.agreement.keyring import PATIENCE, KeyRing
@@ -109,7 +110,7 @@ class Ring(TestCase):
         self.cluster.listen(REACTOR)
         self.cluster.startService()
         self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
-        self.client = Client(self.cluster.client_config(), REACTOR)
+        self.client = Client(client_config(self.cluster), REACTOR)
         self.addCleanup(lambda: Deferred.fromCoroutine(self.client.close()))
         self.informers = Informers(self.client, REACTOR)
         self.clock = Clock()

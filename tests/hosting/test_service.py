@@ -9,6 +9,7 @@ from kubesandbox.controllers.api_controllers import GarbageCollector
 from kubesandbox.nodes.node import SandboxNode
 from twisted.internet.defer import Deferred
 
+from liqod.demo.access import client_config
 from liqod.kube.client import Client
 from liqod.kube.resources import SHADOWPODS
 from tests.hosting import confined
@@ -32,7 +33,7 @@ class HostingOnTheSandbox(confined.ConfinedCases):
         cluster.startService()
         self.addCleanup(cluster.stop)
         self.cluster = cluster
-        self.admin = Client(cluster.client_config(), reactor)
+        self.admin = Client(client_config(cluster), reactor)
         self.addCleanup(self.admin.close)
         await self.begin()
 

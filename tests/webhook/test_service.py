@@ -5,6 +5,7 @@ from __future__ import annotations
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet.defer import Deferred
 
+from liqod.demo.access import client_config
 from liqod.kube.client import Client
 from tests.webhook import cases
 
@@ -23,7 +24,7 @@ class WebhookOnTheSandbox(cases.WebhookCases):
         cluster.listen(reactor)
         cluster.startService()
         self.addCleanup(cluster.stop)
-        self.admin = Client(cluster.client_config(), reactor)
+        self.admin = Client(client_config(cluster), reactor)
         self.addCleanup(self.admin.close)
         await self.begin()
 

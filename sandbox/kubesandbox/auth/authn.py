@@ -12,9 +12,8 @@ from kubesandbox.auth import tokens
 from kubesandbox.auth.rbac import Access, Roles
 from kubesandbox.auth.tokens import ANONYMOUS, User
 from kubesandbox.kinds import statuses
-from kubesandbox.kinds.kinds import SERVICEACCOUNTS, GroupResource
+from kubesandbox.kinds.kinds import SERVICEACCOUNTS, GroupResource, Key
 from kubesandbox.store.state import Store
-from liqod.model.ids import Key
 
 _EVERYBODY = "system:authenticated"
 

@@ -11,8 +11,7 @@ import msgspec
 
 from kubesandbox.auth.tokens import User
 from kubesandbox.kinds import statuses
-from kubesandbox.kinds.kinds import Json, Kind
-from liqod.model.ids import Key
+from kubesandbox.kinds.kinds import Json, Key, Kind
 
 Rule = Mapping[str, Any]
 

@@ -7,11 +7,10 @@ from typing import Any, Final
 from twisted.internet.interfaces import IReactorTime
 
 from kubesandbox.controllers.reconcile import Reconciler
-from kubesandbox.kinds.kinds import CONFIGMAPS, CRDS, NAMESPACES, SERVICEACCOUNTS, GroupResource, Json, Kind
+from kubesandbox.kinds.kinds import CONFIGMAPS, CRDS, NAMESPACES, SERVICEACCOUNTS, GroupResource, Json, Key, Kind
 from kubesandbox.server.api import Api
 from kubesandbox.server.requests import DeleteOptions
 from kubesandbox.store.state import Change, Stored
-from liqod.model.ids import Key
 
 ROOT_CA: Final = "kube-root-ca.crt"
 _CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"

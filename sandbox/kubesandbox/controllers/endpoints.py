@@ -6,12 +6,11 @@ from twisted.internet.interfaces import IReactorTime
 
 from kubesandbox.controllers.reconcile import Reconciler
 from kubesandbox.controllers.workloads import controlled_by
-from kubesandbox.kinds.kinds import ENDPOINTSLICES, PODS, SERVICES, Json
+from kubesandbox.kinds.kinds import ENDPOINTSLICES, PODS, SERVICES, Json, Key
 from kubesandbox.server.api import Api
 from kubesandbox.server.requests import DeleteOptions
 from kubesandbox.store.pod_index import is_active, is_ready
 from kubesandbox.store.state import Change
-from liqod.model.ids import Key
 
 _MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 _OURS = "endpointslice-controller.k8s.io"

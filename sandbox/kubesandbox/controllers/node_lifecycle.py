@@ -11,12 +11,11 @@ from twisted.internet.task import LoopingCall
 from kubesandbox.controllers.placement import tolerates
 from kubesandbox.controllers.reconcile import Reconciler
 from kubesandbox.controllers.recorder import Recorder
-from kubesandbox.kinds.kinds import LEASE_NAMESPACE, LEASES, NODES, PODS, Json
+from kubesandbox.kinds.kinds import LEASE_NAMESPACE, LEASES, NODES, PODS, Json, Key
 from kubesandbox.server.api import Api
 from kubesandbox.server.requests import DeleteOptions
 from kubesandbox.store.pod_index import PodIndex, is_ready
 from kubesandbox.store.state import Change
-from liqod.model.ids import Key
 
 GRACE: Final = 50.0
 """Seconds without a renewed lease after which a node counts as unreachable (``--node-monitor-grace-period``)."""

@@ -7,8 +7,8 @@ from fractions import Fraction
 from typing import Any, Final
 
 from kubesandbox.kinds.kinds import Json
+from kubesandbox.kinds.quantity import Resources, add, parse_all
 from kubesandbox.store.selectors import from_expressions, labels_match
-from liqod.model.objects.quantity import Resources, add, parse_all
 
 _CORE: Final = {"cpu": "Insufficient cpu", "memory": "Insufficient memory", "pods": "Too many pods"}
 

@@ -11,12 +11,11 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from kubesandbox.kinds.kinds import GroupResource, Kind
+from kubesandbox.kinds.kinds import GroupResource, Key, Kind
 from kubesandbox.kinds.statuses import ApiStatus
 from kubesandbox.server.api import Api
 from kubesandbox.server.requests import Caller, system_caller
 from kubesandbox.store.state import Change
-from liqod.model.ids import Key
 
 RETRY_SECONDS: Final = 0.2
 _MAX_RETRY: Final = 10.0

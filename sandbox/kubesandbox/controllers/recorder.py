@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from kubesandbox.kinds.kinds import EVENTS, Json
+from kubesandbox.kinds.kinds import EVENTS, Json, Key
 from kubesandbox.server.api import Api
-from liqod.model.ids import Key
 
 MAX_EVENTS: Final = 5000
 """Own events kept in the cluster; older ones go, where the reference forgets them after an hour."""

@@ -12,12 +12,11 @@ from twisted.internet.interfaces import IReactorTime
 from kubesandbox.controllers.placement import obstacle, requests_of, score, unavailable
 from kubesandbox.controllers.reconcile import Reconciler
 from kubesandbox.controllers.recorder import Recorder
-from kubesandbox.kinds.kinds import NODES, PODS, Json
+from kubesandbox.kinds.kinds import NODES, PODS, Json, Key
+from kubesandbox.kinds.quantity import Resources, parse_all, subtract
 from kubesandbox.server import subresources
 from kubesandbox.server.api import Api
 from kubesandbox.store.state import Change
-from liqod.model.ids import Key
-from liqod.model.objects.quantity import Resources, parse_all, subtract
 
 NAME: Final = "default-scheduler"
 

@@ -11,13 +11,12 @@ from twisted.internet.interfaces import IReactorTime
 
 from kubesandbox.controllers.reconcile import Reconciler
 from kubesandbox.controllers.recorder import Recorder
-from kubesandbox.kinds.kinds import DEPLOYMENTS, PODS, REPLICASETS, Json
+from kubesandbox.kinds.kinds import DEPLOYMENTS, PODS, REPLICASETS, Json, Key
 from kubesandbox.kinds.statuses import ApiStatus
 from kubesandbox.server.api import Api
 from kubesandbox.server.requests import DeleteOptions
 from kubesandbox.store.pod_index import PodIndex, controller_of, is_active, is_ready
 from kubesandbox.store.state import Change
-from liqod.model.ids import Key
 
 HASH_LABEL: Final = "pod-template-hash"
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kubesandbox.kinds.kinds import Json
-from liqod.model.objects.quantity import parse
+from kubesandbox.kinds.quantity import parse
 
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"

@@ -14,6 +14,16 @@ LEASE_NAMESPACE: Final = "kube-node-lease"
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
+class Key(NamedTuple):
+    """The namespace and name of an object; the namespace is empty for cluster-scoped ones."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
 class GroupResource(NamedTuple):
     """What objects are stored under: the version does not matter."""
 

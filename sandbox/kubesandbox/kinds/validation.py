@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from kubesandbox.kinds.defaults import qos_class
 from kubesandbox.kinds.kinds import Json, Kind
+from kubesandbox.kinds.quantity import parse
 from kubesandbox.kinds.statuses import Cause
-from liqod.model.objects.quantity import parse
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"

@@ -11,7 +11,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 
 from kubesandbox.controllers.reconcile import Reconciler
-from kubesandbox.kinds.kinds import LEASE_NAMESPACE, LEASES, NODES, PODS, Json
+from kubesandbox.kinds.kinds import LEASE_NAMESPACE, LEASES, NODES, PODS, Json, Key
+from kubesandbox.kinds.quantity import parse_all, render_all
 from kubesandbox.nodes.pod_logs import PodLogs
 from kubesandbox.nodes.pod_status import Running, finished_status, restart_due, running_status
 from kubesandbox.nodes.script import read
@@ -19,8 +20,6 @@ from kubesandbox.server.api import Api
 from kubesandbox.server.requests import DeleteOptions
 from kubesandbox.store.pod_index import PodIndex
 from kubesandbox.store.state import Change
-from liqod.model.ids import Key
-from liqod.model.objects.quantity import parse_all, render_all
 
 HEARTBEAT: Final = 10.0
 LEASE_SECONDS: Final = 40

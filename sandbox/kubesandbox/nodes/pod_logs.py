@@ -11,10 +11,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.web.server import Request
 
 from kubesandbox.kinds import statuses
-from kubesandbox.kinds.kinds import PODS, Json
+from kubesandbox.kinds.kinds import PODS, Json, Key
 from kubesandbox.nodes.pod_status import Running
 from kubesandbox.server.api import Api
-from liqod.model.ids import Key
 
 MAX_LINES: Final = 1000
 """Lines kept per container; older ones go, as with a rotated log."""

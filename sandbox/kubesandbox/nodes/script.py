@@ -1,6 +1,6 @@
 """What a simulated container does: what it prints, how long it runs, how it exits. Pure.
 
-Read from the annotations ``sandbox.liqod.io/run-seconds`` and ``sandbox.liqod.io/exit-code``, else from a shell-like
+Read from the annotations ``kubesandbox/run-seconds`` and ``kubesandbox/exit-code``, else from a shell-like
 command made of ``echo TEXT``, ``sleep N``, ``exit N``, ``true`` and ``false`` joined by ``;`` or ``&&``. Every other
 command, and a container without one, runs until it is stopped.
 """
@@ -16,8 +16,8 @@ import attrs
 
 from kubesandbox.kinds.kinds import Json
 
-RUN_SECONDS: Final = "sandbox.liqod.io/run-seconds"
-EXIT_CODE: Final = "sandbox.liqod.io/exit-code"
+RUN_SECONDS: Final = "kubesandbox/run-seconds"
+EXIT_CODE: Final = "kubesandbox/exit-code"
 _SLEEP: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
 _UNITS: Final = {None: 1, "s": 1, "m": 60, "h": 3600}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,7 +12,7 @@ from twisted.internet import ssl
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IReactorTCP, IReactorTime
 from twisted.logger import Logger
-from twisted.web.client import Agent, HTTPConnectionPool, readBody
+from twisted.web.client import Agent, FileBodyProducer, HTTPConnectionPool, readBody
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IPolicyForHTTPS
 from zope.interface import implementer
@@ -22,7 +23,6 @@ from kubesandbox.server import hooks as pure
 from kubesandbox.server.hooks import BadAnswer, Hook
 from kubesandbox.server.requests import Review
 from kubesandbox.store.state import Store
-from liqod.kube.connection.transport import Body
 
 
 @implementer(IPolicyForHTTPS)
@@ -122,7 +122,7 @@ class ConfiguredWebhooks:
             agent = self._agents[hook.ca_pem] = Agent(
                 self._clock, _TrustOne(hook.ca_pem), connectTimeout=hook.timeout, pool=pool
             )
-        response: Any = await agent.request(b"POST", url.encode(), headers, Body(body))
+        response: Any = await agent.request(b"POST", url.encode(), headers, FileBodyProducer(BytesIO(body)))
         data: bytes = await readBody(response)
         if response.code != 200:
             raise BadAnswer(f"the server answered {response.code}")

@@ -14,14 +14,13 @@ import attrs
 from kubesandbox.auth.tokens import User
 from kubesandbox.kinds import defaults, schema, statuses, validation
 from kubesandbox.kinds.catalog import Catalog
-from kubesandbox.kinds.kinds import NAMESPACES, NODES, PODS, SERVICEACCOUNTS, SERVICES, Json, Kind
+from kubesandbox.kinds.kinds import NAMESPACES, NODES, PODS, SERVICEACCOUNTS, SERVICES, Json, Key, Kind
 from kubesandbox.kinds.pod_security import violations
 from kubesandbox.kinds.statuses import ApiStatus, Cause
 from kubesandbox.server.requests import Caller, DeleteOptions, Review, Webhooks
 from kubesandbox.store import apply as ssa
 from kubesandbox.store import bodies
 from kubesandbox.store.state import Store, Stored
-from liqod.model.ids import Key
 
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 _TERMINAL: Final = ("Succeeded", "Failed")

@@ -18,7 +18,7 @@ from kubesandbox.auth.authn import Authenticator, impersonated
 from kubesandbox.auth.rbac import Access, Roles
 from kubesandbox.auth.tokens import User
 from kubesandbox.kinds import statuses
-from kubesandbox.kinds.kinds import Json, Kind
+from kubesandbox.kinds.kinds import Json, Key, Kind
 from kubesandbox.kinds.statuses import ApiStatus
 from kubesandbox.server import discovery, openapi, protobuf, subresources
 from kubesandbox.server.api import Api
@@ -28,7 +28,6 @@ from kubesandbox.server.routes import Target, resolve, verb_of
 from kubesandbox.server.watch import WatchOptions, WatchStream
 from kubesandbox.store import patch
 from kubesandbox.store.listing import Page, Query, encode_list, list_page, version_of
-from liqod.model.ids import Key
 
 JSON: Final = "application/json"
 _PATCHES: Final = {

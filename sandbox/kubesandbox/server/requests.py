@@ -7,8 +7,7 @@ from typing import Any, Protocol
 import attrs
 
 from kubesandbox.auth.tokens import User, system
-from kubesandbox.kinds.kinds import Json, Kind
-from liqod.model.ids import Key
+from kubesandbox.kinds.kinds import Json, Key, Kind
 
 
 @attrs.frozen

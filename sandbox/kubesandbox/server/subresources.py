@@ -8,13 +8,12 @@ from kubesandbox.auth import tokens
 from kubesandbox.auth.rbac import Access, Roles
 from kubesandbox.auth.tokens import User
 from kubesandbox.kinds import statuses
-from kubesandbox.kinds.kinds import PODS, SERVICEACCOUNTS, GroupResource, Json, Kind
+from kubesandbox.kinds.kinds import PODS, SERVICEACCOUNTS, GroupResource, Json, Key, Kind
 from kubesandbox.kinds.statuses import Cause
 from kubesandbox.server.api import Api
 from kubesandbox.server.requests import Caller, DeleteOptions
 from kubesandbox.store.bodies import timestamp
 from kubesandbox.store.state import Stored
-from liqod.model.ids import Key
 
 _BINDINGS = GroupResource("", "pods/binding")
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kubesandbox.kinds import statuses
-from kubesandbox.kinds.kinds import NAMESPACES, NODES, PODS, SERVICES, Json, Kind
+from kubesandbox.kinds.kinds import NAMESPACES, NODES, PODS, SERVICES, Json, Key, Kind
 from kubesandbox.kinds.statuses import ApiStatus, Cause
 from kubesandbox.store import apply as ssa
-from liqod.model.ids import Key
 
 STATUS_KEEPS_LABELS: Final = frozenset({PODS, NODES, NAMESPACES})
 """Kinds whose status path also takes labels and annotations."""

@@ -10,11 +10,10 @@ import attrs
 import msgspec
 
 from kubesandbox.kinds import statuses
-from kubesandbox.kinds.kinds import Json, Kind
+from kubesandbox.kinds.kinds import Json, Key, Kind
 from kubesandbox.kinds.statuses import ApiStatus
 from kubesandbox.store.selectors import SelectorError, chooser, parse_fields, parse_labels
 from kubesandbox.store.state import Expired, Store, Stored
-from liqod.model.ids import Key
 
 Chooser = Callable[[Json], bool] | None
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kubesandbox.kinds.kinds import PODS, Json
+from kubesandbox.kinds.kinds import PODS, Json, Key
 from kubesandbox.store.state import Change, Store
-from liqod.model.ids import Key
 
 
 class PodIndex:

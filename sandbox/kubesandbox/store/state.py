@@ -12,8 +12,7 @@ from typing import Final
 
 import msgspec
 
-from kubesandbox.kinds.kinds import GroupResource, Json
-from liqod.model.ids import Key
+from kubesandbox.kinds.kinds import GroupResource, Json, Key
 
 HISTORY: Final = 20_000
 """Changes kept per kind: more than a test makes in the minutes that a watch may be away."""

@@ -8,6 +8,7 @@ from kubesandbox.cluster import SandboxCluster
 from kubesandbox.nodes.node import SandboxNode
 from twisted.internet.defer import Deferred
 
+from liqod.demo.access import client_config
 from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.resources import PODS
@@ -33,7 +34,7 @@ class Sandboxes(KubeletSides):
         cluster.listen(reactor)
         cluster.startService()
         self.addCleanup(cluster.stop)
-        client = Client(cluster.client_config(), reactor)
+        client = Client(client_config(cluster), reactor)
         self.addCleanup(client.close)
         await manifests.ensure(client)
         return client

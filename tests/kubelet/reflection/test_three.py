@@ -11,6 +11,7 @@ from kubesandbox.nodes.node import SandboxNode
 from twisted.internet.defer import Deferred
 
 from liqod.config.schema import Settings
+from liqod.demo.access import client_config
 from liqod.hosting.service import Hosting
 from liqod.hosting.tenants.access import ApiAccess
 from liqod.kube import manifests
@@ -58,7 +59,7 @@ class ThreeClusters(KubeletSides):
         cluster.listen(reactor)
         cluster.startService()
         self.addCleanup(cluster.stop)
-        client = Client(cluster.client_config(), reactor)
+        client = Client(client_config(cluster), reactor)
         self.addCleanup(client.close)
         await manifests.ensure(client)
         return client
