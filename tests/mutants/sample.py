@@ -21,7 +21,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "liqod.peering.records.record_gc",
         "liqod.peering.records.tombstones",
     ),
-    "relay": ("liqod.peering.relay",),
+    "relay": ("liqod.peering.relay", "liqod.http1"),
     "restrictions": (
         "liqod.hosting.shadowpods.admission",
         "liqod.hosting.shadowpods.pod_restrictions",
