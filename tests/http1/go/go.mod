@@ -1,0 +1,3 @@
+module liqod/http1reader
+
+go 1.24
