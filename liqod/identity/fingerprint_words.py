@@ -1,7 +1,8 @@
 """Fingerprints as words, for two people to read to each other over the telephone.
 
-Six words carry the first 48 bits of the fingerprint. Comparing them protects against everybody who cannot make some
-2^47 keys until one fits; the full fingerprint is there for those who want more.
+Ten words carry the first 80 bits of the fingerprint. Comparing all of them protects against everybody who cannot make
+2^80 keys until one fits; the full fingerprint is there for those who want more. Keys that can be made by the billion
+(RSA with another exponent each) are refused where no CA vouches (``identity.tls``).
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Final
 
 from liqod.model.ids import Fingerprint
 
-COUNT: Final = 6
+COUNT: Final = 10
+"""Words: one byte each. Releases before showed the first six of them."""
 
 # WARNING: the list is part of what people compare: never change, reorder or replace a word.
 _LIST: Final = """

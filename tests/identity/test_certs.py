@@ -172,7 +172,15 @@ class Words(SynchronousTestCase):
         self.assertEqual(hashlib.sha256(" ".join(WORDS).encode()).hexdigest()[:16], "b08397c6aca54fe3")
 
     def test_words_follow_the_first_bytes(self) -> None:
-        """Each of the first six bytes picks a word; the rest does not matter."""
-        known = Fingerprint("sha256:" + "000102fdfeff" + "0" * 52)
-        self.assertEqual(words(known), f"{WORDS[0]}-{WORDS[1]}-{WORDS[2]}-{WORDS[253]}-{WORDS[254]}-{WORDS[255]}")
+        """Each of the first ten bytes picks a word; the rest does not matter. The first six are those of old."""
+        known = Fingerprint("sha256:" + "000102fdfeff03040506" + "0" * 44)
+        self.assertEqual(words(known), "-".join(WORDS[number] for number in (0, 1, 2, 253, 254, 255, 3, 4, 5, 6)))
         self.assertEqual(len(re.split("-", words(known))), COUNT)
+
+    def test_a_search_of_48_bits_finds_no_key_with_the_same_words(self) -> None:
+        """What one graphics card finds in hours differs in the words; 80 bits have to agree, which takes 2^80 keys."""
+        mine = Fingerprint("sha256:" + "5a" * 32)
+        for agreeing in range(10):
+            forged = Fingerprint("sha256:" + "5a" * agreeing + "00" * (32 - agreeing))
+            self.assertNotEqual(words(forged), words(mine))
+        self.assertGreaterEqual(COUNT * (len(WORDS).bit_length() - 1), 80)

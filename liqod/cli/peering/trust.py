@@ -11,7 +11,7 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.session import Options, Session, cluster_options, in_cluster, wait_options
 from liqod.cli.console.wait import until
 from liqod.cli.status.peers import find, is_true, label
-from liqod.identity.fingerprint_words import words
+from liqod.identity.fingerprint_words import COUNT, words
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.ids import Fingerprint, parse_fingerprint
 from liqod.model.records.unpeering import DISTRUSTED
@@ -124,7 +124,15 @@ def wanted_key(cluster: ForeignCluster, fingerprint: str, spoken: str) -> Finger
             f"{label(cluster)} showed another key than that: {key}",
             "somebody may stand between the clusters; compare again, and do not trust it before they agree",
         )
-    if spoken and " ".join(spoken.lower().replace("-", " ").split()) != words(key).replace("-", " "):
+    said = spoken.lower().replace("-", " ").split()
+    if said and len(said) < COUNT and words(key).split("-")[: len(said)] == said:
+        raise CliError(
+            errors.OTHER_KEY,
+            f"these are {len(said)} of the {COUNT} words of {label(cluster)}: keys that agree in so few can be made",
+            "compare all of them; a release that shows six is compared by its fingerprint (--fingerprint)",
+            errors.USAGE,
+        )
+    if spoken and said != words(key).split("-"):
         raise CliError(
             errors.OTHER_KEY,
             f"the words of {label(cluster)} are others: {words(key)}",

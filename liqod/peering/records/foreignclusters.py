@@ -20,7 +20,7 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS
-from liqod.model.ids import ClusterID, Fingerprint, Key
+from liqod.model.ids import ClusterID, Fingerprint, Key, parse_fingerprint
 from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.objects.meta import find_condition, to_dict
 from liqod.model.records.unpeering import FINALIZER, JOINED, is_trust_withdrawn
@@ -348,7 +348,7 @@ class Records:
         facts = Facts(
             name=peer.name,
             seen_fingerprint=peer.seen or "",
-            words=words(peer.seen) if peer.seen else "",
+            words=_words(peer.seen or record.status.seen_fingerprint),
             sources=tuple(sorted({endpoint.source for endpoint in peer.sightings})),
             endpoints=tuple(endpoint for endpoint in known if endpoint.address not in by_hand)[:MAX_ENDPOINTS],
             connected=connected,
@@ -377,6 +377,14 @@ def _guards(joined: bool, finalizers: Sequence[str] = ()) -> dict[str, Any]:
     if joined:
         guards["annotations"] = {JOINED: "true"}
     return guards
+
+
+def _words(fingerprint: str) -> str:
+    """Return the words of a key, as this release shows them; of what is no fingerprint, none."""
+    try:
+        return words(parse_fingerprint(fingerprint))
+    except ValueError:
+        return ""
 
 
 def _ends_trust(record: ForeignCluster, status: ForeignClusterStatus) -> bool:
