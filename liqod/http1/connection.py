@@ -147,7 +147,7 @@ class Connection:
         It must where either side said so or closed, or where a message is not complete.
         """
         complete = self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE
-        if self._failure is not None or not complete or self._h11.trailing_data[1]:
+        if not complete or self._h11.trailing_data[1]:
             return False
         self._h11.start_next_cycle()
         return True
