@@ -52,8 +52,9 @@ demo: .venv/.runtime
 test: .venv/.development
 	@$(BIN)/python -m tests.run $(if $(T),--only $(T)) $(ARGS)
 
+# Half as many cases of the scenarios as `make test` has.
 unit: .venv/.development
-	@$(BIN)/python -m tests.run --unit $(ARGS)
+	@LIQOD_SCENARIO_FACTOR=$${LIQOD_SCENARIO_FACTOR:-0.5} $(BIN)/python -m tests.run --unit $(ARGS)
 
 nightly: .venv/.development
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'

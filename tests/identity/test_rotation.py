@@ -231,7 +231,7 @@ class Rotating(RuleBasedStateMachine):
                 )
 
 
-Rotating.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None, derandomize=True)
+Rotating.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 class AnyOrder(SynchronousTestCase):

@@ -1,4 +1,4 @@
-"""How far property tests go: the same cases every time, unless the environment asks for more."""
+"""How far property tests go, and that they go the same way on continuous integration, unless more is asked for."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Final
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-MORE: Final = int(os.environ.get("LIQOD_SCENARIO_FACTOR", "1"))
-"""How many times the usual number of cases is run; with 1 the cases are the same in every run."""
+from tests.environment import on_ci
+
+MORE: Final = float(os.environ.get("LIQOD_SCENARIO_FACTOR", "1"))
+"""How many times the usual number of cases is run, or which part of it; with more than 1 they are always other ones."""
 
 
 def profile(examples: int, steps: int = 50) -> settings:
     """Return the settings of a property test; failures are not made smaller, because each case takes its time."""
     return settings(
-        max_examples=examples * MORE,
+        max_examples=max(1, round(examples * MORE)),
         stateful_step_count=steps,
-        derandomize=MORE == 1,
+        derandomize=on_ci() and MORE <= 1,
         database=None,
         deadline=None,
         phases=(Phase.explicit, Phase.generate),
