@@ -298,7 +298,17 @@ class HostingCases(TestCase):
         await self.runs(namespace)
         await self.hosting.stopService()
         await self.admin.delete(SHADOWPODS, "web", namespace, propagation="Orphan")
-        # The owner reference is taken off by the garbage collector; with it, the pod is an orphan by label alone.
+
+        async def let_go() -> bool:
+            try:
+                await self.admin.get(SHADOWPODS, "web", namespace)
+            except NotFound:
+                return True
+            return False
+
+        # The garbage collector takes the owner reference off, some time before the ShadowPod goes. Put back earlier,
+        # it would be taken off again, and a pod without it is nobody's: the daemon rightly leaves that alone.
+        await self.becomes(let_go, "the ShadowPod is gone")
         body = await self.pod(namespace)
         owner = {
             "apiVersion": "offloading.liqo.io/v1beta1",
