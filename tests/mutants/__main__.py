@@ -26,7 +26,7 @@ def main() -> int:
             print(*(describe(mutant) for mutant in drawn), sep="\n")
             return 0
         reach = Reach(copy.path, KEPT / "reach.json")
-        trials = Trials(copy, Imports(), reach, budget=given.budget, scenarios=given.scenarios)
+        trials = Trials(copy, Imports(), reach, budget=given.budget, wide=given.wide)
         verdicts = _judge(drawn, trials, Results(KEPT / "results.jsonl"), again=given.again)
     finally:
         copy.remove()
@@ -46,7 +46,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="only show the sample")
     parser.add_argument("--again", action="store_true", help="try once more what survived before")
     parser.add_argument("--budget", type=float, default=120.0, help="seconds of tests for one mutant, nearest first")
-    parser.add_argument("--scenarios", action="store_true", help="try the scenario tests on what survives")
+    parser.add_argument("--wide", action="store_true", help="ask tests of other packages and the scenarios too")
     return parser.parse_args()
 
 

@@ -22,6 +22,20 @@ _COMPARISONS: Final[dict[type[ast.cmpop], tuple[str, tuple[str, ...]]]] = {
     ast.Is: ("is", ("is not",)),
     ast.IsNot: (r"is\s+not", ("is",)),
 }
+_IN_CEL: Final = (
+    (rb" == ", " != "),
+    (rb" != ", " == "),
+    (rb" && ", " || "),
+    (rb" \|\| ", " && "),
+    (rb"(?<!!)has\(", "!has("),
+    (rb"!has\(", "has("),
+    (rb"\.all\(", ".exists("),
+    (rb"\.exists\(", ".all("),
+    (rb"\.startsWith\(", ".endsWith("),
+    (rb"\.endsWith\(", ".startsWith("),
+)
+"""What is changed in expressions of admission policies, which are texts."""
+_CEL: Final = re.compile(rb"\b(object|oldObject|request|namespaceObject)\.")
 _OPPOSITES: Final = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _LEAVES: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
@@ -131,18 +145,27 @@ class _Finder:
                 yield (*self._span(node), self._text(operand), "drop not")
             case ast.If() | ast.While() | ast.IfExp():
                 yield from self._condition(node)
-            case ast.comprehension(ifs=conditions):
-                for condition in conditions:
-                    yield (*self._span(condition), "True", "drop filter")
+            case ast.comprehension():
+                yield from ((*self._span(condition), "True", "drop filter") for condition in node.ifs)
             case ast.match_case(guard=ast.expr() as guard):
                 yield (*self._span(guard), "True", "drop guard of case")
-            case ast.Subscript(slice=ast.Slice() as bounds):
-                for bound in (bounds.lower, bounds.upper):
-                    yield from self._off_by_one(bound)
+            case ast.Slice():
+                yield from self._off_by_one(node.lower)
+                yield from self._off_by_one(node.upper)
             case ast.Call(func=ast.Name(id=name) as called) if name in _OPPOSITES:
                 yield (*self._span(called), _OPPOSITES[name], f"{name} to {_OPPOSITES[name]}")
+            case ast.JoinedStr() | ast.Constant(value=str()):
+                yield from self._expression(node)
             case ast.FunctionDef(returns=ast.Name(id="bool")) | ast.AsyncFunctionDef(returns=ast.Name(id="bool")):
                 yield from self._returns(node)
+
+    def _expression(self, node: ast.expr) -> Iterator[tuple[int, int, str, str]]:
+        start, end = self._span(node)
+        text = self._source[start:end]
+        if start < end and _CEL.search(text):
+            for pattern, other in _IN_CEL:
+                for found in re.finditer(pattern, text):
+                    yield start + found.start(), start + found.end(), other, f"in CEL: {other.strip()}"
 
     def _comparison(self, node: ast.Compare) -> Iterator[tuple[int, int, str, str]]:
         left = node.left

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import grimp
 
 SCENARIO: Final = "tests.scenario."
+_NEAR: Final = 2
 _ELSEWHERE: Final = ("tests.real.", "tests.netns.", "tests.contract.")
 """Tests on real clusters and in network namespaces: too slow for one mutant."""
 
@@ -19,10 +20,14 @@ class Imports:
     def __init__(self) -> None:
         self._graph = grimp.build_graph("liqod", "tests", cache_dir=None)
 
-    def tests_of(self, module: str) -> dict[str, float]:
-        """Return the test modules that import a module, directly or not, and how near they are: less is nearer."""
+    def tests_of(self, module: str, *, wide: bool) -> dict[str, float]:
+        """Return the test modules that import a module, directly or not, and how near they are: less is nearer.
+
+        Without ``wide`` those that are neither about its package nor few imports away are left out.
+        """
         far = distances(module, self._graph.find_modules_that_directly_import)
-        return {name: far[name] - 2.0 * kinship(name, module) for name in sorted(far) if is_test(name)}
+        tests = [name for name in sorted(far) if is_test(name)]
+        return {name: far[name] - 2.0 * kinship(name, module) for name in tests if wide or is_near(name, module, far)}
 
 
 def is_test(name: str) -> bool:
@@ -38,6 +43,11 @@ def distances(start: str, importers: Callable[[str], Iterable[str]]) -> dict[str
         edge = [name for near in edge for name in importers(near) if far.setdefault(name, far[near] + 1) > far[near]]
         edge = list(dict.fromkeys(edge))
     return far
+
+
+def is_near(test: str, module: str, far: Mapping[str, int]) -> bool:
+    """Return whether a test is about the package of a module, or imports it almost directly."""
+    return far[test] <= _NEAR or kinship(test, module) > 0
 
 
 def kinship(test: str, module: str) -> int:

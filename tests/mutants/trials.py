@@ -35,16 +35,16 @@ class Result:
 class Trials:
     """Tries mutants, one at a time, in a copy of the checkout.
 
-    ``budget``: the seconds that tests of one mutant may take, by what they took before; ``scenarios``: whether the
-    scenario tests are asked too, when nothing else failed.
+    ``budget``: the seconds that tests of one mutant may take, by what they took before; ``wide``: whether all tests
+    that import the module are asked, the scenario tests last.
     """
 
-    def __init__(self, copy: Copy, imports: Imports, reach: Reach, *, budget: float, scenarios: bool) -> None:
+    def __init__(self, copy: Copy, imports: Imports, reach: Reach, *, budget: float, wide: bool) -> None:
         self._copy = copy
         self._imports = imports
         self._reach = reach
         self._budget = budget
-        self._scenarios = scenarios
+        self._wide = wide
         self._sources = copy.sources()
 
     def attempt(self, mutant: Mutant) -> Result:
@@ -61,7 +61,7 @@ class Trials:
 
     def _in_turn(self, mutant: Mutant) -> Iterator[list[str]]:
         """Yield the test modules that reach a mutant: the nearest alone, then several together, scenarios last."""
-        near = self._imports.tests_of(mutant.module)
+        near = self._imports.tests_of(mutant.module, wide=self._wide)
         near = {test: rank + self._reach.seconds(test) / _SECONDS_A_STEP for test, rank in near.items()}
         left = self._budget
         together: list[str] = []
@@ -79,7 +79,7 @@ class Trials:
                     together = []
         if together:
             yield together
-        if self._scenarios:
+        if self._wide:
             yield from ([test] for test in near if test.startswith(SCENARIO))
 
     def _killer(self, mutant: Mutant, tests: Sequence[str]) -> Run | None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.mutants.changes import apply, changes, is_sound
-from tests.mutants.imports import distances, is_test, kinship
+from tests.mutants.imports import distances, is_near, is_test, kinship
 from tests.mutants.reach import Known, lines_by_function
 from tests.mutants.results import Verdict, table
 from tests.mutants.sample import GROUPS, draw, is_below, mutants
@@ -60,6 +60,14 @@ class Changes(SynchronousTestCase):
             ("2", "3"),
         ):
             self.assertIn(edit, edits(SOURCE))
+
+    def test_expressions_of_policies_are_code(self) -> None:
+        """What an API server evaluates is changed inside its text, and other texts are left alone."""
+        source = b"def rules():\n    return [f\"!has(object.{X}) || request.a == 'b'\", 'a || b']\n"
+        found = {(change.start, change.new) for change in changes(source)}
+        places = {(source.index(old), new) for old, new in ((b"!has(", "has("), (b" || ", " && "), (b" == ", " != "))}
+        self.assertEqual(found, places)
+        self.assertTrue(all(is_sound(source, change) for change in changes(source)))
 
     def test_each_is_in_a_function_and_changes_one_line(self) -> None:
         """The line is where the change is, and constants of the module stay as they are."""
@@ -131,6 +139,11 @@ class Choices(SynchronousTestCase):
             for test in ("tests.test_hosting_admit", "tests.project.test_tap")
         )
         self.assertGreater(near, far)
+        apart = {"tests.hosting.test_x": 9, "tests.test_y": 2, "tests.kubelet.test_z": 3}
+        self.assertEqual(
+            [name for name in apart if is_near(name, "liqod.hosting.admit", apart)],
+            ["tests.hosting.test_x", "tests.test_y"],
+        )
         self.assertTrue(is_test("tests.scenario.test_kill"))
         self.assertFalse(is_test("tests.real.test_kill"))
         self.assertFalse(is_test("tests.peering.sides"))
