@@ -241,6 +241,24 @@ class Clusters(SynchronousTestCase):
             self.assertEqual(found[1].endpoint, called)
             self.assertEqual([f"{one}:{port}" for one, port in found[0].endpoints], [called] if called else [])
 
+    def test_an_endpoint_inside_the_peers_own_network_is_refused(self) -> None:
+        """Whichever of the networks it has here: packets of the tunnel would be led into the tunnel."""
+        ack = Subnets(pod_cidrs=["10.80.0.0/16"], external_cidr="10.81.0.0/20")
+        remap = Subnets(pod_cidrs=["198.18.0.0/16"], external_cidr="198.19.0.0/20")
+        for endpoints, inside in (
+            (["198.18.3.4:5871"], True),
+            (["192.0.2.7:5871", "198.18.3.4:5871"], True),
+            (["198.19.0.1:5871"], True),
+            (["198.19.16.1:5871"], False),
+            (["192.0.2.7:5871"], False),
+        ):
+            record = config("b", side(endpoints=endpoints), remap, ack)
+            if inside:
+                caught = self.assertRaises(Refusal, agree, own(), record, remap, ())
+                self.assertEqual(caught.reason, "BadEndpoint")
+            else:
+                self.assertIsNotNone(agree(own(), record, remap, ()))
+
     def test_the_key_that_ours_will_be_is_nobody_elses(self) -> None:
         """A peer is told our next key before we have it; it cannot have it first."""
         ours = attrs.evolve(own(), next_key=OTHER_KEY)

@@ -10,7 +10,7 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.shadowpods import rejections
-from liqod.hosting.shadowpods.admission import MAX_MESSAGE, Admit, Refuse, admit, sentence
+from liqod.hosting.shadowpods.admission import MAX_CONTAINERS, MAX_MESSAGE, Admit, Refuse, admit, sentence
 from liqod.hosting.shadowpods.crash_backoff import Pace
 from liqod.hosting.shadowpods.decide import (
     Collide,
@@ -107,6 +107,16 @@ class AdmitTests(SynchronousTestCase):
         ]
         for hostile in cases:
             self.assertEqual(self.reason(admit(shadow(pod=hostile), "c1", self.offered, {})), "InvalidPod")
+
+    def test_containers_of_all_kinds_are_counted_together(self) -> None:
+        """A pod has at most 256, however they are called: each costs this cluster's node the same."""
+        kinds = ("containers", "initContainers", "ephemeralContainers")
+        for kind in kinds:
+            for many, allowed in ((MAX_CONTAINERS - 2, True), (MAX_CONTAINERS - 1, False)):
+                spec = {each: [{"name": f"{each}-0"}] for each in kinds}
+                spec[kind] = [{"name": f"{kind}-{number}"} for number in range(many)]
+                answer = admit(shadow(pod=spec), "c1", {"cpu": Fraction(1)}, {})
+                self.assertEqual(isinstance(answer, Admit), allowed, (kind, many))
 
     def test_sentences_are_bounded(self) -> None:
         """What others wrote is kept to one printable line of bounded length."""

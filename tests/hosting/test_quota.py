@@ -163,6 +163,22 @@ class FittingTests(SynchronousTestCase):
 
 
 class LedgerTests(SynchronousTestCase):
+    @given(
+        st.dictionaries(st.integers(0, 5), st.tuples(st.sampled_from("ab"), st.integers(1, 9)), max_size=6),
+        st.sampled_from("ab"),
+        st.integers(0, 5),
+    )
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_what_others_use_is_the_sum_of_the_other_pods(
+        self, pods: dict[int, tuple[str, int]], tenant: str, one: int
+    ) -> None:
+        """A pod is left out of its own tenant's sum, and of nobody else's."""
+        ledger = Ledger()
+        for number, (owner, cpu) in pods.items():
+            ledger.charge(Key("n", str(number)), owner, {"cpu": Fraction(cpu)})
+        others = sum(cpu for number, (owner, cpu) in pods.items() if owner == tenant and number != one)
+        self.assertEqual(ledger.used_without(tenant, Key("n", str(one))).get("cpu", 0), others)
+
     def test_charge_replaces(self) -> None:
         """A pod counts once, with the newest of what it asks."""
         ledger = Ledger()

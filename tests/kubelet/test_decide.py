@@ -147,6 +147,15 @@ class Pods(SynchronousTestCase):
         self.assertEqual(waits.again, HEED)  # type: ignore[union-attr]
         self.assertEqual(ask(other, knows, remote(), unheeded=True), gone)
 
+    def test_a_grace_of_zero_is_one_second(self) -> None:
+        """A pod whose spec says 0 is deleted with 1 by the API server: that is its own grace, and nothing is told."""
+        for own, grace, told in ((0, 1, False), (1, 1, False), (0, 2, True), (0, 30, True), (None, 30, False)):
+            body = {**SPEC, **({} if own is None else {"terminationGracePeriodSeconds": own})}
+            meta = {"name": "web", "namespace": "shop", "uid": "u1", **DELETING, "deletionGracePeriodSeconds": grace}
+            encoded = msgspec.json.encode({"metadata": meta, "spec": body, "status": PENDING})
+            decision = ask(msgspec.json.decode(encoded, type=HomePod), shadow(), remote())
+            self.assertIsInstance(decision, Patch if told else DeleteShadow, (own, grace))
+
     def test_unreachable(self) -> None:
         """While the lender does not answer no pod becomes ready; after long none is, and no status is written twice."""
         ready, pending = home(RUNNING), home(PENDING)

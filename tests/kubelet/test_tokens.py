@@ -215,6 +215,16 @@ class Plans(SynchronousTestCase):
         assert isinstance(renewed, Mint)
         self.assertEqual(renewed.uid, "s1")
 
+    @given(st.lists(st.integers(600, 3 * 86400), min_size=1, max_size=5), st.text(max_size=5))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_no_token_runs_out_before_it_is_renewed(self, lives: list[int], uid: str) -> None:
+        """Of several in one secret the first that ends decides; the secret says when that is."""
+        sources = [TokenSource(f"k{number}", "", life) for number, life in enumerate(lives)]
+        there = secret(pod(), NOW + min(lives)).metadata
+        due = due_at(uid, sources, there) - NOW
+        self.assertLessEqual(due, 0.8 * min(lives))
+        self.assertGreaterEqual(due, min(0.74 * min(lives), 0.9 * 86400))
+
     def test_the_clock_and_the_lender_cannot_stop_renewal(self) -> None:
         """What is written there illegibly is due at once, and a time in the past as well."""
         home = pod()

@@ -1,0 +1,70 @@
+"""Which of a peer's offers counts, in whatever order they arrive."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import attrs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.model.ids import ClusterID
+from liqod.model.records.offer import Offer
+from liqod.peering.borrowing.advertisements import Intake
+from liqod.peering.session.peer import Received
+from liqod.wire.events import Advertise
+
+EPOCH = 7
+
+
+@attrs.define
+class Lender:
+    """What the intake asks about a peer."""
+
+    id: ClusterID = attrs.field(factory=lambda: ClusterID("rome"))
+    epoch: int = EPOCH
+    received: Received | None = None
+
+
+class Order(SynchronousTestCase):
+    """Offers of one session: the newest counts."""
+
+    @given(st.lists(st.tuples(st.sampled_from((EPOCH - 1, EPOCH, EPOCH + 1)), st.integers(0, 9)), max_size=9))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_the_newest_of_this_life_counts(self, sent: list[tuple[int, int]]) -> None:
+        """One that is older than what is known, or of another life than the session's, is counted and not taken."""
+        stale: list[str] = []
+
+        def refused(reason: str, source: str, message: str) -> None:
+            stale.append(reason)
+
+        intake = Intake(cast(Any, None), Clock(), {}, cast(Any, None), print, refused, lambda peer: False)
+        lender = Lender()
+        newest: int | None = None
+        for epoch, seq in sent:
+            before = len(stale)
+            intake.advertised(cast(Any, lender), Advertise(epoch, seq, 1800, Offer(resources={"cpu": str(seq + 1)})))
+            if epoch == EPOCH and (newest is None or seq >= newest):
+                newest = seq
+                self.assertEqual(len(stale), before)
+            else:
+                self.assertEqual(stale[before:], ["StaleOffer"])
+            known = lender.received
+            if newest is None:
+                self.assertIsNone(known)
+            else:
+                assert known is not None
+                self.assertEqual((known.epoch, known.seq), (EPOCH, newest))
+                self.assertEqual(known.offer.resources, {"cpu": str(newest + 1)})
+
+    def test_a_peer_that_began_anew_counts_from_the_start(self) -> None:
+        """Its sequence begins again with each epoch; what it said before does not outrank it."""
+        intake = Intake(cast(Any, None), Clock(), {}, cast(Any, None), print, print, lambda peer: False)
+        lender = Lender()
+        intake.advertised(cast(Any, lender), Advertise(EPOCH, 9, 1800, Offer(resources={"cpu": "1"})))
+        lender.epoch = EPOCH + 1
+        intake.advertised(cast(Any, lender), Advertise(EPOCH + 1, 0, 1800, Offer(resources={"cpu": "2"})))
+        assert lender.received is not None
+        self.assertEqual((lender.received.epoch, lender.received.seq), (EPOCH + 1, 0))
