@@ -141,7 +141,7 @@ class Choices(SynchronousTestCase):
         self.assertGreater(near, far)
         apart = {"tests.hosting.test_x": 9, "tests.test_y": 2, "tests.kubelet.test_z": 3}
         self.assertEqual(
-            [name for name in apart if is_near(name, "liqod.hosting.admit", apart)],
+            [name for name in apart if is_near(name, "liqod.hosting.shadowpods.admission", apart)],
             ["tests.hosting.test_x", "tests.test_y"],
         )
         self.assertTrue(is_test("tests.scenario.test_kill"))
