@@ -223,7 +223,7 @@ class Plans(SynchronousTestCase):
         there = secret(pod(), NOW + min(lives)).metadata
         due = due_in(uid, sources, there, from_epoch(NOW))
         self.assertLessEqual(due, 0.8 * min(lives))
-        self.assertGreaterEqual(due, min(0.74 * min(lives), 0.9 * 86400))
+        self.assertGreaterEqual(due, min(0.74 * min(lives), 0.84 * 86400))
 
     def test_the_clock_and_the_lender_cannot_stop_renewal(self) -> None:
         """What is written there illegibly is due at once, and a time in the past as well."""
