@@ -247,7 +247,7 @@ class Peering(MultiService):
             self._invitations,
         )
         self._watches = Watches(
-            parts, self._peers, self._sessions, self._decide, lambda peer: self._ruled.pop(peer, None)
+            parts, self._peers, self._sessions, self._decide, lambda peer: self._ruled.pop(peer, None), reactor
         )
         self._callers = Callers(self._records, self._peers)
         self.relay: Relay | None = None

@@ -42,8 +42,8 @@ class Followers(Protocol):
     def up(self, peer: Peer) -> None:
         """A session is established."""
 
-    def down(self, peer: Peer, connection: PeerConnection) -> None:
-        """The session of a peer ended, and there is no other."""
+    def down(self, peer: Peer, connection: PeerConnection, *, unresponsive: bool) -> None:
+        """The session of a peer ended, and there is no other; ``unresponsive``: pings were not answered."""
 
     def replaced(self, peer: Peer, connection: PeerConnection) -> None:
         """The session of a peer ended because another took its place."""
@@ -294,7 +294,7 @@ class Sessions:
         self._judge.established(connection)
         existing, peer.session = peer.session, connection
         peer.name, peer.seen = hello.cluster_name, certificate.fingerprint
-        peer.met, peer.suspect, peer.doubt = True, False, None
+        peer.doubt = None
         # Our own attempt goes on only if its session would stay: then both sides decide alike.
         if connection.role == "listener" and not self.me < peer.id:
             peer.dialer.abandon()
@@ -370,13 +370,13 @@ class Sessions:
     def _lost(self, peer: Peer, connection: PeerConnection, ending: Bye) -> None:
         peer.session = None
         peer.broken_at = self._reactor.seconds()
-        peer.suspect = ending.reason == "Unresponsive" and not connection.ended_by_peer
         self._log.info("session with {peer} ended: {reason}", peer=peer.id, reason=ending.reason)
-        if ending.reason == "Unpeered" and connection.ended_by_peer:
-            self._followers.unpeered(peer)
         if peer.doubt is None:
             peer.doubt = Doubt(ending.reason, ending.message or "the session ended")
-        self._followers.down(peer, connection)
+        unresponsive = ending.reason == "Unresponsive" and not connection.ended_by_peer
+        self._followers.down(peer, connection, unresponsive=unresponsive)
+        if ending.reason == "Unpeered" and connection.ended_by_peer:
+            self._followers.unpeered(peer)
         self.records.poke(peer.id)
         peer.dialer.ended(connection, ending)
         if self.records.get(peer.id) is None:

@@ -27,6 +27,7 @@ from liqod.peering.lending.advertiser import UNPEERED
 from liqod.peering.records.foreignclusters import Records, rfc3339
 from liqod.peering.records.leftovers import Traces
 from liqod.peering.records.tombstones import Tombstones
+from liqod.peering.session.lifecycle import Acknowledged, Unpeered, WaitingFor, Withdrawing, owed_acknowledgement
 from liqod.peering.session.peer import Peer
 from liqod.peering.trust.pairing import Tokens
 from liqod.peering.trust.withdrawals import Withdrawals
@@ -64,17 +65,9 @@ class Endings:
         self._traces = traces
         self._tokens = tokens
         self._withdrawals = withdrawals
-        self._begun: dict[ClusterID, float] = {}
-
-    def forget(self, peer: ClusterID) -> None:
-        """The record is gone."""
-        self._begun.pop(peer, None)
 
     async def _follow(self, peer: Peer, record: ForeignCluster, kind: Kind) -> None:
         """End a peering because the peer does."""
-        if not record.spec.fingerprint:
-            peer.ordered = None
-            return
         patch = {"metadata": {"annotations": {ORDER: Order(kind).render()}}}
         try:
             await self._client.patch(FOREIGNCLUSTERS, peer.id, patch, view=None)
@@ -84,11 +77,12 @@ class Endings:
 
     def acknowledge(self, peer: Peer) -> None:
         """Tell a lender that took back what it lent us that nothing of it is in use any more, once that is so."""
-        if peer.owes is None or peer.session is None:
+        owed = owed_acknowledgement(peer.state)
+        if owed is None or peer.session is None:
             return
         if self._traces.is_clear(peer.id, self._records.offer_of(peer.id)):
-            if peer.session.send(Withdrawn(peer.owes, "lender")):
-                peer.owes = None
+            if peer.session.send(Withdrawn(owed, "lender")):
+                peer.advance(Acknowledged())
             self.queue.add(peer.id)
 
     async def process(self, peer_id: ClusterID) -> float | None:
@@ -97,23 +91,23 @@ class Endings:
         if peer is None or record is None:
             return None
         if not record.metadata.deleting:
-            if peer.ordered:
-                await self._follow(peer, record, peer.ordered)
+            if isinstance(peer.state, Unpeered):
+                await self._follow(peer, record, peer.state.kind)
             return None
-        if FINALIZER not in record.metadata.finalizers:
+        if FINALIZER not in record.metadata.finalizers or not isinstance(peer.state, Withdrawing):
             return None
-        now = self._clock.seconds()
-        passed = now - self._begun.setdefault(peer_id, now)
+        passed = self._clock.seconds() - peer.state.since
         order = order_of(record.metadata.annotations)
         self.acknowledge(peer)
-        left = self._own_work(peer)
-        if left and passed < LOCAL:
+        left = self._own_work(peer, peer.state)
+        # A lender must never leave rights behind: a borrower whose peering ended could go on using them.
+        if left and (passed < LOCAL or peer.state.dismissal_owed):
             return self._wait(peer, f"waiting for {', '.join(left)}", LOOK)
         if left:
             self._log.warn("the peering with {peer} ends although {left} is left", peer=peer_id, left=", ".join(left))
-        told = not self._must_know(peer, record)
+        told = not self._must_know(peer, peer.state, record)
         rest = order.wait(connected=peer.session is not None) - passed
-        if not told and not peer.left and rest > 0:
+        if not told and not peer.state.finished and rest > 0:
             return self._wait(peer, "waiting for the peer to hand back what it uses", min(rest, 5.0))
         if not told and order.kind in ("asked", "dead"):
             await self._bury(peer_id, record, "us")
@@ -122,25 +116,25 @@ class Endings:
         return await self._finish(peer, record, passed)
 
     def _wait(self, peer: Peer, sentence: str, seconds: float) -> float:
-        if peer.ending != sentence:
-            peer.ending = sentence
+        if isinstance(peer.state, Withdrawing) and peer.state.waiting_for != sentence:
+            peer.advance(WaitingFor(sentence))
             self._records.poke(peer.id)
         return seconds
 
-    def _own_work(self, peer: Peer) -> list[str]:
+    def _own_work(self, peer: Peer, state: Withdrawing) -> list[str]:
         """Return what this cluster itself still has to do, the peer's part of it being bounded in time as well."""
         left = self._traces.of(peer.id)
         if peer.credential:
             left.append("the credential")
-        if peer.admitting or (peer.lent is not None and peer.lent.tenant_namespace):
+        if peer.admitting or state.dismissal_owed:
             left.append("what the peer runs here")
         return left
 
-    def _must_know(self, peer: Peer, record: ForeignCluster) -> bool:
+    def _must_know(self, peer: Peer, state: Withdrawing, record: ForeignCluster) -> bool:
         """Whether the peer still relies on the peering, as far as is known here."""
-        if not record.spec.fingerprint or peer.left or not peer.met:
+        if not record.spec.fingerprint or state.finished or not state.ever_connected:
             return False
-        return not (peer.acknowledged and peer.leaving and peer.owes is None)
+        return not (peer.acknowledged and state.unpeered_by_peer and state.owed is None)
 
     async def _bury(self, peer_id: ClusterID, record: ForeignCluster, by: str, *, told: bool = False) -> None:
         now = rfc3339(self._clock.seconds())

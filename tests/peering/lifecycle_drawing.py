@@ -19,8 +19,8 @@ from liqod.peering.session.lifecycle import (
     Dismissed,
     Event,
     NoRoom,
-    Pending,
     Peering,
+    Pending,
     RecordGone,
     RecordObserved,
     SessionClosed,
@@ -31,8 +31,8 @@ from liqod.peering.session.lifecycle import (
     UnpeeredByPeer,
     UntrustedKeyShown,
     WaitingFor,
-    WithdrawReceived,
     Withdrawing,
+    WithdrawReceived,
     next_state,
 )
 

@@ -46,7 +46,7 @@ class Seen:
 
 
 class Room:
-    """A lender that keeps its tenants in a dict; ``refuse`` makes it say no."""
+    """A lender that keeps its tenants in a dict; ``refuse`` makes it say no, ``fail`` makes it unable to dismiss."""
 
     def __init__(self) -> None:
         self.tenants: dict[ClusterID, dict[str, str]] = {}
@@ -56,6 +56,7 @@ class Room:
         self.lifetime = 3600
         self.used: dict[str, Fraction] = {}
         self.refuse: Refusal | None = None
+        self.fail: KubeError | None = None
 
     async def admit(self, peer: ClusterID, offered: Mapping[str, str]) -> AccessGrant:
         if self.refuse is not None:
@@ -80,6 +81,8 @@ class Room:
         self.namespaces.pop((peer, remote), None)
 
     async def dismiss(self, peer: ClusterID) -> None:
+        if self.fail is not None:
+            raise self.fail
         self.tenants.pop(peer, None)
         self.dismissed.append(peer)
 

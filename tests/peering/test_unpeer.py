@@ -17,6 +17,7 @@ from liqod.kube.resources import (
 from liqod.model.names import tenant_namespace
 from liqod.model.objects.meta import Object
 from liqod.model.records.unpeering import ORDER, TOMBSTONES
+from liqod.peering import unpeering
 from liqod.wire.events import Credential
 from tests.peering.sides import PairCase, Side, settings
 
@@ -183,6 +184,22 @@ class UnpeerTests(UnpeerCase):
         await self.forgotten(alpha, beta)
         await self.forgotten(beta, alpha)
         self.assertEqual(alpha.room.dismissed, [beta.id])
+
+    async def test_rights_are_taken_back_however_long_that_takes(self) -> None:
+        """What the lender owes is done when it can be, after any time and any restart: a record waits for it."""
+        self.patch(unpeering, "LOCAL", 0.5)
+        alpha, beta = await self.peers()
+        alpha.peering.update_candidates([])
+        alpha.room.fail = ApiError(503, "ServiceUnavailable", "busy")
+        await self.unpeer(alpha, beta, "0")
+        await self.pause(2.0)
+        self.assertEqual((alpha.room.dismissed, set(alpha.room.tenants)), ([], {beta.id}))
+        await alpha.stop()
+        await alpha.start()
+        await self.pause(1.0)
+        alpha.room.fail = None
+        await self.forgotten(alpha, beta)
+        self.assertEqual((alpha.room.dismissed, set(alpha.room.tenants)), ([beta.id], set()))
 
     async def test_what_the_peer_ended_ends_here_although_the_first_attempts_fail(self) -> None:
         """The order to end it is given until the API server takes it."""

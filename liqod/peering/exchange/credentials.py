@@ -28,6 +28,7 @@ from liqod.model.records.unpeering import is_trust_withdrawn, order_of
 from liqod.model.records.views import ForeignCluster
 from liqod.peering.ports import Lender
 from liqod.peering.records.foreignclusters import Records, rfc3339
+from liqod.peering.session.lifecycle import Admitted, Dismissed, Withdrawing, has_finished
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import RELAY, PeerConnection
 from liqod.wire.events import Credential
@@ -81,12 +82,14 @@ class Grants:
             return await self._admit(peer)
         if lends and peer.lent.verdict != "Refused":
             peer.withdrawing_since = None
-        if peer.lent.tenant_namespace and (not lends or peer.lent.verdict in ("Refused", "Withdrawn")):
+        owed = isinstance(peer.state, Withdrawing) and peer.state.dismissal_owed
+        if owed or (peer.lent.tenant_namespace and (not lends or peer.lent.verdict in ("Refused", "Withdrawn"))):
             left = self._time_left(peer)
             if left > 0:
                 return left
             self._given.pop(peer_id, None)
             await self._lender.dismiss(peer_id)
+            peer.advance(Dismissed())
             if peer.lent is not None:
                 peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace="")
             self._records.poke(peer_id)
@@ -105,7 +108,7 @@ class Grants:
     def _time_left(self, peer: Peer) -> float:
         """Return the seconds that a borrower still has to leave by itself: none without trust, or once it has left."""
         record = self._records.get(peer.id)
-        if record is None or not record.spec.fingerprint or peer.acknowledged or peer.left:
+        if record is None or not record.spec.fingerprint or peer.acknowledged or has_finished(peer.state):
             return 0.0
         if peer.lent is not None and peer.lent.verdict == "Refused":
             return 0.0  # the borrower's own word, given once it is done
@@ -134,6 +137,7 @@ class Grants:
                 # The record is gone, and everything of before with it: room made since belongs to no peering.
                 await self._lender.dismiss(peer.id)
                 return None
+            peer.advance(Admitted())
             self._trouble(peer, "")
             now = self._clock.seconds()
             given = self._given[peer.id] = _Given(grant, now)

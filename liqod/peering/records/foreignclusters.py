@@ -30,6 +30,7 @@ from liqod.peering.records.merge_patch import merge_patch
 from liqod.peering.records.mutation_cache import Overlay
 from liqod.peering.records.record_gc import forgotten_at
 from liqod.peering.records.status import MAX_ENDPOINTS, Facts, describe
+from liqod.peering.session.lifecycle import Disconnected, NoRoom, Stranger, Withdrawing, ever_connected
 from liqod.peering.session.liveness import outlook
 from liqod.peering.session.peer import Peer, addresses
 
@@ -100,7 +101,7 @@ class Records:
 
     def has_room_for(self, peer: ClusterID) -> bool:
         """Tell whether one more cluster that nobody trusts may have a record, besides those that are to have one."""
-        awaited = {other.id for other in self._peers.values() if other.stranger}
+        awaited = {other.id for other in self._peers.values() if other.state == Stranger(recorded=False)}
         return self._fits(peer, awaited)
 
     def _fits(self, peer: ClusterID, awaited: Collection[ClusterID]) -> bool:
@@ -224,7 +225,7 @@ class Records:
         peer = self._peers.get(peer_id)
         if peer is None:
             return None
-        if peer.stranger and (wait := await self._introduce(peer)) is not None:
+        if peer.state == Stranger(recorded=False) and (wait := await self._introduce(peer)) is not None:
             return wait
         again = await self.sync(peer)
         left = await self._let_go(peer)
@@ -234,14 +235,13 @@ class Records:
         """Make the record of a stranger; returns when to try again while there is no room for one that is in sight."""
         if self.get(peer.id) is None:
             if not self._fits(peer.id, self._introducing):
-                peer.stranger = bool(peer.sightings)
+                peer.advance(NoRoom(sighted=bool(peer.sightings)))
                 return NO_ROOM
             self._introducing.add(peer.id)
             try:
                 await self.ensure(peer.id, None)
             finally:
                 self._introducing.discard(peer.id)
-        peer.stranger = False
         return None
 
     async def _let_go(self, peer: Peer) -> float | None:
@@ -333,11 +333,12 @@ class Records:
     def _facts(self, peer: Peer, record: ForeignCluster, now: float) -> tuple[Facts, float | None]:
         offer = self.offer_of(peer.id)
         connected = peer.session is not None
+        suspect = isinstance(peer.state, Disconnected) and peer.state.suspect
         view = outlook(
             now,
             connected=connected,
             missed=0,
-            broken_since=-1e12 if peer.suspect else peer.broken_at,
+            broken_since=-1e12 if suspect else peer.broken_at,
             interval=self._interval,
             expires=now if offer is not None and offer.status.phase == "Expired" else None,
         )
@@ -352,7 +353,7 @@ class Records:
             sources=tuple(sorted({endpoint.source for endpoint in peer.sightings})),
             endpoints=tuple(endpoint for endpoint in known if endpoint.address not in by_hand)[:MAX_ENDPOINTS],
             connected=connected,
-            met=peer.met,
+            met=ever_connected(peer.state),
             pinned=bool(record.spec.fingerprint),
             withdrawn=is_trust_withdrawn(record),
             standing=view.standing,
@@ -365,7 +366,7 @@ class Records:
             lends=lends,
             borrows=borrows,
             trouble=peer.trouble,
-            ending=peer.ending if record.metadata.deleting else "",
+            ending=peer.state.waiting_for if isinstance(peer.state, Withdrawing) else "",
             knows_key=peer.knows_key,
             retry_within=peer.dialer.within if not connected else 0,
         )

@@ -7,12 +7,21 @@ import msgspec
 
 from liqod.identity.fingerprint_words import words
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.records.unpeering import Kind
 from liqod.model.records.views import ForeignCluster
 from liqod.peering.borrowing.acceptance_loop import is_seated
 from liqod.peering.lending.advertiser import UNPEERED
 from liqod.peering.records.events import Recorder, reference
 from liqod.peering.routing.parts import Parts
+from liqod.peering.session.lifecycle import (
+    Action,
+    SessionClosed,
+    SessionOpened,
+    Unpeered,
+    UnpeeredByPeer,
+    WithdrawReceived,
+    ever_connected,
+)
+from liqod.peering.session.lifecycle import Event as LifecycleEvent
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.events import (
@@ -40,6 +49,7 @@ class Hearing:
         self._recorder = recorder
 
     def up(self, peer: Peer) -> None:
+        self._advance(peer, SessionOpened())
         if self._parts.records.get(peer.id) is not None:
             self._parts.broadcaster.queue.add(peer.id)
         self._parts.grants.queue.add(peer.id)
@@ -48,7 +58,8 @@ class Hearing:
         if self._parts.networks is not None:
             self._parts.networks.queue.add(peer.id)
 
-    def down(self, peer: Peer, connection: PeerConnection) -> None:
+    def down(self, peer: Peer, connection: PeerConnection, *, unresponsive: bool) -> None:
+        self._advance(peer, SessionClosed(unresponsive))
         self._parts.questions.broken(connection)
 
     def replaced(self, peer: Peer, connection: PeerConnection) -> None:
@@ -92,9 +103,7 @@ class Hearing:
     def _withdrawal(self, peer: Peer, connection: PeerConnection, event: Withdraw | Withdrawn) -> None:
         match event:
             case Withdraw(role="lender"):
-                peer.owes = event.epoch
-                if event.reason == UNPEERED:
-                    self._peer_ends(peer, "by-peer")
+                self._advance(peer, WithdrawReceived(event.epoch, unpeering=event.reason == UNPEERED))
                 self._parts.intake.withdrawn(peer, event.reason)
                 if self._parts.records.offer_of(peer.id) is None:
                     self._parts.endings.acknowledge(peer)
@@ -119,23 +128,27 @@ class Hearing:
         record, offer = self._parts.records.get(peer.id), self._parts.records.offer_of(peer.id)
         if record is None or record.metadata.deleting:
             return True
-        return peer.met or peer.lent is not None or offer is not None or bool(self._parts.traces.of(peer.id))
+        return (
+            ever_connected(peer.state)
+            or peer.lent is not None
+            or offer is not None
+            or bool(self._parts.traces.of(peer.id))
+        )
 
     def unpeered(self, peer: Peer) -> None:
-        peer.left = True
+        self._advance(peer, UnpeeredByPeer())
         self._parts.grants.queue.add(peer.id)
         self._parts.endings.queue.add(peer.id)
-        self._peer_ends(peer, "ended")
 
-    def _peer_ends(self, peer: Peer, kind: Kind) -> None:
-        """The peer ends the peering: so do we."""
-        peer.leaving = True
-        record = self._parts.records.get(peer.id)
-        if record is None or record.metadata.deleting or peer.ordered:
+    def _advance(self, peer: Peer, event: LifecycleEvent) -> None:
+        before = peer.state
+        if Action.FOLLOW not in peer.advance(event):
             return
-        self._emit(record, "Normal", "UnpeeredByPeer", f"{peer.name or peer.id} ended the peering; it is removed here")
-        peer.ordered = kind
         self._parts.endings.queue.add(peer.id)
+        record = self._parts.records.get(peer.id)
+        if record is not None and not isinstance(before, Unpeered):
+            message = f"{peer.name or peer.id} ended the peering; it is removed here"
+            self._emit(record, "Normal", "UnpeeredByPeer", message)
 
     def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
         record = self._parts.records.get(peer)

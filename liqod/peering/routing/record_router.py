@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from twisted.internet.interfaces import IReactorTime
+
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL
@@ -13,6 +15,7 @@ from liqod.model.records.unpeering import ORDER
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 from liqod.peering.records.views import Node
 from liqod.peering.routing.parts import Parts
+from liqod.peering.session.lifecycle import RecordGone, RecordObserved
 from liqod.peering.session.peer import Peer
 from liqod.peering.sessions import Sessions
 from liqod.peering.trust.pairing import Secret
@@ -29,7 +32,9 @@ class Watches:
         sessions: Sessions,
         decide: Callable[[ClusterID], None],
         undecided: Callable[[ClusterID], object],
+        clock: IReactorTime,
     ) -> None:
+        self._clock = clock
         self._parts = parts
         self._peers = peers
         self._sessions = sessions
@@ -76,10 +81,19 @@ class Watches:
         if old is None:
             peer.lent = peer.lent if peer.lent is not None else record.status.lent
             peer.name = peer.name or record.status.cluster_name
-            proven = find_condition(record.status.conditions, "Authenticated")
-            peer.met = peer.met or (proven is not None and proven.status == "True")
+        # What the status says counts once: later it may be of a key that is not trusted any more.
+        proven = find_condition(record.status.conditions, "Authenticated") if old is None else None
         self._pin_changed(peer, record)
         ends = record.metadata.deleting
+        peer.advance(
+            RecordObserved(
+                pinned=bool(record.spec.fingerprint),
+                deleting=ends,
+                authenticated=proven is not None and proven.status == "True",
+                lent=peer.lent is not None,
+                now=self._clock.seconds(),
+            )
+        )
         if ends and (old is None or not old.metadata.deleting):
             self._parts.endings.queue.add(cluster_id)
             self._parts.accept.queue.add(cluster_id)
@@ -108,9 +122,8 @@ class Watches:
                 peer.doubt = None
         elif (former := self._parts.records.pins.pop(peer.id, None)) is not None:
             self._parts.withdrawals.unpinned(peer.id, former)
-            # Which key it has now is to be seen anew: the one that was trusted may be the wrong one to show. Whoever
-            # trusts again begins anew.
-            peer.seen, peer.met = None, False
+            # Which key it has now is to be seen anew: the one that was trusted may be the wrong one to show.
+            peer.seen = None
         session = peer.session
         if session is not None and session.certificate is not None and session.certificate.fingerprint != pinned:
             announced = record.spec.announced_key
@@ -124,17 +137,13 @@ class Watches:
         peer = self._peers.get(cluster_id)
         if peer is None:
             return
-        peer.lent, peer.doubt, peer.met, peer.seen = None, None, False, None
-        peer.received, peer.credential, peer.trouble, peer.ending = None, None, "", ""
-        peer.withdrawal, peer.withdrawing_since, peer.owes, peer.leaving, peer.left = None, None, None, False, False
-        peer.ordered, peer.stranger = None, False
+        peer.advance(RecordGone())
         if self._parts.networks is not None:
             self._parts.networks.forget(cluster_id)
         self._parts.broadcaster.forget(cluster_id)
         self._parts.grants.forget(cluster_id)
         self._parts.keeper.forget(cluster_id)
         self._parts.intake.forget(cluster_id)
-        self._parts.endings.forget(cluster_id)
         self._parts.new_keys.forget(cluster_id)
         self._sessions.unrecorded(peer)
 

@@ -351,7 +351,7 @@ def _row(*transitions: _Transition) -> dict[type, _Transition]:
 
 # fmt: off
 TABLE: Final[dict[type, dict[type, _Transition]]] = {
-    #                        Unknown   Stranger          Pending           Connected         Disconnected      Unpeered          Withdrawing
+    # Columns: Unknown, Stranger, Pending, Connected, Disconnected, Unpeered, Withdrawing.
     RecordObserved:    _row(_observe, _observe,         _observe_pending, _observe_trusted, _observe_trusted, _observe_trusted, _observe_withdrawing),  # noqa: E501
     RecordGone:        _row(_stay,    _forget,          _forget,          _forget,          _forget,          _forget,          _forget),  # noqa: E501
     UntrustedKeyShown: _row(_show,    _stay,            _stay,            _stay,            _stay,            _stay,            _stay),  # noqa: E501

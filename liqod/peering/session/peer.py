@@ -9,9 +9,9 @@ from twisted.internet.defer import DeferredLock
 
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Offer
-from liqod.model.records.unpeering import Kind
 from liqod.model.records.views import Endpoint, ForeignCluster, Lent, Switch
 from liqod.peering.session.dialer import Dialer
+from liqod.peering.session.lifecycle import Action, Event, Peering, Unknown, next_state
 from liqod.peering.session.protocol import PeerConnection
 
 
@@ -49,13 +49,11 @@ class Withdrawal:
 class Peer:
     """One peer. ``broken_at``: when its last session ended (or we began to look); ``dialer``: how to reach it.
 
-    ``credential``: whether one of the peer's is kept, None when nobody has looked yet. ``admitting``: room is being
-    made for it here. ``withdrawing_since``: since when the peer has time to hand back what it uses. ``owes``: the epoch
-    of a withdrawal of the peer's that we have not acknowledged yet. ``leaving``: the peer said that it ends the
-    peering; ``left``: it is through with that; ``ordered``: how we are to end it therefore. ``stranger``: it showed a
-    key that nobody trusts, and is to have a record. ``called_at``: when it last showed a key that nobody trusts;
+    ``state``: where it is in its life; ``advance`` changes it. ``credential``: whether one of the peer's is kept, None
+    when nobody has looked yet. ``admitting``: room is being made for it here. ``withdrawing_since``: since when the
+    peer has time to hand back what it uses. ``called_at``: when it last showed a key that nobody trusts;
     ``sighted_at``: when a source last ceased to show it. ``knows_key``: the newest key of ours that it said to have on
-    record. ``ending``: what our own end of the peering waits for.
+    record.
     """
 
     id: ClusterID
@@ -64,10 +62,8 @@ class Peer:
     name: str = ""
     sightings: tuple[Endpoint, ...] = ()
     session: PeerConnection | None = None
-    met: bool = False
-    suspect: bool = False
+    state: Peering = attrs.field(factory=Unknown)
     seen: Fingerprint | None = None
-    stranger: bool = False
     seen_at: float = 0.0
     called_at: float = 0.0
     sighted_at: float = 0.0
@@ -80,12 +76,17 @@ class Peer:
     admitting: bool = False
     withdrawal: Withdrawal | None = None
     withdrawing_since: float | None = None
-    owes: int | None = None
-    leaving: bool = False
-    left: bool = False
-    ordered: Kind | None = None
-    ending: str = ""
     writing: DeferredLock = attrs.field(factory=DeferredLock)
+
+    def advance(self, event: Event) -> frozenset[Action]:
+        """Change the state by an event; returns what is to be done, as far as it is not done here."""
+        self.state, actions = next_state(self.state, event)
+        if Action.FORGET_PEERING in actions:
+            self.lent, self.doubt, self.seen, self.received, self.credential = None, None, None, None, None
+            self.trouble, self.withdrawal, self.withdrawing_since = "", None, None
+        if Action.FORGET_KEY in actions:
+            self.seen = None
+        return actions
 
     @property
     def acknowledged(self) -> bool:

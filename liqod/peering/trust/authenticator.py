@@ -22,6 +22,7 @@ from liqod.model.records.offer import Refusal
 from liqod.model.records.unpeering import is_trust_withdrawn
 from liqod.peering.records.foreignclusters import STRANGER, Records
 from liqod.peering.records.tombstones import Tombstones
+from liqod.peering.session.lifecycle import UntrustedKeyShown
 from liqod.peering.session.peer import Doubt, Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.peering.session.refusals import Refusals
@@ -237,7 +238,7 @@ class Judge:
                 self._refusals.note("TooManyUntrusted", connection.address, f"no room to show {claimed} to the user")
                 if not self._records.in_sight(claimed):
                     return bye
-            self._peer(claimed).stranger = True
+            self._peer(claimed).advance(UntrustedKeyShown())
             self._records.poke(claimed)
         peer = self._peer(claimed)
         now = peer.called_at = self._clock.seconds()

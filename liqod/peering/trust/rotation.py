@@ -39,6 +39,7 @@ from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import find_condition
 from liqod.model.records import rotation as names
 from liqod.peering.records.foreignclusters import Records, from_rfc3339, rfc3339
+from liqod.peering.session.lifecycle import ever_connected
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.peering.trust.pairing import Secret
@@ -170,7 +171,7 @@ class Rotation:
             if peer is None or not record.spec.fingerprint or record.metadata.deleting:
                 continue
             proven = find_condition(record.status.conditions, "Authenticated")
-            if not peer.met and (proven is None or proven.status != "True"):
+            if not ever_connected(peer.state) and (proven is None or proven.status != "True"):
                 continue  # it has never trusted us: there is nothing of ours that it could hold on to
             session = peer.session
             knows = peer.knows_key or record.status.knows_key
