@@ -31,13 +31,13 @@ from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.common.readiness import Readiness, is_back
 from liqod.kubelet.common.views import HomePod, Namespace, Node
 from liqod.kubelet.lender.home_api import HomeApi
-from liqod.kubelet.namespaces.offloading_status import OffloadingKeeper
+from liqod.kubelet.namespaces.offloading_status import OffloadingStatusController
 from liqod.kubelet.ports import Exports, NamespaceGrants, Recorder, Unmapped
-from liqod.kubelet.reflection.service import Holdings
-from liqod.kubelet.reflection.shared_informers import Homes
+from liqod.kubelet.reflection.service import VolumeLocations
+from liqod.kubelet.reflection.shared_informers import NamespacedInformers
 from liqod.kubelet.virtual_kubelet import Surroundings, VirtualKubelet, same_kubelet, same_node
 from liqod.kubelet.volume_provisioner import Lender as Lending
-from liqod.kubelet.volume_provisioner import Storage
+from liqod.kubelet.volume_provisioner import VolumeProvisioner
 from liqod.model.ids import ClusterID, Key, is_dns_label
 from liqod.model.names import (
     ENABLED_LABEL,
@@ -125,7 +125,7 @@ class Kubelets(MultiService):
             export_address=export_address,
             families=families,
             reflection=settings.reflection,
-            homes=Homes(informers),
+            homes=NamespacedInformers(informers),
             nodes=informers.of(NODES, Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"),
             api_port=lambda: self.api.port if self.api is not None else 0,
             api=settings.peering.api,
@@ -136,7 +136,7 @@ class Kubelets(MultiService):
             answered=answered,
             given_up=self._is_given_up,
         )
-        OffloadingKeeper(
+        OffloadingStatusController(
             reactor,
             client,
             cluster_id,
@@ -174,10 +174,10 @@ class Kubelets(MultiService):
             kubelet = self.of(peer)
             if kubelet is None:
                 return None
-            client = kubelet.access.client.value if kubelet.reach.ok else None
-            return Lending(kubelet.place, kubelet.namespaces.mapped(), client)
+            client = kubelet.access.client.value if kubelet.health.ok else None
+            return Lending(kubelet.context, kubelet.namespaces.mapped(), client)
 
-        storage = Storage(
+        storage = VolumeProvisioner(
             around.reactor,
             self._client,
             informers,
@@ -190,7 +190,7 @@ class Kubelets(MultiService):
             offloaded=lambda namespace: around.enabled.get(Key("", namespace)) is not None,
             ready=lambda: around.records.synced and around.tables.synced,
         )
-        self._around = attrs.evolve(around, holdings=Holdings(storage.volumes, offered, storage.follows))
+        self._around = attrs.evolve(around, holdings=VolumeLocations(storage.volumes, offered, storage.follows))
         storage.setServiceParent(self)
 
     def __len__(self) -> int:
@@ -204,7 +204,7 @@ class Kubelets(MultiService):
 
     def of(self, cluster_id: ClusterID) -> VirtualKubelet | None:
         """Return the virtual kubelet for a lender."""
-        return next((k for k in self._kubelets.values() if k.place.lender == cluster_id), None)
+        return next((k for k in self._kubelets.values() if k.context.lender == cluster_id), None)
 
     def claims(self, peer: ClusterID) -> Claims:
         """Return the single addresses that a lender's pods have to reach, as far as known."""
@@ -229,9 +229,7 @@ class Kubelets(MultiService):
     def network_changed(self) -> None:
         """Have every node looked at again, because what ``network`` or the API's port tells changed."""
         for kubelet in self._kubelets.values():
-            kubelet.crossing.look()
-            kubelet.node.look()
-            kubelet.reflection.addresses_changed()
+            kubelet.network_changed()
 
     def startService(self) -> None:
         super().startService()
@@ -247,8 +245,8 @@ class Kubelets(MultiService):
             return
         kubelet = self.of(ClusterID(key.name))
         if kubelet is not None:
-            kubelet.reach.returned()
-            kubelet.namespaces.returned()
+            kubelet.health.session_resumed()
+            kubelet.namespaces.session_resumed()
 
     def stopService(self) -> Deferred[Any]:
         for unsubscribe in self._unsubscribe:

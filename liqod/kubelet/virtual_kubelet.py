@@ -17,33 +17,34 @@ from twisted.logger import Logger
 
 from liqod.config.schema import Kubelet as Settings
 from liqod.config.schema import Reflection as ReflectionSettings
+from liqod.flow.observe import Latest
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError
 from liqod.kube.resources import NATTINGTABLES, PODS
 from liqod.kubelet.api.nodes import Lender, Route
-from liqod.kubelet.common.context import ApiServer, Place
+from liqod.kubelet.common.context import ApiServer, Context
 from liqod.kubelet.common.readiness import READY, Readiness, judge, judge_offer
 from liqod.kubelet.common.views import HomePod, Namespace
-from liqod.kubelet.lender.access import Access
-from liqod.kubelet.lender.endpoint_choice import Setting
-from liqod.kubelet.lender.failover import Approach
-from liqod.kubelet.lender.health import HEARD, Reach
+from liqod.kubelet.lender.access import LenderAccess
+from liqod.kubelet.lender.endpoint_choice import EndpointSetting
+from liqod.kubelet.lender.failover import Failover
+from liqod.kubelet.lender.health import REACHABLE_REASONS, LenderHealth
 from liqod.kubelet.lender.home_api import HomeApi
-from liqod.kubelet.namespaces.controller import Namespaces
-from liqod.kubelet.node.controller import NodeKeeper
-from liqod.kubelet.node.eviction import Stay
+from liqod.kubelet.namespaces.controller import NamespaceController
+from liqod.kubelet.node.controller import NodeController
+from liqod.kubelet.node.eviction import EvictionController
 from liqod.kubelet.node.forge import RENEWED
-from liqod.kubelet.node.network_condition import Crossing
-from liqod.kubelet.pods.controller import Pods
+from liqod.kubelet.node.network_condition import NetworkCondition
+from liqod.kubelet.pods.controller import PodController
 from liqod.kubelet.ports import Exports, NamespaceGrants, Recorder
-from liqod.kubelet.reflection.service import Holdings, Reflection
-from liqod.kubelet.reflection.shared_informers import Homes
-from liqod.kubelet.tokens.controller import Tokens
-from liqod.kubelet.virtualnode_status import StandingKeeper
+from liqod.kubelet.reflection.service import Reflection, VolumeLocations
+from liqod.kubelet.reflection.shared_informers import NamespacedInformers
+from liqod.kubelet.tokens.controller import TokenController
+from liqod.kubelet.virtualnode_status import VirtualNodeStatusController
 from liqod.model.ids import ClusterID, Key
-from liqod.model.names import advertisement_name, tenant_namespace
+from liqod.model.names import advertisement_name
 from liqod.model.objects.meta import Object
 from liqod.model.records.offer import Offer
 from liqod.model.records.offloading import NamespaceOffloading
@@ -79,17 +80,17 @@ class Surroundings:
     export_address: Callable[[ClusterID, str], str]
     families: Callable[[ClusterID], frozenset[str]]
     reflection: ReflectionSettings
-    homes: Homes
+    homes: NamespacedInformers
     nodes: Informer[Object]
     api_port: Callable[[], int]
-    api: Setting
+    api: EndpointSetting
     relay: Callable[[ClusterID], Any] | None
     answered: Callable[[ClusterID], None]
     home_api: HomeApi
     exports: Exports
     claimed: Callable[[], None]
     given_up: Callable[[ClusterID], bool]
-    holdings: Holdings | None = None
+    holdings: VolumeLocations | None = None
 
 
 class VirtualKubelet(MultiService):
@@ -105,7 +106,7 @@ class VirtualKubelet(MultiService):
         node_name = record.spec.node_name
         reactor, client, settings = around.reactor, around.client, around.settings
         patch = record.spec.offloading_patch
-        self.place = Place(
+        self.context = Context(
             home=around.home,
             lender=lender,
             node_name=node_name,
@@ -126,12 +127,13 @@ class VirtualKubelet(MultiService):
         self._pods: Informer[HomePod] = Informer(client, PODS, HomePod, reactor, fields=f"spec.nodeName={node_name}")
         relay = around.relay
         dial = None if relay is None else lambda: relay(lender)
-        self.access = Access(reactor, client, tenant_namespace(lender), around.api, dial, lender)
-        self.reach = Reach(reactor, self.access.client, settings.lease_duration * RENEWED)
-        self.approach = Approach(reactor, self.access, self.reach)
+        self.access = LenderAccess(reactor, client, lender, setting=around.api, relay=dial)
+        self.health = LenderHealth(reactor, self.access.client, settings.lease_duration * RENEWED)
+        self.failover = Failover(reactor, self.access, self.health.state)
         network = around.network
-        self.crossing = Crossing(reactor, lambda: READY if network is None else network(lender), str(lender))
-        self.node = NodeKeeper(
+        self._network_status: Latest[Readiness] = Latest(READY if network is None else network(lender))
+        self.network_condition = NetworkCondition(reactor, self._network_status, str(lender))
+        self.node = NodeController(
             reactor,
             client,
             node_name,
@@ -141,32 +143,32 @@ class VirtualKubelet(MultiService):
             record.spec.labels,
             self.readiness,
             self._offer,
-            lambda: self.reach.ok,
+            lambda: self.health.ok,
             around.home_version,
             around.api_port,
-            lambda: None if network is None else self.crossing.state.value,
+            lambda: None if network is None else self.network_condition.state.value,
         )
-        self.stay = Stay(reactor, client, self.node, self._pods, self.readiness, settings.evict_after)
-        self.namespaces = Namespaces(
+        self.eviction = EvictionController(reactor, client, self.node, self._pods, self.readiness, settings.evict_after)
+        self.namespaces = NamespaceController(
             reactor,
             client,
-            self.place,
+            self.context,
             around.enabled,
             around.offloadings,
             around.nodes,
             around.tables,
             self._pods,
             around.grants,
-            lambda key: self.pods.look(key),
+            lambda key: self.pods.enqueue(key),
             lambda: self.pods.wake(),
         )
-        self.pods = Pods(
+        self.pods = PodController(
             reactor,
             client,
             self._pods,
-            self.place,
+            self.context,
             self.namespaces,
-            self.reach,
+            self.health,
             around.recorder,
             settings.workers,
             settings.status_delay,
@@ -175,34 +177,34 @@ class VirtualKubelet(MultiService):
         self.reflection = Reflection(
             reactor,
             around.reflection,
-            self.place,
+            self.context,
             around.homes,
             around.nodes,
             self._pods,
             self.namespaces,
-            self.reach,
+            self.health,
             around.recorder,
             around.holdings,
             around.claimed,
         )
-        self.tokens = Tokens(
+        self.tokens = TokenController(
             reactor,
             client,
-            self.place,
+            self.context,
             self._pods,
             self.namespaces,
-            self.reach,
+            self.health,
             around.recorder,
             around.reflection.serviceaccount.workers or 1,
         )
-        self.standing = StandingKeeper(
+        self.status = VirtualNodeStatusController(
             reactor,
             client,
             record.metadata.key,
             around.records,
             self.node,
             self.access,
-            self.reach,
+            self.health,
             self.namespaces,
             self.readiness,
         )
@@ -212,15 +214,15 @@ class VirtualKubelet(MultiService):
             self._tasks,
             self._pods,
             self.access,
-            self.reach,
-            self.approach,
-            self.crossing,
+            self.health,
+            self.failover,
+            self.network_condition,
             self.node,
-            self.stay,
+            self.eviction,
             self.namespaces,
             self.pods,
             self.reflection,
-            self.standing,
+            self.status,
         ):
             service.setServiceParent(self)
         if self._lends_tokens:
@@ -240,24 +242,29 @@ class VirtualKubelet(MultiService):
     def readiness(self) -> Readiness:
         """Return whether pods can run behind the node, and if not, why."""
         offer = judge_offer(self._advertisement())
-        return judge(self.access.readiness.value, self.reach.state.value, self.crossing.state.value, offer)
+        return judge(self.access.readiness.value, self.health.state.value, self.network_condition.state.value, offer)
 
     def _reached(self, state: Readiness) -> None:
-        self._look()
-        if state.ready or state.reason in HEARD:
+        self._refresh()
+        if state.ready or state.reason in REACHABLE_REASONS:
             self._around.answered(self._lender)
 
+    def network_changed(self) -> None:
+        """Read the status of the network again, and how addresses are translated."""
+        if self._around.network is not None:
+            self._network_status.set(self._around.network(self._lender))
+        self.node.refresh()
+        self.reflection.addresses_changed()
+
     def _crosses(self) -> bool:
-        """Return whether packets get to the pods, as far as known."""
-        state = self.crossing.state.value
-        return state.ready or not state.known
+        return self.network_condition.is_usable
 
     def _network_turned(self, _: Readiness) -> None:
-        self._look()
+        self._refresh()
         crosses = self._crosses()
         if crosses is not self._crossed:
             self._crossed = crosses
-            self.pods.look_at_all()
+            self.pods.enqueue_all()
 
     def route(self, pod: Key) -> Route | None:
         """Return the way to a pod for those who want its log or a shell; None when it is not on this node."""
@@ -265,7 +272,7 @@ class VirtualKubelet(MultiService):
         if known is None:
             return None
         remote = self.namespaces.mapped().get(pod.namespace, "")
-        return Route(self.place.node_name, self.access.client.value, remote, known.metadata.uid)
+        return Route(self.context.node_name, self.access.client.value, remote, known.metadata.uid)
 
     def home_pods(self) -> list[HomePod]:
         """Return the pods on the node."""
@@ -273,7 +280,7 @@ class VirtualKubelet(MultiService):
 
     def lender(self) -> Lender:
         """Return what asking the lender for more than one pod takes."""
-        return Lender(self.place.node_name, self.access.client.value, self.namespaces.mapped())
+        return Lender(self.context.node_name, self.access.client.value, self.namespaces.mapped())
 
     def _advertisement(self) -> Advertisement | None:
         return self._around.offers.get(Key("", advertisement_name(self._lender)))
@@ -286,12 +293,12 @@ class VirtualKubelet(MultiService):
         self._unsubscribe = [
             self._around.offers.subscribe(self._offer_changed),
             self.access.client.subscribe(self.namespaces.use),
-            self.access.readiness.subscribe(lambda _: self._look()),
-            self.access.way.subscribe(lambda _: self.standing.look()),
-            self.access.renewed.subscribe(lambda _: self.reach.suspect()),
-            self.reach.state.subscribe(self._reached),
-            self.crossing.state.subscribe(self._network_turned),
-            self.node.state.subscribe(lambda _: self.standing.look()),
+            self.access.readiness.subscribe(lambda _: self._refresh()),
+            self.access.endpoint.subscribe(lambda _: self.status.refresh()),
+            self.access.token_renewals.subscribe(lambda _: self.health.request_failed()),
+            self.health.state.subscribe(self._reached),
+            self.network_condition.state.subscribe(self._network_turned),
+            self.node.state.subscribe(lambda _: self.status.refresh()),
         ]
         super().startService()
 
@@ -305,12 +312,12 @@ class VirtualKubelet(MultiService):
 
     def _offer_changed(self, key: Key, old: Advertisement | None, new: Advertisement | None) -> None:
         if key.name == advertisement_name(self._lender):
-            self._look()
+            self._refresh()
 
-    def _look(self) -> None:
-        self.node.look()
-        self.stay.look()
-        self.standing.look()
+    def _refresh(self) -> None:
+        self.node.refresh()
+        self.eviction.refresh()
+        self.status.refresh()
 
     async def retire(self) -> None:
         """Empty the node and remove it; what the lender does not answer to within the deadline is left to it.
@@ -319,7 +326,7 @@ class VirtualKubelet(MultiService):
         deadline, and not at all once a person says that it is dead: its own daemon removes the pods if it ever returns.
         """
         reactor = self._around.reactor
-        self._log.info("removing the virtual node {node}", node=self.place.node_name)
+        self._log.info("removing the virtual node {node}", node=self.context.node_name)
         started = reactor.seconds()
         await self._pods.when_synced()
         await self._try("cordoning", self.node.cordon())
@@ -340,7 +347,7 @@ class VirtualKubelet(MultiService):
         await self.namespaces.release_all(reactor.seconds() + (0.0 if self._is_given_up() else RELEASE_DEADLINE))
         table = self._around.client.delete(NATTINGTABLES, str(self._lender))
         await self._try("forgetting the namespaces of", table)
-        self._log.info("removed the virtual node {node}", node=self.place.node_name)
+        self._log.info("removed the virtual node {node}", node=self.context.node_name)
 
     def _is_given_up(self) -> bool:
         return self._around.given_up(self._lender)
@@ -360,7 +367,7 @@ class VirtualKubelet(MultiService):
         try:
             await work
         except (ApiError, KubeError) as error:
-            self._log.warn("{what} {node} failed: {error}", what=what, node=self.place.node_name, error=str(error))
+            self._log.warn("{what} {node} failed: {error}", what=what, node=self.context.node_name, error=str(error))
 
 
 def same_kubelet(left: VirtualNode, right: VirtualNode) -> bool:

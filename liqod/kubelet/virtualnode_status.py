@@ -17,10 +17,10 @@ from liqod.kube.errors import NotFound
 from liqod.kube.resources import VIRTUALNODES
 from liqod.kubelet.common.mutation_cache import Overlay
 from liqod.kubelet.common.readiness import Readiness, not_ready
-from liqod.kubelet.lender.access import Access
-from liqod.kubelet.lender.health import Reach
-from liqod.kubelet.namespaces.controller import Namespaces
-from liqod.kubelet.node.controller import NodeKeeper
+from liqod.kubelet.lender.access import LenderAccess
+from liqod.kubelet.lender.health import LenderHealth
+from liqod.kubelet.namespaces.controller import NamespaceController
+from liqod.kubelet.node.controller import NodeController
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Condition, set_condition, to_dict
 from liqod.model.records.views import VirtualNode, VirtualNodeStatus
@@ -35,7 +35,7 @@ CHECK: Final = 10.0
 _REFLECTING = Readiness(ready=True, reason="Reflecting", message="every offloaded namespace has its counterpart")
 
 
-class StandingKeeper(MultiService):
+class VirtualNodeStatusController(MultiService):
     """Keeps the status of one VirtualNode record."""
 
     def __init__(
@@ -44,10 +44,10 @@ class StandingKeeper(MultiService):
         client: Client,
         key: Key,
         records: Informer[VirtualNode],
-        node: NodeKeeper,
-        access: Access,
-        reach: Reach,
-        namespaces: Namespaces,
+        node: NodeController,
+        access: LenderAccess,
+        health: LenderHealth,
+        namespaces: NamespaceController,
         readiness: Callable[[], Readiness],
     ) -> None:
         super().__init__()
@@ -57,16 +57,16 @@ class StandingKeeper(MultiService):
         self._records = records
         self._node = node
         self._access = access
-        self._reach = reach
+        self._health = health
         self._namespaces = namespaces
         self._readiness = readiness
         self._written: Overlay[Key, VirtualNode] = Overlay(reactor)
         self._queue: WorkQueue[Key] = WorkQueue(reactor, f"status of {key}")
         self._workers: Workers[Key] = Workers(self._queue, 1, self._process, "writing the status of the VirtualNode")
         self._workers.setServiceParent(self)
-        self.look()
+        self.refresh()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Something that the status tells about changed."""
         self._queue.add_after(self._key, DELAY)
 
@@ -82,13 +82,13 @@ class StandingKeeper(MultiService):
         node = self._node.state.value if not self._node.state.value.ready else self._readiness()
         if not node.known:
             return None
-        status = forge_standing(
+        status = forge_status(
             record.status,
             credential=self._credential(),
             node=node,
             reflection=self._reflection(),
             draining=record.metadata.deleting,
-            api=self._access.way.value or "",
+            api=self._access.endpoint.value or "",
             now=rfc3339(wall_clock(self._reactor)()),
         )
         if status != record.status:
@@ -103,8 +103,8 @@ class StandingKeeper(MultiService):
         return in_step(self._reactor.seconds(), CHECK)
 
     def _credential(self) -> Readiness:
-        reach = self._reach.state.value
-        return reach if reach.reason == "CredentialRejected" else self._access.readiness.value
+        health = self._health.state.value
+        return health if health.reason == "CredentialRejected" else self._access.readiness.value
 
     def _reflection(self) -> Readiness:
         waiting = self._namespaces.waiting()
@@ -113,7 +113,7 @@ class StandingKeeper(MultiService):
         return not_ready("NamespacesWaiting", "; ".join(waiting)[:1024])
 
 
-def forge_standing(
+def forge_status(
     old: VirtualNodeStatus,
     *,
     credential: Readiness,

@@ -24,7 +24,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound
 from liqod.kube.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reflection.forge import claim as forge
@@ -42,12 +42,12 @@ AWAY: Final = Backoff(initial=1.0, factor=2.0, cap=60.0)
 class Lender:
     """What is known of a lender that may hold data: the namespaces there, and the way to it (None: out of reach)."""
 
-    place: Place
+    context: Context
     namespaces: Mapping[str, str]
     client: Client | None
 
 
-class Storage(MultiService):
+class VolumeProvisioner(MultiService):
     """The provisioner; ``lender(id)`` tells of one, None while its virtual kubelet does not run (yet).
 
     ``is_peer(id)`` tells whether there is a record of such a lender, ``offered(id)`` its storage classes,
@@ -150,7 +150,9 @@ class Storage(MultiService):
             self._attempts[key] = attempt + 1
             claim = self._claims.get(key) if key.namespace else None
             if claim is not None:
-                self._tell(claim, "ProvisioningFailed", f"its volume is not made: {clean_message(error.message)}")
+                self._record_event(
+                    claim, "ProvisioningFailed", f"its volume is not made: {clean_message(error.message)}"
+                )
             return AGAIN.delay(attempt)
         if again is None:
             self._attempts.pop(key, None)
@@ -176,7 +178,7 @@ class Storage(MultiService):
             case AtHome() if found is not None:
                 await self._at_home(claim, found)
             case Unselect(reason, message):
-                self._tell(claim, reason, message)
+                self._record_event(claim, reason, message)
                 await self._unselect(claim)
         return None
 
@@ -254,7 +256,7 @@ class Storage(MultiService):
             return False
         try:
             there = await lender.client.get(PERSISTENTVOLUMECLAIMS, reference.name, remote, view=Object)
-            if forge.is_of(there, volume, lender.place):
+            if forge.is_of(there, volume, lender.context):
                 await lender.client.delete(PERSISTENTVOLUMECLAIMS, reference.name, remote, uid=there.metadata.uid)
         except (NotFound, Conflict):
             pass
@@ -263,5 +265,5 @@ class Storage(MultiService):
             return False
         return True
 
-    def _tell(self, claim: Claim, reason: str, message: str) -> None:
+    def _record_event(self, claim: Claim, reason: str, message: str) -> None:
         self._recorder.emit(reference_to("v1", "PersistentVolumeClaim", claim.metadata), "Warning", reason, message)

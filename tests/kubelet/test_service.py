@@ -15,7 +15,7 @@ from tests.kubelet import cases
 from tests.kubelet.reflection import sandboxes
 
 
-class KubeletsOnSandboxes(sandboxes.Sandboxes, cases.KubeletCases):
+class KubeletTests(sandboxes.Sandboxes, cases.KubeletCases):
     """The cases of virtual kubelets, each with two clusters of its own."""
 
     def way(self, server: str) -> str:
@@ -50,7 +50,7 @@ class KubeletsOnSandboxes(sandboxes.Sandboxes, cases.KubeletCases):
         kubelet = self.kubelets.of(self.peer)
         assert kubelet is not None
         asked: list[str] = []
-        self.patch(kubelet.reach, "returned", lambda: asked.append("asked"))
+        self.patch(kubelet.health, "returned", lambda: asked.append("asked"))
         body = {"metadata": {"name": str(self.peer)}, "spec": {"clusterID": str(self.peer)}}
         await self.home.create(FOREIGNCLUSTERS, body)
         self.addCleanup(self.home.delete, FOREIGNCLUSTERS, str(self.peer))
@@ -81,7 +81,7 @@ class KubeletsOnSandboxes(sandboxes.Sandboxes, cases.KubeletCases):
         await self.gone(self.lender, SHADOWPODS, "web", self.remote)
 
 
-class WithANetwork(sandboxes.Sandboxes, cases.KubeletSides):
+class NetworkTests(sandboxes.Sandboxes, cases.KubeletSides):
     """Virtual kubelets where a network leads to the lender's pods."""
 
     word = Readiness(ready=True, reason="NetworkReady", message="packets cross")
@@ -131,7 +131,7 @@ class WithANetwork(sandboxes.Sandboxes, cases.KubeletSides):
 
         async def known() -> bool:
             kubelet = self.kubelets.of(self.peer)
-            return kubelet is not None and kubelet.reach.ok and len(kubelet.pods) == 1
+            return kubelet is not None and kubelet.health.ok and len(kubelet.pods) == 1
 
         await self.eventually(known)
         await self.pause(1.0)

@@ -17,7 +17,7 @@ from liqod.kube.resources import (
     VALIDATINGPOLICYBINDINGS,
     Resource,
 )
-from tests.kubelet.reflection import cases, needs_cases
+from tests.kubelet.reflection import cases, tokens_and_claims_cases
 from tests.real.sides import Pair
 
 
@@ -156,5 +156,5 @@ class ReflectionOnRealClusters(Pair, cases.ReflectionCases):
         await self.lender.patch(SERVICES, "fine", {"spec": {"type": "NodePort"}}, self.remote)
 
 
-class NeedsOnRealClusters(Pair, needs_cases.TokenCases):
+class NeedsOnRealClusters(Pair, tokens_and_claims_cases.TokenCases):
     """What pods need besides, each case with cluster IDs and namespaces of its own."""

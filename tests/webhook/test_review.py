@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kubesandbox.store.patch import json_patch as apply
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.node.tolerations import original
+from liqod.kubelet.node.tolerations import original_tolerations
 from liqod.model.objects.node_selector import Requirement, Term, selects
 from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, Policy
 from liqod.webhook.placement import MAX_TERMS, TOLERATION, TooManyTerms, mutations, patience, tolerates
@@ -314,7 +314,7 @@ class Patience(SynchronousTestCase):
             pod: dict[str, Any] = {"metadata": metadata, "spec": {"tolerations": [user, *DEFAULTS]}}
             made = self.made(pod, Policy(REMOTE))
             self.assertEqual(made["spec"]["tolerations"][0], user)
-            restored = original(made["spec"]["tolerations"], made["metadata"]["annotations"])
+            restored = original_tolerations(made["spec"]["tolerations"], made["metadata"]["annotations"])
             self.assertEqual(restored, [user, *DEFAULTS, TOLERATION])
             self.assertEqual(patience(made, Policy(REMOTE), 0.0), [])
         self.assertEqual(patience({"spec": {"tolerations": [user]}}, Policy(REMOTE), 0.0), [])

@@ -47,7 +47,7 @@ def no_api_server() -> ApiServer | None:
 
 
 @frozen
-class Place:
+class Context:
     """The home cluster, the lender, the virtual node, and what users excluded from reflection.
 
     ``node_address`` becomes the host IP of offloaded pods. ``map_address`` turns a pod's address at the lender into the
@@ -74,7 +74,7 @@ class Place:
     families: Callable[[], frozenset[str]] = field(default=no_families, eq=False)
 
 
-def remote_root_ca(place: Place) -> str:
+def remote_root_ca(context: Context) -> str:
     """Return the name of our ``kube-root-ca.crt`` at the lender, which has one of its own."""
-    short = str(place.home)[:5]
+    short = str(context.home)[:5]
     return f"{ROOT_CA}.{short if short[-1:].isalnum() else short + 'a'}"

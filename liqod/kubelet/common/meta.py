@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.naming import label_value
 from liqod.model.names import DESTINATION_LABEL, HOME_POD_UID_ANNOTATION, NODE_NAME_LABEL, ORIGIN_LABEL
 from liqod.model.objects.meta import ObjectMeta
@@ -23,35 +23,35 @@ def is_internal(key: str) -> bool:
     return bool(slash) and (domain == _OURS or domain.endswith("." + _OURS))
 
 
-def reflected_labels(labels: Mapping[str, str], place: Place) -> dict[str, str]:
+def reflected_labels(labels: Mapping[str, str], context: Context) -> dict[str, str]:
     """Return the user's labels as they travel: without liqod's own and without excluded ones."""
     return {
-        key: value for key, value in labels.items() if not is_internal(key) and key not in place.labels_not_reflected
+        key: value for key, value in labels.items() if not is_internal(key) and key not in context.labels_not_reflected
     }
 
 
-def reflected_annotations(annotations: Mapping[str, str], place: Place) -> dict[str, str]:
+def reflected_annotations(annotations: Mapping[str, str], context: Context) -> dict[str, str]:
     """Return the user's annotations as they travel."""
     return {
         key: value
         for key, value in annotations.items()
-        if not is_internal(key) and key not in NOT_REFLECTED and key not in place.annotations_not_reflected
+        if not is_internal(key) and key not in NOT_REFLECTED and key not in context.annotations_not_reflected
     }
 
 
-def ownership(place: Place) -> dict[str, str]:
+def ownership(context: Context) -> dict[str, str]:
     """Return the two labels that make an object at the lender ours."""
-    return {ORIGIN_LABEL: str(place.home), DESTINATION_LABEL: str(place.lender)}
+    return {ORIGIN_LABEL: str(context.home), DESTINATION_LABEL: str(context.lender)}
 
 
-def is_ours(meta: ObjectMeta, place: Place) -> bool:
+def is_ours(meta: ObjectMeta, context: Context) -> bool:
     """Tell whether an object at the lender carries our labels; what does not is never touched."""
-    return all(meta.labels.get(key) == value for key, value in ownership(place).items())
+    return all(meta.labels.get(key) == value for key, value in ownership(context).items())
 
 
-def is_of_node(meta: ObjectMeta, place: Place) -> bool:
+def is_of_node(meta: ObjectMeta, context: Context) -> bool:
     """Tell whether an object of ours belongs to this virtual node rather than to another one of the same lender."""
-    return meta.labels.get(NODE_NAME_LABEL) == label_value(place.node_name)
+    return meta.labels.get(NODE_NAME_LABEL) == label_value(context.node_name)
 
 
 def home_uid(meta: ObjectMeta) -> str:
@@ -59,15 +59,15 @@ def home_uid(meta: ObjectMeta) -> str:
     return meta.annotations.get(HOME_POD_UID_ANNOTATION, "")
 
 
-def remote_labels(labels: Mapping[str, str], place: Place) -> dict[str, str]:
+def remote_labels(labels: Mapping[str, str], context: Context) -> dict[str, str]:
     """Return all labels of a ShadowPod."""
     return {
-        **reflected_labels(labels, place),
-        **ownership(place),
-        NODE_NAME_LABEL: label_value(place.node_name),
+        **reflected_labels(labels, context),
+        **ownership(context),
+        NODE_NAME_LABEL: label_value(context.node_name),
     }
 
 
-def remote_annotations(annotations: Mapping[str, str], uid: str, place: Place) -> dict[str, str]:
+def remote_annotations(annotations: Mapping[str, str], uid: str, context: Context) -> dict[str, str]:
     """Return all annotations of a ShadowPod but the digest."""
-    return {**reflected_annotations(annotations, place), HOME_POD_UID_ANNOTATION: uid}
+    return {**reflected_annotations(annotations, context), HOME_POD_UID_ANNOTATION: uid}

@@ -25,7 +25,7 @@ _STATES: Final = ("terminated", "running", "waiting")
 _STATE: Final = ("reason", "message", "exitCode", "signal", "startedAt", "finishedAt", "containerID")
 
 
-def terse(status: Mapping[str, Any]) -> dict[str, Any]:
+def limited(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a status that decisions are made from, with short texts; at most about ``LONGEST`` bytes,
     whatever is given.
     """

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from liqod.kubelet.common.status_limits import LONGEST, terse
+from liqod.kubelet.common.status_limits import LONGEST, limited
 from liqod.model.objects.meta import Object, View
 
 _EMPTY = msgspec.Raw(b"{}")
@@ -47,7 +47,7 @@ class RemotePod(Object, frozen=True):
         status = self.status.copy()
         if memoryview(status).nbytes > LONGEST:
             said = msgspec.json.decode(status)
-            status = msgspec.Raw(msgspec.json.encode(terse(said if isinstance(said, dict) else {})))
+            status = msgspec.Raw(msgspec.json.encode(limited(said if isinstance(said, dict) else {})))
         msgspec.structs.force_setattr(self, "status", status)
 
 

@@ -33,7 +33,7 @@ class _Write:
     pause: float
 
 
-class Pace:
+class WriteLimiter:
     """Remembers the last write of each object for a while; ``now`` is any steady clock's seconds."""
 
     def __init__(self, pause: float) -> None:

@@ -1,1 +1,1 @@
-"""How the API of one lender is reached: credential, health, choice of endpoint and failover."""
+"""Access to one lender's API server: credential, health, choice of the endpoint, failover."""

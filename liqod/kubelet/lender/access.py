@@ -1,4 +1,4 @@
-"""The way to the lender's API server: the credential it granted, and a client that uses the newest token."""
+"""Access to a lender's API server: the credential that it granted, and a client that sends the newest token."""
 
 from __future__ import annotations
 
@@ -21,32 +21,31 @@ from liqod.kube.connection.config import from_grant, over_relay
 from liqod.kube.resources import SECRETS
 from liqod.kubelet.common.readiness import Readiness, not_known, not_ready
 from liqod.kubelet.common.views import Secret
-from liqod.kubelet.lender.endpoint_choice import Setting, Way, possible
-from liqod.model.ids import Key
+from liqod.kubelet.lender.endpoint_choice import Endpoint, EndpointSetting, allowed_endpoints
+from liqod.model.ids import ClusterID, Key
+from liqod.model.names import tenant_namespace
 
 SECRET_NAME: Final = "liqo-credential"  # noqa: S105 (a name, not a secret)
-KNOWN: Final = Readiness(ready=True, reason="CredentialPresent", message="the lender granted access to its API server")
+CREDENTIAL_PRESENT: Final = Readiness(
+    ready=True, reason="CredentialPresent", message="the lender granted access to its API server"
+)
 
 
 @frozen
 class Grant:
-    """A credential taken out of its Secret; the token is kept apart, because it alone changes often.
-
-    Without a URL there is only the relay.
-    """
+    """A credential without its token, which alone changes often; without a URL only the relay can be used."""
 
     api_url: str
     ca: bytes
     relay: bool = False
 
 
-class Access(MultiService):
-    """Keeps ``client`` (None until there is a credential) and ``readiness`` (why there is none).
+class LenderAccess(MultiService):
+    """Reads the credential's Secret, and provides a client for the endpoint in use.
 
-    A new token is used from the next request on; a new URL or CA makes a new client. A credential that is deleted is
-    reported, and the client stays: the lender decides whether it still answers. ``ways`` are those that both sides
-    allow, ``way`` is the one that ``client`` takes, empty without one. ``relay`` makes what connects to the lender's
-    relay; without it there is only the direct way.
+    A new token is sent from the next request on; a new URL or CA makes a new client. A deleted Secret is reported in
+    ``readiness``, but the client stays: the lender decides whether the credential is still good. ``relay`` returns
+    what connects to the lender's relay; None where this daemon has no peering sessions.
     """
 
     _log = Logger()
@@ -55,22 +54,28 @@ class Access(MultiService):
         self,
         reactor: Any,
         home: Client,
-        namespace: str,
-        setting: Setting = "auto",
+        lender: ClusterID,
+        *,
+        setting: EndpointSetting = "auto",
         relay: Callable[[], Any] | None = None,
-        lender: str = "lender",
     ) -> None:
         super().__init__()
-        self.ways: Latest[tuple[Way, ...]] = Latest(())
-        self.way: Latest[Way | None] = Latest(None)
+        namespace = tenant_namespace(lender)
+        self._reactor = reactor
+        self._lender = lender
         self._setting = setting
         self._relay = relay
-        self._lender = lender
-        self.client: Latest[Client | None] = Latest(None)
-        self.readiness: Latest[Readiness] = Latest(not_known(f"the secret {namespace}/{SECRET_NAME} was not read yet"))
-        self.renewed: Latest[int] = Latest(0)
-        self._reactor = reactor
         self._key = Key(namespace, SECRET_NAME)
+        self.endpoints: Latest[tuple[Endpoint, ...]] = Latest(())
+        """Those that both sides allow, the preferred one first."""
+        self.endpoint: Latest[Endpoint | None] = Latest(None)
+        """The one that ``client`` uses."""
+        self.client: Latest[Client | None] = Latest(None)
+        """A client of the lender's API server; None until there is a credential."""
+        self.readiness: Latest[Readiness] = Latest(not_known(f"the secret {self._key} was not read yet"))
+        """Whether there is a credential that can be used, and if not, why."""
+        self.token_renewals: Latest[int] = Latest(0)
+        """How often the lender has sent another token."""
         self._token = ""
         self._grant: Grant | None = None
         self._tasks = Tasks()
@@ -104,38 +109,40 @@ class Access(MultiService):
             return
         if token != self._token:
             self._token = token
-            self.renewed.set(self.renewed.value + 1)
+            self.token_renewals.set(self.token_renewals.value + 1)
         changed = self._grant is None or (grant.api_url, grant.ca) != (self._grant.api_url, self._grant.ca)
         self._grant = grant
-        ways = possible(self._setting, direct=bool(grant.api_url), relay=grant.relay and self._relay is not None)
-        if not ways:
+        endpoints = allowed_endpoints(
+            self._setting, direct=bool(grant.api_url), relay=grant.relay and self._relay is not None
+        )
+        if not endpoints:
             offered = "directly" if grant.api_url else "over its relay"
             sentence = (
-                f"the lender lets its API server be reached {offered} only, and [peering] api = {self._setting} here "
-                "says otherwise: change it on one of the two sides"
+                f"the lender offers its API server {offered} only, and [peering] api = {self._setting} here excludes "
+                "that: change the setting on one of the two sides"
             )
             self.readiness.set(not_ready("NoCommonWay", sentence))
             return
-        way = self.way.value
-        if way not in ways:
-            self.take(ways[0])
-        elif changed and way == "direct":
-            self.take(way)
-        self.ways.set(ways)
-        self.readiness.set(KNOWN)
+        endpoint = self.endpoint.value
+        if endpoint not in endpoints:
+            self.use(endpoints[0])
+        elif changed and endpoint == "direct":
+            self.use(endpoint)
+        self.endpoints.set(endpoints)
+        self.readiness.set(CREDENTIAL_PRESENT)
 
-    def take(self, way: Way) -> None:
-        """Reach the lender by this way from now on."""
-        self.way.set(way)
-        self._replace(self.client_by(way))
+    def use(self, endpoint: Endpoint) -> None:
+        """Send requests to this endpoint from now on, by a new client."""
+        self.endpoint.set(endpoint)
+        self._replace(self.client_for(endpoint))
 
-    def client_by(self, way: Way) -> Client | None:
-        """Return a new client that takes a way; None where there is no credential."""
+    def client_for(self, endpoint: Endpoint) -> Client | None:
+        """Return a new client for an endpoint; None without a credential."""
         grant = self._grant
         if grant is None:
             return None
-        if way == "relay" and self._relay is not None:
-            return Client(over_relay(self._lender, self._relay()), self._reactor, allowance=Allowance())
+        if endpoint == "relay" and self._relay is not None:
+            return Client(over_relay(str(self._lender), self._relay()), self._reactor, allowance=Allowance())
         config = from_grant(grant.api_url, grant.ca or None, lambda: self._token)
         return Client(config, self._reactor, allowance=Allowance())
 
@@ -153,7 +160,7 @@ class Access(MultiService):
 
 
 def read(secret: Secret) -> tuple[Grant, str]:
-    """Return what a credential's Secret holds; raises ValueError with what is wrong."""
+    """Return the credential and the token in a Secret; raises ValueError that says what is wrong with it."""
     url = _text(secret, "api-url")
     relay = "relay" in secret.data and _text(secret, "relay") == "true"
     if relay and not url:

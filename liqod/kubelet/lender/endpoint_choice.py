@@ -1,9 +1,9 @@
-"""Which way to take to a lender's API server: by its address, or over its relay (pure).
+"""Chooses the endpoint of a lender's API server: its own address ("direct") or its daemon's relay ("relay") (pure).
 
-Direct is preferred, because it costs nobody anything. It is left when it fails, after some patience, and only for a
-relay that answers; and it is taken again only after it answered several times in a row, so that a way that comes and
-goes does not make everything that watches the lender begin anew each time. One that has only just been offered has not
-come and gone: it is taken when it answers.
+Direct is preferred: it costs the lender's daemon nothing. An endpoint that fails is left after ``FAILURE_TOLERANCE``
+seconds, and only for one that answers a probe. The direct endpoint is used again after several successful probes in a
+row, because a change of endpoint ends every watch of the lender, and a flapping endpoint would end them again and
+again. A direct endpoint that the lender offers for the first time has not failed yet: one successful probe suffices.
 """
 
 from __future__ import annotations
@@ -12,22 +12,25 @@ from typing import Final, Literal
 
 from attrs import frozen
 
-Way = Literal["direct", "relay"]
-Setting = Literal["auto", "direct", "relay"]
+Endpoint = Literal["direct", "relay"]
+EndpointSetting = Literal["auto", "direct", "relay"]
 
-PATIENCE: Final = 10.0
-"""Seconds that a way which has worked may fail before the other one is looked at."""
-IMPATIENT: Final = 5.0
-"""Seconds between two looks at the other way while the present one fails."""
-LOOK_BACK: Final = 60.0
-"""Seconds between two looks at the direct way while the relay is in use."""
-STEADY: Final = 3
-"""Answers in a row after which the direct way is taken again."""
+FAILURE_TOLERANCE: Final = 10.0
+"""Seconds that an endpoint which has worked may fail before the other one is probed: API servers restart faster."""
+PROBE_INTERVAL: Final = 5.0
+"""Seconds between two probes of the other endpoint while the current one fails."""
+DIRECT_PROBE_INTERVAL: Final = 60.0
+"""Seconds between two probes of the direct endpoint while the relay works."""
+SUCCESSES_TO_RETURN: Final = 3
+"""Successful probes in a row after which the direct endpoint is used again."""
 
 
-def possible(setting: Setting, *, direct: bool, relay: bool) -> tuple[Way, ...]:
-    """Return the ways that both sides allow, the preferred one first: ``direct`` and ``relay`` are the lender's."""
-    offered: list[Way] = []
+def allowed_endpoints(setting: EndpointSetting, *, direct: bool, relay: bool) -> tuple[Endpoint, ...]:
+    """Return the endpoints that both sides allow, the preferred one first.
+
+    ``setting`` is ours ([peering] api); ``direct`` and ``relay`` tell what the lender offers.
+    """
+    offered: list[Endpoint] = []
     if direct and setting != "relay":
         offered.append("direct")
     if relay and setting != "direct":
@@ -36,43 +39,44 @@ def possible(setting: Setting, *, direct: bool, relay: bool) -> tuple[Way, ...]:
 
 
 @frozen
-class Course:
-    """How it goes on the way in use: ``proven`` once the lender answered on it, ``ill_since`` when it began to fail.
+class EndpointState:
+    """What is known about the endpoint in use and about the other one; times are seconds of one clock.
 
-    ``other`` is the other way, None where there is none; ``answers`` how often it answered in a row when it was looked
-    at, the last time at ``looked``; ``untried``: it has been offered since the way in use was, and has not failed.
+    ``proven``: the lender has answered on ``endpoint``. ``failing_since``: when it began to fail; None while it works.
+    ``other``: the other endpoint, if there is one. ``successes``: successful probes of it in a row, the last one at
+    ``probed_at``. ``untried``: it was offered later than the one in use, and no probe of it has failed.
     """
 
-    way: Way
-    other: Way | None
+    endpoint: Endpoint
+    other: Endpoint | None
     proven: bool = False
-    ill_since: float | None = None
-    answers: int = 0
-    looked: float = float("-inf")
+    failing_since: float | None = None
+    successes: int = 0
+    probed_at: float = float("-inf")
     untried: bool = False
 
 
-Step = Literal["stay", "look", "change"]
+Step = Literal["stay", "probe", "switch"]
 
 
-def plan(course: Course, now: float) -> tuple[Step, float | None]:
-    """Return what to do now, and in how many seconds to ask again (None: when something changes)."""
-    if course.other is None:
+def plan(state: EndpointState, now: float) -> tuple[Step, float | None]:
+    """Return what to do now, and in how many seconds to plan again (None: when something changes)."""
+    if state.other is None:
         return "stay", None
-    if course.ill_since is not None:
-        left = course.ill_since + (PATIENCE if course.proven else 0.0) - now
+    if state.failing_since is not None:
+        left = state.failing_since + (FAILURE_TOLERANCE if state.proven else 0.0) - now
         if left > 0:
             return "stay", left
-        if course.answers and course.looked >= course.ill_since:
-            return "change", None
-        return _look(course, now, IMPATIENT)
-    if course.way == "direct":
+        if state.successes and state.probed_at >= state.failing_since:
+            return "switch", None
+        return _probe_every(state, now, PROBE_INTERVAL)
+    if state.endpoint == "direct":
         return "stay", None
-    if course.answers >= (1 if course.untried else STEADY):
-        return "change", None
-    return _look(course, now, LOOK_BACK)
+    if state.successes >= (1 if state.untried else SUCCESSES_TO_RETURN):
+        return "switch", None
+    return _probe_every(state, now, DIRECT_PROBE_INTERVAL)
 
 
-def _look(course: Course, now: float, every: float) -> tuple[Step, float | None]:
-    left = course.looked + every - now
-    return ("look", None) if left <= 0 else ("stay", left)
+def _probe_every(state: EndpointState, now: float, seconds: float) -> tuple[Step, float | None]:
+    left = state.probed_at + seconds - now
+    return ("probe", None) if left <= 0 else ("stay", left)

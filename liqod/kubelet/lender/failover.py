@@ -1,127 +1,158 @@
-"""Changes over between the ways to a lender's API server when the one in use fails, or the better one is back."""
+"""Switches between the endpoints of a lender's API server when the one in use fails, or a better one works again."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import attrs
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from liqod.kubelet.lender.access import Access
-from liqod.kubelet.lender.endpoint_choice import Course, Way, plan
-from liqod.kubelet.lender.health import Reach, answers
+from liqod.flow.observe import Latest
+from liqod.kube.client import Client
+from liqod.kubelet.common.readiness import Readiness
+from liqod.kubelet.lender.endpoint_choice import Endpoint, EndpointState, plan
+from liqod.kubelet.lender.health import probe
 
 
-class Approach(Service):
-    """Looks at the way in use through ``reach``, and at the other one by asking it now and then."""
+class Endpoints(Protocol):
+    """The endpoints of a lender's API server (``lender.access.LenderAccess``)."""
+
+    endpoint: Latest[Endpoint | None]
+    """The one in use."""
+    endpoints: Latest[tuple[Endpoint, ...]]
+    """Those that both sides allow."""
+
+    def use(self, endpoint: Endpoint) -> None:
+        """Send requests to this endpoint from now on."""
+        ...
+
+    def client_for(self, endpoint: Endpoint) -> Client | None:
+        """Return a new client for an endpoint; None without a credential."""
+        ...
+
+
+class Failover(Service):
+    """Follows the health of the endpoint in use, and probes the other one as ``endpoint_choice.plan`` says."""
 
     _log = Logger()
 
-    def __init__(self, reactor: Any, access: Access, reach: Reach) -> None:
-        self._reactor = reactor
+    def __init__(
+        self,
+        clock: IReactorTime,
+        access: Endpoints,
+        health: Latest[Readiness],
+        *,
+        probe: Callable[[IReactorTime, Client], Awaitable[bool]] = probe,
+    ) -> None:
+        self._clock = clock
         self._access = access
-        self._reach = reach
-        self._course: Course | None = None
-        self._offered: tuple[Way, ...] = ()
+        self._health = health
+        self._probe = probe
+        self._state: EndpointState | None = None
+        self._known: tuple[Endpoint, ...] = ()
         self._timer: IDelayedCall | None = None
-        self._looking: Deferred[None] | None = None
-        self._unsubscribe: list[Any] = []
+        self._probing: Deferred[None] | None = None
+        self._unsubscribe: list[Callable[[], None]] = []
 
     def startService(self) -> None:
         super().startService()
         self._unsubscribe = [
-            self._access.ways.subscribe(lambda _: self._begin()),
-            self._reach.state.subscribe(lambda _: self._heard()),
+            self._access.endpoints.subscribe(lambda _: self._endpoints_changed()),
+            self._health.subscribe(lambda _: self._health_changed()),
         ]
-        self._begin()
+        self._endpoints_changed()
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
         for unsubscribe in self._unsubscribe:
             unsubscribe()
-        self._disarm()
-        looking, self._looking = self._looking, None
-        if looking is None:
+        self._cancel_timer()
+        probing, self._probing = self._probing, None
+        if probing is None:
             return succeed(None)
-        looking.cancel()
-        return looking
+        probing.cancel()
+        return probing
 
-    def _begin(self) -> None:
-        """The ways that there are have changed."""
-        way, ways = self._access.way.value, self._access.ways.value
-        other = next((each for each in ways if each != way), None)
-        untried = other == "direct" and other not in self._offered
-        self._offered = ways
-        # A look at the relay right at the start of its use would tell what the failure told that led to it.
-        looked = float("-inf") if untried else self._reactor.seconds()
-        self._course = Course(way, other, looked=looked, untried=untried) if way else None
-        self._heard()
+    def _endpoints_changed(self) -> None:
+        endpoint, endpoints = self._access.endpoint.value, self._access.endpoints.value
+        other = next((each for each in endpoints if each != endpoint), None)
+        untried = other == "direct" and other not in self._known
+        self._known = endpoints
+        # The other endpoint counts as probed just now: where we come from it because it failed, a probe at once would
+        # only repeat that failure.
+        probed_at = float("-inf") if untried else self._clock.seconds()
+        self._state = EndpointState(endpoint, other, probed_at=probed_at, untried=untried) if endpoint else None
+        self._health_changed()
 
-    def _heard(self) -> None:
-        course, state = self._course, self._reach.state.value
-        if course is None or not self.running:
+    def _health_changed(self) -> None:
+        state, health = self._state, self._health.value
+        if state is None or not self.running:
             return
-        if state.ready:
-            course = attrs.evolve(course, proven=True, ill_since=None)
-        elif state.known and course.ill_since is None:
-            course = attrs.evolve(course, ill_since=self._reactor.seconds(), answers=0)
-            if not course.proven:
-                course = attrs.evolve(course, looked=float("-inf"))
-        self._course = course
-        self._follow()
+        if health.ready:
+            state = attrs.evolve(state, proven=True, failing_since=None)
+        elif health.known and state.failing_since is None:
+            state = attrs.evolve(state, failing_since=self._clock.seconds(), successes=0)
+            if not state.proven:
+                state = attrs.evolve(state, probed_at=float("-inf"))
+        self._state = state
+        self._apply()
 
-    def _follow(self) -> None:
-        self._disarm()
-        course = self._course
-        if course is None or course.other is None or self._looking is not None or not self.running:
+    def _apply(self) -> None:
+        self._cancel_timer()
+        state = self._state
+        if state is None or state.other is None or self._probing is not None or not self.running:
             return
-        step, again = plan(course, self._reactor.seconds())
-        if step == "look":
-            self._look(course.other)
-        elif step == "change":
-            self._change(course, course.other)
+        step, again = plan(state, self._clock.seconds())
+        if step == "probe":
+            self._start_probe(state.other)
+        elif step == "switch":
+            self._switch(state, state.other)
         elif again is not None:
-            self._timer = self._reactor.callLater(again, self._follow)
+            self._timer = self._clock.callLater(again, self._apply)
 
-    def _change(self, course: Course, to: Way) -> None:
-        self._log.info("the lender's API server is reached by {way} from now on", way=to)
-        # It has just answered: it may fail for a while before it is doubted.
-        self._course = Course(to, course.way, proven=True, looked=self._reactor.seconds())
-        self._access.take(to)
-        self._heard()
+    def _switch(self, state: EndpointState, to: Endpoint) -> None:
+        self._log.info("switched to the {endpoint} endpoint of the lender's API server", endpoint=to)
+        # It has just answered a probe, so it is proven: a failure must last before it is left again.
+        self._state = EndpointState(to, state.endpoint, proven=True, probed_at=self._clock.seconds())
+        self._access.use(to)
+        self._health_changed()
 
-    def _look(self, way: Way) -> None:
-        looking = self._looking = Deferred.fromCoroutine(self._ask(way))
-        looking.addErrback(self._failed)
-        looking.addCallback(self._looked)
+    def _start_probe(self, endpoint: Endpoint) -> None:
+        probing = self._probing = Deferred.fromCoroutine(self._probe_endpoint(endpoint))
+        probing.addErrback(self._probe_failed)
+        probing.addCallback(self._probe_done)
 
-    def _failed(self, failure: Failure) -> None:
+    def _probe_failed(self, failure: Failure) -> None:
         if not failure.check(CancelledError):
-            self._log.failure("looking at the other way to a lender failed", failure)
+            self._log.failure("probing the other endpoint of a lender failed", failure)
 
-    def _looked(self, _: object) -> None:
-        self._looking = None
-        self._follow()
+    def _probe_done(self, _: object) -> None:
+        self._probing = None
+        self._apply()
 
-    async def _ask(self, way: Way) -> None:
-        client = self._access.client_by(way)
+    async def _probe_endpoint(self, endpoint: Endpoint) -> None:
+        client = self._access.client_for(endpoint)
         if client is None:
             return
         try:
-            answered = await answers(self._reactor, client)
+            succeeded = await self._probe(self._clock, client)
         finally:
             await client.close()
-        course = self._course
-        if course is not None and course.other == way:
-            heard = course.answers + 1 if answered else 0
-            untried = course.untried and answered
-            self._course = attrs.evolve(course, answers=heard, looked=self._reactor.seconds(), untried=untried)
+        state = self._state
+        if state is not None and state.other == endpoint:
+            self._state = attrs.evolve(
+                state,
+                successes=state.successes + 1 if succeeded else 0,
+                probed_at=self._clock.seconds(),
+                untried=state.untried and succeeded,
+            )
 
-    def _disarm(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None

@@ -1,16 +1,17 @@
-"""Whether the lender's API server answers: heard from requests that are made anyway, else asked now and then."""
+"""Health of a lender's API server: learned from requests that are made anyway, else by probes (GET /readyz)."""
 
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any, Final
+from typing import Final
 
 from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from liqod.flow.aligned_timer import in_step
 from liqod.flow.observe import Latest
@@ -20,20 +21,20 @@ from liqod.kube.errors import ApiError, KubeError, ServerError, Throttled, Unaut
 from liqod.kubelet.common.readiness import Readiness, not_known, not_ready
 
 PROBE_TIMEOUT: Final = 5.0
-IMPATIENT: Final = 3.0
-"""Seconds between probes while there is no answer."""
+RETRY_INTERVAL: Final = 3.0
+"""Seconds between probes while the lender does not answer."""
 
-HEARD: Final = frozenset(("CredentialRejected", "PeerNotReady"))
-"""Reasons by which the lender cannot be used, though something answers there: the path to it is whole."""
+REACHABLE_REASONS: Final = frozenset(("CredentialRejected", "PeerNotReady"))
+"""Reasons why a lender that answers cannot be used: the network path to it works."""
 
 ANSWERS: Final = Readiness(ready=True, reason="LenderAnswers", message="the lender's API server answers")
 
 
-async def answers(reactor: Any, client: Client) -> bool:
-    """Tell whether a lender's API server answers by the way of a client, is ready and knows us."""
-    asking = Deferred.fromCoroutine(client.raw("GET", "/readyz")).addTimeout(PROBE_TIMEOUT, reactor)
+async def probe(clock: IReactorTime, client: Client) -> bool:
+    """Tell whether the API server behind a client answers, is ready and accepts our credential."""
+    request = Deferred.fromCoroutine(client.raw("GET", "/readyz")).addTimeout(PROBE_TIMEOUT, clock)
     try:
-        await asking
+        await request
     except (Unauthorized, ServerError, Throttled):
         return False
     except ApiError:
@@ -44,10 +45,10 @@ async def answers(reactor: Any, client: Client) -> bool:
 
 
 @frozen
-class _Silence:
-    """No answer to ``client``: found out at ``since``, true still when the last probe began that failed (``until``).
+class _Outage:
+    """The requests of ``client`` have had no answer since ``since``; ``until`` is when the last failed probe began.
 
-    A connection that was made later came about over a path that is whole.
+    Connections that were opened after ``until`` were opened over a path that works.
     """
 
     client: Client
@@ -55,21 +56,22 @@ class _Silence:
     until: float
 
 
-class Reach(Service):
-    """Keeps ``state``; ``every`` is the number of seconds of silence after which the lender is asked (GET /readyz).
+class LenderHealth(Service):
+    """Observes whether one lender answers: ``state``; after ``interval`` seconds without a request it is probed.
 
-    After an interruption the client is told that the path is new before ``state`` says that the lender answers.
+    After an outage the client learns that its old connections are dead before ``state`` turns ready, so that what is
+    sent next does not hang on them: TCP retransmits for minutes over a path that dropped the packets.
     """
 
     _log = Logger()
 
-    def __init__(self, reactor: Any, client: Latest[Client | None], every: float) -> None:
+    def __init__(self, clock: IReactorTime, client: Latest[Client | None], interval: float) -> None:
         self.state: Latest[Readiness] = Latest(not_known("the lender was not contacted yet"))
-        self._reactor = reactor
+        self._clock = clock
         self._client = client
-        self._every = every
-        self._heard = float("-inf")
-        self._silent: _Silence | None = None
+        self._interval = interval
+        self._succeeded_at = float("-inf")
+        self._outage: _Outage | None = None
         self._timer: IDelayedCall | None = None
         self._probe: Deferred[None] | None = None
         self._unsubscribe = lambda: None
@@ -93,43 +95,43 @@ class Reach(Service):
 
     @property
     def ok(self) -> bool:
-        """Whether the lender answered last time."""
+        """Whether the lender answered the last request or probe."""
         return self.state.value.ready
 
-    def heard(self) -> None:
-        """The lender answered a request: that is as good as a probe."""
-        now = self._heard = self._reactor.seconds()
-        silent, self._silent = self._silent, None
+    def request_succeeded(self) -> None:
+        """Note that the lender answered a request: as good as a probe."""
+        now = self._succeeded_at = self._clock.seconds()
+        outage, self._outage = self._outage, None
         client = self._client.value
-        if silent is not None and client is not None:
+        if outage is not None and client is not None:
             self._log.info(
-                "{server} answers, {seconds:.1f} s after the lender was found silent",
+                "{server} answers again, {seconds:.1f} s after the first request without an answer",
                 server=client.config.server,
-                seconds=now - silent.since,
+                seconds=now - outage.since,
             )
-            # A client that was made since has no connection of before.
-            if client is silent.client:
-                client.path_is_new(silent.until)
-        elif client is not None and self.state.value.reason in HEARD:
-            # What the lender refused meanwhile waits to be tried again, ever longer: that is over. Its path is no other
-            # than before: a watch that lives was heard within SILENCE, and stays.
+            # A client that was made during the outage has no connections from before it.
+            if client is outage.client:
+                client.path_is_new(outage.until)
+        elif client is not None and self.state.value.reason in REACHABLE_REASONS:
+            # Requests that were refused (401, 5xx) are backing off; they may be retried now. The path never broke:
+            # dated back by SILENCE, the notice spares every watch that received something within that time.
             client.path_since.set(now - SILENCE)
         self.state.set(ANSWERS)
 
-    def returned(self) -> None:
-        """The lender was heard of by another way after an interruption: ask at once whether its API is back, too."""
+    def session_resumed(self) -> None:
+        """Probe at once: the peering session is back after an interruption, so the API server probably is, too."""
         if self.ok or not self.running:
             return
         probe = self._probe
         if probe is not None:
-            # It may hang on what was sent while nothing passed.
+            # It may hang on packets that were lost during the interruption.
             probe.cancel()
-        self._heard = float("-inf")
+        self._succeeded_at = float("-inf")
         self._arm(0)
 
-    def suspect(self) -> None:
-        """A request got no answer, or one that casts doubt: find out now."""
-        self._heard = float("-inf")
+    def request_failed(self) -> None:
+        """Note that a request got no answer, or a 401: probe now."""
+        self._succeeded_at = float("-inf")
         self.probe_now()
 
     def probe_now(self) -> None:
@@ -140,38 +142,38 @@ class Reach(Service):
     def _arm(self, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._reactor.callLater(seconds, self._due)
+        self._timer = self._clock.callLater(seconds, self._probe_or_wait)
 
-    def _due(self) -> None:
+    def _probe_or_wait(self) -> None:
         self._timer = None
-        heard = self._heard
-        if self.ok and isfinite(heard):
-            wait = heard + in_step(heard, self._every) - self._reactor.seconds()
+        last = self._succeeded_at
+        if self.ok and isfinite(last):
+            wait = last + in_step(last, self._interval) - self._clock.seconds()
             if wait > 0:
                 self._arm(wait)
                 return
-        probe = self._probe = Deferred.fromCoroutine(self._ask())
-        probe.addErrback(self._failed)
-        probe.addCallback(self._asked)
+        probe = self._probe = Deferred.fromCoroutine(self._probe_once())
+        probe.addErrback(self._probe_failed)
+        probe.addCallback(self._probed)
 
-    def _failed(self, failure: Any) -> None:
+    def _probe_failed(self, failure: Failure) -> None:
         if not failure.check(CancelledError):
-            self._log.failure("asking the lender failed", failure)
+            self._log.failure("probing the lender failed", failure)
 
-    def _asked(self, _: object) -> None:
+    def _probed(self, _: object) -> None:
         self._probe = None
         if self.running:
-            self._arm(in_step(self._reactor.seconds(), self._every) if self.ok else IMPATIENT)
+            self._arm(in_step(self._clock.seconds(), self._interval) if self.ok else RETRY_INTERVAL)
 
-    async def _ask(self) -> None:
+    async def _probe_once(self) -> None:
         client = self._client.value
         if client is None:
-            # That there is no credential (yet) is told by whoever looks for it; about the lender it says nothing.
+            # LenderAccess reports a missing credential; it says nothing about the lender.
             return
-        asked = self._reactor.seconds()
-        asking = Deferred.fromCoroutine(client.raw("GET", "/readyz")).addTimeout(PROBE_TIMEOUT, self._reactor)
+        started = self._clock.seconds()
+        request = Deferred.fromCoroutine(client.raw("GET", "/readyz")).addTimeout(PROBE_TIMEOUT, self._clock)
         try:
-            await asking
+            await request
         except Unauthorized:
             self.state.set(
                 not_ready(
@@ -183,17 +185,17 @@ class Reach(Service):
         except (ServerError, Throttled) as error:
             self.state.set(not_ready("PeerNotReady", f"the lender's API server is not ready: {error.message[:200]}"))
         except ApiError:
-            # Whatever it says, it is there and knows us.
-            self.heard()
+            # 403 and 404 are answers to an authenticated request: the server is up and accepts our credential.
+            self.request_succeeded()
         except DeferredTimeout:
-            self._is_silent(client, asked, f"the lender's API server did not answer within {PROBE_TIMEOUT:g} s")
+            self._unanswered(client, started, f"the lender's API server did not answer within {PROBE_TIMEOUT:g} s")
         except KubeError as error:
-            self._is_silent(client, asked, f"the lender's API server does not answer: {error}")
+            self._unanswered(client, started, f"the lender's API server does not answer: {error}")
         else:
-            self.heard()
+            self.request_succeeded()
 
-    def _is_silent(self, client: Client, asked: float, message: str) -> None:
-        since = self._reactor.seconds() if self._silent is None else self._silent.since
-        self._silent = _Silence(client, since, asked)
+    def _unanswered(self, client: Client, started: float, message: str) -> None:
+        since = self._clock.seconds() if self._outage is None else self._outage.since
+        self._outage = _Outage(client, since, started)
         client.path_is_doubtful()
         self.state.set(not_ready("PeerUnreachable", message))

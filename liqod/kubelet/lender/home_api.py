@@ -1,4 +1,4 @@
-"""Where offloaded pods reach the API server of their home, as the lender's network shows it."""
+"""Addresses by which offloaded pods reach the API server of their home cluster."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from liqod.model.records.views import SliceEndpoint, SlicePort
 NAMESPACE: Final = "default"
 SERVICE: Final = "kubernetes"
 HTTPS: Final = 443
-MOST: Final = 8
-"""Addresses that a pod is told at most."""
+MAX_ADDRESSES: Final = 8
+"""Addresses that a pod is given at most."""
 
 
 class _Slice(Object, frozen=True):
-    """A slice of the ``kubernetes`` service, which every API server keeps its own address in."""
+    """An EndpointSlice of the service ``kubernetes``: every API server writes its own address there."""
 
     endpoints: list[SliceEndpoint] | None = None
     ports: list[SlicePort] | None = None
 
 
 class HomeApi:
-    """The addresses of this cluster's API server: as configured (``url``), else as it says itself, else ``known``."""
+    """The addresses of this cluster's API server: of ``url`` if configured, else published, else of ``known``."""
 
     def __init__(self, informers: Informers, url: str, known: str) -> None:
         self._configured = _of_url(url) if url else None
@@ -41,7 +41,7 @@ class HomeApi:
             self._slices = informers.of(ENDPOINTSLICES, _Slice, namespace=NAMESPACE, labels=labels)
 
     def server(self, export_address: Callable[[str], str]) -> ApiServer:
-        """Return where a lender's pods reach it; an address that the fabric does not translate is used as it is."""
+        """Return where a lender's pods reach it; an address that the network does not translate is used unchanged."""
         server = self._configured or self._published() or self._known
         addresses = tuple(export_address(address) or address for address in server.addresses)
         return ApiServer(addresses, server.port, server.name)
@@ -54,7 +54,7 @@ class HomeApi:
                 if endpoint.conditions.ready is not False:
                     addresses |= dict.fromkeys(endpoint.addresses)
             port = next((p.port for p in each.ports or () if p.port), port)
-        return ApiServer(tuple(sorted(addresses)[:MOST]), port) if addresses else None
+        return ApiServer(tuple(sorted(addresses)[:MAX_ADDRESSES]), port) if addresses else None
 
 
 def _of_url(url: str) -> ApiServer:

@@ -22,12 +22,12 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError
 from liqod.kube.resources import PODS
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message, clean_reason
 from liqod.kubelet.common.naming import choose_remote, usable_answer
 from liqod.kubelet.common.views import FINISHED, HomePod, Namespace, decoded
 from liqod.kubelet.namespaces import plan
-from liqod.kubelet.namespaces.natting_table import Table
+from liqod.kubelet.namespaces.natting_table import NattingTable
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, Unknown, select
 from liqod.kubelet.ports import NamespaceGrants
@@ -46,14 +46,14 @@ REFUSED_RETRY: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
 
 
 @frozen
-class Outside:
+class NotOffloaded:
     """The namespace is not offloaded through this node, for the reason that ``message`` gives."""
 
     message: str
 
 
 @frozen
-class Waiting:
+class Pending:
     """The namespace is to be offloaded but not usable yet; ``asked`` when the lender may know it already."""
 
     asked: bool
@@ -68,18 +68,18 @@ class Refused:
 
 
 @frozen
-class Served:
+class Offloaded:
     """Pods of the namespace are offloaded to ``remote``; while ``draining`` no new ones."""
 
     remote: RemoteNamespace
     draining: bool
 
 
-Standing = Outside | Waiting | Refused | Served
-ServedWatcher = Callable[[str, RemoteNamespace | None], None]
+NamespaceState = NotOffloaded | Pending | Refused | Offloaded
+RemoteListener = Callable[[str, RemoteNamespace | None], None]
 
 
-class Namespaces(MultiService):
+class NamespaceController(MultiService):
     """Maps namespaces for one virtual node; ``changed(key)`` asks for a pod to be looked at again, ``caught_up()`` for
     all that wait for the lender to be seen again.
     """
@@ -90,7 +90,7 @@ class Namespaces(MultiService):
         self,
         reactor: Any,
         client: Client,
-        place: Place,
+        context: Context,
         enabled: Informer[Namespace],
         offloadings: Informer[NamespaceOffloading],
         nodes: Informer[Object],
@@ -103,7 +103,7 @@ class Namespaces(MultiService):
         super().__init__()
         self._reactor = reactor
         self._client = client
-        self._place = place
+        self._context = context
         self._enabled = enabled
         self._offloadings = offloadings
         self._nodes = nodes
@@ -112,17 +112,19 @@ class Namespaces(MultiService):
         self._grants = grants
         self._changed = changed
         self._caught_up = caught_up
-        self._table = Table(reactor, client, tables, place.lender)
+        self._table = NattingTable(reactor, client, tables, context.lender)
         self._lender: Client | None = None
         self._remotes: dict[str, RemoteNamespace] = {}
-        self._watchers: list[ServedWatcher] = []
+        self._watchers: list[RemoteListener] = []
         self._again: set[str] = set()
         self._attempts: dict[str, int] = {}
         self._refusals: dict[str, int] = {}
         self._retiring = False
         self._unsubscribe: list[Callable[[], None]] = []
-        self._queue: WorkQueue[str] = WorkQueue(reactor, f"namespaces of {place.node_name}")
-        self._workers: Workers[str] = Workers(self._queue, 4, self._process, f"offloading to {place.lender}: namespace")
+        self._queue: WorkQueue[str] = WorkQueue(reactor, f"namespaces of {context.node_name}")
+        self._workers: Workers[str] = Workers(
+            self._queue, 4, self._process, f"offloading to {context.lender}: namespace"
+        )
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
         pods.add_index(BY_NAMESPACE, lambda pod: (pod.metadata.namespace,))
@@ -136,7 +138,7 @@ class Namespaces(MultiService):
             self._tables.subscribe(self._table_changed),
             self._pods.subscribe(self._pod_changed),
         ]
-        self._tasks.spawn(self._begin(), f"mapping namespaces to {self._place.lender}")
+        self._tasks.spawn(self._begin(), f"mapping namespaces to {self._context.lender}")
 
     def stopService(self) -> Deferred[Any]:
         for unsubscribe in self._unsubscribe:
@@ -164,38 +166,38 @@ class Namespaces(MultiService):
 
     # Asked by others
 
-    def look_up(self, local: str) -> Standing:
+    def state_of(self, local: str) -> NamespaceState:
         """Return how a namespace stands."""
         selection, entry = self._selection(local), self._table.forward.get(local)
         if entry is None:
             return self._not_asked_for(local, selection)
         remote = self._remotes.get(local)
         if remote is not None and remote.namespace == entry:
-            return Served(remote, draining=isinstance(selection, Excluded))
+            return Offloaded(remote, draining=isinstance(selection, Excluded))
         status = self._table.status(local)
         if isinstance(selection, Excluded) and (status is None or status.phase != plan.READY):
             # It was never granted, or no longer is: nothing there is to be waited for.
-            return Outside(selection.message)
+            return NotOffloaded(selection.message)
         if status is not None and status.phase == plan.REFUSED:
             return Refused(status.reason, status.message)
         if status is not None and status.reason == "PeerUnreachable" and self._attempts.get(local, 0) > 3:
             return Refused(status.reason, status.message)
-        return Waiting(asked=True)
+        return Pending(asked=True)
 
-    def _not_asked_for(self, local: str, selection: Selection) -> Standing:
+    def _not_asked_for(self, local: str, selection: Selection) -> NamespaceState:
         if isinstance(selection, Excluded):
-            return Outside(selection.message)
+            return NotOffloaded(selection.message)
         wanted = selection.remote_name if isinstance(selection, Included) else ""
-        if choose_remote(local, self._place.home, self._table.reverse, wanted) is None:
+        if choose_remote(local, self._context.home, self._table.reverse, wanted) is None:
             other = self._table.reverse[wanted]
             return Refused(
                 "RemoteNameInUse",
                 f"the namespace {wanted} at the lender stands for the namespace {other} of this cluster; choose "
                 "another remoteNamespaceName in the NamespaceOffloading",
             )
-        return Waiting(asked=False)
+        return Pending(asked=False)
 
-    def look_again(self, local: str) -> None:
+    def request_again(self, local: str) -> None:
         """The lender refused something in a namespace that it had granted: ask for it anew."""
         if local not in self._again:
             self._again.add(local)
@@ -218,7 +220,7 @@ class Namespaces(MultiService):
             if (status := self._table.status(local)) is not None and status.phase != plan.READY
         ]
 
-    def returned(self) -> None:
+    def session_resumed(self) -> None:
         """There is a session with the lender again: what was not to be asked without one is asked now."""
         self._queue.hasten()
 
@@ -232,7 +234,7 @@ class Namespaces(MultiService):
         for local in self._table.forward:
             self._queue.add(local)
 
-    def subscribe(self, watcher: ServedWatcher) -> Callable[[], None]:
+    def subscribe(self, watcher: RemoteListener) -> Callable[[], None]:
         """Call ``watcher(local, remote)`` for each namespace that is served and becomes so, and with None when it ends.
 
         Returns what ends that.
@@ -242,7 +244,7 @@ class Namespaces(MultiService):
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher)
 
-    def _tell_watchers(self, local: str, remote: RemoteNamespace | None) -> None:
+    def _notify(self, local: str, remote: RemoteNamespace | None) -> None:
         for watcher in tuple(self._watchers):
             watcher(local, remote)
 
@@ -255,10 +257,10 @@ class Namespaces(MultiService):
     # Events
 
     def _table_changed(self, key: Key, old: NamespaceNattingTable | None, new: NamespaceNattingTable | None) -> None:
-        if key.name != str(self._place.lender):
+        if key.name != str(self._context.lender):
             return
         if new is None:
-            self._table.forget()
+            self._table.deleted()
         before = old.spec.natting_table if old is not None else {}
         after = new.spec.natting_table if new is not None else {}
         for local in {*before, *after}:
@@ -275,18 +277,18 @@ class Namespaces(MultiService):
     def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
         """A namespace with a selector may be selected by labels that came or went."""
         known = old.metadata.labels if old is not None else None
-        if key.name == self._place.node_name and new is not None and new.metadata.labels != known:
+        if key.name == self._context.node_name and new is not None and new.metadata.labels != known:
             for offloading in self._offloadings.items():
                 self._queue.add(offloading.metadata.namespace)
 
     def _selection(self, local: str) -> Selection:
         namespace = self._enabled.get(Key("", local))
-        node = self._nodes.get(Key("", self._place.node_name))
+        node = self._nodes.get(Key("", self._context.node_name))
         return select(
             local,
             enabled=namespace is not None and not namespace.metadata.deleting and not self._retiring,
             offloading=self._offloadings.get(Key(local, OFFLOADING)),
-            node=self._place.node_name,
+            node=self._context.node_name,
             labels=None if node is None else node.metadata.labels,
         )
 
@@ -304,7 +306,7 @@ class Namespaces(MultiService):
             reverse=self._table.reverse,
             status=self._table.status(local),
             asked=local in self._again,
-            home=self._place.home,
+            home=self._context.home,
             wanted=selection.remote_name if isinstance(selection, Included) else "",
         )
         match step:
@@ -319,14 +321,14 @@ class Namespaces(MultiService):
             case plan.Drain(remote):
                 if (status := self._table.status(local)) is not None and status.phase == plan.READY:
                     self._serve(local, remote)
-                self._tell_pods(local)
+                self._enqueue_pods(local)
                 await self._evict(local)
                 return DRAIN_CHECK
             case plan.Release(remote):
                 await self._release(local, remote)
             case plan.Rest():
                 self._forget_remote(local)
-                self._tell_pods(local)
+                self._enqueue_pods(local)
         return None
 
     def _check(self, local: str) -> float | None:
@@ -335,7 +337,7 @@ class Namespaces(MultiService):
         if remote is None or remote.synced:
             return None
         if remote.error and self._reactor.seconds() - remote.since > SETTLE:
-            self.look_again(local)
+            self.request_again(local)
         return SETTLE
 
     def _live_pods(self, local: str) -> Iterator[HomePod]:
@@ -347,19 +349,19 @@ class Namespaces(MultiService):
     async def _ask(self, local: str, remote: str) -> float | None:
         self._attempts[local] = self._attempts.get(local, 0) + 1
         try:
-            answered = await self._grants.map_namespace(self._place.lender, local, remote)
+            answered = await self._grants.map_namespace(self._context.lender, local, remote)
         except Refusal as refusal:
             reason = clean_reason(refusal.reason, "Refused")
-            await self._told(local, plan.REFUSED, reason, clean_message(refusal.message))
+            await self._write_status(local, plan.REFUSED, reason, clean_message(refusal.message))
             return self._after_refusal(local)
         except PeerUnreachable as error:
             if local not in self._remotes:
-                await self._told(local, plan.PENDING, "PeerUnreachable", clean_message(str(error)))
+                await self._write_status(local, plan.PENDING, "PeerUnreachable", clean_message(str(error)))
             raise
         if answered != remote:
             if not usable_answer(answered, local, self._table.reverse):
                 message = f"the lender answered with the namespace {answered[:80]!r}, which cannot be used"
-                await self._told(local, plan.REFUSED, "BadNamespace", clean_message(message))
+                await self._write_status(local, plan.REFUSED, "BadNamespace", clean_message(message))
                 return self._after_refusal(local)
             await self._table.write(local, answered)
         self._attempts.pop(local, None)
@@ -367,7 +369,7 @@ class Namespaces(MultiService):
         if local in self._again:
             self._again.discard(local)
             self._forget_remote(local)
-        await self._told(local, plan.READY, "", "")
+        await self._write_status(local, plan.READY, "", "")
         self._serve(local, answered)
         return None
 
@@ -377,9 +379,9 @@ class Namespaces(MultiService):
         self._refusals[local] = refusals + 1
         return REFUSED_RETRY.delay(refusals)
 
-    async def _told(self, local: str, phase: str, reason: str, message: str) -> None:
-        await self._table.tell(local, MappingStatus(phase=phase, reason=reason, message=message))
-        self._tell_pods(local)
+    async def _write_status(self, local: str, phase: str, reason: str, message: str) -> None:
+        await self._table.write_status(local, MappingStatus(phase=phase, reason=reason, message=message))
+        self._enqueue_pods(local)
 
     def _serve(self, local: str, name: str) -> None:
         known = self._remotes.get(local)
@@ -391,20 +393,20 @@ class Namespaces(MultiService):
             if pod:
                 self._changed(Key(local, pod))
             else:
-                self._tell_pods(local)
+                self._enqueue_pods(local)
 
-        remote = RemoteNamespace(self._reactor, self._lender, name, self._place, changed, self._caught_up)
+        remote = RemoteNamespace(self._reactor, self._lender, name, self._context, changed, self._caught_up)
         self._remotes[local] = remote
         remote.setServiceParent(self)
-        self._tell_watchers(local, remote)
+        self._notify(local, remote)
 
     def _forget_remote(self, local: str) -> None:
         remote = self._remotes.pop(local, None)
         if remote is not None:
-            self._tell_watchers(local, None)
+            self._notify(local, None)
             self._tasks.spawn(_stopped(remote), f"closing the watches of {remote.namespace}")
 
-    def _tell_pods(self, local: str) -> None:
+    def _enqueue_pods(self, local: str) -> None:
         for pod in self._pods.by_index(BY_NAMESPACE, local):
             self._changed(pod.metadata.key)
 
@@ -423,15 +425,15 @@ class Namespaces(MultiService):
     async def _release(self, local: str, remote: str) -> None:
         self._forget_remote(local)
         try:
-            await self._grants.release_namespace(self._place.lender, remote)
+            await self._grants.release_namespace(self._context.lender, remote)
         except PeerUnreachable as error:
-            await self._told(local, plan.RELEASING, "PeerUnreachable", clean_message(str(error)))
+            await self._write_status(local, plan.RELEASING, "PeerUnreachable", clean_message(str(error)))
             raise
         except Refusal as refusal:
             # It is the lender's namespace: what it does with it is its business from here on.
             self._log.warn(
                 "{lender} keeps the namespace {remote}: {why}",
-                lender=str(self._place.lender),
+                lender=str(self._context.lender),
                 remote=remote,
                 why=clean_message(str(refusal)),
             )
@@ -439,7 +441,7 @@ class Namespaces(MultiService):
         self._attempts.pop(local, None)
         self._refusals.pop(local, None)
         self._again.discard(local)
-        self._tell_pods(local)
+        self._enqueue_pods(local)
 
     async def release_all(self, deadline: float) -> None:
         """Give everything back, best effort: what is not done by then (the clock's time) is the lender's to find."""
@@ -449,7 +451,7 @@ class Namespaces(MultiService):
             if left <= 0:
                 return
             try:
-                releasing = maybeDeferred(_coroutine, self._grants.release_namespace(self._place.lender, remote))
+                releasing = maybeDeferred(_coroutine, self._grants.release_namespace(self._context.lender, remote))
                 await releasing.addTimeout(left, self._reactor)
                 await self._table.remove(local)
             except (Refusal, PeerUnreachable, KubeError, DeferredTimeout) as error:

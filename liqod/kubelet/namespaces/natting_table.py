@@ -21,7 +21,7 @@ from liqod.model.records.views import MappingStatus, NamespaceNattingTable
 _EMPTY = NamespaceNattingTable()
 
 
-class Table:
+class NattingTable:
     """Local namespace to remote namespace and back, and what the lender said to each."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Table:
         self._answers: Overlay[Key, NamespaceNattingTable] = Overlay(clock)
         self._lock: DeferredLock = DeferredLock()
 
-    def forget(self) -> None:
+    def deleted(self) -> None:
         """The table is known to have been deleted."""
         self._answers.drop(self._key)
 
@@ -67,11 +67,11 @@ class Table:
         """Take a translation out, and its status with it."""
         remote = self.forward.get(local)
         if self.status(local) is not None:
-            await self.tell(local, None)
+            await self.write_status(local, None)
         if remote is not None:
             await self._patch({"nattingTable": {local: None}, "deNattingTable": {remote: None}})
 
-    async def tell(self, local: str, status: MappingStatus | None) -> None:
+    async def write_status(self, local: str, status: MappingStatus | None) -> None:
         """Write what became of a mapping, if that is news."""
         await self._lock.acquire()
         try:
@@ -120,7 +120,7 @@ class Table:
                 NATTINGTABLES, str(self._lender), body, subresource=subresource, view=NamespaceNattingTable
             )
         except NotFound:
-            self.forget()
+            self.deleted()
             raise
         self._answers.put(self._key, seen)
 

@@ -28,7 +28,7 @@ from liqod.model.timestamps import rfc3339
 _NO_TABLE = NamespaceNattingTable()
 
 
-class OffloadingKeeper(MultiService):
+class OffloadingStatusController(MultiService):
     """Writes each status when it is news; the objects are few, one per namespace at most."""
 
     def __init__(
@@ -62,9 +62,9 @@ class OffloadingKeeper(MultiService):
         super().startService()
         self._unsubscribe = [
             self._offloadings.subscribe(self._changed),
-            self._enabled.subscribe(lambda key, old, new: self._look_in(key.name)),
+            self._enabled.subscribe(lambda key, old, new: self._enqueue_namespace(key.name)),
             self._tables.subscribe(self._table_changed),
-            self._records.subscribe(lambda key, old, new: self._look_everywhere()),
+            self._records.subscribe(lambda key, old, new: self._enqueue_all()),
             self._nodes.subscribe(self._node_changed),
         ]
         self._tasks.spawn(self._begin(), "telling about the offloading of namespaces")
@@ -92,25 +92,25 @@ class OffloadingKeeper(MultiService):
         else:
             self._queue.add(key)
 
-    def _look_in(self, namespace: str) -> None:
+    def _enqueue_namespace(self, namespace: str) -> None:
         for offloading in self._offloadings.items():
             if offloading.metadata.namespace == namespace:
                 self._queue.add(offloading.metadata.key)
 
-    def _look_everywhere(self) -> None:
+    def _enqueue_all(self) -> None:
         for offloading in self._offloadings.items():
             self._queue.add(offloading.metadata.key)
 
     def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
         if (old.metadata.labels if old is not None else None) != (new.metadata.labels if new is not None else None):
-            self._look_everywhere()
+            self._enqueue_all()
 
     def _table_changed(self, key: Key, old: NamespaceNattingTable | None, new: NamespaceNattingTable | None) -> None:
         before, after = old or _NO_TABLE, new or _NO_TABLE
         for name in {*before.spec.natting_table, *after.spec.natting_table}:
             was = before.spec.natting_table.get(name), before.status.mappings.get(name)
             if was != (after.spec.natting_table.get(name), after.status.mappings.get(name)):
-                self._look_in(name)
+                self._enqueue_namespace(name)
 
     async def _process(self, key: Key) -> None:
         offloading = self._written.newest(key, self._offloadings.get(key))

@@ -11,7 +11,7 @@ from twisted.internet.defer import DeferredList
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.resources import PODS, SHADOWPODS
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import ownership
 from liqod.kubelet.common.mutation_cache import Overlay
 from liqod.kubelet.common.views import FINISHED, RemotePod, Shadow, decoded
@@ -32,7 +32,7 @@ class RemoteNamespace(MultiService):
         reactor: Any,
         client: Client,
         name: str,
-        place: Place,
+        context: Context,
         changed: Callable[[str], None],
         caught_up: Callable[[], None] = lambda: None,
     ) -> None:
@@ -43,7 +43,7 @@ class RemoteNamespace(MultiService):
         self.answers: Overlay[str, Shadow] = Overlay(reactor)
         self._changed = changed
         self._ended: dict[str, RemotePod] = {}
-        labels = label_selector(ownership(place))
+        labels = label_selector(ownership(context))
         self._shadows: Informer[Shadow] = Informer(client, SHADOWPODS, Shadow, reactor, namespace=name, labels=labels)
         self._pods: Informer[RemotePod] = Informer(client, PODS, RemotePod, reactor, namespace=name, labels=labels)
         self._shadows.subscribe(self._shadow_changed)

@@ -44,10 +44,10 @@ LEASE: Final = "lease"
 TAKEN_RETRY: Final = 60.0
 
 
-class NodeKeeper(MultiService):
+class NodeController(MultiService):
     """Keeps one node; ``state`` tells whether it stands (NameTaken when another node has its name).
 
-    ``readiness`` and ``offer`` are asked for when something changed; whoever owns them calls ``look``.
+    ``readiness`` and ``offer`` are asked for when something changed; whoever owns them calls ``refresh``.
     """
 
     _log = Logger()
@@ -98,7 +98,7 @@ class NodeKeeper(MultiService):
         self._queue.close()
         return maybeDeferred(super().stopService)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Something that the node's state depends on changed."""
         self._queue.add(NODE)
 

@@ -1,8 +1,9 @@
-"""Whether the network to a lender counts as up, from readings that may waver (pure).
+"""Debounces a boolean reading, with a longer hold after each flap (pure).
 
-A virtual node that turns costs a write for each of its pods: Kubernetes marks them, and so does the kubelet. What has
-worked is therefore taken for broken only after ``DOWN`` seconds of bad readings in a row, and what broke is trusted
-again only after good ones for ``UP`` seconds, twice as long after each turn for the worse that came soon after another.
+A change of NetworkUnavailable costs one write for each pod of the virtual node. So a working network counts as down
+only after ``DOWN_HOLD`` seconds of bad readings in a row, and as up again only after ``UP_HOLD`` seconds of good ones,
+doubled for every outage that began less than ``FLAP_WINDOW`` seconds after the one before. The idea is that of route
+flap damping (RFC 2439).
 """
 
 from __future__ import annotations
@@ -11,46 +12,48 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-DOWN: Final = 3.0
-"""Seconds of bad readings; the fabric itself says so only after some seconds in which no probe came back."""
+DOWN_HOLD: Final = 3.0
+"""Seconds of bad readings; the network's own probes add some seconds before the first of them."""
 
-UP: Final = 3.0
-LONGEST: Final = 60.0
-SOON: Final = 600.0
-"""Seconds after a turn for the worse in which another one makes the network wavering."""
+UP_HOLD: Final = 3.0
+MAX_HOLD: Final = 60.0
+FLAP_WINDOW: Final = 600.0
+"""Seconds after an outage in which another one counts as a flap."""
 
 
 @frozen
-class Steady:
-    """``shown``: what counts, None before the first reading; ``differs_since``: when readings began to say otherwise;
-    ``turns``: for the worse, each soon after the one before, the last of them at ``turned``.
+class Debounced:
+    """A debounced value, and what is needed to go on.
+
+    ``value`` is None before the first reading. ``differs_since``: since when readings differ from it. ``flaps``:
+    outages in a row, each soon after the one before, the last one at ``flapped_at``.
     """
 
-    shown: bool | None = None
+    value: bool | None = None
     differs_since: float | None = None
-    turns: int = 0
-    turned: float = float("-inf")
+    flaps: int = 0
+    flapped_at: float = float("-inf")
 
 
-def follow(steady: Steady, reading: bool | None, now: float) -> tuple[Steady, float | None]:
-    """Take a reading (None: not known), and return what counts then, and in how many seconds to look again.
+def debounce(debounced: Debounced, reading: bool | None, now: float) -> tuple[Debounced, float | None]:
+    """Return the state after a reading (None: unknown), and the seconds after which to read again.
 
-    The first reading counts at once, and so does the first good one: there is nothing to be careful with yet.
+    The first reading counts at once, and so does the first good one: nothing can flap yet.
     """
-    if reading is None or reading == steady.shown:
-        return evolve(steady, differs_since=None), None
-    if steady.shown is None or (reading and not steady.turns):
-        return evolve(steady, shown=reading, differs_since=None), None
-    since = now if steady.differs_since is None else steady.differs_since
-    left = since + (wait_for_up(steady.turns) if reading else DOWN) - now
+    if reading is None or reading == debounced.value:
+        return evolve(debounced, differs_since=None), None
+    if debounced.value is None or (reading and not debounced.flaps):
+        return evolve(debounced, value=reading, differs_since=None), None
+    since = now if debounced.differs_since is None else debounced.differs_since
+    left = since + (recovery_hold(debounced.flaps) if reading else DOWN_HOLD) - now
     if left > 0:
-        return evolve(steady, differs_since=since), left
+        return evolve(debounced, differs_since=since), left
     if reading:
-        return evolve(steady, shown=True, differs_since=None), None
-    turns = steady.turns + 1 if now - steady.turned < SOON else 1
-    return Steady(False, None, turns, now), None
+        return evolve(debounced, value=True, differs_since=None), None
+    flaps = debounced.flaps + 1 if now - debounced.flapped_at < FLAP_WINDOW else 1
+    return Debounced(False, None, flaps, now), None
 
 
-def wait_for_up(turns: int) -> float:
-    """Return for how many seconds readings have to be good after so many turns for the worse."""
-    return min(LONGEST, UP * 2.0 ** min(turns - 1, 16))
+def recovery_hold(flaps: int) -> float:
+    """Return for how many seconds readings have to be good after that many flaps."""
+    return min(MAX_HOLD, UP_HOLD * 2.0 ** min(flaps - 1, 16))

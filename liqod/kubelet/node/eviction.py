@@ -1,7 +1,7 @@
 """Keeps pods on a virtual node while its lender is away: Kubernetes would delete them after five minutes.
 
 While the node is well nothing is looked at and nothing written. When Kubernetes has tainted it, each pod that runs at
-the lender is written to once, in time, and at no more than ``PACE`` a second.
+the lender is written to once, in time, and at no more than ``WRITES_PER_SECOND`` a second.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from liqod.kube.errors import Conflict, Invalid, NotFound
 from liqod.kube.resources import PODS
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.views import HomePod, Node, decoded
-from liqod.kubelet.node.controller import NodeKeeper
+from liqod.kubelet.node.controller import NodeController
 from liqod.kubelet.node.tolerations import Evict, Rest, plan
 from liqod.model.ids import Key
 from liqod.model.objects.tolerations import TAINTS
 from liqod.model.timestamps import parse_rfc3339
 
-PACE: Final = 50.0
+WRITES_PER_SECOND: Final = 50.0
 """Pods written to in a second: ten thousand take less than the time in advance that ``forge.patience`` leaves."""
 
 RETRY: Final = 1.0
-WITHDRAWN: Final = ("OfferRefused", "OfferWithdrawn")
+ADMINISTRATIVE_REASONS: Final = ("OfferRefused", "OfferWithdrawn")
 """Reasons why a node is not Ready that somebody decided: its pods get the time that Kubernetes gives all pods."""
 
 
-class Stay(MultiService):
+class EvictionController(MultiService):
     """Looks after the pods of one virtual node; ``evict_after`` is in seconds, 0: never."""
 
     _log = Logger()
@@ -45,7 +45,7 @@ class Stay(MultiService):
         self,
         reactor: Any,
         client: Client,
-        node: NodeKeeper,
+        node: NodeController,
         pods: Informer[HomePod],
         readiness: Callable[[], Readiness],
         evict_after: float,
@@ -76,10 +76,10 @@ class Stay(MultiService):
         self._queue.close()
         return maybeDeferred(super().stopService)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Why the node is (not) Ready may have changed."""
         readiness = self._readiness()
-        seen = (readiness.ready, readiness.known, readiness.reason in WITHDRAWN, self._tainted)
+        seen = (readiness.ready, readiness.known, readiness.reason in ADMINISTRATIVE_REASONS, self._tainted)
         if seen != self._seen and self._tainted is not None:
             for pod in self._pods.items():
                 self._queue.add(pod.metadata.key)
@@ -88,7 +88,7 @@ class Stay(MultiService):
     def _node_changed(self, node: Node | None) -> None:
         seen = self._tainted if self._tainted is not None else self._reactor.seconds()
         self._tainted = tainted_since(node, seen, lambda date: reactor_time(date, self._reactor))
-        self.look()
+        self.refresh()
 
     def _pod_changed(self, key: Key, old: HomePod | None, new: HomePod | None) -> None:
         if self._tainted is not None and new is not None and not new.metadata.deleting:
@@ -97,7 +97,7 @@ class Stay(MultiService):
     async def _process(self, key: Key) -> float | None:
         pod, since = self._pods.get(key), self._tainted
         readiness = self._readiness()
-        if pod is None or since is None or readiness.ready or not readiness.known or not may_stay(pod):
+        if pod is None or since is None or readiness.ready or not readiness.known or not is_retained(pod):
             self._turns.pop(key, None)
             return None
         now = self._reactor.seconds()
@@ -106,8 +106,8 @@ class Stay(MultiService):
             meta.uid,
             decoded(pod.spec).get("tolerations") or [],
             meta.annotations,
-            away=max(0.0, now - since),
-            comes_back=readiness.reason not in WITHDRAWN,
+            tainted_for=max(0.0, now - since),
+            temporary=readiness.reason not in ADMINISTRATIVE_REASONS,
             evict_after=self._evict_after,
         )
         if isinstance(step, Rest):
@@ -132,7 +132,7 @@ class Stay(MultiService):
         turn = self._turns.get(key)
         if turn is None:
             turn = self._turns[key] = max(self._next, now)
-            self._next = turn + 1 / PACE
+            self._next = turn + 1 / WRITES_PER_SECOND
         if turn > now:
             return turn - now
         del self._turns[key]
@@ -152,7 +152,7 @@ def tainted_since(node: Node | None, seen: float, at: Callable[[datetime], float
     return min((seen if time is None else at(time) for time in times), default=None)
 
 
-def may_stay(pod: HomePod) -> bool:
+def is_retained(pod: HomePod) -> bool:
     """Tell whether a pod is at the lender, as far as it shows at home; one that never got there may go elsewhere."""
     status = decoded(pod.status)
     return not pod.metadata.deleting and (status.get("phase", "Pending") != "Pending" or bool(status.get("startTime")))

@@ -1,64 +1,75 @@
-"""Whether packets cross to the pods at a lender, as virtual node and pods show it: the fabric's word, steadied."""
+"""Debounces the NetworkUnavailable condition of a virtual node: a change shorter than the hold time is not shown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.observe import Latest
 from liqod.kubelet.common.readiness import Readiness
-from liqod.kubelet.node.debounce import Steady, follow
+from liqod.kubelet.node.debounce import Debounced, debounce
 
 
-class Crossing(Service):
-    """Keeps ``state``: what the network counts as now. ``ask`` is the fabric's word; ``look`` when it may have changed.
+class NetworkCondition(Service):
+    """Observes the status of the network to one lender; ``state`` is the debounced one.
 
-    While the fabric's word wavers ``state`` keeps the word that counts.
+    ``state`` keeps its message while a reading differs from it and is not believed yet. An unknown status changes
+    nothing: a network that restarts does not revoke what was known.
     """
 
     _log = Logger()
 
-    def __init__(self, reactor: Any, ask: Callable[[], Readiness], what: str) -> None:
-        self.state: Latest[Readiness] = Latest(ask())
-        self._reactor = reactor
-        self._ask = ask
-        self._what = what
-        self._steady = Steady()
+    def __init__(self, clock: IReactorTime, status: Latest[Readiness], lender: str) -> None:
+        self.state: Latest[Readiness] = Latest(status.value)
+        self._clock = clock
+        self._status = status
+        self._lender = lender
+        self._debounced = Debounced()
         self._timer: IDelayedCall | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     def startService(self) -> None:
         super().startService()
-        self.look()
+        self._unsubscribe = self._status.subscribe(lambda _: self.refresh())
+        self.refresh()
 
     def stopService(self) -> Deferred[None]:
-        self._disarm()
+        self._unsubscribe()
+        self._cancel_timer()
         return maybeDeferred(super().stopService)
 
-    def look(self) -> None:
-        """The fabric's word may have changed."""
+    @property
+    def is_usable(self) -> bool:
+        """Whether packets reach the lender's pods, as far as known."""
+        state = self.state.value
+        return state.ready or not state.known
+
+    def refresh(self) -> None:
+        """Re-evaluate the condition, because the status changed or a hold time has passed."""
         if not self.running:
             return
-        self._disarm()
-        word = self._ask()
-        before = self._steady.shown
-        self._steady, again = follow(self._steady, word.ready if word.known else None, self._reactor.seconds())
+        self._cancel_timer()
+        status, before = self._status.value, self._debounced.value
+        reading = status.ready if status.known else None
+        self._debounced, again = debounce(self._debounced, reading, self._clock.seconds())
         if again is not None:
-            self._timer = self._reactor.callLater(again, self.look)
-        shown = self._steady.shown
-        if before is not None and shown is not before:
-            told = "again" if shown else "no more"
+            self._timer = self._clock.callLater(again, self.refresh)
+        value = self._debounced.value
+        if before is not None and value is not before:
             self._log.info(
-                "packets cross to the pods at {what} {told}: {why}", what=self._what, told=told, why=word.message
+                "the network to {lender} is {state}: {why}",
+                lender=self._lender,
+                state="up" if value else "down",
+                why=status.message,
             )
-        if shown is None or shown is word.ready:
-            self.state.set(word)
+        if value is None or value is status.ready:
+            self.state.set(status)
 
-    def _disarm(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None

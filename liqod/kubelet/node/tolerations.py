@@ -54,36 +54,36 @@ def plan(
     tolerations: Sequence[Mapping[str, Any]],
     annotations: Mapping[str, str],
     *,
-    away: float,
-    comes_back: bool,
+    tainted_for: float,
+    temporary: bool,
     evict_after: float,
 ) -> Plan:
-    """Return what to do about a pod on a node that has been tainted for ``away`` seconds.
+    """Return what to do about a pod on a node that has been tainted for ``tainted_for`` seconds.
 
-    ``comes_back`` tells that the lender is only away; when it took its offer back instead, pods get the time again that
+    ``temporary`` tells that the lender is only away; when it took its offer back instead, pods get the time again that
     they had. ``evict_after`` is the cluster's setting (0: never), which the pod's annotation overrides.
     """
     held = HELD in annotations
-    if not comes_back:
+    if not temporary:
         return Rewrite(_given_back(uid, tolerations, annotations)) if held else Rest()
-    seconds = shortest(tolerations)
+    seconds = shortest_toleration(tolerations)
     limit = limit_of(annotations, evict_after)
     if limit and (held or seconds is not None):
-        if away >= limit:
+        if tainted_for >= limit:
             return Rest() if seconds == 0 else Evict(_rewritten(uid, tolerations, annotations, 0))
-        soon = limit - away
+        soon = limit - tainted_for
     else:
         soon = None
     if seconds is None or (held and limit and seconds >= limit):
         # For ever, or, said when the pod was made, for just as long as it is to stay.
         return Rest(soon)
-    due = max(0.0, seconds - LEAD) - away
+    due = max(0.0, seconds - LEAD) - tainted_for
     if due > 0:
         return Rest(due if soon is None else min(due, soon))
     return Rewrite(_rewritten(uid, tolerations, annotations, None))
 
 
-def shortest(tolerations: Sequence[Mapping[str, Any]]) -> int | None:
+def shortest_toleration(tolerations: Sequence[Mapping[str, Any]]) -> int | None:
     """Return how many seconds a pod tolerates the worse of the two taints; None: for ever, or not at all."""
     found: list[int] = []
     for taint in TAINTS:
@@ -95,7 +95,7 @@ def shortest(tolerations: Sequence[Mapping[str, Any]]) -> int | None:
     return max(0, min(found)) if found else None
 
 
-def original(tolerations: Sequence[Mapping[str, Any]], annotations: Mapping[str, str]) -> _Tolerations:
+def original_tolerations(tolerations: Sequence[Mapping[str, Any]], annotations: Mapping[str, str]) -> _Tolerations:
     """Return the tolerations as they were before any was held."""
     before = _held(annotations)
     restored = [dict(one) for one in tolerations]
@@ -114,7 +114,7 @@ def _rewritten(
     uid: str, tolerations: Sequence[Mapping[str, Any]], annotations: Mapping[str, str], seconds: int | None
 ) -> list[dict[str, Any]]:
     """Return the patch that lets the pod tolerate both taints for so long, and notes what it had before."""
-    new, held = lengthened(original(tolerations, annotations), 0)
+    new, held = lengthened(original_tolerations(tolerations, annotations), 0)
     if seconds is not None:
         new = [{**one, "tolerationSeconds": seconds} if str(i) in held else one for i, one in enumerate(new)]
     note = msgspec.json.encode(held).decode()
@@ -137,7 +137,7 @@ def _given_back(
     uid: str, tolerations: Sequence[Mapping[str, Any]], annotations: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     return [
-        *_guarded(uid, tolerations, original(tolerations, annotations)),
+        *_guarded(uid, tolerations, original_tolerations(tolerations, annotations)),
         {"op": "remove", "path": f"/metadata/annotations/{_PATH}"},
     ]
 

@@ -22,16 +22,16 @@ from liqod.kube.errors import (
     Unreachable,
 )
 from liqod.kube.resources import PODS, SHADOWPODS
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.meta import is_ours
 from liqod.kubelet.common.mutation_cache import Overlay
 from liqod.kubelet.common.patches import merge_diff
 from liqod.kubelet.common.views import HomePod, Shadow, decoded
-from liqod.kubelet.lender.health import Reach
-from liqod.kubelet.namespaces.controller import Namespaces
+from liqod.kubelet.lender.health import LenderHealth
+from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
-from liqod.kubelet.pods.decide import Report, WriteStatus, decide_refused, in_the_way
+from liqod.kubelet.pods.decide import Report, WriteStatus, decide_refused, name_taken_report
 from liqod.kubelet.ports import Recorder
 from liqod.model.ids import Key
 from liqod.model.objects.meta import reference_to
@@ -42,15 +42,15 @@ FRESH: Final = 10.0
 
 EARLY: Final = Backoff(initial=0.1, factor=2.0, cap=2.0)
 LATE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
-IN_THE_WAY: Final = 60.0
+NAME_TAKEN_RETRY: Final = 60.0
 DELETION_SEEN: Final = 10.0
 
 
-class Parked(Foreseen):
+class Postponed(Foreseen):
     """The lender does not answer: the pod is looked at again when it does."""
 
 
-class Steps:
+class PodActions:
     """Carries decisions out; one instance per virtual node."""
 
     _log = Logger()
@@ -59,16 +59,16 @@ class Steps:
         self,
         reactor: Any,
         client: Client,
-        place: Place,
-        namespaces: Namespaces,
-        reach: Reach,
+        context: Context,
+        namespaces: NamespaceController,
+        health: LenderHealth,
         recorder: Recorder,
         written: Overlay[Key, HomePod],
     ) -> None:
         self._reactor = reactor
         self._client = client
-        self._place = place
-        self._reach = reach
+        self._context = context
+        self._health = health
         self._recorder = recorder
         self._written = written
         self._namespaces = namespaces
@@ -99,14 +99,14 @@ class Steps:
         except AlreadyExists:
             # It is there, and the cache does not show it: not ours (the watch selects by label), or not seen yet.
             found = await remote.client.get(SHADOWPODS, name, remote.namespace, view=Shadow)
-            if not is_ours(found.metadata, self._place):
-                self._resting[key] = self._reactor.seconds() + IN_THE_WAY
-                return await self.skip(home, in_the_way(name, remote.namespace))
+            if not is_ours(found.metadata, self._context):
+                self._resting[key] = self._reactor.seconds() + NAME_TAKEN_RETRY
+                return await self.skip(home, name_taken_report(name, remote.namespace))
             remote.answers.put(name, found)
             return 0.0
         except (ApiError, Unreachable) as error:
             return await self._refused(home, remote, error)
-        self._reach.heard()
+        self._health.request_succeeded()
         self._attempts.pop(key, None)
         self._early.pop(key, None)
         self._resting.pop(key, None)
@@ -125,7 +125,7 @@ class Steps:
             return 1.0
         except (ApiError, Unreachable) as error:
             return await self._refused(home, remote, error)
-        self._reach.heard()
+        self._health.request_succeeded()
         self._attempts.pop(home.metadata.key, None)
         self._early.pop(home.metadata.key, None)
         remote.answers.put(name, made)
@@ -149,7 +149,7 @@ class Steps:
             self._doubt(error)
             raise
         remote.answers.drop(key.name)
-        self._reach.heard()
+        self._health.request_succeeded()
         return None
 
     async def _exists_after_all(self, key: Key) -> bool:
@@ -161,7 +161,7 @@ class Steps:
             found = await self._client.get(PODS, key.name, key.namespace, view=HomePod)
         except NotFound:
             return False
-        return decoded(found.spec).get("nodeName") == self._place.node_name
+        return decoded(found.spec).get("nodeName") == self._context.node_name
 
     async def delete_home(self, key: Key, uid: str) -> float | None:
         """Delete the home pod for good, once: nothing of it runs any more, and the watch tells when it is gone."""
@@ -197,7 +197,7 @@ class Steps:
         if home is None:
             return None
         await self._tell(home, report)
-        return IN_THE_WAY
+        return NAME_TAKEN_RETRY
 
     async def _refused(self, home: HomePod, remote: RemoteNamespace, error: ApiError | Unreachable) -> float | None:
         """Find out what a failed request at the lender means; returns when to try again."""
@@ -212,7 +212,7 @@ class Steps:
         if isinstance(error, Throttled | ServerError | Conflict) or not isinstance(error, ApiError):
             raise error
         if isinstance(error, Forbidden | NotFound):
-            self._namespaces.look_again(key.namespace)
+            self._namespaces.request_again(key.namespace)
         delay = LATE.delay(attempt)
         self._resting[key] = self._reactor.seconds() + delay
         reason = f"Remote{type(error).__name__}"
@@ -221,8 +221,8 @@ class Steps:
 
     def _doubt(self, error: Exception) -> None:
         if isinstance(error, Unreachable | Unauthorized):
-            self._reach.suspect()
-            raise Parked(str(error)) from error
+            self._health.request_failed()
+            raise Postponed(str(error)) from error
 
     async def _tell(self, home: HomePod, report: Report) -> None:
         """Put a reason on the home pod, as condition and event, unless it is there already."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import reflected_labels
 from liqod.model.names import ANTI_AFFINITY_LABELS, ANTI_AFFINITY_PRESET
 
@@ -24,7 +24,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def preset_affinity(
-    spec: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str], place: Place
+    spec: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str], context: Context
 ) -> dict[str, Any] | None:
     """Return the affinity that a pod's preset asks for at the lender, or None.
 
@@ -37,7 +37,7 @@ def preset_affinity(
         return {"podAntiAffinity": _own_terms(own)} if own else None
     if preset not in ("soft", "hard"):
         return None
-    selected = selector_labels(labels, annotations, place)
+    selected = selector_labels(labels, annotations, context)
     if not selected:
         return None
     term = {"labelSelector": {"matchLabels": selected}, "topologyKey": "kubernetes.io/hostname"}
@@ -47,9 +47,9 @@ def preset_affinity(
     return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
-def selector_labels(labels: Mapping[str, str], annotations: Mapping[str, str], place: Place) -> dict[str, str]:
+def selector_labels(labels: Mapping[str, str], annotations: Mapping[str, str], context: Context) -> dict[str, str]:
     """Return the labels that pods to be spread have in common: those listed by annotation, else all lasting ones."""
-    travelling = reflected_labels(labels, place)
+    travelling = reflected_labels(labels, context)
     listed = {key.strip() for key in annotations.get(ANTI_AFFINITY_LABELS, "").split(",") if key.strip()}
     if listed:
         return {key: value for key, value in travelling.items() if key in listed}

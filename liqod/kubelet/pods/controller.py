@@ -21,16 +21,16 @@ from liqod.flow.tasks import Tasks
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import home_uid
 from liqod.kubelet.common.mutation_cache import Overlay
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
-from liqod.kubelet.lender.health import Reach
-from liqod.kubelet.namespaces.controller import Namespaces, Outside, Refused, Served, Waiting
+from liqod.kubelet.lender.health import LenderHealth
+from liqod.kubelet.namespaces.controller import NamespaceController, NotOffloaded, Offloaded, Pending, Refused
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
-from liqod.kubelet.pods.actions import Parked, Steps
+from liqod.kubelet.pods.actions import PodActions, Postponed
 from liqod.kubelet.pods.decide import (
-    HEED,
+    GRACE_DEADLINE,
     Create,
     Decision,
     DeleteHome,
@@ -40,8 +40,8 @@ from liqod.kubelet.pods.decide import (
     Skip,
     WriteStatus,
     decide,
-    decide_cut_off,
-    decide_outside,
+    decide_network_down,
+    decide_not_offloaded,
     decide_refused,
     decide_unreachable,
 )
@@ -64,7 +64,7 @@ AGAIN: Final = 3.0
 
 
 @define
-class Track:
+class TrackedPod:
     """What is remembered about one pod between turns; rebuilt from what is seen after a restart."""
 
     home_uid: str = ""
@@ -73,7 +73,7 @@ class Track:
     grace_told: float | None = None
 
 
-class Pods(MultiService):
+class PodController(MultiService):
     """The pods of one virtual node; ``status_delay`` seconds of changes become one write. ``crosses`` tells whether
     packets get to them.
     """
@@ -85,9 +85,9 @@ class Pods(MultiService):
         reactor: Any,
         client: Client,
         pods: Informer[HomePod],
-        place: Place,
-        namespaces: Namespaces,
-        reach: Reach,
+        context: Context,
+        namespaces: NamespaceController,
+        health: LenderHealth,
         recorder: Recorder,
         workers: int,
         status_delay: float,
@@ -96,31 +96,33 @@ class Pods(MultiService):
         super().__init__()
         self._reactor = reactor
         self._pods = pods
-        self._place = place
-        self._reach = reach
+        self._context = context
+        self._health = health
         self._delay = status_delay
         self._crosses = crosses
         self._answers_since = 0.0
         self._behind: set[Key] = set()
         self._behind_at_first = 0
         self._namespaces = namespaces
-        self._tracks: dict[Key, Track] = {}
+        self._tracks: dict[Key, TrackedPod] = {}
         self._written: Overlay[Key, HomePod] = Overlay(reactor)
-        self._parked: set[Key] = set()
-        self._steps = Steps(reactor, client, place, namespaces, reach, recorder, self._written)
-        self._queue: WorkQueue[Key] = WorkQueue(reactor, f"pods of {place.node_name}")
-        self._workers: Workers[Key] = Workers(self._queue, workers, self._process, f"offloading to {place.lender}: pod")
+        self._postponed: set[Key] = set()
+        self._steps = PodActions(reactor, client, context, namespaces, health, recorder, self._written)
+        self._queue: WorkQueue[Key] = WorkQueue(reactor, f"pods of {context.node_name}")
+        self._workers: Workers[Key] = Workers(
+            self._queue, workers, self._process, f"offloading to {context.lender}: pod"
+        )
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
         self._pods.subscribe(self._changed)
         self._silent_since: float | None = None
         self._silence: IDelayedCall | None = None
-        self._reach.state.subscribe(lambda _: self._answered())
+        self._health.state.subscribe(lambda _: self._answered())
 
     def startService(self) -> None:
         super().startService()
         self._answered()
-        self._tasks.spawn(self._begin(), f"offloading pods to {self._place.lender}")
+        self._tasks.spawn(self._begin(), f"offloading pods to {self._context.lender}")
 
     def stopService(self) -> Deferred[Any]:
         self._end_silence()
@@ -140,7 +142,7 @@ class Pods(MultiService):
         """The pods whose last turn failed, with the reason."""
         return self._workers.troubles
 
-    def look(self, key: Key) -> None:
+    def enqueue(self, key: Key) -> None:
         """Have a pod looked at again."""
         self._queue.add(key)
 
@@ -153,14 +155,14 @@ class Pods(MultiService):
         """The lender answers, or does not: wake up what waits for it, or wait whether it stays so."""
         if not self.running:
             return
-        if not self._reach.ok:
+        if not self._health.ok:
             if self._silent_since is None:
                 self._silent_since = self._reactor.seconds()
-                self._silence = self._reactor.callLater(SILENCE + 0.1, self.look_at_all)
+                self._silence = self._reactor.callLater(SILENCE + 0.1, self.enqueue_all)
             return
         if self._silent_since is not None:
             self._answers_since = self._reactor.seconds()
-            self._behind = set(self._parked)
+            self._behind = set(self._postponed)
             self._behind_at_first = len(self._behind)
         self._end_silence()
         self._queue.hasten()
@@ -168,8 +170,8 @@ class Pods(MultiService):
 
     def wake(self) -> None:
         """Look at the pods that wait until the lender answers and what it has is seen again."""
-        parked, self._parked = self._parked, set()
-        for key in parked:
+        postponed, self._postponed = self._postponed, set()
+        for key in postponed:
             self._queue.add(key)
 
     def _end_silence(self) -> None:
@@ -178,7 +180,7 @@ class Pods(MultiService):
             self._silence.cancel()
         self._silence = None
 
-    def look_at_all(self) -> None:
+    def enqueue_all(self) -> None:
         """What holds for all pods changed."""
         for pod in self._pods.items():
             self._queue.add(pod.metadata.key)
@@ -193,24 +195,24 @@ class Pods(MultiService):
         date = wall_clock(self._reactor)()
         decision, remote = self._decide(key, home, now, date)
         if home is not None and remote is not None:
-            if not (self._reach.ok and remote.live):
+            if not (self._health.ok and remote.live):
                 decision = decide_unreachable(home, decision, rfc3339(date), silent=self._is_silent())
-                self._parked.add(key)
+                self._postponed.add(key)
             elif not self._crosses():
-                decision = decide_cut_off(home, decision, rfc3339(date))
+                decision = decide_network_down(home, decision, rfc3339(date))
         self._forget_if_gone(key, home, remote)
         if isinstance(decision, WriteStatus) and home is not None:
             again = await self._write_status(key, home, decision, now)
             self._catch_up(key)
             return again
         self._catch_up(key)
-        if isinstance(decision, Create | Patch | DeleteShadow) and not self._reach.ok:
-            self._parked.add(key)
+        if isinstance(decision, Create | Patch | DeleteShadow) and not self._health.ok:
+            self._postponed.add(key)
             return self._time_left(home)
         try:
             again = await self._carry_out(key, home, remote, decision)
-        except Parked:
-            self._parked.add(key)
+        except Postponed:
+            self._postponed.add(key)
             # Should the lender answer all the same, nothing else leads back here.
             again = AGAIN
         left = self._time_left(home)
@@ -219,14 +221,14 @@ class Pods(MultiService):
     def _catch_up(self, key: Key) -> None:
         """Note that a pod is told as the lender has it; say so when that is true of all that waited."""
         track = self._tracks.get(key)
-        if key not in self._behind or key in self._parked or (track is not None and track.status_due is not None):
+        if key not in self._behind or key in self._postponed or (track is not None and track.status_due is not None):
             return
         self._behind.discard(key)
         if not self._behind:
             self._log.info(
                 "{count} pods at {lender} are shown as they are there, {seconds:.1f} s after it answered again",
                 count=self._behind_at_first,
-                lender=str(self._place.lender),
+                lender=str(self._context.lender),
                 seconds=self._reactor.seconds() - self._answers_since,
             )
 
@@ -234,16 +236,16 @@ class Pods(MultiService):
         self, key: Key, home: HomePod | None, now: float, date: datetime
     ) -> tuple[Decision, RemoteNamespace | None]:
         written_at = rfc3339(date)
-        match self._namespaces.look_up(key.namespace):
-            case Outside(message):
-                return decide_outside(home, message, written_at), None
+        match self._namespaces.state_of(key.namespace):
+            case NotOffloaded(message):
+                return decide_not_offloaded(home, message, written_at), None
             case Refused(reason, message):
                 return decide_refused(home, reason, message, written_at), None
-            case Waiting(asked):
+            case Pending(asked):
                 if home is not None and home.metadata.deleting and (not asked or self._is_lost(home, date)):
                     return DeleteHome(home.metadata.uid), None
                 return Keep("the namespace is not ready at the lender yet"), None
-            case Served(remote, draining):
+            case Offloaded(remote, draining):
                 if not remote.synced:
                     if home is not None and self._is_lost(home, date):
                         return DeleteHome(home.metadata.uid), remote
@@ -259,33 +261,33 @@ class Pods(MultiService):
             home,
             shadow,
             runs,
-            place=self._place,
+            context=self._context,
             namespace=remote.namespace,
             tally=counted,
             now=rfc3339(date),
-            peer_lost=home is not None and self._is_lost(home, date),
+            lender_lost=home is not None and self._is_lost(home, date),
             ended=remote.ended(key.name),
-            unheeded=self._is_unheeded(key, shadow, now),
+            grace_ignored=self._is_grace_ignored(key, shadow, now),
         )
         if draining and isinstance(decision, Create):
             return Keep("the namespace is no longer offloaded: the pod is about to leave")
         return decision
 
-    def _is_unheeded(self, key: Key, shadow: Shadow | None, now: float) -> bool:
+    def _is_grace_ignored(self, key: Key, shadow: Shadow | None, now: float) -> bool:
         """Tell whether a lender has known for long with which grace a pod is to end."""
         track = self._tracks.get(key)
         if track is None or shadow is None or DELETION_GRACE_ANNOTATION not in shadow.metadata.annotations:
             return False
         if track.grace_told is None:
             track.grace_told = now
-        return now >= track.grace_told + HEED
+        return now >= track.grace_told + GRACE_DEADLINE
 
     def _count(self, key: Key, home: HomePod | None, runs: RemotePod | None) -> Tally | None:
         if home is None:
             return None
         track = self._tracks.get(key)
         if track is None or track.home_uid != home.metadata.uid:
-            track = self._tracks[key] = Track(home.metadata.uid)
+            track = self._tracks[key] = TrackedPod(home.metadata.uid)
         if runs is None or home_uid(runs.metadata) not in ("", home.metadata.uid):
             return None
         track.tally = tally(track.tally, decoded(home.status), runs.metadata.uid, decoded(runs.status))
@@ -294,13 +296,13 @@ class Pods(MultiService):
     def _forget_if_gone(self, key: Key, home: HomePod | None, remote: RemoteNamespace | None) -> None:
         if home is None:
             self._tracks.pop(key, None)
-            self._parked.discard(key)
+            self._postponed.discard(key)
             self._behind.discard(key)
             self._steps.forget(key, shadow_too=remote is None or remote.shadow(key.name) is None)
 
     async def _write_status(self, key: Key, home: HomePod, decision: WriteStatus, now: float) -> float | None:
         """Write once per burst of changes: not before the delay after the first, and then the newest."""
-        track = self._tracks.setdefault(key, Track(home.metadata.uid))
+        track = self._tracks.setdefault(key, TrackedPod(home.metadata.uid))
         if track.status_due is None:
             track.status_due = now + self._delay
         left = track.status_due - now
@@ -334,14 +336,14 @@ class Pods(MultiService):
         One of a StatefulSet waits, as on a dead node: its successor would have the same name and volumes while it may
         still run. Whoever knows better deletes it with force.
         """
-        if not home.metadata.deleting or self._reach.ok or _is_one_of_a_kind(home):
+        if not home.metadata.deleting or self._health.ok or _is_one_of_a_kind(home):
             return False
         deadline = parse_rfc3339(home.metadata.deletion_timestamp)
         return deadline is not None and (now - deadline).total_seconds() > PATIENCE
 
     def _time_left(self, home: HomePod | None) -> float | None:
         """Return when a deleted pod is due to be given up on; None while the lender answers."""
-        if home is None or not home.metadata.deleting or self._reach.ok or _is_one_of_a_kind(home):
+        if home is None or not home.metadata.deleting or self._health.ok or _is_one_of_a_kind(home):
             return None
         deadline = parse_rfc3339(home.metadata.deletion_timestamp)
         if deadline is None:

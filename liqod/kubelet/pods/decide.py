@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message, clean_reason
 from liqod.kubelet.common.meta import FORGED_ANNOTATION, home_uid, is_of_node, is_ours
 from liqod.kubelet.common.views import FINISHED, HomePod, RemotePod, Shadow, decoded
@@ -20,12 +20,12 @@ from liqod.kubelet.pods.status import (
     ABORTED,
     BACK_OFF,
     OFFLOADED_CONDITION,
-    absent_status,
     ended_status,
     forge_status,
     is_ready,
     keep_times,
-    outside_status,
+    not_offloaded_status,
+    not_ready_status,
     refused_status,
 )
 from liqod.model.names import DELETION_GRACE_ANNOTATION, FINISHED_ANNOTATION
@@ -33,7 +33,7 @@ from liqod.model.objects.pod_completion import is_to_return
 
 DEFAULT_GRACE: Final = 30
 """Seconds of grace of a pod that names none. Source: Kubernetes API, PodSpec.terminationGracePeriodSeconds."""
-HEED: Final = 10.0
+GRACE_DEADLINE: Final = 10.0
 """Seconds that a lender has to begin ending a pod with the grace that was asked for."""
 
 
@@ -104,45 +104,49 @@ def decide(
     shadow: Shadow | None,
     remote: RemotePod | None,
     *,
-    place: Place,
+    context: Context,
     namespace: str,
     tally: Tally | None,
     now: str,
-    peer_lost: bool = False,
+    lender_lost: bool = False,
     ended: RemotePod | None = None,
-    unheeded: bool = False,
+    grace_ignored: bool = False,
 ) -> Decision:
     """Return the next step for a pod of an offloaded namespace.
 
     ``namespace`` is the remote one; ``tally`` counts restarts of the remote pod (None without one); ``now`` is RFC
-    3339; ``peer_lost`` says that a deleted pod has waited for the lender long enough; ``ended`` is the last sight of a
-    remote pod that had ended and is gone; ``unheeded``, that the lender had time to end it with the grace asked for.
+    3339. ``lender_lost``: a deleted pod has waited for the lender long enough. ``ended``: the last state of a remote
+    pod that had ended and is gone. ``grace_ignored``: the lender did not end the pod with the grace that was asked for.
     """
     for seen in (shadow, remote):
-        if seen is not None and not is_ours(seen.metadata, place):
-            return Skip(in_the_way(seen.metadata.name, namespace))
-    if shadow is not None and not is_of_node(shadow.metadata, place):
-        return Skip(in_the_way(shadow.metadata.name, namespace))
+        if seen is not None and not is_ours(seen.metadata, context):
+            return Skip(name_taken_report(seen.metadata.name, namespace))
+    if shadow is not None and not is_of_node(shadow.metadata, context):
+        return Skip(name_taken_report(shadow.metadata.name, namespace))
     if home is None:
         return _delete(shadow) if shadow is not None else Keep("there is no such pod")
     if home.metadata.deleting:
-        return _end(home, shadow, remote, place, tally, now, peer_lost, unheeded)
+        return _end(home, shadow, remote, context, tally, now, lender_lost, grace_ignored)
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         step = _finished(home, status, shadow, remote)
         more = isinstance(step, Keep) and shadow is not None and _says_more(home, status, remote)
         if not more or remote is None or tally is None:
             return step
-        return _write(status, forge_status(status, decoded(remote.status), tally, place, now, decoded(home.spec)), None)
+        return _write(
+            status, forge_status(status, decoded(remote.status), tally, context, now, decoded(home.spec)), None
+        )
     if shadow is None:
         if remote is not None:
             return Keep("the pod that an earlier ShadowPod left at the lender is still going away")
-        return Create(forge_shadow(home.metadata, decoded(home.spec), namespace, place))
+        return Create(forge_shadow(home.metadata, decoded(home.spec), namespace, context))
     if home_uid(shadow.metadata) != home.metadata.uid:
         return _delete(shadow)
     if remote is None and ended is not None and tally is not None and _has_ended(home, shadow, ended):
-        return _write(status, forge_status(status, decoded(ended.status), tally, place, now, decoded(home.spec)), None)
-    return _follow(home, status, shadow, remote, place, tally, now)
+        return _write(
+            status, forge_status(status, decoded(ended.status), tally, context, now, decoded(home.spec)), None
+        )
+    return _follow(home, status, shadow, remote, context, tally, now)
 
 
 def decide_unreachable(home: HomePod, decision: Decision, now: str, *, silent: bool) -> Decision:
@@ -161,10 +165,12 @@ def decide_unreachable(home: HomePod, decision: Decision, now: str, *, silent: b
         return Keep("the lender does not answer") if silent or is_ready(new) else decision
     if not silent:
         return decision
-    return _write(status, absent_status(status, "LenderUnreachable", "the lender has not answered for long", now), None)
+    return _write(
+        status, not_ready_status(status, "LenderUnreachable", "the lender has not answered for long", now), None
+    )
 
 
-def decide_cut_off(home: HomePod, decision: Decision, now: str) -> Decision:
+def decide_network_down(home: HomePod, decision: Decision, now: str) -> Decision:
     """Return what to do instead of a decision while no packet crosses to the lender's pods, though its API answers.
 
     Services would send clients into nothing: no pod is ready then, whatever it says at the lender. All else that is
@@ -177,10 +183,10 @@ def decide_cut_off(home: HomePod, decision: Decision, now: str) -> Decision:
     if new.get("phase") in FINISHED or not is_ready(new):
         return decision
     message = "no packet crosses between the clusters: the TunnelEndpoint says where it is cut"
-    return _write(status, keep_times(status, absent_status(new, "NetworkDown", message, now)), None)
+    return _write(status, keep_times(status, not_ready_status(new, "NetworkDown", message, now)), None)
 
 
-def decide_outside(home: HomePod | None, message: str, now: str) -> Decision:
+def decide_not_offloaded(home: HomePod | None, message: str, now: str) -> Decision:
     """Return the next step for a pod that is on the virtual node though its namespace is not offloaded to it."""
     if home is None:
         return Keep("there is no such pod")
@@ -189,7 +195,7 @@ def decide_outside(home: HomePod | None, message: str, now: str) -> Decision:
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         return Keep("the pod has finished")
-    new = outside_status(status, message, now)
+    new = not_offloaded_status(status, message, now)
     return _write(status, new, Report(str(new.get("reason", BACK_OFF)), message))
 
 
@@ -211,14 +217,14 @@ def _follow(
     status: dict[str, Any],
     shadow: Shadow,
     remote: RemotePod | None,
-    place: Place,
+    context: Context,
     tally: Tally | None,
     now: str,
 ) -> Decision:
     spec = decoded(home.spec)
     forged = shadow.metadata.annotations.get(FORGED_ANNOTATION)
-    if not shadow.metadata.deleting and forged != digest_of(home.metadata, spec, place):
-        return Patch(forge_patch(home.metadata, spec, shadow.metadata, place))
+    if not shadow.metadata.deleting and forged != digest_of(home.metadata, spec, context):
+        return Patch(forge_patch(home.metadata, spec, shadow.metadata, context))
     said = shadow.status
     if remote is not None and home_uid(remote.metadata) not in ("", home.metadata.uid):
         remote = None
@@ -229,11 +235,11 @@ def _follow(
             reason, message = clean_reason(said.reason, "Refused"), clean_message(said.message)
             return _write(status, refused_status(status, reason, message, now), Report(reason, message))
         message = "the pod at the lender is gone; it is re-created there"
-        return _write(status, absent_status(status, "RemotePodMissing", message, now), None)
+        return _write(status, not_ready_status(status, "RemotePodMissing", message, now), None)
     seen = decoded(remote.status)
     if tally is None:
         return Keep("the restarts of the remote pod are not counted yet")
-    return _write(status, forge_status(status, seen, tally, place, now, spec), None)
+    return _write(status, forge_status(status, seen, tally, context, now, spec), None)
 
 
 def _finished(home: HomePod, status: dict[str, Any], shadow: Shadow | None, remote: RemotePod | None) -> Decision:
@@ -301,23 +307,28 @@ def _returns(home: HomePod, remote: RemotePod) -> bool:
 def _ended(status: dict[str, Any], phase: str, reason: str, message: str, now: str) -> dict[str, Any]:
     reason = clean_reason(reason, "RemotePodTerminated")
     message = clean_message(message) or "the pod ended at the lender and is gone there"
-    return ended_status(absent_status(status, reason, message, now), phase, reason, message)
+    return ended_status(not_ready_status(status, reason, message, now), phase, reason, message)
 
 
 def _end(
     home: HomePod,
     shadow: Shadow | None,
     remote: RemotePod | None,
-    place: Place,
+    context: Context,
     tally: Tally | None,
     now: str,
-    peer_lost: bool,
-    unheeded: bool,
+    lender_lost: bool,
+    grace_ignored: bool,
 ) -> Decision:
-    if peer_lost:
+    if lender_lost:
         return _delete_home(home)
     if shadow is not None and not shadow.metadata.deleting:
-        if home_uid(shadow.metadata) != home.metadata.uid or remote is None or remote.metadata.deleting or unheeded:
+        if (
+            home_uid(shadow.metadata) != home.metadata.uid
+            or remote is None
+            or remote.metadata.deleting
+            or grace_ignored
+        ):
             return _delete(shadow)
         return _end_with_grace(home, shadow)
     if shadow is None and remote is None:
@@ -326,7 +337,7 @@ def _end(
         status, seen = decoded(home.status), decoded(remote.status)
         if seen.get("phase") in FINISHED and status.get("phase") not in FINISHED:
             # How it ended is what controllers of jobs look for; other changes on the way out are not worth a request.
-            return _write(status, forge_status(status, seen, tally, place, now, decoded(home.spec)), None)
+            return _write(status, forge_status(status, seen, tally, context, now, decoded(home.spec)), None)
     return Keep("waiting for the pod at the lender to end")
 
 
@@ -338,7 +349,7 @@ def _end_with_grace(home: HomePod, shadow: Shadow) -> Decision:
     if shadow.metadata.annotations.get(DELETION_GRACE_ANNOTATION) != str(grace):
         note = {"uid": shadow.metadata.uid, "annotations": {DELETION_GRACE_ANNOTATION: str(grace)}}
         return Patch({"metadata": note})
-    return Keep("the lender is told with which grace the pod is to end", again=HEED)
+    return Keep("the lender is told with which grace the pod is to end", again=GRACE_DEADLINE)
 
 
 def _delete(shadow: Shadow) -> Decision:
@@ -363,7 +374,7 @@ def _write(old: dict[str, Any], new: dict[str, Any], report: Report | None) -> D
     return WriteStatus(new, news)
 
 
-def in_the_way(name: str, namespace: str) -> Report:
+def name_taken_report(name: str, namespace: str) -> Report:
     """Return what to tell about an object at the lender that has a pod's name and is not ours."""
     return Report(
         "RemoteNameTaken",

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import FORGED_ANNOTATION, remote_annotations, remote_labels
-from liqod.kubelet.node.tolerations import original
+from liqod.kubelet.node.tolerations import original_tolerations
 from liqod.kubelet.pods.affinity import preset_affinity, spread_constraints
 from liqod.kubelet.tokens.projection import forge_access
 from liqod.model.names import TAINT_KEY
@@ -47,21 +47,21 @@ _LONGEST_HOSTNAME: Final = 64
 _DOMAIN: Final = ".svc.cluster.local"
 
 
-def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> dict[str, Any]:
+def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """Return the pod spec that the lender is asked to run; the spec given is left as it is."""
     kept = {key: value for key, value in spec.items() if key not in REMOVED}
-    forged = forge_access(meta.name, kept, meta.annotations, place)
+    forged = forge_access(meta.name, kept, meta.annotations, context)
     for kind in _CONTAINERS:
         if forged.get(kind):
             forged[kind] = [_container(container, bool(spec.get("hostNetwork"))) for container in forged[kind]]
     if forged.get("volumes"):
-        forged["volumes"] = [_volume(volume, meta.name, place) for volume in forged["volumes"]]
+        forged["volumes"] = [_volume(volume, meta.name, context) for volume in forged["volumes"]]
     tolerations = forge_tolerations(meta, spec)
     if tolerations:
         forged["tolerations"] = tolerations
     else:
         forged.pop("tolerations", None)
-    affinity = preset_affinity(spec, meta.labels, meta.annotations, place)
+    affinity = preset_affinity(spec, meta.labels, meta.annotations, context)
     if affinity is not None:
         forged["affinity"] = affinity
     if forged.get(_SPREAD):
@@ -78,17 +78,17 @@ def forge_tolerations(meta: ObjectMeta, spec: Mapping[str, Any]) -> list[dict[st
     """Return the tolerations without the one that let the pod onto a virtual node, and as they were before the pod was
     held there.
     """
-    tolerations = original(spec.get("tolerations") or [], meta.annotations)
+    tolerations = original_tolerations(spec.get("tolerations") or [], meta.annotations)
     return [toleration for toleration in tolerations if toleration.get("key") != TAINT_KEY]
 
 
-def _volume(volume: dict[str, Any], pod: str, place: Place) -> dict[str, Any]:
+def _volume(volume: dict[str, Any], pod: str, context: Context) -> dict[str, Any]:
     """Return a volume that lives as long as the pod as the claim that stands for it at home, which follows the pod.
 
     Verbatim, the lender would make another claim, whose name is that of the one that followed.
     """
     template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}
-    if not template or not place.follows((template.get("spec") or {}).get("storageClassName") or ""):
+    if not template or not context.follows((template.get("spec") or {}).get("storageClassName") or ""):
         return volume
     # Source: Kubernetes, "Ephemeral Volumes", PersistentVolumeClaim naming.
     rest = {key: value for key, value in volume.items() if key != "ephemeral"}
@@ -107,10 +107,10 @@ def _container(container: dict[str, Any], host_network: bool) -> dict[str, Any]:
     return {**container, **changes} if changes else container
 
 
-def forge_shadow(meta: ObjectMeta, spec: Mapping[str, Any], namespace: str, place: Place) -> dict[str, Any]:
+def forge_shadow(meta: ObjectMeta, spec: Mapping[str, Any], namespace: str, context: Context) -> dict[str, Any]:
     """Return the whole ShadowPod for a home pod, to be created in the remote namespace."""
-    labels, annotations = _metadata(meta, spec, place)
-    forged = forge_spec(meta, spec, place)
+    labels, annotations = _metadata(meta, spec, context)
+    forged = forge_spec(meta, spec, context)
     if forged.get(_AS_FQDN) and not _fits_as_hostname(meta.name, spec, namespace):
         del forged[_AS_FQDN]
     return {
@@ -131,16 +131,16 @@ def _fits_as_hostname(name: str, spec: Mapping[str, Any], namespace: str) -> boo
     return len(whole) <= _LONGEST_HOSTNAME
 
 
-def digest_of(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> str:
+def digest_of(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> str:
     """Return the digest of everything that reaches an existing ShadowPod when it changes at home."""
-    annotations = remote_annotations(meta.annotations, meta.uid, place)
-    return _digest(remote_labels(meta.labels, place), annotations, meta, spec)
+    annotations = remote_annotations(meta.annotations, meta.uid, context)
+    return _digest(remote_labels(meta.labels, context), annotations, meta, spec)
 
 
-def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, place: Place) -> dict[str, Any]:
+def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, context: Context) -> dict[str, Any]:
     """Return the merge patch that brings an existing ShadowPod up to date; guarded by its UID."""
-    labels, annotations = _metadata(meta, spec, place)
-    whole = forge_spec(meta, spec, place)
+    labels, annotations = _metadata(meta, spec, context)
+    whole = forge_spec(meta, spec, context)
     pod: dict[str, Any] = {kind: whole[kind] for kind in (*_CONTAINERS, "ephemeralContainers") if whole.get(kind)}
     pod["tolerations"] = whole.get("tolerations")
     pod["activeDeadlineSeconds"] = whole.get("activeDeadlineSeconds")
@@ -154,9 +154,9 @@ def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, p
     }
 
 
-def _metadata(meta: ObjectMeta, spec: Mapping[str, Any], place: Place) -> tuple[dict[str, str], dict[str, str]]:
-    labels = remote_labels(meta.labels, place)
-    annotations = remote_annotations(meta.annotations, meta.uid, place)
+def _metadata(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> tuple[dict[str, str], dict[str, str]]:
+    labels = remote_labels(meta.labels, context)
+    annotations = remote_annotations(meta.annotations, meta.uid, context)
     annotations[FORGED_ANNOTATION] = _digest(labels, annotations, meta, spec)
     return labels, annotations
 

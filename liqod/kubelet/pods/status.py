@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.pods.restarts import Tally
 
 OFFLOADED_CONDITION: Final = "liqo.io/Offloaded"
@@ -48,7 +48,7 @@ def forge_status(
     home: Mapping[str, Any],
     remote: Mapping[str, Any],
     tally: Tally,
-    place: Place,
+    context: Context,
     now: str,
     spec: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def forge_status(
     for key in ("qosClass", "startTime"):
         if home.get(key) and (key == "qosClass" or key not in status):
             status[key] = home[key]
-    _addresses(status, remote, place)
+    _addresses(status, remote, context)
     for kind in ("initContainerStatuses", "containerStatuses"):
         if status.get(kind):
             status[kind] = _containers(home.get(kind) or [], status[kind], kind, tally, spec)
@@ -96,7 +96,7 @@ def _ephemeral(status: dict[str, Any], home: Mapping[str, Any], spec: Mapping[st
         status[key] = list(present.values())
 
 
-def absent_status(home: Mapping[str, Any], reason: str, message: str, now: str) -> dict[str, Any]:
+def not_ready_status(home: Mapping[str, Any], reason: str, message: str, now: str) -> dict[str, Any]:
     """Return the status of a home pod whose remote pod is not there: as it was, but not ready."""
     status = dict(home)
     conditions = [dict(condition) for condition in home.get("conditions") or []]
@@ -123,14 +123,14 @@ def keep_times(home: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, 
 
 def refused_status(home: Mapping[str, Any], reason: str, message: str, now: str) -> dict[str, Any]:
     """Return the status of a home pod that cannot be offloaded: not ready, with the reason as a condition."""
-    status = absent_status(home, reason, message, now)
+    status = not_ready_status(home, reason, message, now)
     status.setdefault("phase", "Pending")
     new = {"type": OFFLOADED_CONDITION, "status": "False", "reason": reason, "message": message}
     status["conditions"] = _with_condition(status.get("conditions") or [], new, now)
     return status
 
 
-def outside_status(home: Mapping[str, Any], message: str, now: str) -> dict[str, Any]:
+def not_offloaded_status(home: Mapping[str, Any], message: str, now: str) -> dict[str, Any]:
     """Return the status of a pod on the virtual node whose namespace is not offloaded.
 
     It waits as Pending with OffloadingBackOff; if it had been running it is Failed with OffloadingAborted.
@@ -163,21 +163,23 @@ def is_ready(status: Mapping[str, Any]) -> bool:
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or [])
 
 
-def _addresses(status: dict[str, Any], remote: Mapping[str, Any], place: Place) -> None:
+def _addresses(status: dict[str, Any], remote: Mapping[str, Any], context: Context) -> None:
     for key in ("podIP", "podIPs", "hostIP", "hostIPs"):
         status.pop(key, None)
     addresses = [str(entry.get("ip") or "") for entry in remote.get("podIPs") or []]
     if not addresses and remote.get("podIP"):
         addresses = [str(remote["podIP"])]
-    mapped = [place.map_address(address) for address in addresses if address]
+    mapped = [context.map_address(address) for address in addresses if address]
     if mapped and mapped[0]:
         # The first one is what those see who know of one only: of the version that comes first at home.
-        known = sorted((address for address in mapped if address), key=lambda one: _is_second(one, place.node_address))
+        known = sorted(
+            (address for address in mapped if address), key=lambda one: _is_second(one, context.node_address)
+        )
         status["podIP"] = known[0]
         status["podIPs"] = [{"ip": address} for address in known]
-    if remote.get("hostIP") and place.node_address:
-        status["hostIP"] = place.node_address
-        status["hostIPs"] = [{"ip": place.node_address}]
+    if remote.get("hostIP") and context.node_address:
+        status["hostIP"] = context.node_address
+        status["hostIPs"] = [{"ip": context.node_address}]
 
 
 def _is_second(address: str, node_address: str) -> bool:

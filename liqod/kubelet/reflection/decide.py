@@ -10,12 +10,12 @@ from typing import Any
 
 from attrs import field, frozen
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import is_ours
 from liqod.kubelet.common.patches import merge_diff
-from liqod.kubelet.reflection.forge.reflected import Wanted, Withheld, metadata_patch
+from liqod.kubelet.reflection.forge.reflected import Desired, Withheld, metadata_patch
 from liqod.kubelet.reflection.kinds import Kind
-from liqod.kubelet.reflection.views import Thing
+from liqod.kubelet.reflection.views import Reflectable
 
 
 @frozen
@@ -58,33 +58,43 @@ Decision = Create | Patch | Delete | Keep | Skip
 
 
 def decide(
-    kind: Kind, goal: Wanted | Withheld | None, there: Thing | None, *, name: str, namespace: str, place: Place
+    kind: Kind,
+    desired: Desired | Withheld | None,
+    there: Reflectable | None,
+    *,
+    name: str,
+    namespace: str,
+    context: Context,
 ) -> Decision:
     """Return the next step for an object, to be called ``name`` in the remote ``namespace``.
 
-    ``goal`` None: there is no such object at home.
+    ``desired`` None: there is no such object at home.
     """
-    if there is not None and not is_ours(there.metadata, place):
+    if there is not None and not is_ours(there.metadata, context):
         return Skip(f"an object {name} that is not ours is in the remote namespace {namespace}; it is left alone")
     if there is not None and there.metadata.deleting:
         return Keep("the object at the lender is being deleted")
-    if not isinstance(goal, Wanted):
+    if not isinstance(desired, Desired):
         if there is not None and not kind.lasting:
             return Delete(there.metadata.uid)
-        return Keep("there is no such object" if goal is None else goal.why)
+        return Keep("there is no such object" if desired is None else desired.why)
     if there is None:
-        return Keep("there is nothing in it for the lender yet") if goal.idle else Create(_body(goal, name, namespace))
-    return _follow(kind, goal, there)
+        return (
+            Keep("there is nothing in it for the lender yet")
+            if desired.idle
+            else Create(_body(desired, name, namespace))
+        )
+    return _follow(kind, desired, there)
 
 
-def _follow(kind: Kind, goal: Wanted, there: Thing) -> Decision:
-    if why := kind.objection(there, goal):
+def _follow(kind: Kind, desired: Desired, there: Reflectable) -> Decision:
+    if why := kind.objection(there, desired):
         return Skip(why)
-    observed = kind.observe(there, goal)
-    if kind.is_fixed(observed, goal):
+    observed = kind.observe(there, desired)
+    if kind.is_fixed(observed, desired):
         return Delete(there.metadata.uid, again=True)
-    patch = merge_diff(observed, goal.content)
-    if metadata := metadata_patch(there.metadata, goal):
+    patch = merge_diff(observed, desired.content)
+    if metadata := metadata_patch(there.metadata, desired):
         patch["metadata"] = metadata
     if not patch:
         return Keep("it is as it should be")
@@ -92,6 +102,6 @@ def _follow(kind: Kind, goal: Wanted, there: Thing) -> Decision:
     return Patch(patch)
 
 
-def _body(goal: Wanted, name: str, namespace: str) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": namespace, "labels": goal.labels, "annotations": goal.annotations}
-    return {"metadata": metadata, **goal.content}
+def _body(desired: Desired, name: str, namespace: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace, "labels": desired.labels, "annotations": desired.annotations}
+    return {"metadata": metadata, **desired.content}

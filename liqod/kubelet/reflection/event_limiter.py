@@ -30,7 +30,7 @@ class Urgency(IntEnum):
     VERDICT = 2
 
 
-class Turns(Generic[T]):
+class EventLimiter(Generic[T]):
     """The events that wait, by a key each; ``now`` is a steady clock's seconds, ``dropped`` counts those never told."""
 
     def __init__(self, now: float) -> None:

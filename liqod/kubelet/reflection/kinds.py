@@ -17,25 +17,25 @@ from liqod.kube.resources import (
     SHADOWENDPOINTSLICES,
     Resource,
 )
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.reflection.forge import claim, configmap, endpointslice, ingress, secret, service
-from liqod.kubelet.reflection.forge.reflected import Context, Wanted, Withheld
-from liqod.kubelet.reflection.views import ConfigMap, EndpointSlice, Secret, Thing, WithSpec
+from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
+from liqod.kubelet.reflection.views import ConfigMap, EndpointSlice, Reflectable, Secret, WithSpec
 from liqod.kubelet.tokens.secret import ACCOUNT_LABEL
 
 SLICE_PAUSE: Final = 0.5
 """Seconds between two writes of one slice: endpoints change in bursts, and only the newest ones matter."""
 
 
-def _same(name: str, place: Place) -> str:
+def _same(name: str, context: Context) -> str:
     return name
 
 
-def _never(observed: dict[str, Any], goal: Wanted) -> bool:
+def _never(observed: dict[str, Any], desired: Desired) -> bool:
     return False
 
 
-def _no_objection(there: Thing, goal: Wanted) -> str:
+def _no_objection(there: Reflectable, desired: Desired) -> str:
     return ""
 
 
@@ -53,16 +53,16 @@ class Kind:
     setting: str
     home: Resource
     there: Resource
-    home_view: type[Thing]
-    there_view: type[Thing]
-    forge: Callable[[Any, Context], Wanted | Withheld]
-    observe: Callable[[Any, Wanted], dict[str, Any]]
-    is_fixed: Callable[[dict[str, Any], Wanted], bool] = _never
-    name_there: Callable[[str, Place], str] = _same
-    name_at_home: Callable[[str, Place], str] = _same
+    home_view: type[Reflectable]
+    there_view: type[Reflectable]
+    forge: Callable[[Any, ForgeInputs], Desired | Withheld]
+    observe: Callable[[Any, Desired], dict[str, Any]]
+    is_fixed: Callable[[dict[str, Any], Desired], bool] = _never
+    name_there: Callable[[str, Context], str] = _same
+    name_at_home: Callable[[str, Context], str] = _same
     pause: float = 0.0
     unless: str = ""
-    objection: Callable[[Thing, Wanted], str] = _no_objection
+    objection: Callable[[Reflectable, Desired], str] = _no_objection
     lasting: bool = False
     claiming: bool = False
 

@@ -11,20 +11,20 @@ from twisted.internet.defer import Deferred, maybeDeferred
 
 from liqod.config.schema import Reflection as Settings
 from liqod.kube.cache.informer import Informer
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.views import HomePod
-from liqod.kubelet.lender.health import Reach
-from liqod.kubelet.namespaces.controller import Namespaces
+from liqod.kubelet.lender.health import LenderHealth
+from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reflection import policy
-from liqod.kubelet.reflection.events import EventsBack
+from liqod.kubelet.reflection.events import EventReflector
 from liqod.kubelet.reflection.forge.claim import Volume, lender_of
-from liqod.kubelet.reflection.forge.reflected import Context
+from liqod.kubelet.reflection.forge.reflected import ForgeInputs
 from liqod.kubelet.reflection.kinds import CLAIM, CONFIGMAP, ENDPOINTSLICE, INGRESS, KINDS, SECRET, SERVICE, Kind
 from liqod.kubelet.reflection.reflector import Reflector
-from liqod.kubelet.reflection.shared_informers import Homes
-from liqod.kubelet.reflection.views import Thing
+from liqod.kubelet.reflection.shared_informers import NamespacedInformers
+from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, SERVICE_NAME_LABEL
 from liqod.model.objects.meta import Object
@@ -32,7 +32,7 @@ from liqod.model.records.network import Claims
 
 
 @frozen
-class Holdings:
+class VolumeLocations:
     """Where data is: the volumes that tell, the storage classes that lenders offer, the best first, and whether claims
     of a class of home follow their pods.
     """
@@ -61,19 +61,19 @@ class Reflection(MultiService):
         self,
         reactor: Any,
         settings: Settings,
-        place: Place,
-        homes: Homes,
+        context: Context,
+        informers: NamespacedInformers,
         nodes: Informer[Object],
         pods: Informer[HomePod],
-        namespaces: Namespaces,
-        reach: Reach,
+        namespaces: NamespaceController,
+        health: LenderHealth,
         recorder: Recorder,
-        holdings: Holdings | None = None,
+        holdings: VolumeLocations | None = None,
         claimed: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._holdings = holdings
-        self._place = place
+        self._context = context
         self._nodes = nodes
         self._namespaces = namespaces
         self._listings: Mapping[Kind, policy.Listing] = {
@@ -91,23 +91,23 @@ class Reflection(MultiService):
                 reflector = Reflector(
                     reactor,
                     kind,
-                    place,
-                    homes,
-                    reach,
+                    context,
+                    informers,
+                    health,
                     recorder,
                     workers,
-                    self._context(kind),
-                    namespaces.look_again,
+                    self._inputs_of(kind),
+                    namespaces.request_again,
                     claimed,
                 )
                 self.reflectors[kind] = reflector
                 reflector.setServiceParent(self)
-        self.events: EventsBack | None = None
+        self.events: EventReflector | None = None
         if settings.event.workers:
-            self.events = EventsBack(reactor, place, settings.event.type, pods, self.reflectors, recorder)
+            self.events = EventReflector(reactor, context, settings.event.type, pods, self.reflectors, recorder)
             self.events.setServiceParent(self)
         self._services: dict[str, Callable[[], None]] = {}
-        self._families = place.families()
+        self._families = context.families()
         self._unsubscribe: list[Callable[[], None]] = []
 
     def startService(self) -> None:
@@ -144,12 +144,12 @@ class Reflection(MultiService):
 
         Services only where the lender has other IP versions than before.
         """
-        families = self._place.families()
+        families = self._context.families()
         if families != self._families and SERVICE in self.reflectors:
-            self.reflectors[SERVICE].look_all()
+            self.reflectors[SERVICE].enqueue_all()
         self._families = families
         if ENDPOINTSLICE in self.reflectors:
-            self.reflectors[ENDPOINTSLICE].look_all()
+            self.reflectors[ENDPOINTSLICE].enqueue_all()
 
     def _served(self, local: str, remote: RemoteNamespace | None) -> None:
         """A namespace is served by the lender from now on, or (None) no longer."""
@@ -158,63 +158,63 @@ class Reflection(MultiService):
             unsubscribe()
         for reflector in self.reflectors.values():
             if remote is None:
-                reflector.end(local)
+                reflector.close_namespace(local)
             else:
-                reflector.begin(local, remote)
+                reflector.open_namespace(local, remote)
         if self.events is not None:
             if remote is None:
-                self.events.end(local)
+                self.events.close_namespace(local)
             else:
-                self.events.begin(local, remote)
-        services = self._space(SERVICE, local)
+                self.events.open_namespace(local, remote)
+        services = self._home_informer(SERVICE, local)
         if services is not None and ENDPOINTSLICE in self.reflectors:
             self._services[local] = services.subscribe(self._service_changed)
 
-    def _space(self, kind: Kind, local: str) -> Informer[Thing] | None:
+    def _home_informer(self, kind: Kind, local: str) -> Informer[Reflectable] | None:
         reflector = self.reflectors.get(kind)
-        space = reflector.space(local) if reflector is not None else None
-        return space.home if space is not None else None
+        pair = reflector.pair(local) if reflector is not None else None
+        return pair.home if pair is not None else None
 
-    def _context(self, kind: Kind) -> Callable[[str], Context]:
+    def _inputs_of(self, kind: Kind) -> Callable[[str], ForgeInputs]:
         def objection(annotations: Mapping[str, str]) -> str:
             return policy.objection(annotations, self._listings[kind])
 
         held = self._holdings
         volumes = None if held is None else held.volumes
 
-        def context(local: str) -> Context:
-            services = self._space(SERVICE, local)
-            return Context(
-                place=self._place,
+        def inputs(local: str) -> ForgeInputs:
+            services = self._home_informer(SERVICE, local)
+            return ForgeInputs(
+                context=self._context,
                 objection=objection,
                 service=lambda name: services.get(Key(local, name)) if services is not None else None,
                 is_there=self._is_there,
-                holds=lambda volume: held is not None and held.holds(volume, self._place.lender),
-                storage_class=lambda: "" if held is None else held.storage_class(self._place.lender),
+                holds=lambda volume: held is not None and held.holds(volume, self._context.lender),
+                storage_class=lambda: "" if held is None else held.storage_class(self._context.lender),
                 complete=self._nodes.synced and all(c.synced for c in (services, volumes) if c is not None),
             )
 
-        return context
+        return inputs
 
     def _is_there(self, node: str) -> bool:
         """Tell whether a node of the home cluster stands for the lender: it knows the pods on it by itself."""
-        if node == self._place.node_name:
+        if node == self._context.node_name:
             return True
         known = self._nodes.get(Key("", node))
-        return known is not None and known.metadata.labels.get(REMOTE_CLUSTER_LABEL) == str(self._place.lender)
+        return known is not None and known.metadata.labels.get(REMOTE_CLUSTER_LABEL) == str(self._context.lender)
 
-    def _service_changed(self, key: Key, old: Thing | None, new: Thing | None) -> None:
+    def _service_changed(self, key: Key, old: Reflectable | None, new: Reflectable | None) -> None:
         """What a service is annotated with decides about its slices."""
         if old is not None and new is not None and old.metadata.annotations == new.metadata.annotations:
             return
-        self.reflectors[ENDPOINTSLICE].look_all(
+        self.reflectors[ENDPOINTSLICE].enqueue_all(
             lambda thing: thing.metadata.labels.get(SERVICE_NAME_LABEL) == key.name, [key.namespace]
         )
 
     def _volume_changed(self, key: Key, old: Volume | None, new: Volume | None) -> None:
         if new is not None:
             claim = new.spec.claim_ref
-            self.reflectors[CLAIM].look(Key(claim.namespace, claim.name))
+            self.reflectors[CLAIM].enqueue(Key(claim.namespace, claim.name))
 
     def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
         label = None if old is None else old.metadata.labels.get(REMOTE_CLUSTER_LABEL)

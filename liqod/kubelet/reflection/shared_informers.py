@@ -12,7 +12,7 @@ from liqod.model.objects.meta import Object
 V = TypeVar("V", bound=Object)
 
 
-class Homes:
+class NamespacedInformers:
     """Starts a cache for its first user and stops it with the last."""
 
     def __init__(self, informers: Informers) -> None:
@@ -22,13 +22,13 @@ class Homes:
     def __len__(self) -> int:
         return len(self._users)
 
-    def use(self, resource: Resource, view: type[V], namespace: str) -> Informer[V]:
-        """Return the cache; ``leave`` is owed for it."""
+    def acquire(self, resource: Resource, view: type[V], namespace: str) -> Informer[V]:
+        """Return the cache; ``release`` is owed for it."""
         informer = self._informers.of(resource, view, namespace=namespace)
         self._users[informer] = self._users.get(informer, 0) + 1
         return informer
 
-    async def leave(self, informer: Informer[Any]) -> None:
+    async def release(self, informer: Informer[Any]) -> None:
         """Be no longer a user of a cache."""
         self._users[informer] -= 1
         if not self._users[informer]:

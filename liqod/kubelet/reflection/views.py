@@ -15,7 +15,7 @@ from liqod.model.objects.meta import Object
 _NULL = msgspec.Raw(b"null")
 
 
-class Thing(Object, frozen=True):
+class Reflectable(Object, frozen=True):
     """An object of a kind that is reflected."""
 
     def __repr__(self) -> str:
@@ -40,7 +40,7 @@ class Thing(Object, frozen=True):
         return found
 
 
-class ConfigMap(Thing, frozen=True):
+class ConfigMap(Reflectable, frozen=True):
     """A config map."""
 
     data: msgspec.Raw = _NULL
@@ -48,7 +48,7 @@ class ConfigMap(Thing, frozen=True):
     immutable: bool | None = None
 
 
-class Secret(Thing, frozen=True):
+class Secret(Reflectable, frozen=True):
     """A secret."""
 
     data: msgspec.Raw = _NULL
@@ -56,13 +56,13 @@ class Secret(Thing, frozen=True):
     immutable: bool | None = None
 
 
-class WithSpec(Thing, frozen=True):
+class WithSpec(Reflectable, frozen=True):
     """A service, an ingress or a ShadowEndpointSlice."""
 
     spec: msgspec.Raw = _NULL
 
 
-class EndpointSlice(Thing, frozen=True):
+class EndpointSlice(Reflectable, frozen=True):
     """An endpoint slice of the home cluster."""
 
     address_type: str = "IPv4"

@@ -31,13 +31,13 @@ from liqod.kube.errors import (
     Unreachable,
 )
 from liqod.kube.resources import SECRETS, SERVICEACCOUNTS
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.mutation_cache import Overlay
 from liqod.kubelet.common.views import HomePod
-from liqod.kubelet.common.write_limiter import Pace
-from liqod.kubelet.lender.health import Reach
-from liqod.kubelet.namespaces.controller import Namespaces
+from liqod.kubelet.common.write_limiter import WriteLimiter
+from liqod.kubelet.lender.health import LenderHealth
+from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.ports import Recorder
 from liqod.kubelet.tokens import secret
@@ -50,7 +50,7 @@ from liqod.model.timestamps import parse_rfc3339
 
 EARLY: Final = 0.3
 LATE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
-IN_THE_WAY: Final = 60.0
+NAME_TAKEN_RETRY: Final = 60.0
 UNSENT: Final = 30.0
 """Seconds that tokens which the lender did not take are kept for the next attempt."""
 FRESH: Final = 10.0
@@ -78,7 +78,7 @@ class Refused(Exception):
     """The home cluster does not give a pod its token."""
 
 
-class Tokens(MultiService):
+class TokenController(MultiService):
     """The tokens of the pods of one virtual node; ``client`` is the home cluster's."""
 
     _log = Logger()
@@ -87,29 +87,29 @@ class Tokens(MultiService):
         self,
         reactor: Any,
         client: Client,
-        place: Place,
+        context: Context,
         pods: Informer[HomePod],
-        namespaces: Namespaces,
-        reach: Reach,
+        namespaces: NamespaceController,
+        health: LenderHealth,
         recorder: Recorder,
         workers: int,
     ) -> None:
         super().__init__()
         self._reactor = reactor
         self._client = client
-        self._place = place
+        self._context = context
         self._pods = pods
         self._namespaces = namespaces
-        self._reach = reach
+        self._health = health
         self._recorder = recorder
-        self._spaces: dict[str, tuple[RemoteNamespace, Informer[Object]]] = {}
+        self._watches: dict[str, tuple[RemoteNamespace, Informer[Object]]] = {}
         self._written: Overlay[Key, Object] = Overlay(reactor)
-        self._pace = Pace(0.0)
+        self._write_limiter = WriteLimiter(0.0)
         self._attempts: dict[Key, int] = {}
         self._due: dict[Key, tuple[str, float]] = {}
         self._unsent: dict[Key, tuple[str, float, Minted]] = {}
-        self._parked: set[Key] = set()
-        what = f"tokens for {place.lender}"
+        self._postponed: set[Key] = set()
+        what = f"tokens for {context.lender}"
         self._queue: WorkQueue[Key] = WorkQueue(reactor, what)
         self._workers: Workers[Key] = Workers(self._queue, workers, self._process, f"keeping {what}: pod")
         self._tasks = Tasks()
@@ -121,9 +121,9 @@ class Tokens(MultiService):
         self._unsubscribe = [
             self._namespaces.subscribe(self._served),
             self._pods.subscribe(self._pod_changed),
-            self._reach.state.subscribe(lambda _: self._unpark()),
+            self._health.state.subscribe(lambda _: self._retry_postponed()),
         ]
-        self._tasks.spawn(self._begin(), f"keeping the tokens of pods at {self._place.lender}")
+        self._tasks.spawn(self._begin(), f"keeping the tokens of pods at {self._context.lender}")
 
     def stopService(self) -> Deferred[Any]:
         for unsubscribe in self._unsubscribe:
@@ -143,12 +143,12 @@ class Tokens(MultiService):
         return self._workers.troubles
 
     def _served(self, local: str, remote: RemoteNamespace | None) -> None:
-        known = self._spaces.pop(local, None)
+        known = self._watches.pop(local, None)
         if known is not None:
             self._tasks.spawn(_stopped(known[1]), f"closing the watch of tokens in {local}")
         if remote is None:
             return
-        selector = f"{label_selector(secret.labels(self._place))},{ACCOUNT_LABEL}"
+        selector = f"{label_selector(secret.labels(self._context))},{ACCOUNT_LABEL}"
         watch: Informer[Object] = Informer(
             remote.client, SECRETS, Object, self._reactor, namespace=remote.namespace, labels=selector
         )
@@ -161,12 +161,12 @@ class Tokens(MultiService):
             if pod and watch.synced:
                 self._queue.add(Key(local, pod))
 
-        self._spaces[local] = (remote, watch)
+        self._watches[local] = (remote, watch)
         watch.subscribe(changed)
         watch.setServiceParent(self)
-        watch.when_synced().addCallbacks(lambda _: self._look_all(local, watch), lambda _: None)
+        watch.when_synced().addCallbacks(lambda _: self._enqueue_all(local, watch), lambda _: None)
 
-    def _look_all(self, local: str, watch: Informer[Object]) -> None:
+    def _enqueue_all(self, local: str, watch: Informer[Object]) -> None:
         for pod in self._pods.items():
             if pod.metadata.namespace == local:
                 self._queue.add(pod.metadata.key)
@@ -179,11 +179,11 @@ class Tokens(MultiService):
         if is_news or (old is not None and new is not None and bytes(old.status) != bytes(new.status)):
             self._queue.add(key)
 
-    def _unpark(self) -> None:
-        if self._reach.ok:
+    def _retry_postponed(self) -> None:
+        if self._health.ok:
             self._queue.hasten()
-            parked, self._parked = self._parked, set()
-            for key in parked:
+            postponed, self._postponed = self._postponed, set()
+            for key in postponed:
                 self._queue.add(key)
 
     async def _process(self, key: Key) -> float | None:
@@ -192,8 +192,8 @@ class Tokens(MultiService):
             self._attempts.pop(key, None)
             self._due.pop(key, None)
             self._unsent.pop(key, None)
-            self._parked.discard(key)
-        remote, watch = self._spaces.get(key.namespace, (None, None))
+            self._postponed.discard(key)
+        remote, watch = self._watches.get(key.namespace, (None, None))
         if remote is None or watch is None or not watch.synced:
             return None
         name = secret_name(key.name)
@@ -202,18 +202,18 @@ class Tokens(MultiService):
         uid, due = self._due.get(key, ("", None))
         known = due if home is not None and uid == home.metadata.uid else None
         left = known - now if known is not None else None
-        step = secret.plan(home, there, self._place, now=wall_clock(self._reactor)(), left=left)
+        step = secret.plan(home, there, self._context, now=wall_clock(self._reactor)(), left=left)
         match step:
             case Rest(seconds):
                 return seconds
             case Taken():
-                return self._in_the_way(home, name, remote)
-        if not self._reach.ok:
-            self._parked.add(key)
+                return self._name_taken(home, name, remote)
+        if not self._health.ok:
+            self._postponed.add(key)
             return None
         what = home.metadata.uid if home is not None and isinstance(step, Mint) else "removed"
         # A lender that takes the secret away again and again gets it back ever more slowly.
-        left = self._pace.wait(key, what, now)
+        left = self._write_limiter.wait(key, what, now)
         if left > 0.001:
             return left
         try:
@@ -223,21 +223,21 @@ class Tokens(MultiService):
                 await remote.client.delete(SECRETS, name, remote.namespace, uid=step.uid)
                 again = None
         except Refused as refused:
-            self._tell(home, "ServiceAccountTokenRefused", str(refused))
+            self._record_event(home, "ServiceAccountTokenRefused", str(refused))
             return self._late(key)
         except (ApiError, Unreachable) as error:
             delay = self._refused(key, home, remote, error)
             if isinstance(error, Throttled | ServerError):
                 raise
             return delay
-        self._pace.written(key, what, now)
+        self._write_limiter.written(key, what, now)
         self._attempts.pop(key, None)
-        self._reach.heard()
+        self._health.request_succeeded()
         return again
 
     async def _mint(self, key: Key, home: HomePod, remote: RemoteNamespace, step: Mint) -> float | None:
         minted = await self._minted(key, home, step)
-        body = secret.forge(home.metadata, step.account, minted, self._place)
+        body = secret.forge(home.metadata, step.account, minted, self._context)
         name = str(body["metadata"]["name"])
         if step.uid:
             body["metadata"]["uid"] = step.uid
@@ -304,8 +304,8 @@ class Tokens(MultiService):
     ) -> float | None:
         self._written.drop(key)
         if isinstance(error, Unreachable | Unauthorized):
-            self._reach.suspect()
-            self._parked.add(key)
+            self._health.request_failed()
+            self._postponed.add(key)
             return LATE.delay(0)
         if isinstance(error, Conflict | NotFound):
             return EARLY if isinstance(error, Conflict) else LATE.delay(0)
@@ -313,8 +313,8 @@ class Tokens(MultiService):
             return error.retry_after or EARLY
         if isinstance(error, Forbidden) and self._reactor.seconds() - remote.since < FRESH:
             return EARLY
-        message = f"its tokens are not kept at {self._place.lender}: {clean_message(error.message)}"
-        self._tell(home, f"Remote{type(error).__name__}", message)
+        message = f"its tokens are not kept at {self._context.lender}: {clean_message(error.message)}"
+        self._record_event(home, f"Remote{type(error).__name__}", message)
         return self._late(key)
 
     def _late(self, key: Key) -> float:
@@ -322,12 +322,12 @@ class Tokens(MultiService):
         self._attempts[key] = attempt + 1
         return LATE.delay(attempt)
 
-    def _in_the_way(self, home: HomePod | None, name: str, remote: RemoteNamespace) -> float | None:
+    def _name_taken(self, home: HomePod | None, name: str, remote: RemoteNamespace) -> float | None:
         why = f"a secret {name} that is not ours is in the remote namespace {remote.namespace}; it is left alone"
-        self._tell(home, "RemoteNameTaken", f"{why}, and this pod waits for its tokens")
-        return IN_THE_WAY
+        self._record_event(home, "RemoteNameTaken", f"{why}, and this pod waits for its tokens")
+        return NAME_TAKEN_RETRY
 
-    def _tell(self, home: HomePod | None, reason: str, message: str) -> None:
+    def _record_event(self, home: HomePod | None, reason: str, message: str) -> None:
         if home is None:
             return
         self._recorder.emit(reference_to("v1", "Pod", home.metadata), "Warning", reason, message)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from liqod.kubelet.common.context import ROOT_CA, ApiServer, Place, remote_root_ca
+from liqod.kubelet.common.context import ROOT_CA, ApiServer, Context, remote_root_ca
 
 API_ACCESS_PREFIX: Final = "kube-api-access-"
 SUPPORT_ANNOTATION: Final = "liqo.io/api-server-support"
@@ -76,13 +76,15 @@ def sources_of(spec: Mapping[str, Any]) -> list[TokenSource]:
     ]
 
 
-def forge_access(name: str, spec: Mapping[str, Any], annotations: Mapping[str, str], place: Place) -> dict[str, Any]:
+def forge_access(
+    name: str, spec: Mapping[str, Any], annotations: Mapping[str, str], context: Context
+) -> dict[str, Any]:
     """Return the spec of the pod ``name`` as the lender gets it, as far as API servers are concerned."""
-    server = place.api_server() if is_supported(annotations) else None
-    return without_tokens(spec) if server is None else with_access(name, spec, place, server)
+    server = context.api_server() if is_supported(annotations) else None
+    return without_tokens(spec) if server is None else with_access(name, spec, context, server)
 
 
-def with_access(name: str, spec: Mapping[str, Any], place: Place, server: ApiServer) -> dict[str, Any]:
+def with_access(name: str, spec: Mapping[str, Any], context: Context, server: ApiServer) -> dict[str, Any]:
     """Return a pod spec whose tokens come from the pod's secret and whose API server is the home's.
 
     A pod that mounts no token is left as it is, but for the CA of the home cluster, which has another name there.
@@ -90,12 +92,12 @@ def with_access(name: str, spec: Mapping[str, Any], place: Place, server: ApiSer
     forged = _without_account(spec)
     tokens = any(True for volume in spec.get("volumes") or () for _ in _tokens(volume))
     if forged.get("volumes"):
-        forged["volumes"] = [_volume(volume, name, place) for volume in forged["volumes"]]
+        forged["volumes"] = [_volume(volume, name, context) for volume in forged["volumes"]]
     environment = _environment(server) if tokens else []
     account = account_of(spec)
     for kind in _CONTAINERS:
         if spec.get(kind):
-            forged[kind] = [_container(container, environment, account, place) for container in spec[kind]]
+            forged[kind] = [_container(container, environment, account, context) for container in spec[kind]]
     if tokens and not server.name:
         aliases = [{"ip": ip, "hostnames": [_HOST, f"{_HOST}.svc"]} for ip in server.addresses]
         forged["hostAliases"] = [*(spec.get("hostAliases") or ()), *aliases]
@@ -140,9 +142,9 @@ def _key(volume: Mapping[str, Any], token: Mapping[str, Any]) -> str:
     return f"{volume.get('name', '')}-{digest}"
 
 
-def _volume(volume: dict[str, Any], pod: str, place: Place) -> dict[str, Any]:
+def _volume(volume: dict[str, Any], pod: str, context: Context) -> dict[str, Any]:
     if (volume.get("configMap") or {}).get("name") == ROOT_CA:
-        return {**volume, "configMap": _renamed(volume["configMap"], place)}
+        return {**volume, "configMap": _renamed(volume["configMap"], context)}
     sources = _sources(volume)
     if not sources:
         return volume
@@ -150,7 +152,7 @@ def _volume(volume: dict[str, Any], pod: str, place: Place) -> dict[str, Any]:
     forged: list[dict[str, Any]] = []
     for source in sources:
         if (source.get("configMap") or {}).get("name") == ROOT_CA:
-            forged.append({**source, "configMap": _renamed(source["configMap"], place)})
+            forged.append({**source, "configMap": _renamed(source["configMap"], context)})
         elif items and "downwardAPI" in source:
             rest, moved = _home_namespace(source["downwardAPI"])
             items += moved
@@ -178,8 +180,8 @@ def _home_namespace(downward: Mapping[str, Any]) -> tuple[list[dict[str, Any]], 
     return rest, moved
 
 
-def _renamed(reference: Mapping[str, Any], place: Place) -> dict[str, Any]:
-    return {**reference, "name": remote_root_ca(place)}
+def _renamed(reference: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    return {**reference, "name": remote_root_ca(context)}
 
 
 def _environment(server: ApiServer) -> list[dict[str, Any]]:
@@ -200,34 +202,34 @@ def _environment(server: ApiServer) -> list[dict[str, Any]]:
 
 
 def _container(
-    container: dict[str, Any], environment: list[dict[str, Any]], account: str, place: Place
+    container: dict[str, Any], environment: list[dict[str, Any]], account: str, context: Context
 ) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     given = container.get("env") or []
     names = {variable.get("name") for variable in given}
     # First, so that variables of the user's may refer to them; where the user sets one, the user's stands.
-    env = [v for v in environment if v["name"] not in names] + [_variable(v, account, place) for v in given]
+    env = [v for v in environment if v["name"] not in names] + [_variable(v, account, context) for v in given]
     if env != given:
         changes["env"] = env
     imported = container.get("envFrom") or []
-    renamed = [_imported(source, place) for source in imported]
+    renamed = [_imported(source, context) for source in imported]
     if renamed != imported:
         changes["envFrom"] = renamed
     return {**container, **changes} if changes else container
 
 
-def _variable(variable: dict[str, Any], account: str, place: Place) -> dict[str, Any]:
+def _variable(variable: dict[str, Any], account: str, context: Context) -> dict[str, Any]:
     source = variable.get("valueFrom") or {}
     if (source.get("fieldRef") or {}).get("fieldPath") == "spec.serviceAccountName":
         return {"name": variable.get("name"), "value": account}
     if (source.get("configMapKeyRef") or {}).get("name") == ROOT_CA:
-        return {**variable, "valueFrom": {**source, "configMapKeyRef": _renamed(source["configMapKeyRef"], place)}}
+        return {**variable, "valueFrom": {**source, "configMapKeyRef": _renamed(source["configMapKeyRef"], context)}}
     return variable
 
 
-def _imported(source: dict[str, Any], place: Place) -> dict[str, Any]:
+def _imported(source: dict[str, Any], context: Context) -> dict[str, Any]:
     if (source.get("configMapRef") or {}).get("name") == ROOT_CA:
-        return {**source, "configMapRef": _renamed(source["configMapRef"], place)}
+        return {**source, "configMapRef": _renamed(source["configMapRef"], context)}
     return source
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from attrs import field, frozen
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import is_of_node, is_ours, ownership
 from liqod.kubelet.common.naming import label_value
 from liqod.kubelet.common.views import HomePod, decoded
@@ -96,13 +96,15 @@ class Minted:
     life: float = DEFAULT_SECONDS
 
 
-def plan(home: HomePod | None, there: Object | None, place: Place, *, now: datetime, left: float | None = None) -> Step:
+def plan(
+    home: HomePod | None, there: Object | None, context: Context, *, now: datetime, left: float | None = None
+) -> Step:
     """Return the next step for the tokens of a pod; ``now`` is the date by this host's clock.
 
     ``left`` is in how many seconds the tokens that this daemon put there are to be renewed; None: it put none there,
     and what the secret says is compared with this host's date, however wrong that may be: once.
     """
-    if there is not None and not (is_ours(there.metadata, place) and is_of_node(there.metadata, place)):
+    if there is not None and not (is_ours(there.metadata, context) and is_of_node(there.metadata, context)):
         return Taken() if home is not None and _wanted(home) else Rest()
     if there is not None and there.metadata.deleting:
         return Rest()
@@ -156,13 +158,13 @@ def request(source: TokenSource, pod: ObjectMeta) -> dict[str, Any]:
     return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
 
 
-def forge(pod: ObjectMeta, account: str, minted: Minted, place: Place) -> dict[str, Any]:
+def forge(pod: ObjectMeta, account: str, minted: Minted, context: Context) -> dict[str, Any]:
     """Return the secret, as it is created and as it is patched."""
     data = {**minted.tokens, NAMESPACE_KEY: pod.namespace}
     return {
         "metadata": {
             "name": secret_name(pod.name),
-            "labels": {**labels(place), ACCOUNT_LABEL: label_value(account)},
+            "labels": {**labels(context), ACCOUNT_LABEL: label_value(account)},
             "annotations": {POD_NAME: pod.name, POD_UID: pod.uid, EXPIRATION: rfc3339(minted.expires)},
         },
         "type": "Opaque",
@@ -170,9 +172,9 @@ def forge(pod: ObjectMeta, account: str, minted: Minted, place: Place) -> dict[s
     }
 
 
-def labels(place: Place) -> dict[str, str]:
+def labels(context: Context) -> dict[str, str]:
     """Return the labels by which the secrets with tokens of one virtual node's pods are found."""
-    return {**ownership(place), NODE_NAME_LABEL: label_value(place.node_name)}
+    return {**ownership(context), NODE_NAME_LABEL: label_value(context.node_name)}
 
 
 def pod_of(there: Object) -> str:

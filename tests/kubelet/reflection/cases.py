@@ -408,7 +408,7 @@ class ReflectionCases(KubeletSides):
         kubelet = self.kubelets.of(self.peer)
         assert kubelet is not None
         known: dict[str, str] = {}
-        object.__setattr__(kubelet.place, "export_address", lambda address: known.get(address, ""))
+        object.__setattr__(kubelet.context, "export_address", lambda address: known.get(address, ""))
         await self.slice_of("db-1", {"addresses": ["10.20.0.1"]})
         await self.absent(ENDPOINTSLICES, "db-1")
 

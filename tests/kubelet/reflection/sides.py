@@ -11,19 +11,19 @@ from twisted.web.server import Request
 
 from liqod.flow.observe import Latest
 from liqod.kube.cache.shared_informers import Informers
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.patches import merged
-from liqod.kubelet.lender.health import Reach
+from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.ports import Recorder
-from liqod.kubelet.reflection.forge.reflected import Context
+from liqod.kubelet.reflection.forge.reflected import ForgeInputs
 from liqod.kubelet.reflection.kinds import Kind
 from liqod.kubelet.reflection.reflector import Reflector
-from liqod.kubelet.reflection.shared_informers import Homes
+from liqod.kubelet.reflection.shared_informers import NamespacedInformers
 from liqod.model.ids import ClusterID
 from tests.kube.cases import Answer, memory_client, status
 
-PLACE = Place(ClusterID("home"), ClusterID("lender"), "liqo-lender")
+CONTEXT = Context(ClusterID("home"), ClusterID("lender"), "liqo-lender")
 
 
 class Server:
@@ -113,33 +113,33 @@ class Sides:
         self.clock = MemoryReactorClock()
         self.home, self.lender = Server(self.clock), lender(self.clock)
         self.recorder: Recorder = recorder if recorder is not None else Silent()
-        self.context = Context(PLACE, objection=lambda annotations: "")
+        self.inputs = ForgeInputs(CONTEXT, objection=lambda annotations: "")
         self.begin()
 
     def begin(self) -> None:
         for server in (self.home, self.lender):
             server.connect()
         self.informers = Informers(self.home.client, self.clock)
-        reach = Reach(self.clock, Latest(None), 3600.0)
-        reach.heard()
+        health = LenderHealth(self.clock, Latest(None), 3600.0)
+        health.request_succeeded()
         self.lost: list[str] = []
         self.claimed: list[float] = []
         self.reflector = Reflector(
             self.clock,
             self.kind,
-            PLACE,
-            Homes(self.informers),
-            reach,
+            CONTEXT,
+            NamespacedInformers(self.informers),
+            health,
             self.recorder,
             4,
-            lambda local: self.context,
+            lambda local: self.inputs,
             self.lost.append,
             lambda: self.claimed.append(self.clock.seconds()),
         )
         self.informers.startService()
         self.reflector.startService()
-        remote = RemoteNamespace(self.clock, self.lender.client, "shop-home", PLACE, lambda name: None)
-        self.reflector.begin("shop", remote)
+        remote = RemoteNamespace(self.clock, self.lender.client, "shop-home", CONTEXT, lambda name: None)
+        self.reflector.open_namespace("shop", remote)
 
     def crash(self) -> None:
         for server in (self.home, self.lender):

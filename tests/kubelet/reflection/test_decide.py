@@ -10,36 +10,36 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.patches import merged
-from liqod.kubelet.common.write_limiter import SETTLED, Pace
+from liqod.kubelet.common.write_limiter import SETTLED, WriteLimiter
 from liqod.kubelet.reflection import policy
 from liqod.kubelet.reflection.decide import Create, Delete, Keep, Patch, Skip, decide
-from liqod.kubelet.reflection.forge.reflected import Context, Wanted, Withheld
+from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
 from liqod.kubelet.reflection.kinds import CLAIM, CONFIGMAP, ENDPOINTSLICE, INGRESS, KINDS, SECRET, SERVICE, Kind
-from liqod.kubelet.reflection.views import Thing
+from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import ClusterID, Key
 
-PLACE = Place(ClusterID("home"), ClusterID("lender"), "liqo-lender")
+CONTEXT = Context(ClusterID("home"), ClusterID("lender"), "liqo-lender")
 OURS = {"offloading.liqo.io/origin": "home", "offloading.liqo.io/destination": "lender"}
 
 
-def thing(view: type[Thing], body: dict[str, Any]) -> Thing:
+def thing(view: type[Reflectable], body: dict[str, Any]) -> Reflectable:
     return msgspec.json.decode(msgspec.json.encode(body), type=view)
 
 
-def home(kind: Kind, **fields: Any) -> Thing:
+def home(kind: Kind, **fields: Any) -> Reflectable:
     metadata = {"name": "x", "namespace": "shop", "uid": "h1", **fields.pop("metadata", {})}
     return thing(kind.home_view, {"metadata": metadata, **fields})
 
 
-def goal_of(kind: Kind, seen: Thing, place: Place = PLACE) -> Wanted | Withheld:
-    context = Context(place, objection=lambda annotations: policy.objection(annotations, "DenyList"))
-    return kind.forge(seen, context)
+def goal_of(kind: Kind, seen: Reflectable, context: Context = CONTEXT) -> Desired | Withheld:
+    inputs = ForgeInputs(context, objection=lambda annotations: policy.objection(annotations, "DenyList"))
+    return kind.forge(seen, inputs)
 
 
-def step(kind: Kind, goal: Wanted | Withheld | None, there: Thing | None) -> Any:
-    return decide(kind, goal, there, name="x", namespace="shop-home", place=PLACE)
+def step(kind: Kind, desired: Desired | Withheld | None, there: Reflectable | None) -> Any:
+    return decide(kind, desired, there, name="x", namespace="shop-home", context=CONTEXT)
 
 
 def made(kind: Kind, create: Create, **metadata: Any) -> dict[str, Any]:
@@ -93,56 +93,56 @@ CONTENTS: dict[Kind, st.SearchStrategy[dict[str, Any]]] = {
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[Kind, list[Thing]]:
+def histories(draw: st.DrawFn) -> tuple[Kind, list[Reflectable]]:
     kind = draw(st.sampled_from([kind for kind in KINDS if not kind.lasting]))
     states = draw(st.lists(st.tuples(METADATA, CONTENTS[kind]), min_size=1, max_size=3))
     return kind, [home(kind, metadata=metadata, **content) for metadata, content in states]
 
 
-class Table(SynchronousTestCase):
+class DecideTests(SynchronousTestCase):
     """Decisions about config maps; the others go by the same table."""
 
     def setUp(self) -> None:
-        self.goal = goal_of(CONFIGMAP, home(CONFIGMAP, data={"a": "1"}))
-        create = step(CONFIGMAP, self.goal, None)
+        self.desired = goal_of(CONFIGMAP, home(CONFIGMAP, data={"a": "1"}))
+        create = step(CONFIGMAP, self.desired, None)
         self.assertIsInstance(create, Create)
         self.body = made(CONFIGMAP, create)
 
-    def there(self, **changes: Any) -> Thing:
+    def there(self, **changes: Any) -> Reflectable:
         return thing(CONFIGMAP.there_view, merged(self.body, changes))
 
     def test_equal_is_never_written(self) -> None:
         """What is as it should be is kept, also with what others added."""
-        self.assertIsInstance(step(CONFIGMAP, self.goal, self.there()), Keep)
+        self.assertIsInstance(step(CONFIGMAP, self.desired, self.there()), Keep)
         added = self.there(metadata={"labels": {"theirs": "1"}, "annotations": {"theirs": "2"}})
-        self.assertIsInstance(step(CONFIGMAP, self.goal, added), Keep)
+        self.assertIsInstance(step(CONFIGMAP, self.desired, added), Keep)
 
     def test_differences_are_patched(self) -> None:
         """What differs is patched, key by key, guarded by the UID."""
-        found = step(CONFIGMAP, self.goal, self.there(data={"a": "2", "b": "3"}))
+        found = step(CONFIGMAP, self.desired, self.there(data={"a": "2", "b": "3"}))
         self.assertEqual(found, Patch({"data": {"a": "1", "b": None}, "metadata": {"uid": "t1"}}))
 
     def test_gone_or_withheld_is_deleted(self) -> None:
         """What is gone at home, or withheld, is deleted at the lender: that very object."""
-        for goal in (None, Withheld("so")):
-            self.assertEqual(step(CONFIGMAP, goal, self.there()), Delete("t1"))
-            self.assertIsInstance(step(CONFIGMAP, goal, None), Keep)
+        for desired in (None, Withheld("so")):
+            self.assertEqual(step(CONFIGMAP, desired, self.there()), Delete("t1"))
+            self.assertIsInstance(step(CONFIGMAP, desired, None), Keep)
 
     def test_not_ours(self) -> None:
         """What does not bear both labels is left alone, whatever is wanted."""
-        for goal, key in itertools.product((self.goal, None, Withheld("so")), OURS):
+        for desired, key in itertools.product((self.desired, None, Withheld("so")), OURS):
             there = self.there(metadata={"labels": {key: "other"}})
-            self.assertIsInstance(step(CONFIGMAP, goal, there), Skip)
+            self.assertIsInstance(step(CONFIGMAP, desired, there), Skip)
 
     def test_on_its_way_out(self) -> None:
         """What is being deleted at the lender is waited for."""
         there = self.there(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-        for goal in (self.goal, None):
-            self.assertIsInstance(step(CONFIGMAP, goal, there), Keep)
+        for desired in (self.desired, None):
+            self.assertIsInstance(step(CONFIGMAP, desired, there), Keep)
 
     def test_immutable(self) -> None:
         """What cannot be changed in place is deleted and made anew."""
-        self.assertEqual(step(CONFIGMAP, self.goal, self.there(immutable=True)), Delete("t1", again=True))
+        self.assertEqual(step(CONFIGMAP, self.desired, self.there(immutable=True)), Delete("t1", again=True))
 
     def test_idle(self) -> None:
         """A slice without endpoints for the lender is not made, but one that is there is kept up to date."""
@@ -157,57 +157,59 @@ class Table(SynchronousTestCase):
         self.assertEqual(found.patch["spec"], {"template": {"endpoints": None}})
 
 
-class Claims(SynchronousTestCase):
+class ClaimTests(SynchronousTestCase):
     """Claims at the lender hold data: they are made and may grow, and nothing else is ever done about them here."""
 
-    def goal(self, size: str = "1Gi", uid: str = "h1") -> Wanted:
+    def desired(self, size: str = "1Gi", uid: str = "h1") -> Desired:
         spec = {"volumeName": "pvc-1", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
         body = {"metadata": {"name": "data", "namespace": "shop", "uid": uid}, "spec": spec}
-        context = Context(PLACE, objection=lambda _: "", holds=lambda name: name == "pvc-1", storage_class=lambda: "x")
-        goal = CLAIM.forge(thing(CLAIM.home_view, body), context)
-        assert isinstance(goal, Wanted)
-        return goal
+        inputs = ForgeInputs(
+            CONTEXT, objection=lambda _: "", holds=lambda name: name == "pvc-1", storage_class=lambda: "x"
+        )
+        desired = CLAIM.forge(thing(CLAIM.home_view, body), inputs)
+        assert isinstance(desired, Desired)
+        return desired
 
-    def there(self) -> Thing:
+    def there(self) -> Reflectable:
         return thing(
-            CLAIM.there_view, merged(made(CLAIM, step(CLAIM, self.goal(), None)), {"spec": {"volumeName": "v"}})
+            CLAIM.there_view, merged(made(CLAIM, step(CLAIM, self.desired(), None)), {"spec": {"volumeName": "v"}})
         )
 
     def test_it_grows(self) -> None:
         """A larger claim is patched in its size alone; the class, once chosen, is not looked at."""
-        self.assertIsInstance(step(CLAIM, self.goal(), self.there()), Keep)
-        found = step(CLAIM, self.goal("2Gi"), self.there())
+        self.assertIsInstance(step(CLAIM, self.desired(), self.there()), Keep)
+        found = step(CLAIM, self.desired("2Gi"), self.there())
         wanted = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}, "metadata": {"uid": "t1"}}
         self.assertEqual(found, Patch(wanted))
 
     def test_it_never_goes(self) -> None:
         """That a claim is gone at home, or not the lender's any more, deletes no data."""
-        for goal in (None, Withheld("so")):
-            self.assertIsInstance(step(CLAIM, goal, self.there()), Keep)
+        for desired in (None, Withheld("so")):
+            self.assertIsInstance(step(CLAIM, desired, self.there()), Keep)
 
     def test_the_data_of_another(self) -> None:
         """The data of an earlier claim of the same name is not given to a new one."""
-        self.assertIsInstance(step(CLAIM, self.goal(uid="h2"), self.there()), Skip)
+        self.assertIsInstance(step(CLAIM, self.desired(uid="h2"), self.there()), Skip)
 
 
-def with_families(families: frozenset[str]) -> Place:
+def with_families(families: frozenset[str]) -> Context:
     """Return the place with a lender whose pods have these IP versions."""
-    return Place(PLACE.home, PLACE.lender, PLACE.node_name, families=lambda: families)
+    return Context(CONTEXT.home, CONTEXT.lender, CONTEXT.node_name, families=lambda: families)
 
 
-class Convergence(SynchronousTestCase):
+class ConvergenceTests(SynchronousTestCase):
     """Whatever happens at home, one write at a time brings the lender there."""
 
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(histories())
-    def test_follows_any_history(self, history: tuple[Kind, list[Thing]]) -> None:
+    def test_follows_any_history(self, history: tuple[Kind, list[Reflectable]]) -> None:
         """After every change at home at most one write (or a replacement) is needed, and then no more."""
         kind, states = history
         there: dict[str, Any] | None = None
         for seen in states:
-            goal = goal_of(kind, seen)
+            desired = goal_of(kind, seen)
             for _ in range(3):
-                found = step(kind, goal, None if there is None else thing(kind.there_view, there))
+                found = step(kind, desired, None if there is None else thing(kind.there_view, there))
                 if isinstance(found, Keep):
                     break
                 if isinstance(found, Create):
@@ -219,14 +221,14 @@ class Convergence(SynchronousTestCase):
                     there = merged(there, msgspec.json.decode(msgspec.json.encode(found.patch)))
             else:
                 self.fail(f"it is written again and again: {found}")
-            if there is not None and isinstance(goal, Wanted):
-                fresh = step(kind, goal, None)
+            if there is not None and isinstance(desired, Desired):
+                fresh = step(kind, desired, None)
                 if isinstance(fresh, Create):
                     self.assertEqual(there, made(kind, fresh))
 
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(histories())
-    def test_never_external_addresses(self, history: tuple[Kind, list[Thing]]) -> None:
+    def test_never_external_addresses(self, history: tuple[Kind, list[Reflectable]]) -> None:
         """No service goes with external addresses or an address of its cluster."""
         kind, states = history
         for seen in states:
@@ -242,8 +244,8 @@ class Convergence(SynchronousTestCase):
             step(SERVICE, goal_of(SERVICE, home(SERVICE, spec=spec)), None).body["spec"], {"type": "ClusterIP"}
         )
         spec["type"] = "NodePort"
-        goal = goal_of(SERVICE, home(SERVICE, spec=spec))
-        self.assertEqual(step(SERVICE, goal, None).body["spec"]["externalTrafficPolicy"], "Cluster")
+        desired = goal_of(SERVICE, home(SERVICE, spec=spec))
+        self.assertEqual(step(SERVICE, desired, None).body["spec"]["externalTrafficPolicy"], "Cluster")
 
     def test_ip_versions(self) -> None:
         """The first version of a service goes where the lender has it; the lender adds the other one by the policy."""
@@ -266,11 +268,11 @@ class Convergence(SynchronousTestCase):
     def test_a_service_of_another_ip_version(self) -> None:
         """Its first version cannot be changed: it is made anew; a second one that the lender added is left alone."""
         spec = {"ipFamilies": ["IPv6"], "ipFamilyPolicy": "PreferDualStack"}
-        goal = goal_of(SERVICE, home(SERVICE, spec=spec), with_families(frozenset({"IPv4", "IPv6"})))
-        there = made(SERVICE, step(SERVICE, goal, None))
+        desired = goal_of(SERVICE, home(SERVICE, spec=spec), with_families(frozenset({"IPv4", "IPv6"})))
+        there = made(SERVICE, step(SERVICE, desired, None))
         for families, wanted in ((["IPv6", "IPv4"], Keep), (["IPv6"], Keep), (["IPv4", "IPv6"], Delete)):
             there["spec"]["ipFamilies"] = families
-            self.assertIsInstance(step(SERVICE, goal, thing(SERVICE.there_view, there)), wanted, families)
+            self.assertIsInstance(step(SERVICE, desired, thing(SERVICE.there_view, there)), wanted, families)
         unknown = goal_of(SERVICE, home(SERVICE, spec=spec))
         self.assertIsInstance(step(SERVICE, unknown, thing(SERVICE.there_view, there)), Keep)
 
@@ -278,10 +280,10 @@ class Convergence(SynchronousTestCase):
         """A label that is excluded from now on is taken off objects that are there, and only that."""
         seen = home(CONFIGMAP, metadata={"labels": {"a": "1", "b": "2"}, "annotations": {"c": "3"}})
         there = made(CONFIGMAP, step(CONFIGMAP, goal_of(CONFIGMAP, seen), None))
-        narrower = Place(
-            PLACE.home,
-            PLACE.lender,
-            PLACE.node_name,
+        narrower = Context(
+            CONTEXT.home,
+            CONTEXT.lender,
+            CONTEXT.node_name,
             labels_not_reflected=frozenset("b"),
             annotations_not_reflected=frozenset("c"),
         )
@@ -290,7 +292,7 @@ class Convergence(SynchronousTestCase):
         self.assertIsNone(patch["metadata"]["annotations"]["c"])
 
 
-class Policies(SynchronousTestCase):
+class PolicyTests(SynchronousTestCase):
     """Who is reflected."""
 
     def test_listings(self) -> None:
@@ -318,12 +320,12 @@ class Policies(SynchronousTestCase):
         self.assertEqual(policy.explicit(both), policy.BOTH)
 
 
-class Paces(SynchronousTestCase):
+class WriteLimiterTests(SynchronousTestCase):
     """How soon an object may be written again."""
 
     def test_insisting(self) -> None:
         """The same thing is written ever more slowly, another thing at once."""
-        pace, key = Pace(0.0), Key("n", "x")
+        pace, key = WriteLimiter(0.0), Key("n", "x")
         waits = []
         now = 0.0
         for _ in range(5):
@@ -336,7 +338,7 @@ class Paces(SynchronousTestCase):
 
     def test_pause(self) -> None:
         """Between two writes of anything lies the pause of the kind; other objects do not wait."""
-        pace, key = Pace(0.5), Key("n", "x")
+        pace, key = WriteLimiter(0.5), Key("n", "x")
         pace.written(key, 1, 10.0)
         self.assertEqual(pace.wait(key, 2, 10.25), 0.25)
         self.assertEqual(pace.wait(Key("n", "y"), 2, 10.1), 0.0)
@@ -344,13 +346,13 @@ class Paces(SynchronousTestCase):
 
     def test_refused(self) -> None:
         """A refused object is left alone for a second, however often it changes at home."""
-        pace, key = Pace(0.0), Key("n", "x")
+        pace, key = WriteLimiter(0.0), Key("n", "x")
         pace.failed(key, 60.0, 10.0)
         self.assertEqual(pace.wait(key, 2, 10.25), 0.75)
 
     def test_bounded(self) -> None:
         """What was not written for long is forgotten."""
-        pace = Pace(0.0)
+        pace = WriteLimiter(0.0)
         for number in range(1000):
             pace.written(Key("n", str(number)), 1, float(number * 10))
         self.assertLess(len(pace), SETTLED / 10 + 10)
@@ -366,7 +368,7 @@ class Paces(SynchronousTestCase):
                     self.looked += 1
                     yield item
 
-        pace = Pace(0.0)
+        pace = WriteLimiter(0.0)
         pace._last = known = Counted()
         for number in range(500):
             pace.written(Key("n", str(number)), 1, float(number) / 100)

@@ -37,7 +37,7 @@ class Refusing(Server):
         return super().write(method, name, body)
 
 
-class Told:
+class Events:
     """Keeps the events that were emitted."""
 
     def __init__(self) -> None:
@@ -47,10 +47,10 @@ class Told:
         self.seen.append((regarding["name"], reason, message))
 
 
-def sides(kind: Kind = CONFIGMAP) -> tuple[Sides, Refusing, Told]:
+def sides(kind: Kind = CONFIGMAP) -> tuple[Sides, Refusing, Events]:
     """Return two servers with the reflector between them, the lender one that can refuse, and what is told at home."""
     made = Sides(kind, Refusing)
-    lender, told = made.lender, Told()
+    lender, told = made.lender, Events()
     assert isinstance(lender, Refusing)
     made.crash()
     made.recorder = told
@@ -64,7 +64,7 @@ def put(server: Server, name: str, uid: str = "", **data: Any) -> None:
     server.put(name, {"metadata": {"name": name, "namespace": "shop", "uid": uid or f"uid-{name}"}, **data})
 
 
-class Refusals(SynchronousTestCase):
+class RefusalTests(SynchronousTestCase):
     """Each refusal is told in the lender's words, insisted on ever more slowly, and concerns nobody else."""
 
     def test_each(self) -> None:
@@ -127,19 +127,19 @@ class Refusals(SynchronousTestCase):
         put(both.home, "token", type=TOKEN_TYPE)
         both.pass_time(0.1)
         put(both.home, "token", type=TOKEN_TYPE, data={"token": "eHg="})
-        both.reflector.look_all()
+        both.reflector.enqueue_all()
         both.pass_time(0.1)
         ((name, reason, message),) = told.seen
         self.assertEqual((name, reason), ("token", "NotReflected"))
         self.assertIn("never expires; mount the pod's own token", message)
-        both.context = attrs.evolve(both.context, objection=lambda annotations: "it is annotated so")
+        both.inputs = attrs.evolve(both.inputs, objection=lambda annotations: "it is annotated so")
         put(both.home, "other", type=TOKEN_TYPE)
         both.pass_time(0.1)
         self.assertEqual((len(told.seen), lender.writes), (1, []))
         both.crash()
 
 
-class Odd(SynchronousTestCase):
+class OddInputTests(SynchronousTestCase):
     def test_the_same_name_within_a_millisecond(self) -> None:
         """An object that is deleted and made anew at once, many times, ends as the last one of its name."""
         both, lender, _ = sides()

@@ -6,7 +6,7 @@ from liqod.kube.resources import SERVICES
 from tests.kubelet.reflection import cases, sandboxes
 
 
-class ReflectionOnSandboxes(sandboxes.Sandboxes, cases.ReflectionCases):
+class ReflectionTests(sandboxes.Sandboxes, cases.ReflectionCases):
     """The cases of reflection, each with two clusters of its own."""
 
     async def test_services_follow_the_ip_versions_of_the_lender(self) -> None:
@@ -18,7 +18,7 @@ class ReflectionOnSandboxes(sandboxes.Sandboxes, cases.ReflectionCases):
         await self.home.create(SERVICES, {"metadata": {"name": "six"}, "spec": spec}, self.space)
         before = await self.there(SERVICES, "six")
         self.assertEqual(before["spec"]["ipFamilies"], ["IPv4"])
-        object.__setattr__(kubelet.place, "families", lambda: frozenset({"IPv4", "IPv6"}))
+        object.__setattr__(kubelet.context, "families", lambda: frozenset({"IPv4", "IPv6"}))
         self.kubelets.network_changed()
 
         async def anew() -> bool:

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from attrs import evolve, frozen
 
-from liqod.kubelet.common.context import Place
-from liqod.kubelet.reflection.forge.reflected import Context, Wanted, Withheld, wanted
-from liqod.kubelet.reflection.views import Thing, WithSpec
+from liqod.kubelet.common.context import Context
+from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
+from liqod.kubelet.reflection.views import Reflectable, WithSpec
 from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, PROVISIONER, REMOTE_CLUSTER_LABEL, TYPE_LABEL
 from liqod.model.objects.meta import Object, View
 
@@ -298,13 +298,13 @@ def forge_class(name: str) -> dict[str, Any]:
 # The claim at the lender.
 
 
-def forge(home: WithSpec, context: Context) -> Wanted | Withheld:
+def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
     """Return the claim for the lender that its data is at."""
     spec = home.content().get("spec") or {}
-    if not spec.get("volumeName") or not context.holds(str(spec["volumeName"])):
+    if not spec.get("volumeName") or not inputs.holds(str(spec["volumeName"])):
         return Withheld("its data is not at this lender")
     annotations = home.metadata.annotations
-    storage_class = annotations.get(REMOTE_CLASS) or context.storage_class()
+    storage_class = annotations.get(REMOTE_CLASS) or inputs.storage_class()
     modes = [mode.strip() for mode in annotations.get(REMOTE_MODES, "").split(",") if mode.strip() in MODES]
     content: dict[str, Any] = {
         "accessModes": modes or spec.get("accessModes") or [],
@@ -313,27 +313,27 @@ def forge(home: WithSpec, context: Context) -> Wanted | Withheld:
     }
     if storage_class:
         content["storageClassName"] = storage_class
-    goal = wanted(home.metadata, {"spec": content}, context.place, left_out=_OF_THIS_CLUSTER)
-    return evolve(goal, annotations={**goal.annotations, HOME_CLAIM_UID: home.metadata.uid})
+    desired = wanted(home.metadata, {"spec": content}, inputs.context, left_out=_OF_THIS_CLUSTER)
+    return evolve(desired, annotations={**desired.annotations, HOME_CLAIM_UID: home.metadata.uid})
 
 
-def observe(there: WithSpec, goal: Wanted) -> dict[str, Any]:
+def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
     """Return what the lender has: only how much can be changed of a claim that is there."""
     spec = there.content().get("spec") or {}
     requests = (spec.get("resources") or {}).get("requests") or {}
-    return {"spec": {**goal.content["spec"], "resources": {"requests": requests}}}
+    return {"spec": {**desired.content["spec"], "resources": {"requests": requests}}}
 
 
-def objection(there: Thing, goal: Wanted) -> str:
+def objection(there: Reflectable, desired: Desired) -> str:
     """Return why the claim at the lender may not become the wanted one: it holds the data of another one."""
-    if there.metadata.annotations.get(HOME_CLAIM_UID) == goal.annotations[HOME_CLAIM_UID]:
+    if there.metadata.annotations.get(HOME_CLAIM_UID) == desired.annotations[HOME_CLAIM_UID]:
         return ""
     return (
         f"the claim {there.metadata.name} at the lender holds the data of an earlier claim of that name, which is kept"
     )
 
 
-def is_of(there: Object, volume: Volume, place: Place) -> bool:
+def is_of(there: Object, volume: Volume, context: Context) -> bool:
     """Tell whether a claim at the lender holds the data that a volume of ours stands for."""
-    from_here = there.metadata.labels.get("offloading.liqo.io/origin") == str(place.home)
+    from_here = there.metadata.labels.get("offloading.liqo.io/origin") == str(context.home)
     return from_here and there.metadata.annotations.get(HOME_CLAIM_UID) == volume.spec.claim_ref.uid

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from liqod.kubelet.common.context import ROOT_CA, Place, remote_root_ca
+from liqod.kubelet.common.context import ROOT_CA, Context, remote_root_ca
 from liqod.kubelet.reflection import policy
-from liqod.kubelet.reflection.forge.reflected import Context, Wanted, Withheld, wanted
+from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.views import ConfigMap
 
 
-def forge(home: ConfigMap, context: Context) -> Wanted | Withheld:
+def forge(home: ConfigMap, inputs: ForgeInputs) -> Desired | Withheld:
     """Return the config map for the lender; the CA of this cluster goes whatever is set, unless annotated."""
     annotations = home.metadata.annotations
-    why = context.objection(annotations)
+    why = inputs.objection(annotations)
     if home.metadata.name == ROOT_CA:
         why = policy.explicit(annotations) or ""
-    return Withheld(why) if why else wanted(home.metadata, home.content(), context.place)
+    return Withheld(why) if why else wanted(home.metadata, home.content(), inputs.context)
 
 
-def observe(there: ConfigMap, goal: Wanted) -> dict[str, Any]:
+def observe(there: ConfigMap, desired: Desired) -> dict[str, Any]:
     """Return what the lender has."""
     return there.content()
 
 
-def is_fixed(observed: dict[str, Any], goal: Wanted) -> bool:
+def is_fixed(observed: dict[str, Any], desired: Desired) -> bool:
     """Tell whether what differs cannot be changed in place."""
-    return bool(observed.get("immutable")) and observed != goal.content
+    return bool(observed.get("immutable")) and observed != desired.content
 
 
-def name_there(name: str, place: Place) -> str:
+def name_there(name: str, context: Context) -> str:
     """Return the name at the lender."""
-    return remote_root_ca(place) if name == ROOT_CA else name
+    return remote_root_ca(context) if name == ROOT_CA else name
 
 
-def name_at_home(name: str, place: Place) -> str:
+def name_at_home(name: str, context: Context) -> str:
     """Return the name at home."""
-    return ROOT_CA if name == remote_root_ca(place) else name
+    return ROOT_CA if name == remote_root_ca(context) else name

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.reflection import policy
-from liqod.kubelet.reflection.forge.reflected import Context, Wanted, Withheld, wanted
+from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.forge.service import API_SERVER
 from liqod.kubelet.reflection.views import EndpointSlice, WithSpec
 from liqod.model.names import REFLECTED_SLICE, SERVICE_NAME_LABEL, SLICE_MANAGED_BY_LABEL
@@ -24,7 +24,7 @@ EVERYTHING: Final = ""
 _PORT_FIELDS: Final = ("name", "port", "protocol", "appProtocol")
 
 
-def forge(home: EndpointSlice, context: Context) -> Wanted | Withheld:
+def forge(home: EndpointSlice, inputs: ForgeInputs) -> Desired | Withheld:
     """Return the ShadowEndpointSlice for the lender; whether it goes is as its service says, unless annotated."""
     meta = home.metadata
     service_name = meta.labels.get(SERVICE_NAME_LABEL, "")
@@ -32,23 +32,23 @@ def forge(home: EndpointSlice, context: Context) -> Wanted | Withheld:
         return Withheld("it is of this cluster's API server")
     why = policy.explicit(meta.annotations)
     if why is None:
-        service = context.service(service_name) if service_name else None
-        why = context.objection(meta.annotations if service is None else service.metadata.annotations)
+        service = inputs.service(service_name) if service_name else None
+        why = inputs.objection(meta.annotations if service is None else service.metadata.annotations)
     if why:
         return Withheld(why)
-    return _wanted(home, context)
+    return _desired(home, inputs)
 
 
-def _wanted(home: EndpointSlice, context: Context) -> Wanted:
+def _desired(home: EndpointSlice, inputs: ForgeInputs) -> Desired:
     content = home.content()
-    elsewhere = [e for e in content.get("endpoints") or () if not context.is_there(e.get("nodeName") or "")]
+    elsewhere = [e for e in content.get("endpoints") or () if not inputs.is_there(e.get("nodeName") or "")]
     is_name = home.address_type == "FQDN"
-    singles = set() if is_name else _singles(elsewhere, context.place)
-    never = {address: why for address in sorted(singles) if (why := context.place.objection(address))}
+    singles = set() if is_name else _singles(elsewhere, inputs.context)
+    never = {address: why for address in sorted(singles) if (why := inputs.context.objection(address))}
     called = _called(content)
     # Whether an address is open as a whole is for the network to say, which has to know that this is asked for.
     claimed = singles if EVERYTHING in called else singles - never.keys()
-    endpoints = [e for e in (_endpoint(one, context.place, is_name) for one in elsewhere) if e is not None]
+    endpoints = [e for e in (_endpoint(one, inputs.context, is_name) for one in elsewhere) if e is not None]
     left_out = [one for one in elsewhere if not never.keys().isdisjoint(one.get("addresses") or ())]
     template: dict[str, Any] = {"addressType": home.address_type}
     if endpoints:
@@ -58,7 +58,7 @@ def _wanted(home: EndpointSlice, context: Context) -> Wanted:
     return wanted(
         home.metadata,
         {"spec": {"template": template}},
-        context.place,
+        inputs.context,
         labels={SLICE_MANAGED_BY_LABEL: REFLECTED_SLICE},
         left_out=_LEFT_OUT,
         idle=not endpoints,
@@ -68,9 +68,9 @@ def _wanted(home: EndpointSlice, context: Context) -> Wanted:
     )
 
 
-def _singles(endpoints: Iterable[Mapping[str, Any]], place: Place) -> set[str]:
+def _singles(endpoints: Iterable[Mapping[str, Any]], context: Context) -> set[str]:
     """Return the addresses that have to be claimed for the lender's pods to reach them."""
-    return {address for one in endpoints for address in one.get("addresses") or () if place.is_single(address)}
+    return {address for one in endpoints for address in one.get("addresses") or () if context.is_single(address)}
 
 
 def _called(content: Mapping[str, Any]) -> set[str]:
@@ -83,11 +83,11 @@ def _called(content: Mapping[str, Any]) -> set[str]:
     return named if named and all(port.get("port") for port in ports) else {*named, EVERYTHING}
 
 
-def _endpoint(endpoint: Mapping[str, Any], place: Place, is_name: bool) -> dict[str, Any] | None:
+def _endpoint(endpoint: Mapping[str, Any], context: Context, is_name: bool) -> dict[str, Any] | None:
     """Return an endpoint as the lender is told of it, or None while its address there is not known."""
     addresses = list(endpoint.get("addresses") or ())
     if not is_name:
-        addresses = [place.export_address(address) for address in addresses]
+        addresses = [context.export_address(address) for address in addresses]
     if not addresses or not all(addresses):
         return None
     forged: dict[str, Any] = {"addresses": addresses}
@@ -106,6 +106,6 @@ def _taken(source: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     return {field: source[field] for field in fields if source.get(field) not in (None, "")}
 
 
-def observe(there: WithSpec, goal: Wanted) -> dict[str, Any]:
+def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
     """Return what the lender has."""
     return {"spec": {"template": dict((there.content().get("spec") or {}).get("template") or {})}}

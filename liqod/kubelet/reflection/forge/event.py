@@ -6,7 +6,7 @@ from typing import Final
 
 from attrs import frozen
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.reflection.forge.configmap import name_at_home
 from liqod.model.objects.meta import Object, View
 
@@ -52,7 +52,7 @@ _KINDS: Final = {
 
 
 @frozen
-class Told:
+class HomeEvent:
     """What to tell at home: about which object, and what."""
 
     kind: str
@@ -64,7 +64,7 @@ class Told:
     """Whether it is the lender's liqod that says it."""
 
 
-def forge(event: Event, place: Place) -> Told | None:
+def forge(event: Event, context: Context) -> HomeEvent | None:
     """Return what an event of the lender says about an object at home, or None if it is about nothing of ours."""
     kind = _KINDS.get(event.involved_object.kind)
     reason = "".join(character for character in event.reason if character.isalnum())[:64]
@@ -72,11 +72,11 @@ def forge(event: Event, place: Place) -> Told | None:
         return None
     name = event.involved_object.name
     message = "".join(character if character.isprintable() else " " for character in event.message)[:LONGEST]
-    return Told(
+    return HomeEvent(
         kind=kind,
-        name=name_at_home(name, place) if kind == "ConfigMap" else name,
+        name=name_at_home(name, context) if kind == "ConfigMap" else name,
         type="Warning" if event.type == "Warning" else "Normal",
         reason=reason,
-        message=message + FROM_LENDER.format(lender=place.lender),
+        message=message + FROM_LENDER.format(lender=context.lender),
         is_verdict=event.source.component == "liqod",
     )

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from liqod.kubelet.reflection.forge.reflected import Context, Wanted, Withheld, wanted
+from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.views import WithSpec
 
 _FIELDS: Final = ("defaultBackend", "rules", "tls")
 _LEFT_OUT: Final = frozenset({"kubernetes.io/ingress.class"})
 
 
-def forge(home: WithSpec, context: Context) -> Wanted | Withheld:
+def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
     """Return the ingress for the lender."""
-    if why := context.objection(home.metadata.annotations):
+    if why := inputs.objection(home.metadata.annotations):
         return Withheld(why)
     spec = forge_spec(home.content().get("spec") or {})
-    return wanted(home.metadata, {"spec": spec}, context.place, left_out=_LEFT_OUT)
+    return wanted(home.metadata, {"spec": spec}, inputs.context, left_out=_LEFT_OUT)
 
 
 def forge_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,6 +25,6 @@ def forge_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {field: spec[field] for field in _FIELDS if spec.get(field)}
 
 
-def observe(there: WithSpec, goal: Wanted) -> dict[str, Any]:
+def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
     """Return what the lender has, as far as it is from here."""
     return {"spec": forge_spec(there.content().get("spec") or {})}

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from attrs import frozen
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import ownership, reflected_annotations, reflected_labels
 from liqod.model.objects.meta import Object, ObjectMeta
 
@@ -27,7 +27,7 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @frozen
-class Wanted:
+class Desired:
     """What the lender should have. ``incomplete``: something is not known yet, look again.
 
     ``idle`` content is kept up to date where it exists and not worth being made. ``claims`` are the single addresses
@@ -56,7 +56,7 @@ class Withheld:
 
 
 @frozen
-class Context:
+class ForgeInputs:
     """What forging looks at besides the object: who lends, the namespace there, and what else is known at home.
 
     ``is_there`` tells whether a node of the home cluster stands for the lender; ``objection`` why an object with some
@@ -64,7 +64,7 @@ class Context:
     lender, ``storage_class`` the class of storage there. ``complete``: all of this is known.
     """
 
-    place: Place
+    context: Context
     objection: Callable[[Mapping[str, str]], str]
     service: Callable[[str], Object | None] = lambda name: None
     is_there: Callable[[str], bool] = lambda node: False
@@ -76,7 +76,7 @@ class Context:
 def wanted(
     home: ObjectMeta,
     content: dict[str, Any],
-    place: Place,
+    context: Context,
     *,
     labels: Mapping[str, str] | None = None,
     left_out: frozenset[str] = frozenset(),
@@ -84,16 +84,18 @@ def wanted(
     incomplete: bool = False,
     claims: frozenset[tuple[str, str]] = frozenset(),
     objections: tuple[str, ...] = (),
-) -> Wanted:
+) -> Desired:
     """Return what the lender should have of an object: ``labels`` besides the user's, annotations not ``left_out``."""
-    users = reflected_labels(home.labels, place)
-    noted = {key: value for key, value in reflected_annotations(home.annotations, place).items() if key not in left_out}
+    users = reflected_labels(home.labels, context)
+    noted = {
+        key: value for key, value in reflected_annotations(home.annotations, context).items() if key not in left_out
+    }
     annotations = dict(noted)
     if users or noted:
         keys = Keys(labels=sorted(users), annotations=sorted(noted))
         annotations[KEYS_ANNOTATION] = msgspec.json.encode(keys).decode()
-    return Wanted(
-        labels={**users, **(labels or {}), **ownership(place)},
+    return Desired(
+        labels={**users, **(labels or {}), **ownership(context)},
         annotations=annotations,
         content=content,
         idle=idle,
@@ -111,12 +113,12 @@ def keys_of(there: ObjectMeta) -> Keys:
         return Keys()
 
 
-def metadata_patch(there: ObjectMeta, goal: Wanted) -> dict[str, Any]:
+def metadata_patch(there: ObjectMeta, desired: Desired) -> dict[str, Any]:
     """Return what of the metadata must change, as a merge patch; what others added there stays."""
     known = keys_of(there)
     patch: dict[str, Any] = {}
-    labels = _changes(there.labels, goal.labels, known.labels)
-    annotations = _changes(there.annotations, goal.annotations, [*known.annotations, KEYS_ANNOTATION])
+    labels = _changes(there.labels, desired.labels, known.labels)
+    annotations = _changes(there.annotations, desired.annotations, [*known.annotations, KEYS_ANNOTATION])
     if labels:
         patch["labels"] = labels
     if annotations:

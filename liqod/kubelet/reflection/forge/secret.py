@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from liqod.kubelet.reflection.forge.reflected import Context, Wanted, Withheld, wanted
+from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.views import Secret
 
 TOKEN_TYPE: Final = "kubernetes.io/service-account-token"  # noqa: S105 (a type, not a secret)
@@ -17,21 +17,21 @@ STAYS: Final = (
 )
 
 
-def forge(home: Secret, context: Context) -> Wanted | Withheld:
+def forge(home: Secret, inputs: ForgeInputs) -> Desired | Withheld:
     """Return the secret for the lender."""
-    why = context.objection(home.metadata.annotations)
+    why = inputs.objection(home.metadata.annotations)
     if home.type == TOKEN_TYPE:
         return Withheld(why or STAYS, told=not why)
-    return Withheld(why) if why else wanted(home.metadata, home.content(), context.place)
+    return Withheld(why) if why else wanted(home.metadata, home.content(), inputs.context)
 
 
-def observe(there: Secret, goal: Wanted) -> dict[str, Any]:
+def observe(there: Secret, desired: Desired) -> dict[str, Any]:
     """Return what the lender has."""
     return there.content()
 
 
-def is_fixed(observed: dict[str, Any], goal: Wanted) -> bool:
+def is_fixed(observed: dict[str, Any], desired: Desired) -> bool:
     """Tell whether what differs cannot be changed in place: the type never can."""
-    if observed.get("type") != goal.content.get("type"):
+    if observed.get("type") != desired.content.get("type"):
         return True
-    return bool(observed.get("immutable")) and observed != goal.content
+    return bool(observed.get("immutable")) and observed != desired.content

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from liqod.kubelet.reflection.forge.reflected import Context, Wanted, Withheld, wanted
+from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.views import WithSpec
 from liqod.model.ids import Key
 from liqod.model.names import FORCE_NODE_PORT
@@ -36,15 +36,15 @@ _OUTSIDE: Final = ("NodePort", "LoadBalancer")
 _PORT_FIELDS: Final = ("name", "port", "targetPort", "protocol", "appProtocol")
 
 
-def forge(home: WithSpec, context: Context) -> Wanted | Withheld:
+def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
     """Return the service for the lender."""
     if home.metadata.key == API_SERVER:
         return Withheld("it is the service of this cluster's API server")
-    if why := context.objection(home.metadata.annotations):
+    if why := inputs.objection(home.metadata.annotations):
         return Withheld(why)
     force = home.metadata.annotations.get(FORCE_NODE_PORT) == "true"
-    spec = forge_spec(home.content().get("spec") or {}, force=force, families=context.place.families())
-    return wanted(home.metadata, {"spec": spec}, context.place)
+    spec = forge_spec(home.content().get("spec") or {}, force=force, families=inputs.context.families())
+    return wanted(home.metadata, {"spec": spec}, inputs.context)
 
 
 def forge_spec(spec: Mapping[str, Any], *, force: bool, families: Collection[str] = ()) -> dict[str, Any]:
@@ -76,17 +76,17 @@ def _port(port: Mapping[str, Any], force: bool) -> dict[str, Any]:
     return forged
 
 
-def observe(there: WithSpec, goal: Wanted) -> dict[str, Any]:
+def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
     """Return what the lender has, as far as it is from here; node ports and IP versions only where asked for."""
-    forced = any("nodePort" in port for port in goal.content["spec"].get("ports", ()))
-    families = FAMILIES if "ipFamilies" in goal.content["spec"] else ()
+    forced = any("nodePort" in port for port in desired.content["spec"].get("ports", ()))
+    families = FAMILIES if "ipFamilies" in desired.content["spec"] else ()
     return {"spec": forge_spec(there.content().get("spec") or {}, force=forced, families=families)}
 
 
-def is_fixed(observed: dict[str, Any], goal: Wanted) -> bool:
+def is_fixed(observed: dict[str, Any], desired: Desired) -> bool:
     """Tell whether what differs cannot be changed in place.
 
     The lender lets no borrower change the type, and Kubernetes nobody the first IP version.
     """
-    old, new = observed["spec"], goal.content["spec"]
+    old, new = observed["spec"], desired.content["spec"]
     return any(old.get(field) != new.get(field) for field in ("type", "clusterIP", "ipFamilies"))

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kube.errors import NotFound, Unreachable
 from liqod.kubelet.common.readiness import READY
 from liqod.kubelet.common.views import Node
-from liqod.kubelet.node.controller import LEASE, NodeKeeper
+from liqod.kubelet.node.controller import LEASE, NodeController
 from liqod.model.ids import ClusterID
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import ObjectMeta
@@ -53,7 +53,7 @@ class LeaseTests(SynchronousTestCase):
         self.clock.advance(1000.0)
         self.server = Leases(self.clock)
         self.answers = True
-        self.keeper = NodeKeeper(
+        self.keeper = NodeController(
             self.clock,
             cast(Any, self.server),
             "liqo-milan",

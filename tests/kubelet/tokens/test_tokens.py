@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
-from liqod.kubelet.common.context import ApiServer, Place
+from liqod.kubelet.common.context import ApiServer, Context
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.pods.forge import forge_spec
@@ -24,7 +24,7 @@ from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.timestamps import from_epoch, rfc3339
 
 SERVER = ApiServer(("10.99.0.11", "10.99.0.12"), 6443)
-PLACE = Place(ClusterID("home"), ClusterID("lender"), "liqo-lender", api_server=lambda: SERVER)
+CONTEXT = Context(ClusterID("home"), ClusterID("lender"), "liqo-lender", api_server=lambda: SERVER)
 NOW = 1_800_000_000.0
 NAMESPACE_ITEM = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
 
@@ -53,15 +53,15 @@ def pod(uid: str = "u1", phase: str = "Running", deleting: bool = False, **field
 
 
 def secret(home: HomePod, expires: float = NOW + 3607, **changes: Any) -> Object:
-    body = forge(home.metadata, "builder", Minted({"k": "t"}, from_epoch(expires)), PLACE)
+    body = forge(home.metadata, "builder", Minted({"k": "t"}, from_epoch(expires)), CONTEXT)
     body["metadata"] |= {"uid": "s1", **changes}
     return msgspec.convert(body, Object)
 
 
-class Specs(SynchronousTestCase):
+class SpecTests(SynchronousTestCase):
     def forged(self, given: dict[str, Any], **meta: Any) -> dict[str, Any]:
         before = copy.deepcopy(given)
-        result = forge_spec(ObjectMeta(name="web", namespace="shop", uid="u1", **meta), given, PLACE)
+        result = forge_spec(ObjectMeta(name="web", namespace="shop", uid="u1", **meta), given, CONTEXT)
         self.assertEqual(given, before)
         return result
 
@@ -124,8 +124,10 @@ class Specs(SynchronousTestCase):
 
     def test_a_server_with_a_name(self) -> None:
         """An API server that has a DNS name is spoken to by that name."""
-        place = Place(ClusterID("home"), ClusterID("l"), "n", api_server=lambda: ApiServer((), 443, "api.example.com"))
-        forged = forge_spec(ObjectMeta(name="web"), spec(), place)
+        context = Context(
+            ClusterID("home"), ClusterID("l"), "n", api_server=lambda: ApiServer((), 443, "api.example.com")
+        )
+        forged = forge_spec(ObjectMeta(name="web"), spec(), context)
         values = {each["name"]: each["value"] for each in forged["containers"][0]["env"]}
         self.assertEqual(values["KUBERNETES_SERVICE_HOST"], "api.example.com")
         self.assertNotIn("hostAliases", forged)
@@ -161,7 +163,7 @@ class Specs(SynchronousTestCase):
         self.assertEqual(one == two, secret_name(one) == secret_name(two))
 
 
-class Addresses(SynchronousTestCase):
+class HomeApiTests(SynchronousTestCase):
     def test_as_configured(self) -> None:
         """An address that is configured is used, translated for the lender; a name is used as it is."""
         nobody = Informers(cast("Client", None), Clock())
@@ -173,9 +175,9 @@ class Addresses(SynchronousTestCase):
         self.assertEqual(server, ApiServer((), 443, "api.example.com"))
 
 
-class Plans(SynchronousTestCase):
+class PlanTests(SynchronousTestCase):
     def step(self, home: HomePod | None, there: Object | None, now: float = NOW) -> Step:
-        return plan(home, there, PLACE, now=from_epoch(now))
+        return plan(home, there, CONTEXT, now=from_epoch(now))
 
     def test_table(self) -> None:
         """Minted where there is none, removed when nobody needs it, left alone when it is another's."""
@@ -237,8 +239,8 @@ class Plans(SynchronousTestCase):
         home = pod()
         for hours in (-9, 9):
             there = secret(home, NOW + 3600 * hours + 3607)
-            self.assertEqual(plan(home, there, PLACE, now=from_epoch(NOW), left=100), Rest(100))
-            self.assertIsInstance(plan(home, there, PLACE, now=from_epoch(NOW), left=-1), Mint)
+            self.assertEqual(plan(home, there, CONTEXT, now=from_epoch(NOW), left=100), Rest(100))
+            self.assertIsInstance(plan(home, there, CONTEXT, now=from_epoch(NOW), left=-1), Mint)
 
     def test_whose_a_secret_is(self) -> None:
         """A secret says truly which pod it is for, or nothing."""

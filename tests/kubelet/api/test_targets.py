@@ -22,7 +22,7 @@ from liqod.model.ids import Key
 POD = Key("shop", "web-0")
 
 
-class Targets(SynchronousTestCase):
+class TargetTests(SynchronousTestCase):
     def test_logs(self) -> None:
         """A container's log keeps the options that choose from it, and nothing else that a caller adds."""
         target = parse("/containerLogs/shop/web-0/main?follow=true&tailLines=5&insecureSkipTLSVerifyBackend=true&x=y")
@@ -115,7 +115,7 @@ class Wire(StringTransport):
         self.connected = False
 
 
-class Answers(SynchronousTestCase):
+class AnswerTests(SynchronousTestCase):
     """What a lender answers to a request for an upgrade, and what is passed on of it."""
 
     def asked(self, *data: bytes) -> tuple[LenderConnection, list[object]]:

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.errors import Unreachable
-from liqod.kubelet.pods.actions import DELETION_SEEN, Steps
+from liqod.kubelet.pods.actions import DELETION_SEEN, PodActions
 from liqod.model.ids import Key
 
 WEB = Key("shop", "web")
@@ -36,7 +36,7 @@ class DeleteHomeTests(SynchronousTestCase):
         self.server = Deletions()
         unused: Any = None
         client: Any = self.server
-        self.steps = Steps(self.clock, client, unused, unused, unused, unused, unused)
+        self.steps = PodActions(self.clock, client, unused, unused, unused, unused, unused)
 
     def delete(self, uid: str) -> Deferred[float | None]:
         return Deferred.fromCoroutine(self.steps.delete_home(WEB, uid))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from liqod.kube.resources import ENDPOINTSLICES, SHADOWPODS
-from tests.kubelet.reflection import needs_cases, sandboxes
+from tests.kubelet.reflection import sandboxes, tokens_and_claims_cases
 
 
-class TokensOnSandboxes(sandboxes.Sandboxes, needs_cases.TokenCases):
+class TokenTests(sandboxes.Sandboxes, tokens_and_claims_cases.TokenCases):
     """The cases of tokens, each with two clusters of its own."""
 
     async def test_where_the_api_server_is(self) -> None:
@@ -34,5 +34,5 @@ class TokensOnSandboxes(sandboxes.Sandboxes, needs_cases.TokenCases):
         self.assertEqual(values["KUBERNETES_PORT"], "tcp://kubernetes.default:6443")
 
 
-class ClaimsOnSandboxes(sandboxes.Sandboxes, needs_cases.ClaimCases):
+class ClaimTests(sandboxes.Sandboxes, tokens_and_claims_cases.ClaimCases):
     """The cases of storage, each with two clusters of its own."""

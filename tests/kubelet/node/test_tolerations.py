@@ -16,10 +16,10 @@ from kubesandbox.kinds.validation import check_change
 from kubesandbox.store.patch import json_patch
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.views import Node
 from liqod.kubelet.node.eviction import tainted_since
-from liqod.kubelet.node.tolerations import LEAD, Evict, Plan, Rest, Rewrite, original, plan
+from liqod.kubelet.node.tolerations import LEAD, Evict, Plan, Rest, Rewrite, original_tolerations, plan
 from liqod.kubelet.pods.forge import digest_of, forge_spec
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import ObjectMeta
@@ -27,7 +27,7 @@ from liqod.model.objects.tolerations import EVICT_AFTER, HELD, TAINTS
 
 OURS = {"key": "virtual-node.liqo.io/not-allowed", "operator": "Exists", "effect": "NoExecute"}
 POD = Catalog().builtin(PODS)
-PLACE = Place(home=ClusterID("home"), lender=ClusterID("lender"), node_name="liqo-lender")
+CONTEXT = Context(home=ClusterID("home"), lender=ClusterID("lender"), node_name="liqo-lender")
 
 
 def usual(seconds: int | None = 300) -> list[dict[str, Any]]:
@@ -40,11 +40,13 @@ def ask(
     tolerations: Sequence[Mapping[str, Any]],
     annotations: Mapping[str, str] | None = None,
     *,
-    away: float = 0.0,
-    comes_back: bool = True,
+    tainted_for: float = 0.0,
+    temporary: bool = True,
     evict_after: float = 0.0,
 ) -> Plan:
-    return plan("u1", tolerations, annotations or {}, away=away, comes_back=comes_back, evict_after=evict_after)
+    return plan(
+        "u1", tolerations, annotations or {}, tainted_for=tainted_for, temporary=temporary, evict_after=evict_after
+    )
 
 
 def applied(step: Plan, tolerations: list[dict[str, Any]], annotations: dict[str, str]) -> dict[str, Any]:
@@ -58,27 +60,27 @@ def applied(step: Plan, tolerations: list[dict[str, Any]], annotations: dict[str
     return after
 
 
-class Patience(SynchronousTestCase):
+class TolerationTests(SynchronousTestCase):
     def test_the_table(self) -> None:
         """Each situation gives the one step that is right for it."""
         table: list[tuple[str, Plan, type, float | None]] = [
             ("tainted just now", ask(usual()), Rest, 300 - LEAD),
-            ("in time", ask(usual(), away=300 - LEAD), Rewrite, None),
+            ("in time", ask(usual(), tainted_for=300 - LEAD), Rewrite, None),
             ("a short time is written at once", ask(usual(5)), Rewrite, None),
-            ("tolerates for ever by itself", ask(usual(None), away=9000), Rest, None),
-            ("no toleration at all", ask([OURS], away=9000), Rest, None),
-            ("withdrawn, never held", ask(usual(), away=9000, comes_back=False), Rest, None),
-            ("withdrawn, held", ask(usual(None), {HELD: "{}"}, comes_back=False), Rewrite, None),
-            ("to be evicted later", ask(usual(), away=100, evict_after=3600), Rewrite, None),
-            ("held, to be evicted", ask(usual(None), {HELD: "{}"}, away=100, evict_after=3600), Rest, 3500),
-            ("evicted by the setting", ask(usual(None), {HELD: "{}"}, away=3600, evict_after=3600), Evict, None),
-            ("sooner than Kubernetes would", ask(usual(), away=30, evict_after=30), Evict, None),
-            ("for ever by itself, never evicted", ask(usual(None), away=9000, evict_after=30), Rest, None),
-            ("evicted already", ask(usual(0), {HELD: "{}"}, away=60, evict_after=30), Rest, None),
-            ("the pod says when", ask(usual(), {EVICT_AFTER: "20"}, away=20), Evict, None),
-            ("the pod says never", ask(usual(), {EVICT_AFTER: "0"}, away=99, evict_after=30), Rewrite, None),
-            ("the pod says nonsense", ask(usual(), {EVICT_AFTER: "soon"}, away=30, evict_after=30), Evict, None),
-            ("the pod says nan", ask(usual(), {EVICT_AFTER: "nan"}, away=30, evict_after=30), Evict, None),
+            ("tolerates for ever by itself", ask(usual(None), tainted_for=9000), Rest, None),
+            ("no toleration at all", ask([OURS], tainted_for=9000), Rest, None),
+            ("withdrawn, never held", ask(usual(), tainted_for=9000, temporary=False), Rest, None),
+            ("withdrawn, held", ask(usual(None), {HELD: "{}"}, temporary=False), Rewrite, None),
+            ("to be evicted later", ask(usual(), tainted_for=100, evict_after=3600), Rewrite, None),
+            ("held, to be evicted", ask(usual(None), {HELD: "{}"}, tainted_for=100, evict_after=3600), Rest, 3500),
+            ("evicted by the setting", ask(usual(None), {HELD: "{}"}, tainted_for=3600, evict_after=3600), Evict, None),
+            ("sooner than Kubernetes would", ask(usual(), tainted_for=30, evict_after=30), Evict, None),
+            ("for ever by itself, never evicted", ask(usual(None), tainted_for=9000, evict_after=30), Rest, None),
+            ("evicted already", ask(usual(0), {HELD: "{}"}, tainted_for=60, evict_after=30), Rest, None),
+            ("the pod says when", ask(usual(), {EVICT_AFTER: "20"}, tainted_for=20), Evict, None),
+            ("the pod says never", ask(usual(), {EVICT_AFTER: "0"}, tainted_for=99, evict_after=30), Rewrite, None),
+            ("the pod says nonsense", ask(usual(), {EVICT_AFTER: "soon"}, tainted_for=30, evict_after=30), Evict, None),
+            ("the pod says nan", ask(usual(), {EVICT_AFTER: "nan"}, tainted_for=30, evict_after=30), Evict, None),
         ]
         for what, step, kind, again in table:
             with self.subTest(what):
@@ -89,30 +91,30 @@ class Patience(SynchronousTestCase):
     def test_there_and_back(self) -> None:
         """What was held can be given back, and Kubernetes' rules for updates of pods allow both."""
         before = usual()
-        pod = applied(ask(before, away=100), before, {})
+        pod = applied(ask(before, tainted_for=100), before, {})
         held, notes = pod["spec"]["tolerations"], pod["metadata"]["annotations"]
         self.assertEqual(held, usual(None))
         self.assertEqual(check_change(POD, {"spec": {"tolerations": before}}, pod), [])
-        self.assertEqual(original(held, notes), before)
-        again = applied(ask(held, notes, comes_back=False), held, notes)
+        self.assertEqual(original_tolerations(held, notes), before)
+        again = applied(ask(held, notes, temporary=False), held, notes)
         self.assertEqual(again["spec"]["tolerations"], before)
         self.assertNotIn(HELD, again["metadata"]["annotations"])
 
     def test_evicted(self) -> None:
         """A pod to be evicted tolerates the taints for no second more, and remembers what it had."""
-        pod = applied(ask(usual(), {"a": "b"}, away=60, evict_after=60), usual(), {"a": "b"})
+        pod = applied(ask(usual(), {"a": "b"}, tainted_for=60, evict_after=60), usual(), {"a": "b"})
         self.assertEqual(pod["spec"]["tolerations"], usual(0))
-        self.assertEqual(original(pod["spec"]["tolerations"], pod["metadata"]["annotations"]), usual())
+        self.assertEqual(original_tolerations(pod["spec"]["tolerations"], pod["metadata"]["annotations"]), usual())
 
     def test_the_lender_does_not_notice(self) -> None:
         """Whether a pod is held or not, the pod forged for the lender is the same, and needs no update."""
-        pod = applied(ask(usual(), away=100), usual(), {})
+        pod = applied(ask(usual(), tainted_for=100), usual(), {})
         before = ObjectMeta(name="web", uid="u1")
         after = ObjectMeta(name="web", uid="u1", annotations=pod["metadata"]["annotations"])
         spec = {"containers": [], "tolerations": usual()}
         held = {"containers": [], "tolerations": pod["spec"]["tolerations"]}
-        self.assertEqual(forge_spec(after, held, PLACE), forge_spec(before, spec, PLACE))
-        self.assertEqual(digest_of(after, held, PLACE), digest_of(before, spec, PLACE))
+        self.assertEqual(forge_spec(after, held, CONTEXT), forge_spec(before, spec, CONTEXT))
+        self.assertEqual(digest_of(after, held, CONTEXT), digest_of(before, spec, CONTEXT))
 
     def test_any_tolerations(self) -> None:
         """Whatever a pod tolerates, holding it is settled after one write, loses nothing, and can be taken back."""
@@ -129,21 +131,21 @@ class Patience(SynchronousTestCase):
         @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
         @given(st.lists(one, max_size=5), st.sampled_from([0.0, 30.0]))
         def check(tolerations: list[dict[str, Any]], evict_after: float) -> None:
-            step = ask(tolerations, {"a": "b"}, away=500, evict_after=evict_after)
+            step = ask(tolerations, {"a": "b"}, tainted_for=500, evict_after=evict_after)
             if isinstance(step, Rest):
                 return
             pod = applied(step, tolerations, {"a": "b"})
             new, notes = pod["spec"]["tolerations"], pod["metadata"]["annotations"]
             self.assertEqual(check_change(POD, {"spec": {"tolerations": tolerations}}, pod), [])
-            self.assertEqual(ask(new, notes, away=500, evict_after=evict_after), Rest())
-            self.assertEqual(original(new, notes), tolerations)
+            self.assertEqual(ask(new, notes, tainted_for=500, evict_after=evict_after), Rest())
+            self.assertEqual(original_tolerations(new, notes), tolerations)
 
         check()
 
     def test_unreadable_note(self) -> None:
         """A note that nobody can read is as none."""
         for note in ("", "[]", '{"0": 1}', "nonsense"):
-            self.assertEqual(original(usual(None), {HELD: note}), usual(None))
+            self.assertEqual(original_tolerations(usual(None), {HELD: note}), usual(None))
 
     def test_since_when(self) -> None:
         """The time counts from the first taint that evicts; one that does not say when counts from when it was seen."""

@@ -6,18 +6,20 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.pods.forge import forge_shadow
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import ObjectMeta
 
-PLACE = Place(home=ClusterID("home"), lender=ClusterID("lender"), node_name="liqo-lender")
+CONTEXT = Context(home=ClusterID("home"), lender=ClusterID("lender"), node_name="liqo-lender")
 
 
 def forged(namespace: str, name: str = "web", **spec: Any) -> dict[str, Any]:
     """Return the pod that the lender is asked for, in a namespace there."""
     body = {"containers": [{"name": "main"}], "setHostnameAsFQDN": True, **spec}
-    return dict(forge_shadow(ObjectMeta(name=name, namespace="shop", uid="u1"), body, namespace, PLACE)["spec"]["pod"])
+    return dict(
+        forge_shadow(ObjectMeta(name=name, namespace="shop", uid="u1"), body, namespace, CONTEXT)["spec"]["pod"]
+    )
 
 
 class HostnameTests(SynchronousTestCase):

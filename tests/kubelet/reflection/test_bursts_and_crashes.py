@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.reflection.forge.reflected import Context
+from liqod.kubelet.reflection.forge.reflected import ForgeInputs
 from liqod.kubelet.reflection.kinds import CONFIGMAP, ENDPOINTSLICE
-from tests.kubelet.reflection.sides import PLACE, Sides
+from tests.kubelet.reflection.sides import CONTEXT, Sides
 
 SLICES = 3
 
@@ -24,7 +24,7 @@ def slice_of(name: str, number: int) -> dict[str, Any]:
     }
 
 
-class Storm(SynchronousTestCase):
+class BurstTests(SynchronousTestCase):
     """A reflector of slices between two servers in memory."""
 
     def setUp(self) -> None:
@@ -59,8 +59,8 @@ class Storm(SynchronousTestCase):
         body = slice_of("db-0", 1)
         body["metadata"]["annotations"] = {"endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:00Z"}
         body["endpoints"].append({"addresses": ["10.9.9.9"], "nodeName": "liqo-lender"})
-        context = Context(PLACE, objection=lambda annotations: "", is_there=lambda node: node == "liqo-lender")
-        self.sides.context = context
+        inputs = ForgeInputs(CONTEXT, objection=lambda annotations: "", is_there=lambda node: node == "liqo-lender")
+        self.sides.inputs = inputs
         self.sides.home.put("db-0", body)
         self.sides.pass_time(0.1)
         for _ in range(60):
@@ -85,7 +85,7 @@ STEPS = st.lists(
 )
 
 
-class Crashes(SynchronousTestCase):
+class CrashTests(SynchronousTestCase):
     """A daemon that ends at any moment, requests under way or not, and another that goes on."""
 
     @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])

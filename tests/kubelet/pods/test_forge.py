@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import FORGED_ANNOTATION, is_internal, is_ours, remote_labels
 from liqod.kubelet.common.naming import choose_remote, label_value
 from liqod.kubelet.common.patches import merge_diff, merged
@@ -27,13 +27,13 @@ from liqod.kubelet.node.forge import (
 )
 from liqod.kubelet.pods.forge import HOST_NAMESPACES, REMOVED, digest_of, forge_patch, forge_shadow, forge_spec
 from liqod.kubelet.pods.restarts import Tally, tally
-from liqod.kubelet.pods.status import absent_status, forge_status, outside_status, refused_status
+from liqod.kubelet.pods.status import forge_status, not_offloaded_status, not_ready_status, refused_status
 from liqod.model.ids import ClusterID
 from liqod.model.names import TAINT_KEY
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.offer import Offer
 
-PLACE = Place(home=ClusterID("home"), lender=ClusterID("lender"), node_name="liqo-lender", node_address="10.0.0.1")
+CONTEXT = Context(home=ClusterID("home"), lender=ClusterID("lender"), node_name="liqo-lender", node_address="10.0.0.1")
 NOW = "2026-01-01T00:00:00Z"
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text("abc", max_size=3),
@@ -73,14 +73,14 @@ def meta(**more: Any) -> ObjectMeta:
     return ObjectMeta(**{"name": "web", "namespace": "shop", "uid": "u1", "labels": {"app": "web"}, **more})
 
 
-class Specs(SynchronousTestCase):
+class SpecTests(SynchronousTestCase):
     @given(st.dictionaries(st.sampled_from([*VERBATIM, *sorted(REMOVED), *HOST_NAMESPACES]), JSON))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_verbatim_but_for_local_fields(self, fields: dict[str, Any]) -> None:
         """Every field travels as it is, except those that speak of the home cluster or of hosts."""
         spec = {key: value for key, value in fields.items() if key != "affinity"}
         before = copy.deepcopy(spec)
-        forged = forge_spec(meta(), spec, PLACE)
+        forged = forge_spec(meta(), spec, CONTEXT)
         self.assertEqual(spec, before)
         for key in VERBATIM:
             self.assertEqual(forged.get(key, "absent"), spec.get(key, "absent"))
@@ -100,7 +100,7 @@ class Specs(SynchronousTestCase):
             "serviceAccountName": "builder",
             "serviceAccount": "builder",
         }
-        forged = forge_spec(meta(), spec, PLACE)
+        forged = forge_spec(meta(), spec, CONTEXT)
         self.assertEqual(
             forged["volumes"], [data, {"name": "mine", "projected": {"sources": [{"secret": {"name": "s"}}]}}]
         )
@@ -113,7 +113,7 @@ class Specs(SynchronousTestCase):
     def test_a_volume_that_only_looks_like_it_stays(self) -> None:
         """A user's own volume named like the token volume, without a token in it, is the user's."""
         volume = {"name": "kube-api-access-x1", "emptyDir": {}}
-        forged = forge_spec(meta(), {"containers": [container()], "volumes": [volume]}, PLACE)
+        forged = forge_spec(meta(), {"containers": [container()], "volumes": [volume]}, CONTEXT)
         self.assertEqual(forged["volumes"], [volume])
         self.assertEqual(len(forged["containers"][0]["volumeMounts"]), 2)
 
@@ -121,14 +121,14 @@ class Specs(SynchronousTestCase):
         """Only the toleration of virtual nodes is left out."""
         others = [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 300}]
         spec = {"tolerations": [{"key": TAINT_KEY, "operator": "Exists"}, *others]}
-        self.assertEqual(forge_spec(meta(), spec, PLACE)["tolerations"], others)
+        self.assertEqual(forge_spec(meta(), spec, CONTEXT)["tolerations"], others)
 
     def test_host_ports_of_the_host_network(self) -> None:
         """Host ports that came with the host's network go with it; a host port asked for without it stays."""
         spec = {"hostNetwork": True, "containers": [container(ports=[{"containerPort": 80, "hostPort": 80}])]}
-        self.assertEqual(forge_spec(meta(), spec, PLACE)["containers"][0]["ports"], [{"containerPort": 80}])
+        self.assertEqual(forge_spec(meta(), spec, CONTEXT)["containers"][0]["ports"], [{"containerPort": 80}])
         spec["hostNetwork"] = False
-        kept = forge_spec(meta(), spec, PLACE)["containers"][0]["ports"]
+        kept = forge_spec(meta(), spec, CONTEXT)["containers"][0]["ports"]
         self.assertEqual(kept, [{"containerPort": 80, "hostPort": 80}])
 
     def test_presets(self) -> None:
@@ -141,7 +141,7 @@ class Specs(SynchronousTestCase):
             annotations = {"liqo.io/anti-affinity-preset": value}
             if keys:
                 annotations["liqo.io/anti-affinity-labels"] = keys
-            return forge_spec(meta(labels=labels, annotations=annotations), spec, PLACE).get("affinity")
+            return forge_spec(meta(labels=labels, annotations=annotations), spec, CONTEXT).get("affinity")
 
         self.assertEqual(preset("propagate"), {"podAntiAffinity": own})
         term = {
@@ -162,7 +162,7 @@ class Specs(SynchronousTestCase):
         def volume(**spec: str) -> dict[str, Any]:
             return {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
 
-        place = attrs.evolve(PLACE, follows=lambda name: name in ("", "liqo"))
+        context = attrs.evolve(CONTEXT, follows=lambda name: name in ("", "liqo"))
         claim = {"name": "scratch", "persistentVolumeClaim": {"claimName": "web-scratch"}}
         for before, wanted in (
             (volume(storageClassName="liqo"), claim),
@@ -170,8 +170,8 @@ class Specs(SynchronousTestCase):
             (volume(storageClassName="disk"), volume(storageClassName="disk")),
             ({"name": "scratch", "emptyDir": {}}, {"name": "scratch", "emptyDir": {}}),
         ):
-            self.assertEqual(forge_spec(meta(), {"volumes": [before]}, place)["volumes"], [wanted])
-        self.assertEqual(forge_spec(meta(), {"volumes": [volume()]}, PLACE)["volumes"], [volume()])
+            self.assertEqual(forge_spec(meta(), {"volumes": [before]}, context)["volumes"], [wanted])
+        self.assertEqual(forge_spec(meta(), {"volumes": [volume()]}, CONTEXT)["volumes"], [volume()])
 
     def test_spread(self) -> None:
         """What pods must be spread over is a preference at the lender, unless it is to be propagated."""
@@ -183,7 +183,7 @@ class Specs(SynchronousTestCase):
         def forged(*constraints: dict[str, Any], preset: str = "") -> Any:
             annotations = {"liqo.io/anti-affinity-preset": preset}
             spec = {"topologySpreadConstraints": list(constraints)}
-            return forge_spec(meta(annotations=annotations), spec, PLACE)["topologySpreadConstraints"]
+            return forge_spec(meta(annotations=annotations), spec, CONTEXT)["topologySpreadConstraints"]
 
         self.assertEqual(forged(may), [may])
         self.assertEqual(forged(must), [softened])
@@ -205,7 +205,7 @@ class Specs(SynchronousTestCase):
             "topologySpreadConstraints": [{**given, "whenUnsatisfiable": "ScheduleAnyway"}],
         }
         before = copy.deepcopy(spec)
-        forged = forge_spec(meta(annotations={"liqo.io/anti-affinity-preset": "propagate"}), spec, PLACE)
+        forged = forge_spec(meta(annotations={"liqo.io/anti-affinity-preset": "propagate"}), spec, CONTEXT)
         self.assertEqual(spec, before)
         own = forged["affinity"]["podAntiAffinity"]
         self.assertEqual(own, {required: [wanted], preferred: [{"weight": 2, "podAffinityTerm": wanted}]})
@@ -213,10 +213,10 @@ class Specs(SynchronousTestCase):
 
     def test_runtime_class(self) -> None:
         """The annotation decides over the pod's own runtime class, and the one named liqo means none."""
-        self.assertEqual(forge_spec(meta(), {"runtimeClassName": "gvisor"}, PLACE)["runtimeClassName"], "gvisor")
-        self.assertNotIn("runtimeClassName", forge_spec(meta(), {"runtimeClassName": "liqo"}, PLACE))
+        self.assertEqual(forge_spec(meta(), {"runtimeClassName": "gvisor"}, CONTEXT)["runtimeClassName"], "gvisor")
+        self.assertNotIn("runtimeClassName", forge_spec(meta(), {"runtimeClassName": "liqo"}, CONTEXT))
         annotated = meta(annotations={"liqo.io/remote-runtime-class-name": "kata"})
-        self.assertEqual(forge_spec(annotated, {"runtimeClassName": "gvisor"}, PLACE)["runtimeClassName"], "kata")
+        self.assertEqual(forge_spec(annotated, {"runtimeClassName": "gvisor"}, CONTEXT)["runtimeClassName"], "kata")
 
     def test_metadata(self) -> None:
         """Internal keys and last-applied stay at home; ownership and the pod's UID are added."""
@@ -224,8 +224,8 @@ class Specs(SynchronousTestCase):
             labels={"app": "web", "liqo.io/shadowPod": "true", "offloading.liqo.io/origin": "forged"},
             annotations={"kubectl.kubernetes.io/last-applied-configuration": "{}", "note": "x", "liqo.io/a": "b"},
         )
-        shadow = forge_shadow(pod, {}, "shop-home", PLACE)["metadata"]
-        self.assertEqual(shadow["labels"], remote_labels({"app": "web"}, PLACE))
+        shadow = forge_shadow(pod, {}, "shop-home", CONTEXT)["metadata"]
+        self.assertEqual(shadow["labels"], remote_labels({"app": "web"}, CONTEXT))
         self.assertEqual(shadow["labels"]["offloading.liqo.io/origin"], "home")
         self.assertEqual(set(shadow["annotations"]), {"note", "offloading.liqo.io/home-pod-uid", FORGED_ANNOTATION})
         self.assertTrue(is_internal("virtual-node.liqo.io/not-allowed"))
@@ -234,23 +234,23 @@ class Specs(SynchronousTestCase):
     def test_patch_brings_up_to_date(self) -> None:
         """Applying the patch gives the ShadowPod that would have been forged anew; the digest notices the change."""
         spec = {"containers": [container()], "initContainers": [container("init")], "activeDeadlineSeconds": 60}
-        old = forge_shadow(meta(labels={"app": "web", "old": "1"}), spec, "ns", PLACE)
+        old = forge_shadow(meta(labels={"app": "web", "old": "1"}), spec, "ns", CONTEXT)
         changed = {**spec, "containers": [container(image="busybox:2")], "tolerations": [{"key": "a"}]}
         pod = meta(labels={"app": "shop"})
-        self.assertNotEqual(old["metadata"]["annotations"][FORGED_ANNOTATION], digest_of(pod, changed, PLACE))
+        self.assertNotEqual(old["metadata"]["annotations"][FORGED_ANNOTATION], digest_of(pod, changed, CONTEXT))
         shadow = ObjectMeta(
             name="web", uid="s1", labels=old["metadata"]["labels"], annotations=old["metadata"]["annotations"]
         )
-        patch = forge_patch(pod, changed, shadow, PLACE)
+        patch = forge_patch(pod, changed, shadow, CONTEXT)
         self.assertEqual(patch["metadata"].pop("uid"), "s1")
-        self.assertEqual(merged(old, patch), forge_shadow(pod, changed, "ns", PLACE))
-        self.assertTrue(is_ours(shadow, PLACE))
+        self.assertEqual(merged(old, patch), forge_shadow(pod, changed, "ns", CONTEXT))
+        self.assertTrue(is_ours(shadow, CONTEXT))
 
     def test_what_does_not_matter_keeps_the_digest(self) -> None:
         """Changes that do not travel (a bound node, internal labels) change no digest."""
         spec: dict[str, Any] = {"containers": [container()]}
-        same = digest_of(meta(labels={"app": "web", "liqo.io/x": "1"}), {**spec, "nodeName": "n"}, PLACE)
-        self.assertEqual(digest_of(meta(), spec, PLACE), same)
+        same = digest_of(meta(labels={"app": "web", "liqo.io/x": "1"}), {**spec, "nodeName": "n"}, CONTEXT)
+        self.assertEqual(digest_of(meta(), spec, CONTEXT), same)
 
 
 def remote_status(**more: Any) -> dict[str, Any]:
@@ -276,21 +276,21 @@ HOME_PENDING: dict[str, Any] = {
 }
 
 
-class Statuses(SynchronousTestCase):
+class StatusTests(SynchronousTestCase):
     def forge(self, home: dict[str, Any], remote: dict[str, Any], spec: dict[str, Any] | None = None) -> dict[str, Any]:
-        return forge_status(home, remote, tally(None, home, "r1", remote), PLACE, NOW, spec or {})
+        return forge_status(home, remote, tally(None, home, "r1", remote), CONTEXT, NOW, spec or {})
 
     def test_addresses_and_classes(self) -> None:
         """Pod addresses are mapped, the host is the virtual node, and the class stays the home pod's."""
-        place = Place(
-            home=PLACE.home,
-            lender=PLACE.lender,
+        context = Context(
+            home=CONTEXT.home,
+            lender=CONTEXT.lender,
             node_name="n",
             node_address="10.0.0.1",
             map_address=lambda address: address.replace("10.1.", "10.71."),
         )
         remote = remote_status()
-        forged = forge_status(HOME_PENDING, remote, tally(None, {}, "r", remote), place, NOW, {})
+        forged = forge_status(HOME_PENDING, remote, tally(None, {}, "r", remote), context, NOW, {})
         self.assertEqual((forged["podIP"], forged["podIPs"]), ("10.71.0.9", [{"ip": "10.71.0.9"}]))
         self.assertEqual((forged["hostIP"], forged["hostIPs"]), ("10.0.0.1", [{"ip": "10.0.0.1"}]))
         self.assertEqual(forged["qosClass"], "BestEffort")
@@ -307,15 +307,15 @@ class Statuses(SynchronousTestCase):
             ("fd00::1", ["10.1.0.9"], [four]),
             ("", ["fd00:1::9", "10.1.0.9"], [six, four]),
         ):
-            place = Place(
-                home=PLACE.home,
-                lender=PLACE.lender,
+            context = Context(
+                home=CONTEXT.home,
+                lender=CONTEXT.lender,
                 node_name="n",
                 node_address=node_address,
                 map_address=lambda address: address.replace("10.1.", "10.71.").replace("fd00:1:", "fd00:71:"),
             )
             remote = remote_status(podIP=there[0], podIPs=[{"ip": address} for address in there])
-            forged = forge_status(HOME_PENDING, remote, tally(None, {}, "r", remote), place, NOW, {})
+            forged = forge_status(HOME_PENDING, remote, tally(None, {}, "r", remote), context, NOW, {})
             self.assertEqual((forged["podIP"], forged["podIPs"]), (wanted[0]["ip"], wanted), (node_address, there))
 
     def test_a_pending_remote_pod_is_no_news(self) -> None:
@@ -411,11 +411,11 @@ class Statuses(SynchronousTestCase):
     def test_absent_and_refused(self) -> None:
         """A remote pod that vanished makes the home pod not ready; a refusal adds its reason; both are idempotent."""
         home = self.forge(HOME_PENDING, remote_status())
-        gone = absent_status(home, "RemotePodMissing", "gone", NOW)
+        gone = not_ready_status(home, "RemotePodMissing", "gone", NOW)
         self.assertEqual(gone["conditions"][0]["status"], "False")
         self.assertFalse(gone["containerStatuses"][0]["ready"])
         self.assertEqual(gone["phase"], "Running")
-        self.assertEqual(absent_status(gone, "RemotePodMissing", "gone", "later"), gone)
+        self.assertEqual(not_ready_status(gone, "RemotePodMissing", "gone", "later"), gone)
         refused = refused_status(HOME_PENDING, "QuotaExceeded", "no room", NOW)
         self.assertEqual(refused["conditions"][-1]["type"], "liqo.io/Offloaded")
         self.assertEqual(refused_status(refused, "QuotaExceeded", "no room", "later"), refused)
@@ -423,10 +423,10 @@ class Statuses(SynchronousTestCase):
 
     def test_outside(self) -> None:
         """A pod that never ran backs off; one that ran is aborted with all its containers ended."""
-        waiting = outside_status(HOME_PENDING, "why", NOW)
+        waiting = not_offloaded_status(HOME_PENDING, "why", NOW)
         self.assertEqual((waiting["phase"], waiting["reason"]), ("Pending", "OffloadingBackOff"))
-        self.assertEqual(outside_status(waiting, "why", "later"), waiting)
-        aborted = outside_status(remote_status(), "why", NOW)
+        self.assertEqual(not_offloaded_status(waiting, "why", "later"), waiting)
+        aborted = not_offloaded_status(remote_status(), "why", NOW)
         self.assertEqual((aborted["phase"], aborted["reason"]), ("Failed", "OffloadingAborted"))
         self.assertEqual(aborted["containerStatuses"][0]["state"]["terminated"]["exitCode"], 1)
 
@@ -440,7 +440,7 @@ class Statuses(SynchronousTestCase):
         for uid, count, restarted in seen:
             remote = {"containerStatuses": [{"name": "main", "restartCount": count}]}
             known = tally(None if restarted else known, home, uid, remote)
-            home = forge_status(home, remote, known, PLACE, NOW, {})
+            home = forge_status(home, remote, known, CONTEXT, NOW, {})
             now = home["containerStatuses"][0]["restartCount"]
             self.assertGreaterEqual(now, shown)
             shown = now
@@ -457,7 +457,7 @@ class Statuses(SynchronousTestCase):
         self.assertEqual(tally(None, augmented, "r2", fresh).count("main", 1), 4)
 
 
-class Patches(SynchronousTestCase):
+class PatchTests(SynchronousTestCase):
     @given(st.dictionaries(st.text("abc", max_size=2), JSON), st.dictionaries(st.text("abc", max_size=2), JSON))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_diff_then_merge(self, old: dict[str, Any], new: dict[str, Any]) -> None:
@@ -473,7 +473,7 @@ def strip(value: Any) -> Any:
     return value
 
 
-class Nodes(SynchronousTestCase):
+class NodeTests(SynchronousTestCase):
     offer = Offer(resources={"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "1"}, labels={"topology/zone": "z"})
 
     def facts(self, **more: Any) -> NodeFacts:
@@ -573,7 +573,7 @@ class Nodes(SynchronousTestCase):
         self.assertEqual(status_patch({**status, "conditions": others}, self.facts(), "later"), {})
 
 
-class Names(SynchronousTestCase):
+class NameTests(SynchronousTestCase):
     def test_label_values_fit(self) -> None:
         """A long node name becomes a label value that fits and still differs from a similar one."""
         long = "liqo-" + "x" * 70

@@ -38,7 +38,7 @@ class Sessions(Session):
         await self.by_peer[peer].release_namespace(peer, remote)
 
 
-class ThreeClusters(KubeletSides):
+class ThreeClusterTests(KubeletSides):
     """A borrower with a node of its own, and two lenders."""
 
     def setUp(self) -> Deferred[None]:  # type: ignore[override]

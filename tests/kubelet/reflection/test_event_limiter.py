@@ -6,16 +6,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.reflection.event_limiter import BURST, PER_SECOND, RESERVE, WAITING, Turns, Urgency
+from liqod.kubelet.reflection.event_limiter import BURST, PER_SECOND, RESERVE, WAITING, EventLimiter, Urgency
 
 ORDINARY, WARNING, VERDICT = Urgency.ORDINARY, Urgency.WARNING, Urgency.VERDICT
 
 
-class TurnsTests(SynchronousTestCase):
+class EventLimiterTests(SynchronousTestCase):
     """Numbers stand for events."""
 
     def setUp(self) -> None:
-        self.turns: Turns[int] = Turns(0.0)
+        self.turns: EventLimiter[int] = EventLimiter(0.0)
 
     def full(self) -> None:
         """Tell warnings until there is no room."""
@@ -77,7 +77,7 @@ class TurnsTests(SynchronousTestCase):
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_rate(self, events: list[tuple[int, Urgency, int]]) -> None:
         """Whatever comes: the rate holds, and each is told, replaced by a later one, or dropped for its kind."""
-        turns: Turns[int] = Turns(0.0)
+        turns: EventLimiter[int] = EventLimiter(0.0)
         now, told, taken = 0.0, 0, 0
         for key, urgency, pause in events * 2:
             now += pause / 4

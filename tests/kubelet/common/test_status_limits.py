@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.cache.watch_decoder import Decoder, Unreadable
-from liqod.kubelet.common.status_limits import LONGEST, TEXT, terse
+from liqod.kubelet.common.status_limits import LONGEST, TEXT, limited
 from liqod.kubelet.common.views import RemotePod
 
 FIELDS = ["phase", "message", "conditions", "podIPs", "containerStatuses", "initContainerStatuses", "type", "ip"]
@@ -25,7 +25,7 @@ def seen(status: Any) -> dict[str, Any]:
     return found
 
 
-class TerseTests(SynchronousTestCase):
+class StatusLimitsTests(SynchronousTestCase):
     def test_ordinary_statuses(self) -> None:
         """A status of ordinary length is kept as it is, with what nobody here knows of."""
         status = {"phase": "Running", "message": "x" * 12_000, "new": [1, {"a": "b"}]}
@@ -49,7 +49,7 @@ class TerseTests(SynchronousTestCase):
         for letter in "x\u00e4\U0001f600":
             found = seen({"message": letter * LONGEST})["message"]
             self.assertEqual((set(found), len(found.encode())), ({letter}, TEXT))
-        self.assertEqual(terse({"message": "\ud800\x1b\n" * LONGEST})["message"].strip(), "")
+        self.assertEqual(limited({"message": "\ud800\x1b\n" * LONGEST})["message"].strip(), "")
 
     def test_many_of_everything(self) -> None:
         """However many entries there are, and whatever is written in them, what is kept is short."""
@@ -58,7 +58,7 @@ class TerseTests(SynchronousTestCase):
             said: dict[str, Any] = dict.fromkeys(("name", "image", "imageID", "type", "reason", "message", "ip"), text)
             said["state"] = {kind: dict(said) for kind in ("waiting", "running", "terminated")}
             keys = ("conditions", "podIPs", "containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
-            self.assertLess(len(msgspec.json.encode(terse(dict.fromkeys(keys, [said] * 10_000)))), LONGEST)
+            self.assertLess(len(msgspec.json.encode(limited(dict.fromkeys(keys, [said] * 10_000)))), LONGEST)
 
     @given(
         st.recursive(
@@ -70,6 +70,6 @@ class TerseTests(SynchronousTestCase):
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_any_status(self, value: Any) -> None:
         """Whatever a lender writes is made short without an error, and a second time changes nothing."""
-        once = terse(value if isinstance(value, dict) else {"conditions": value, "containerStatuses": value})
-        self.assertEqual(terse(once), once)
+        once = limited(value if isinstance(value, dict) else {"conditions": value, "containerStatuses": value})
+        self.assertEqual(limited(once), once)
         json.dumps(once)

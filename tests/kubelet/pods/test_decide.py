@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.patches import merge_diff, merged
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.namespaces import plan
 from liqod.kubelet.pods.decide import (
-    HEED,
+    GRACE_DEADLINE,
     Create,
     Decision,
     DeleteHome,
@@ -24,8 +24,8 @@ from liqod.kubelet.pods.decide import (
     Skip,
     WriteStatus,
     decide,
-    decide_cut_off,
-    decide_outside,
+    decide_network_down,
+    decide_not_offloaded,
     decide_refused,
     decide_unreachable,
 )
@@ -34,7 +34,7 @@ from liqod.kubelet.pods.restarts import tally
 from liqod.model.ids import ClusterID
 from liqod.model.records.views import MappingStatus
 
-PLACE = Place(home=ClusterID("home"), lender=ClusterID("lender"), node_name="liqo-lender", node_address="10.0.0.1")
+CONTEXT = Context(home=ClusterID("home"), lender=ClusterID("lender"), node_name="liqo-lender", node_address="10.0.0.1")
 NOW = "2026-01-01T00:00:00Z"
 OUTSIDE = "label it liqo.io/enabled=true"
 SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "busybox"}], "nodeName": "liqo-lender"}
@@ -53,7 +53,7 @@ def home(status: dict[str, Any] = PENDING, **meta: Any) -> HomePod:
 
 
 def shadow(pod: HomePod | None = None, status: dict[str, Any] | None = None, **meta: Any) -> Shadow:
-    body = forge_shadow((pod or home()).metadata, SPEC, "shop-home", PLACE)
+    body = forge_shadow((pod or home()).metadata, SPEC, "shop-home", CONTEXT)
     body["metadata"].update({"uid": "s1", **meta})
     return msgspec.convert({"metadata": body["metadata"], "status": status or {}}, Shadow)
 
@@ -68,14 +68,14 @@ def ask(pod: HomePod | None, there: Shadow | None, runs: RemotePod | None, **mor
     count = None
     if pod is not None and runs is not None:
         count = tally(None, decoded(pod.status), runs.metadata.uid, decoded(runs.status))
-    return decide(pod, there, runs, place=PLACE, namespace="shop-home", tally=count, now=NOW, **more)
+    return decide(pod, there, runs, context=CONTEXT, namespace="shop-home", tally=count, now=NOW, **more)
 
 
 DELETING: dict[str, Any] = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 30}
 FOREIGN: dict[str, Any] = {"labels": {"app": "theirs"}}
 
 
-class Pods(SynchronousTestCase):
+class DecideTests(SynchronousTestCase):
     def test_the_table(self) -> None:
         """Each situation gives the one decision that is right for it."""
         aborted = home({"phase": "Failed", "reason": "OffloadingAborted"})
@@ -144,8 +144,8 @@ class Pods(SynchronousTestCase):
             self.assertEqual(ask(pod, there, runs), expected, what)
         waits = ask(other, knows, remote())
         self.assertIsInstance(waits, Keep)
-        self.assertEqual(waits.again, HEED)  # type: ignore[union-attr]
-        self.assertEqual(ask(other, knows, remote(), unheeded=True), gone)
+        self.assertEqual(waits.again, GRACE_DEADLINE)  # type: ignore[union-attr]
+        self.assertEqual(ask(other, knows, remote(), grace_ignored=True), gone)
 
     def test_a_grace_of_zero_is_one_second(self) -> None:
         """A pod whose spec says 0 is deleted with 1 by the API server: that is its own grace, and nothing is told."""
@@ -177,7 +177,7 @@ class Pods(SynchronousTestCase):
 
     def test_cut_off(self) -> None:
         """While no packet crosses no pod is ready, and says why; all else is told, and nothing is written again."""
-        written = decide_cut_off(home(RUNNING), Keep(), NOW)
+        written = decide_network_down(home(RUNNING), Keep(), NOW)
         assert isinstance(written, WriteStatus)
         (said,) = written.status["conditions"]
         self.assertEqual((said["status"], said["reason"]), ("False", "NetworkDown"))
@@ -186,19 +186,19 @@ class Pods(SynchronousTestCase):
         seen = home({**written.status, "podIPs": [{"ip": "10.9.0.1"}]})
         wanted = ask(seen, shadow(), remote())
         self.assertIsInstance(wanted, WriteStatus)
-        self.assertIsInstance(decide_cut_off(seen, wanted, later), Keep)
+        self.assertIsInstance(decide_network_down(seen, wanted, later), Keep)
         restarted = [{"name": "main", "ready": True, "restartCount": 3, "state": {"running": {}}}]
-        news = decide_cut_off(seen, WriteStatus({**RUNNING, "containerStatuses": restarted}), later)
+        news = decide_network_down(seen, WriteStatus({**RUNNING, "containerStatuses": restarted}), later)
         assert isinstance(news, WriteStatus)
         self.assertEqual(news.status["containerStatuses"][0]["restartCount"], 3)
         self.assertEqual(news.status["conditions"], written.status["conditions"])
         for decision in (DeleteHome("u1"), Create({}), WriteStatus({"phase": "Succeeded"}), WriteStatus(PENDING)):
-            self.assertEqual(decide_cut_off(home(RUNNING), decision, NOW), decision)
-        self.assertEqual(decide_cut_off(home(RUNNING, deletionTimestamp=NOW), Keep("x"), NOW), Keep("x"))
+            self.assertEqual(decide_network_down(home(RUNNING), decision, NOW), decision)
+        self.assertEqual(decide_network_down(home(RUNNING, deletionTimestamp=NOW), Keep("x"), NOW), Keep("x"))
 
     def test_lost_peer(self) -> None:
         """A deleted pod that waited long enough for an unreachable lender goes, whatever is still seen there."""
-        self.assertEqual(ask(home(**DELETING), shadow(), remote(), peer_lost=True), DeleteHome("u1"))
+        self.assertEqual(ask(home(**DELETING), shadow(), remote(), lender_lost=True), DeleteHome("u1"))
 
     def test_preconditions(self) -> None:
         """Deletions name the object they mean."""
@@ -237,9 +237,9 @@ class Pods(SynchronousTestCase):
         for spec, last, phase in rows:
             body = {"metadata": {"name": "web", "namespace": "shop", "uid": "u1"}, "spec": spec, "status": RUNNING}
             pod = msgspec.json.decode(msgspec.json.encode(body), type=HomePod)
-            made = msgspec.convert({**forge_shadow(pod.metadata, spec, "s", PLACE)}, Shadow)
+            made = msgspec.convert({**forge_shadow(pod.metadata, spec, "s", CONTEXT)}, Shadow)
             count = tally(None, RUNNING, "r1", decoded(last.status))
-            step = decide(pod, made, None, place=PLACE, namespace="s", tally=count, now=NOW, ended=last)
+            step = decide(pod, made, None, context=CONTEXT, namespace="s", tally=count, now=NOW, ended=last)
             assert isinstance(step, WriteStatus), step
             self.assertEqual(step.status["phase"], phase)
 
@@ -307,16 +307,16 @@ class Pods(SynchronousTestCase):
 
     def test_outside(self) -> None:
         """A pod of a namespace that is not offloaded is told so once, aborted if it ran, and let go when deleted."""
-        decision = decide_outside(home(), OUTSIDE, NOW)
+        decision = decide_not_offloaded(home(), OUTSIDE, NOW)
         assert isinstance(decision, WriteStatus) and decision.report is not None
         self.assertEqual(decision.report.reason, "OffloadingBackOff")
         self.assertIn("liqo.io/enabled=true", decision.report.message)
-        self.assertIsInstance(decide_outside(home(decision.status), OUTSIDE, "later"), Keep)
-        ran = decide_outside(home(RUNNING), OUTSIDE, NOW)
+        self.assertIsInstance(decide_not_offloaded(home(decision.status), OUTSIDE, "later"), Keep)
+        ran = decide_not_offloaded(home(RUNNING), OUTSIDE, NOW)
         assert isinstance(ran, WriteStatus)
         self.assertEqual(ran.status["reason"], "OffloadingAborted")
-        self.assertIsInstance(decide_outside(home(ran.status), OUTSIDE, NOW), Keep)
-        self.assertIsInstance(decide_outside(home(**DELETING), OUTSIDE, NOW), DeleteHome)
+        self.assertIsInstance(decide_not_offloaded(home(ran.status), OUTSIDE, NOW), Keep)
+        self.assertIsInstance(decide_not_offloaded(home(**DELETING), OUTSIDE, NOW), DeleteHome)
 
     @given(
         pod=st.sampled_from(["none", "pending", "running", "succeeded", "deleting", "successor"]),
@@ -411,7 +411,7 @@ class World:
         return True
 
 
-class Namespaces(SynchronousTestCase):
+class NamespacePlanTests(SynchronousTestCase):
     def plan(self, **more: Any) -> plan.Step:
         facts: dict[str, Any] = {
             "enabled": True,

@@ -8,12 +8,12 @@ import attrs
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.reflection.forge.endpointslice import forge
-from liqod.kubelet.reflection.forge.reflected import Context, Wanted
+from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs
 from liqod.kubelet.reflection.kinds import ENDPOINTSLICE
 from liqod.kubelet.reflection.views import EndpointSlice
-from tests.kubelet.reflection.sides import PLACE, Sides
+from tests.kubelet.reflection.sides import CONTEXT, Sides
 
 SQL = {"name": "sql", "port": 5432, "protocol": "TCP"}
 
@@ -41,25 +41,27 @@ class Network:
             return "is no pod, and its slice names no port"
         return "has a meaning on its own host or link alone" if address.startswith("169") else ""
 
-    def place(self) -> Place:
+    def context(self) -> Context:
         """Return the pair of clusters with this network between them."""
         return attrs.evolve(
-            PLACE,
+            CONTEXT,
             export_address=lambda address: address if address.startswith("10.1.") else self.given.get(address, ""),
             is_single=lambda address: not address.startswith("10.1."),
             objection=self.objection,
         )
 
 
-def wanted(body: dict[str, Any], network: Network) -> Wanted:
+def wanted(body: dict[str, Any], network: Network) -> Desired:
     """Return what the lender should have of a slice."""
-    context = Context(network.place(), objection=lambda annotations: "", is_there=lambda node: node == "liqo-lender")
-    goal = forge(msgspec.json.decode(msgspec.json.encode(body), type=EndpointSlice), context)
-    assert isinstance(goal, Wanted)
-    return goal
+    inputs = ForgeInputs(
+        network.context(), objection=lambda annotations: "", is_there=lambda node: node == "liqo-lender"
+    )
+    desired = forge(msgspec.json.decode(msgspec.json.encode(body), type=EndpointSlice), inputs)
+    assert isinstance(desired, Desired)
+    return desired
 
 
-class Forged(SynchronousTestCase):
+class ForgeTests(SynchronousTestCase):
     """What one slice asks for."""
 
     def test_the_table(self) -> None:
@@ -77,26 +79,28 @@ class Forged(SynchronousTestCase):
             (slice_of("10.1.0.5", "169.254.169.254"), set(), False),
             ({**slice_of("db.example.com"), "addressType": "FQDN"}, set(), False),
         ):
-            goal = wanted(body, Network())
-            self.assertEqual((set(goal.claims), goal.incomplete), (claims, incomplete), body)
+            desired = wanted(body, Network())
+            self.assertEqual((set(desired.claims), desired.incomplete), (claims, incomplete), body)
 
     def test_what_never_goes_is_told_and_the_rest_goes(self) -> None:
         """One endpoint that may not be exported does not keep the others back."""
-        goal = wanted(slice_of("10.1.0.5", "169.254.169.254"), Network())
-        self.assertEqual(goal.objections, ("the endpoint 169.254.169.254 has a meaning on its own host or link alone",))
-        self.assertEqual([one["addresses"] for one in goal.content["spec"]["template"]["endpoints"]], [["10.1.0.5"]])
+        desired = wanted(slice_of("10.1.0.5", "169.254.169.254"), Network())
+        self.assertEqual(
+            desired.objections, ("the endpoint 169.254.169.254 has a meaning on its own host or link alone",)
+        )
+        self.assertEqual([one["addresses"] for one in desired.content["spec"]["template"]["endpoints"]], [["10.1.0.5"]])
 
     def test_what_names_no_port_is_told_where_ports_have_to_be_named(self) -> None:
         """Such an endpoint is not waited for, and claimed all the same: that is how the network knows what to say."""
         network = Network()
         network.unnamed = {"192.0.2.9"}
-        goal = wanted(slice_of("10.1.0.5", "192.0.2.9", ports=()), network)
-        self.assertEqual((set(goal.claims), goal.incomplete), ({("192.0.2.9", "")}, False))
-        self.assertEqual(goal.objections, ("the endpoint 192.0.2.9 is no pod, and its slice names no port",))
-        self.assertEqual([one["addresses"] for one in goal.content["spec"]["template"]["endpoints"]], [["10.1.0.5"]])
+        desired = wanted(slice_of("10.1.0.5", "192.0.2.9", ports=()), network)
+        self.assertEqual((set(desired.claims), desired.incomplete), ({("192.0.2.9", "")}, False))
+        self.assertEqual(desired.objections, ("the endpoint 192.0.2.9 is no pod, and its slice names no port",))
+        self.assertEqual([one["addresses"] for one in desired.content["spec"]["template"]["endpoints"]], [["10.1.0.5"]])
 
 
-class Told:
+class Events:
     """Remembers events."""
 
     def __init__(self) -> None:
@@ -106,13 +110,13 @@ class Told:
         self.seen.append((reason, message))
 
 
-class Claimed(SynchronousTestCase):
+class ReflectorTests(SynchronousTestCase):
     """A reflector of slices between two servers in memory."""
 
     def setUp(self) -> None:
         self.network = Network()
         self.sides = Sides(ENDPOINTSLICE)
-        self.sides.context = attrs.evolve(self.sides.context, place=self.network.place())
+        self.sides.inputs = attrs.evolve(self.sides.inputs, context=self.network.context())
 
     def claims(self) -> tuple[set[tuple[str, str]], bool]:
         """Return what is claimed, and whether that is all."""
@@ -132,7 +136,7 @@ class Claimed(SynchronousTestCase):
         self.assertEqual(self.claims(), ({("192.0.2.9", "TCP/5432")}, True))
         self.assertEqual((len(self.sides.claimed), self.sent()), (1, []))
         self.network.given["192.0.2.9"] = "10.70.3.4"
-        self.sides.reflector.look_all()
+        self.sides.reflector.enqueue_all()
         self.sides.pass_time(0.1)
         self.assertEqual((self.sent(), len(self.sides.claimed)), (["10.70.3.4"], 1))
         self.sides.home.put("db-1", slice_of("10.1.0.5"))
@@ -153,7 +157,7 @@ class Claimed(SynchronousTestCase):
         """All its claims end at once, and that is told; while one is to be served and is not, nothing is complete."""
         self.sides.home.put("db-1", slice_of("192.0.2.9"))
         self.sides.pass_time(0.1)
-        self.sides.reflector.end("shop")
+        self.sides.reflector.close_namespace("shop")
         self.assertEqual((len(self.sides.claimed), self.claims()), (2, (set(), False)))
         self.assertTrue(self.sides.reflector.claims([]).complete)
 
@@ -169,12 +173,12 @@ class Claimed(SynchronousTestCase):
 
     def test_what_never_goes_is_told_once(self) -> None:
         """With its reason, and again only when it is another one; no turn is wasted on waiting for it."""
-        told = Told()
+        told = Events()
         sides = self.sides = Sides(ENDPOINTSLICE, recorder=told)
-        sides.context = attrs.evolve(sides.context, place=self.network.place())
+        sides.inputs = attrs.evolve(sides.inputs, context=self.network.context())
         sides.home.put("db-1", slice_of("10.1.0.5", "169.254.169.254"))
         sides.pass_time(0.1)
-        sides.reflector.look_all()
+        sides.reflector.enqueue_all()
         sides.pass_time(0.1)
         self.assertEqual([reason for reason, _ in told.seen], ["EndpointNotExported"])
         self.assertIn("the endpoint 169.254.169.254 has a meaning", told.seen[0][1])

@@ -6,17 +6,17 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.pods.restarts import tally
 from liqod.kubelet.pods.status import forge_status
 from liqod.model.ids import ClusterID
 
-PLACE = Place(home=ClusterID("rome"), lender=ClusterID("milan"), node_name="liqo-milan", node_address="10.0.0.9")
+CONTEXT = Context(home=ClusterID("rome"), lender=ClusterID("milan"), node_name="liqo-milan", node_address="10.0.0.9")
 
 
-class Statuses(SynchronousTestCase):
+class HostileStatusTests(SynchronousTestCase):
     def forge(self, home: dict[str, Any], remote: dict[str, Any], spec: dict[str, Any] | None = None) -> dict[str, Any]:
-        return forge_status(home, remote, tally(None, home, "r1", remote), PLACE, "2026-01-01T00:00:00Z", spec or {})
+        return forge_status(home, remote, tally(None, home, "r1", remote), CONTEXT, "2026-01-01T00:00:00Z", spec or {})
 
     def test_gates_are_the_homes(self) -> None:
         """A lender that says that a readiness gate is open does not open it, nor close one that is open at home."""

@@ -198,7 +198,7 @@ class OneNode:
         return [Lender("liqo-milan", self.lender, {"shop": "shop-rome"})]
 
 
-class Loopback(TestCase):
+class NodeApiTests(TestCase):
     timeout = 20
 
     async def setUp(self) -> None:  # type: ignore[override]
@@ -441,7 +441,7 @@ class Side(StringTransport):
         self.aborting = True
 
 
-class Idle(SynchronousTestCase):
+class TunnelTests(SynchronousTestCase):
     def test_idle(self) -> None:
         """A tunnel through which nothing passes is closed at both ends; one that is used is not."""
         clock = Clock()

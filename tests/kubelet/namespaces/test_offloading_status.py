@@ -34,7 +34,7 @@ def status(found: NamespaceOffloading, *lenders: Lender, enabled: bool = True, n
     return as_body(forge_status(found, enabled=enabled, lenders=lenders, home=ClusterID("rome"), now=now))
 
 
-class Statuses(SynchronousTestCase):
+class StatusTests(SynchronousTestCase):
     def test_phases(self) -> None:
         """The phase sums up the selected clusters."""
         idle, ready = lender("milan"), lender("milan", "shop-rome", "Ready")
@@ -97,14 +97,14 @@ class Statuses(SynchronousTestCase):
         self.assertEqual(first, again)
 
 
-class OnSandboxes(cases.KubeletSides):
+class OffloadingStatusTests(cases.KubeletSides):
     """Virtual kubelets and NamespaceOffloadings between two sandboxes."""
 
-    setUp = test_service.KubeletsOnSandboxes.setUp  # type: ignore[assignment]
-    _set_up = test_service.KubeletsOnSandboxes._set_up
-    _cluster = test_service.KubeletsOnSandboxes._cluster
-    run_remote = test_service.KubeletsOnSandboxes.run_remote
-    way = test_service.KubeletsOnSandboxes.way
+    setUp = test_service.KubeletTests.setUp  # type: ignore[assignment]
+    _set_up = test_service.KubeletTests._set_up
+    _cluster = test_service.KubeletTests._cluster
+    run_remote = test_service.KubeletTests.run_remote
+    way = test_service.KubeletTests.way
 
     async def want(self, **spec: Any) -> None:
         """Have the namespace offloaded like this from now on."""
