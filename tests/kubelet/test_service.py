@@ -50,7 +50,7 @@ class KubeletTests(sandboxes.Sandboxes, cases.KubeletCases):
         kubelet = self.kubelets.of(self.peer)
         assert kubelet is not None
         asked: list[str] = []
-        self.patch(kubelet.health, "returned", lambda: asked.append("asked"))
+        self.patch(kubelet.health, "session_resumed", lambda: asked.append("asked"))
         body = {"metadata": {"name": str(self.peer)}, "spec": {"clusterID": str(self.peer)}}
         await self.home.create(FOREIGNCLUSTERS, body)
         self.addCleanup(self.home.delete, FOREIGNCLUSTERS, str(self.peer))
