@@ -1,1 +1,1 @@
-"""Tests of liqod.kubelet.namespaces."""
+"""Tests of liqod.kubelet.namespaces.controller."""

@@ -1,1 +1,1 @@
-"""Tests of liqod.kubelet.node."""
+"""Tests of liqod.kubelet.node.controller."""

@@ -1,1 +1,1 @@
-"""Tests of liqod.kubelet.pods."""
+"""Tests of liqod.kubelet.pods.controller."""
