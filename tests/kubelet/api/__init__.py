@@ -1,1 +1,1 @@
-"""Tests of liqod.kubelet.api."""
+"""Tests of the HTTPS API of virtual nodes."""

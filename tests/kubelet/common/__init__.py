@@ -1,1 +1,1 @@
-"""Tests of liqod.kubelet.common."""
+"""Tests of what the parts of a virtual kubelet share."""

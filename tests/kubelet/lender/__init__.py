@@ -1,1 +1,1 @@
-"""Tests of liqod.kubelet.lender."""
+"""Tests of the access to a lender's API server."""

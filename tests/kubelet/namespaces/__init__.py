@@ -1,1 +1,1 @@
-"""Tests of liqod.kubelet.namespaces.controller."""
+"""Tests of how namespaces are mapped and what users see of it."""

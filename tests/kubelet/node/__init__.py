@@ -1,1 +1,1 @@
-"""Tests of liqod.kubelet.node.controller."""
+"""Tests of the Node object, its lease, conditions and the eviction of its pods."""

@@ -1,1 +1,1 @@
-"""Tests of liqod.kubelet.pods.controller."""
+"""Tests of offloaded pods: decisions, forging, status."""

@@ -9,16 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.common.context import Place
+from liqod.kubelet.common.context import Context
 from liqod.kubelet.reflection.forge import service
-from liqod.kubelet.reflection.forge.reflected import Context, Wanted
+from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs
 from liqod.kubelet.reflection.views import WithSpec
 from liqod.model.ids import ClusterID
 from liqod.model.names import FORCE_NODE_PORT
 
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-PLACE = Place(home=ClusterID("home"), lender=ClusterID("rome"), node_name="liqo-rome")
-CONTEXT = Context(PLACE, lambda annotations: "")
+PLACE = Context(home=ClusterID("home"), lender=ClusterID("rome"), node_name="liqo-rome")
+CONTEXT = ForgeInputs(PLACE, lambda annotations: "")
 ports = st.lists(
     st.fixed_dictionaries(
         {"port": st.integers(1, 9)},
@@ -42,12 +42,12 @@ class NodePorts(SynchronousTestCase):
     def test_they_go_only_where_they_are_forced(self, given_ports: list[Any], kind: str, forced: str | None) -> None:
         """By the annotation; all else of a port goes anyhow, and what the lender chose itself is no difference."""
         home = thing({"type": kind, "ports": given_ports}, forced)
-        goal = service.forge(home, CONTEXT)
-        assert isinstance(goal, Wanted)
-        sent = goal.content["spec"].get("ports", [])
+        desired = service.forge(home, CONTEXT)
+        assert isinstance(desired, Desired)
+        sent = desired.content["spec"].get("ports", [])
         wanted = [each.get("nodePort") or None if forced == "true" else None for each in given_ports]
         self.assertEqual([each.get("nodePort") for each in sent], wanted)
         self.assertEqual([each["port"] for each in sent], [each["port"] for each in given_ports])
         theirs = [{**each, "nodePort": each.get("nodePort", 30000 + number)} for number, each in enumerate(sent)]
         if not any(wanted):
-            self.assertEqual(service.observe(thing({"type": kind, "ports": theirs}), goal), goal.content)
+            self.assertEqual(service.observe(thing({"type": kind, "ports": theirs}), desired), desired.content)

@@ -1,1 +1,1 @@
-"""Tests of liqod.kubelet.tokens."""
+"""Tests of the tokens that offloaded pods mount."""
