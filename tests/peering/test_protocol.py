@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config.schema import Peering
 from liqod.identity.tls import PeerCertificate
 from liqod.model.ids import Fingerprint
-from liqod.peering.session.protocol import CLOSING, JOINING, MAX_UNREAD, PROBE, SLOW_READER, PeerConnection
+from liqod.peering.session.protocol import CLOSING, JOINING, MAX_RATE, MAX_UNREAD, PROBE, SLOW_READER, PeerConnection
 from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, Verdict, Welcome
 from liqod.wire.session import NEED_DATA, Session
 
@@ -26,6 +26,9 @@ class ReadsCertificates:
 
     def peer_certificate(self, transport: object) -> PeerCertificate:
         return PeerCertificate(Fingerprint("sha256:" + "0" * 64), False, "peer", NOW, NOW)
+
+    def refusal(self, transport: object) -> None:
+        return None
 
 
 class Transport(StringTransport):
@@ -233,6 +236,35 @@ class ConnectionTests(SynchronousTestCase):
         self.assertTrue(self.transport.aborted)
         self.lose()
         self.assertIn(self.owner.trace[-1], ("closed SlowReader", "closed Unresponsive"))
+
+    def test_who_talks_and_does_not_read_is_cut_off_too(self) -> None:
+        """Signs of life are no reading: what waits for such a peer would wait for ever."""
+        self.establish()
+        self.connection.pauseProducing()
+        for _ in range(10):
+            self.clock.advance(SLOW_READER / 10)
+            self.says(Pong(0))
+        self.assertTrue(self.transport.aborted)
+        self.lose()
+        self.assertEqual(self.owner.trace[-1], "closed SlowReader")
+
+    def test_a_peer_may_say_so_much_in_a_second(self) -> None:
+        """A thousand events pass; one more ends the session, whatever it is, and the next second is another one."""
+        for last in (Pong(0), Bye("Stopping", "later")):
+            self.setUp()
+            self.establish()
+            self.clock.advance(1)
+            for _ in range(2):
+                for _ in range(MAX_RATE):
+                    self.says(Pong(0))
+                self.assertFalse(self.transport.disconnecting)
+                self.clock.advance(1)
+            for _ in range(MAX_RATE):
+                self.says(Pong(0))
+            self.says(last)
+            self.assertTrue(self.transport.disconnecting)
+            self.lose()
+            self.assertEqual(self.owner.trace[-1], "closed TooFast")
 
     def test_what_waits_unread_is_bounded(self) -> None:
         """More than a mebibyte for a peer that does not read: the session ends."""

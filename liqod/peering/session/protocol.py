@@ -195,7 +195,7 @@ class PeerConnection(TwistedProtocol):
     def resumeProducing(self) -> None:
         self.writable = True
         self._unread = 0
-        if self.established and not self._over:
+        if self.established:
             self._clear_deadline()
 
     def stopProducing(self) -> None:

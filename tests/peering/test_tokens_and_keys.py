@@ -1,0 +1,144 @@
+"""What guesses cost, what an invitation that is gone says, and whose announcement of a new key counts."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, cast
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.identity.certs import generate
+from liqod.identity.rotation import announce
+from liqod.identity.tls import PeerCertificate, PeerTLS
+from liqod.kube.errors import NotFound
+from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.records.offer import Refusal
+from liqod.peering.trust.new_keys import NewKeys
+from liqod.peering.trust.pairing import GUESSES, Invitations, Tokens
+from liqod.wire.events import Join, KeyNoted, NewKey
+
+NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+ROME = ClusterID("rome")
+KEY = Fingerprint("sha256:" + "a" * 64)
+
+
+class Empty:
+    """An API server, and an informer, that have nothing; ``asked`` counts questions."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def get(self, *args: Any, **options: Any) -> Any:
+        self.asked += 1
+        raise NotFound(404, "NotFound", "there is none")
+
+    def of(self, *args: Any, **options: Any) -> Any:
+        class Nothing:
+            def get(self, key: object) -> None:
+                return None
+
+        return Nothing()
+
+
+class Guessing(SynchronousTestCase):
+    """Tokens that nobody issued."""
+
+    def test_the_api_server_is_asked_a_bounded_number_of_times_a_minute(self) -> None:
+        """Every guess is refused; beyond thirty a minute nothing is asked for it, and the next minute begins anew."""
+        clock, server = Clock(), Empty()
+        clock.advance(6e8)
+        tokens = Tokens(cast(Any, server), clock, "liqo-system", lambda: KEY)
+        for minute in (1, 2):
+            for number in range(GUESSES + 5):
+                work = Deferred.fromCoroutine(tokens.redeem(Join(f"{number:04x}", "0" * 64), b"x" * 32, KEY, ROME))
+                refusal = cast(Refusal, self.failureResultOf(work, Refusal).value)
+                told = "too many" if number >= GUESSES else "no such token"
+                self.assertIn(told, refusal.message)
+                clock.advance(1)
+            self.assertEqual(server.asked, minute * GUESSES)
+            clock.advance(60 - GUESSES - 5)
+
+    def test_an_invitation_that_was_used_meanwhile_proves_nothing(self) -> None:
+        """There is no token, no key to insist on, and nothing to say."""
+        invitations = Invitations(cast(Any, Empty()), cast(Any, Empty()), "liqo-system", lambda: KEY)
+        self.assertIsNone(invitations.of(ROME))
+        self.assertEqual(invitations.key_of(ROME), "")
+        self.assertIsNone(invitations.join(ROME, b"x" * 32))
+
+
+@attrs.define
+class Named:
+    """A peer, by its ID."""
+
+    id: ClusterID
+
+
+class Said:
+    """A session with the holder of a key; ``sent`` is what it is told."""
+
+    def __init__(self, key: Fingerprint | None) -> None:
+        self.certificate = PeerCertificate(key, False, "rome", NOW, NOW) if key is not None else None
+        self.sent: list[KeyNoted] = []
+
+    def binding(self, purpose: bytes) -> bytes:
+        return b"b" * 32
+
+    def send(self, event: KeyNoted) -> None:
+        self.sent.append(event)
+
+
+class Pinned:
+    """Records of pinned keys and of announced ones."""
+
+    def __init__(self, pins: dict[ClusterID, Fingerprint]) -> None:
+        self.pins = pins
+
+    def next_key(self, peer: ClusterID) -> None:
+        return None
+
+
+class Announcements(SynchronousTestCase):
+    """Who may announce a cluster's next key."""
+
+    def test_only_who_holds_the_pinned_key(self) -> None:
+        """A session whose key is pinned no more, or that showed none, announces nothing and is told nothing."""
+        own, present, following = (generate(ClusterID(name), NOW) for name in ("turin", "rome", "rome"))
+        event = NewKey(*announce(following, ROME, present.fingerprint, b"b" * 32))
+        for pin, key, counts in (
+            (present.fingerprint, present.fingerprint, True),
+            (following.fingerprint, present.fingerprint, False),
+            (KEY, present.fingerprint, False),
+            (present.fingerprint, None, False),
+        ):
+            refused: list[tuple[str, str, str]] = []
+            records = Pinned({ROME: pin})
+            keys = NewKeys(Clock(), PeerTLS(own), cast(Any, records), lambda *why: refused.append(why))  # noqa: B023
+            session = Said(key)
+            keys.heard(cast(Any, Named(ROME)), cast(Any, session), event)
+            self.assertEqual(len(keys.queue) > 0, counts, (pin, key))
+            self.assertEqual((session.sent, refused), ([], []))
+
+    def test_a_key_that_did_not_sign_or_is_anothers_is_answered_with_why(self) -> None:
+        """Nothing is noted of it: not our own key, not another peer's, not one whose holder is elsewhere."""
+        own, present, following, other = (generate(ClusterID(name), NOW) for name in ("turin", "rome", "rome", "milan"))
+        pins = {ROME: present.fingerprint, ClusterID("milan"): other.fingerprint}
+        for key, binding, reason in (
+            (following, b"b" * 32, ""),
+            (following, b"c" * 32, "KeyNotProven"),
+            (own, b"b" * 32, "KeyInUse"),
+            (other, b"b" * 32, "KeyInUse"),
+        ):
+            refused: list[str] = []
+            keys = NewKeys(Clock(), PeerTLS(own), cast(Any, Pinned(pins)), lambda *why: refused.append(why[0]))  # noqa: B023
+            session = Said(present.fingerprint)
+            keys.heard(
+                cast(Any, Named(ROME)),
+                cast(Any, session),
+                NewKey(*announce(key, ROME, present.fingerprint, binding)),
+            )
+            self.assertEqual([noted.reason for noted in session.sent], [reason] if reason else [])
+            self.assertEqual(refused, [reason] if reason else [])
+            self.assertEqual(len(keys.queue) > 0, not reason)
