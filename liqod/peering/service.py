@@ -25,6 +25,7 @@ from liqod.acceptance.pipeline import Ruling
 from liqod.acceptance.stages import Rules
 from liqod.config.schema import Settings
 from liqod.flow.backoff import Backoff
+from liqod.flow.clocks import wall_clock
 from liqod.flow.tasks import Tasks
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.identity.tls import PeerTLS
@@ -132,7 +133,7 @@ class Peering(MultiService):
         self._traces = Traces(self._virtual_nodes, nodes, self._tables)
         self._invitations = Invitations(client, informers, settings.kubernetes.namespace, self._own_key)
         self._tombstones = Tombstones(client, reactor, settings.kubernetes.namespace)
-        self._epoch = int(reactor.seconds()) if epoch is None else epoch
+        self._epoch = int(wall_clock(reactor)().timestamp()) if epoch is None else epoch
         offers = Overlay(self._advertisements)
         self._records = Records(
             client,

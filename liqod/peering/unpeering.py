@@ -14,6 +14,7 @@ import msgspec
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from liqod.flow.clocks import wall_clock
 from liqod.flow.workqueue import WorkQueue
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
@@ -23,8 +24,9 @@ from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, adve
 from liqod.model.objects.meta import Object
 from liqod.model.records.unpeering import FINALIZER, JOINED, ORDER, Kind, Order, Tombstone, is_trust_withdrawn, order_of
 from liqod.model.records.views import ForeignCluster
+from liqod.model.timestamps import rfc3339
 from liqod.peering.lending.advertiser import UNPEERED
-from liqod.peering.records.foreignclusters import Records, rfc3339
+from liqod.peering.records.foreignclusters import Records
 from liqod.peering.records.leftovers import Traces
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.session.lifecycle import Acknowledged, Unpeered, WaitingFor, Withdrawing, owed_acknowledgement
@@ -137,7 +139,7 @@ class Endings:
         return not (peer.acknowledged and state.unpeered_by_peer and state.owed is None)
 
     async def _bury(self, peer_id: ClusterID, record: ForeignCluster, by: str, *, told: bool = False) -> None:
-        now = rfc3339(self._clock.seconds())
+        now = rfc3339(wall_clock(self._clock)())
         tombstone = Tombstone(
             fingerprint=record.spec.fingerprint,
             at=now,

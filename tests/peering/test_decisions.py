@@ -7,7 +7,6 @@ from typing import Any, cast
 import attrs
 import msgspec
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.acceptance.pipeline import Ruling
@@ -27,6 +26,7 @@ from liqod.model.records.views import (
 from liqod.peering.borrowing.acceptance_loop import ALL, RETURN, SPACING, Decisions
 from liqod.peering.records.mutation_cache import Overlay
 from liqod.peering.session.peer import Peer, Received
+from tests.clocks import HostClock
 
 TTL = 1800
 
@@ -90,7 +90,7 @@ class DecisionsTests(SynchronousTestCase):
     """Sixty-four offers."""
 
     def setUp(self) -> None:
-        self.clock = Clock()
+        self.clock = HostClock()
         self.clock.advance(1e9)
         self.shelf = Shelf()
         self.server = Server(self.shelf)
@@ -189,6 +189,36 @@ class DecisionsTests(SynchronousTestCase):
         self.run_once()
         self.assertEqual(len([told for told in self.changed if told.endswith(" Expired")]), 63)
         self.assertIn("peer-0 Accepted", self.changed)
+
+    def test_setting_the_clock_ends_no_offer_and_keeps_none(self) -> None:
+        """The date of the host is set by an hour, both ways: offers end when their time to live has passed, those that
+        a session brought and those that are only on record since a restart.
+        """
+        for hours in (1, -1):
+            for restarted in (False, True):
+                self.setUp()
+                self.begin()
+                self.clock.advance(RETURN)
+                for peer in self.ids:
+                    self.hears(peer)
+                self.decisions.poke()
+                self.run_once()
+                if restarted:
+                    self.peers.clear()
+                    self.restart()
+                    self.decisions.poke()
+                    self.run_once()
+                self.clock.set_date(hours * 3600.0)
+                self.clock.advance(RETURN - 1)
+                self.changed.clear()
+                self.decisions.poke()
+                self.run_once()
+                self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Accepted"})
+                self.clock.advance(TTL)
+                self.changed.clear()
+                self.decisions.poke()
+                self.run_once()
+                self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Expired"})
 
     def test_the_note_of_when_an_offer_was_heard_is_kept_fresh(self) -> None:
         """A renewed offer changes nothing but the note, once in half a time to live."""

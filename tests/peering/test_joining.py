@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import base64
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.flow.clocks import wall_clock
 from liqod.identity.pairing import BadToken, Token, is_proven, proof, read_token, verifier
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.invitations import EXPIRES, INVITATION, INVITATION_LABEL, VERIFIER, invitation_name, token_name
-from liqod.peering.records.foreignclusters import rfc3339
+from liqod.model.timestamps import rfc3339
 from liqod.peering.trust.pairing import encoded
 from tests.peering.sides import PairCase, Side
 
@@ -75,7 +77,10 @@ class JoinTests(PairCase):
     """Two clusters and a token."""
 
     async def issue(self, issuer: Side, *, ttl: float = 60.0, secret: bytes = TOKEN.secret) -> Token:
-        data = {VERIFIER: verifier(TOKEN.secret), EXPIRES: rfc3339(issuer.reactor.seconds() + ttl)}
+        data = {
+            VERIFIER: verifier(TOKEN.secret),
+            EXPIRES: rfc3339(wall_clock(issuer.reactor)() + timedelta(seconds=ttl)),
+        }
         body = {"metadata": {"name": token_name("0a1b"), "namespace": SYSTEM}, "data": encoded(data)}
         await issuer.admin.create(SECRETS, body)
         address = f"127.0.0.1:{issuer.peering.port}"

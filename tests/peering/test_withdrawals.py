@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 from liqod.config.schema import Discovery, Settings
 from liqod.config.schema import Peer as Named
+from liqod.flow.clocks import wall_clock
 from liqod.identity.certs import KeyPair
 from liqod.identity.pairing import Token, verifier
 from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
@@ -25,7 +27,7 @@ from liqod.model.records.invitations import (
     token_name,
 )
 from liqod.model.records.unpeering import DISTRUSTED, ORDER
-from liqod.peering.records.foreignclusters import rfc3339
+from liqod.model.timestamps import rfc3339
 from liqod.peering.trust.pairing import encoded
 from tests.identity.tls_pair import DAY, Authority
 from tests.peering.sides import PairCase, Side, settings
@@ -42,7 +44,7 @@ class WithdrawalCase(PairCase):
     async def issue(self, issuer: Side, number: int = 0) -> Token:
         """Do what ``liqodctl token create`` does."""
         name = f"0a1b{number}"
-        data = {VERIFIER: verifier(SECRET), EXPIRES: rfc3339(issuer.reactor.seconds() + 3600.0)}
+        data = {VERIFIER: verifier(SECRET), EXPIRES: rfc3339(wall_clock(issuer.reactor)() + timedelta(hours=1))}
         metadata = {"name": token_name(name), "namespace": SYSTEM, "labels": {TOKEN_LABEL: "true"}}
         await issuer.admin.create(SECRETS, {"metadata": metadata, "data": encoded(data)})
         address = f"127.0.0.1:{issuer.peering.port}"

@@ -9,6 +9,7 @@ half a TTL old: that note is all that a restarted daemon has to tell an offer th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Final
 
 import attrs
@@ -18,6 +19,7 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.acceptance.pipeline import Ruling, rule_all
 from liqod.acceptance.stages import Case, Rules
 from liqod.config.schema import Acceptance
+from liqod.flow.clocks import reactor_time, wall_clock
 from liqod.flow.workqueue import WorkQueue
 from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, KubeError, NotFound
@@ -28,8 +30,9 @@ from liqod.model.objects.meta import Condition, find_condition, set_condition, t
 from liqod.model.objects.quantity import Resources
 from liqod.model.records import hours
 from liqod.model.records.views import Advertisement, AdvertisementStatus, ForeignCluster
+from liqod.model.timestamps import parse_rfc3339, rfc3339
 from liqod.peering.borrowing.advertisements import AGAIN, PROBLEM, WITHDRAWN
-from liqod.peering.records.foreignclusters import Records, from_rfc3339, rfc3339
+from liqod.peering.records.foreignclusters import Records
 from liqod.peering.records.merge_patch import merge_patch
 from liqod.peering.records.mutation_cache import Overlay
 from liqod.peering.session.peer import Peer
@@ -76,6 +79,7 @@ class Decisions:
         self.rules = rules
         self._client = client
         self._clock = clock
+        self._wall = wall_clock(clock)
         self._peers = peers
         self._records = records
         self._offers = offers
@@ -86,6 +90,7 @@ class Decisions:
         self._touched: set[ClusterID] = set()
         self._told: dict[ClusterID, _Told] = {}
         self._read: dict[ClusterID, _Asked] = {}
+        self._noted: dict[ClusterID, tuple[str, float]] = {}
 
     def poke(self, peer: ClusterID | None = None) -> None:
         """Something that decisions depend on changed, about one peer or (None) about all of them."""
@@ -125,13 +130,13 @@ class Decisions:
                 self._told[peer] = _Told(version, ruling)
         if trouble is not None:
             raise trouble
-        change = hours.until_change(self.rules.windows, now)
+        change = hours.until_change(self.rules.windows, self._wall().timestamp())
         again += [change] if change is not None else []
         coming = again + [max(AGAIN, end - now) for end in ends.values() if end > now]
         return min(coming) if coming else None
 
     def _forget_others(self, found: Mapping[ClusterID, Advertisement]) -> None:
-        for kept in (self._told, self._read):
+        for kept in (self._told, self._read, self._noted):
             for gone in kept.keys() - found.keys():
                 del kept[gone]
 
@@ -169,13 +174,23 @@ class Decisions:
             resources=asked.resources,
             prices=asked.prices,
             labels=record.spec.offer.labels,
-            now=self._clock.seconds(),
+            now=self._wall().timestamp(),
         )
 
     def _heard(self, peer: ClusterID, record: Advertisement) -> float | None:
         known = self._peers.get(peer)
         received = known.received if known is not None else None
-        return received.at if received is not None else from_rfc3339(record.status.received_at)
+        if received is not None:
+            return received.at
+        # Only after a restart; what the record says is read once, so that setting the clock moves no offer's end.
+        noted = record.status.received_at
+        at = self._noted.get(peer)
+        if at is None or at[0] != noted:
+            date = parse_rfc3339(noted)
+            if date is None:
+                return None
+            at = self._noted[peer] = noted, min(reactor_time(date, self._clock), self._clock.seconds())
+        return at[1]
 
     def _expires(self, peer: ClusterID, record: Advertisement) -> float:
         heard = self._heard(peer, record)
@@ -202,7 +217,7 @@ class Decisions:
         reason, message = ruling.reason, ruling.message
         if ruling.phase == before.phase == "Accepted" and ruling.trace[-1:] == ("kept",):
             reason, message = before.reason, before.message  # why it was accepted, not that it still is
-        now = rfc3339(self._clock.seconds())
+        now = rfc3339(self._wall())
         accepted = Condition(
             type="Accepted", status="True" if ruling.seated else "False", reason=reason, message=message[:1024]
         )
@@ -216,10 +231,14 @@ class Decisions:
         )
 
     def _note(self, noted: str, heard: float | None, ttl: int) -> str:
-        before = from_rfc3339(noted)
-        if heard is None or (before is not None and heard - before < ttl / 2):
+        if heard is None:
             return noted
-        return rfc3339(heard)
+        date = self._wall() - timedelta(seconds=self._clock.seconds() - heard)
+        before = parse_rfc3339(noted)
+        # A note from the future, of before the clock was set back, would keep an offer after a restart for too long.
+        if before is not None and abs((date - before).total_seconds()) < ttl / 2:
+            return noted
+        return rfc3339(date)
 
 
 def rules_of(settings: Acceptance) -> Rules:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
@@ -17,6 +18,7 @@ import msgspec
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.backoff import Backoff
+from liqod.flow.clocks import wall_clock
 from liqod.flow.workqueue import WorkQueue
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
@@ -26,8 +28,9 @@ from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tena
 from liqod.model.records.offer import AccessGrant, Refusal
 from liqod.model.records.unpeering import is_trust_withdrawn, order_of
 from liqod.model.records.views import ForeignCluster
+from liqod.model.timestamps import rfc3339
 from liqod.peering.ports import Lender
-from liqod.peering.records.foreignclusters import Records, rfc3339
+from liqod.peering.records.foreignclusters import Records
 from liqod.peering.session.lifecycle import Admitted, Dismissed, Withdrawing, has_finished
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import RELAY, PeerConnection
@@ -239,7 +242,8 @@ class Keeper:
             return
         credential, at = newest
         namespace = tenant_namespace(peer_id)
-        data = secret_data(credential, at)
+        came = wall_clock(self._clock)() - timedelta(seconds=self._clock.seconds() - at)
+        data = secret_data(credential, came)
         if not (peer.credential and await self._renew(namespace, data)):
             await ensure_namespace(self._client, peer_id)
             body = {
@@ -286,15 +290,18 @@ class Keeper:
         peer.credential = False
 
 
-def secret_data(credential: Credential, at: float) -> dict[str, str]:
-    """Return the data of the Secret: api-url, ca.crt, token, namespace, relay, expires-at (RFC 3339 on our clock)."""
+def secret_data(credential: Credential, at: datetime) -> dict[str, str]:
+    """Return the data of the Secret for a credential that came ``at`` a date by our clock.
+
+    api-url, ca.crt, token, namespace, relay, expires-at (RFC 3339).
+    """
     texts = {
         "api-url": credential.api_url,
         "ca.crt": credential.ca,
         "token": credential.token,
         "namespace": credential.namespace,
         "relay": "true" if credential.relay else "",
-        "expires-at": rfc3339(at + credential.lifetime),
+        "expires-at": rfc3339(at + timedelta(seconds=credential.lifetime)),
     }
     return {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
 

@@ -7,13 +7,13 @@ before it is recorded: a key before it is trusted, an offer before it is sent.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from liqod.flow.clocks import wall_clock
 from liqod.flow.workqueue import WorkQueue
 from liqod.identity.fingerprint_words import words
 from liqod.kube.cache.informer import Informer
@@ -25,6 +25,7 @@ from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.objects.meta import find_condition, to_dict
 from liqod.model.records.unpeering import FINALIZER, JOINED, is_trust_withdrawn
 from liqod.model.records.views import Advertisement, ForeignCluster, ForeignClusterStatus, VirtualNode
+from liqod.model.timestamps import rfc3339
 from liqod.peering.records.events import Recorder, reference, transition
 from liqod.peering.records.merge_patch import merge_patch
 from liqod.peering.records.mutation_cache import Overlay
@@ -40,19 +41,6 @@ STRANGER: Final = 10.0
 """Seconds between two writes about a peer nobody trusts: it must not be able to make us write as fast as it dials."""
 NO_ROOM: Final = 60.0
 """Seconds after which a stranger in sight for which there was no room is looked at again."""
-
-
-def rfc3339(seconds: float) -> str:
-    """Return a moment of the reactor's clock as Kubernetes writes it."""
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def from_rfc3339(text: str) -> float | None:
-    """Return seconds since the epoch, None where there is no time."""
-    try:
-        return datetime.datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None
 
 
 class Records:
@@ -286,7 +274,7 @@ class Records:
             record = guarded
         now = self._clock.seconds()
         facts, until = self._facts(peer, record, now)
-        status = describe(facts, record.status, rfc3339(now))
+        status = describe(facts, record.status, rfc3339(wall_clock(self._clock)()))
         change = merge_patch(to_dict(record.status), to_dict(status))
         again = max(0.1, until - now) if until is not None else None
         if not change:
@@ -308,7 +296,7 @@ class Records:
                 return 0.1  # the cache is about to show what is there now
             record = await self._client.get(FOREIGNCLUSTERS, peer.id, view=ForeignCluster)
             patch["metadata"] = {"resourceVersion": record.metadata.resource_version}
-            status = describe(facts, record.status, rfc3339(now))
+            status = describe(facts, record.status, rfc3339(wall_clock(self._clock)()))
             patch["status"] = merge_patch(to_dict(record.status), to_dict(status))
             written = await self._client.patch(
                 FOREIGNCLUSTERS, peer.id, patch, subresource="status", view=ForeignCluster

@@ -11,13 +11,14 @@ from typing import Any, Final
 import msgspec
 from twisted.internet.interfaces import IReactorTime
 
+from liqod.flow.clocks import wall_clock
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import CONFIGMAPS
 from liqod.model.ids import ClusterID, is_dns_label
 from liqod.model.objects.meta import Object
 from liqod.model.records.unpeering import TOMBSTONES, Tombstone, read, write
-from liqod.peering.records.foreignclusters import from_rfc3339, rfc3339
+from liqod.model.timestamps import parse_rfc3339, rfc3339
 
 KEPT: Final = 256
 """Tombstones at most, besides those of distrusted keys: beyond that the oldest is forgotten."""
@@ -90,7 +91,7 @@ class Tombstones:
         """Note that the peer knows; raises KubeError."""
         known = self._known.get(peer)
         if known is not None and not known.told:
-            await self.put(peer, msgspec.structs.replace(known, told=rfc3339(self._clock.seconds())))
+            await self.put(peer, msgspec.structs.replace(known, told=rfc3339(wall_clock(self._clock)())))
 
     async def drop(self, peer: ClusterID) -> None:
         """Forget a peer; the last one takes the ConfigMap along. Raises KubeError."""
@@ -115,5 +116,5 @@ class Tombstones:
 
     def _is_over(self, tombstone: Tombstone) -> bool:
         stays = tombstone.joined or tombstone.distrusted
-        told = from_rfc3339(tombstone.told) if tombstone.told and not stays else None
-        return told is not None and self._clock.seconds() > told + AFTERWARDS
+        told = parse_rfc3339(tombstone.told) if tombstone.told and not stays else None
+        return told is not None and (wall_clock(self._clock)() - told).total_seconds() > AFTERWARDS

@@ -17,6 +17,7 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from liqod.flow.clocks import wall_clock
 from liqod.identity.pairing import BadToken, Token, is_proven, proof, read_token, verifier
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
@@ -39,7 +40,7 @@ from liqod.model.records.invitations import (
     token_name,
 )
 from liqod.model.records.offer import Refusal
-from liqod.peering.records.foreignclusters import from_rfc3339
+from liqod.model.timestamps import parse_rfc3339
 from liqod.wire.events import Join
 
 REFUSED: Final = "TokenRefused"
@@ -90,8 +91,8 @@ class Tokens:
 
     async def _try(self, found: Secret, join: Join, binding: bytes, key: Fingerprint) -> bool:
         used_by, attempts = _text(found, USED_BY), int(_text(found, ATTEMPTS) or 0)
-        expires = from_rfc3339(_text(found, EXPIRES))
-        if expires is None or self._clock.seconds() >= expires:
+        expires = parse_rfc3339(_text(found, EXPIRES))
+        if expires is None or wall_clock(self._clock)() >= expires:
             await self._client.delete(SECRETS, found.metadata.name, self._namespace, uid=found.metadata.uid)
             raise Refusal(REFUSED, "the token has expired: ask for a new one")
         if attempts >= MAX_ATTEMPTS:

@@ -7,13 +7,13 @@ so that a daemon may end between any two of them and another goes on.
 from __future__ import annotations
 
 import base64
-import datetime
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from liqod.flow.clocks import wall_clock
 from liqod.flow.workqueue import WorkQueue
 from liqod.identity.certs import IdentityError, KeyPair, generate
 from liqod.identity.fingerprint_words import words
@@ -38,7 +38,8 @@ from liqod.kube.resources import SECRETS
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import find_condition
 from liqod.model.records import rotation as names
-from liqod.peering.records.foreignclusters import Records, from_rfc3339, rfc3339
+from liqod.model.timestamps import from_epoch, parse_rfc3339, rfc3339
+from liqod.peering.records.foreignclusters import Records
 from liqod.peering.session.lifecycle import ever_connected
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
@@ -127,9 +128,14 @@ class Rotation:
         if not self._adopt(secret):
             return None
         self._following = following = _next_of(secret)
-        until = from_rfc3339(secret.metadata.annotations.get(names.UNTIL, ""))
-        now = self._clock.seconds()
-        kept = Kept(following.fingerprint if following is not None else "", order, until)
+        until = parse_rfc3339(secret.metadata.annotations.get(names.UNTIL))
+        # By the calendar: the order and its end are in the Secret, and another daemon may take the next step.
+        now = wall_clock(self._clock)().timestamp()
+        kept = Kept(
+            following.fingerprint if following is not None else "",
+            order,
+            until.timestamp() if until is not None else None,
+        )
         step = decide(kept, self._audience(following), now)
         match step:
             case Rest():
@@ -140,7 +146,7 @@ class Rotation:
                 return await self._drop(secret)
             case Wait(missing, wake):
                 self._announce()
-                told = f"waiting until {rfc3339(wake)} for {_named(missing)} to note the next key"
+                told = f"waiting until {rfc3339(from_epoch(wake))} for {_named(missing)} to note the next key"
                 if secret.metadata.annotations.get(names.PROGRESS) != told:
                     return await self._write(secret, {}, {names.PROGRESS: told}) or max(0.1, wake - now)
                 return max(0.1, wake - now)
@@ -201,14 +207,14 @@ class Rotation:
                 self._told[peer.id] = (session, following.fingerprint)
 
     async def _make(self, secret: Secret, order: names.Order, now: float) -> float | None:
-        made = generate(self._me, datetime.datetime.fromtimestamp(now, datetime.UTC))
+        made = generate(self._me, from_epoch(now))
         data = to_secret(made)
         within = order.within if order.within is not None else self._within
         self._log.info("made the cluster's next key {words}", words=words(made.fingerprint))
         return await self._write(
             secret,
             {names.NEXT_KEY: data[names.KEY], names.NEXT_CERTIFICATE: data[names.CERTIFICATE]},
-            {names.UNTIL: rfc3339(now + within), names.PROGRESS: "the next key is made"},
+            {names.UNTIL: rfc3339(from_epoch(now + within)), names.PROGRESS: "the next key is made"},
         )
 
     async def _drop(self, secret: Secret) -> float | None:

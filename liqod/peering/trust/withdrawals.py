@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from twisted.internet.interfaces import IReactorTime
 
+from liqod.flow.clocks import wall_clock
 from liqod.flow.workqueue import WorkQueue
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.unpeering import DISTRUSTED, JOINED, Tombstone, is_trust_withdrawn
 from liqod.model.records.views import ForeignCluster
-from liqod.peering.records.foreignclusters import Records, rfc3339
+from liqod.model.timestamps import rfc3339
+from liqod.peering.records.foreignclusters import Records
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.trust.pairing import Invitations, Tokens
 
@@ -64,7 +66,7 @@ class Withdrawals:
         if known is not None and known.distrusted:
             key = self._former.get(peer) or known.fingerprint or key
         if not self.is_remembered(peer) or known is None or known.fingerprint != key:
-            at = rfc3339(self._clock.seconds())
+            at = rfc3339(wall_clock(self._clock)())
             tombstone = Tombstone(key, at, "us", joined=JOINED in annotations, distrusted=True)
             await self._tombstones.put(peer, tombstone)
         if key:
