@@ -217,9 +217,11 @@ class Endings(ScenarioCase):
     def test_in_any_order_with_failures(self) -> None:
         """Ended by either side, patient or not, amid failures: only what was asked for goes, and all of that."""
         EndingTrouble.ended = 0
-        run_cases(lambda: EndingTrouble(self), profile(6, 12))
+        chosen = profile(6, 12)
+        run_cases(lambda: EndingTrouble(self), chosen)
         print(f"\n{EndingTrouble.ended} peerings ended")
-        self.assertGreater(EndingTrouble.ended, 4, "every case ends the peering")
+        # A case may run out of choices before it has clusters; more than one of them would be no chance.
+        self.assertGreaterEqual(EndingTrouble.ended, chosen.max_examples - 1, "every case ends the peering")
 
 
 def waits(side: Side, other: Side) -> bool:
