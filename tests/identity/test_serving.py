@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import attrs
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.identity.serving import from_data, generate, is_due, names_of, request, to_data
@@ -29,6 +32,14 @@ class Certificates(SynchronousTestCase):
         self.assertFalse(is_due(bundle, ["10.0.0.1"], NOW + timedelta(days=59)))
         self.assertTrue(is_due(bundle, ["10.0.0.1"], NOW + timedelta(days=61)))
         self.assertTrue(is_due(bundle, ["10.0.0.2"], NOW))
+
+    def test_a_ca_with_another_kind_of_key_signs_nothing(self) -> None:
+        """What somebody put into the Secret is not used for what clients could not verify."""
+        rsa_key = rsa.generate_private_key(65537, 2048)
+        pem = rsa_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        former = attrs.evolve(generate("liqod", ["10.0.0.1"], NOW), ca_key_pem=pem)
+        with self.assertRaises(ValueError):
+            generate("liqod", ["10.0.0.1"], NOW, former)
 
     def test_the_old_ca_stays_trusted(self) -> None:
         """A renewed leaf keeps the CA; a CA near its end is replaced, and both are trusted then."""

@@ -19,7 +19,20 @@ class Equivalent:
     reason: str
 
 
-EQUIVALENT: Final[tuple[Equivalent, ...]] = ()
+EQUIVALENT: Final = (
+    Equivalent(
+        "liqod.peering.session.protocol",
+        "PeerConnection._happened",
+        "if hello is not None and self._judging is None:",
+        "a listener judges whoever brings no token at its Hello, and nobody sends Join to a dialer",
+    ),
+    Equivalent(
+        "liqod.peering.session.protocol",
+        "PeerConnection._judge",
+        "if own is not None and JOINING in own.features:",
+        "only a dialer's greeting announces a token",
+    ),
+)
 
 
 def reason_of(mutant: Mutant) -> str:

@@ -1,0 +1,385 @@
+"""Who is trusted: every combination of what can speak for a key and against it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, cast
+
+import attrs
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.config.schema import Discovery, Peer, Peering, Settings
+from liqod.identity.certs import generate
+from liqod.identity.tls import PeerCertificate, PeerTLS
+from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.objects.meta import ObjectMeta
+from liqod.model.records.offer import Refusal
+from liqod.model.records.unpeering import Tombstone
+from liqod.model.records.views import ForeignCluster, ForeignClusterSpec
+from liqod.peering.records.foreignclusters import STRANGER
+from liqod.peering.session.peer import Doubt
+from liqod.peering.trust.authenticator import Judge
+from liqod.wire.events import Bye, Hello, Join
+
+NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+ME, ROME, MILAN = ClusterID("turin"), ClusterID("rome"), ClusterID("milan")
+KEY, OTHER, THIRD = (Fingerprint("sha256:" + letter * 64) for letter in "abc")
+OWN = generate(ME, NOW)
+OWN_TLS = PeerTLS(OWN)
+HELLO = Hello(ROME, "Rome", 1, 0, 0, [])
+JOIN = Join("0a1b", "0" * 64)
+STEADILY = settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+
+
+@attrs.define
+class World:
+    """What speaks for a key, and against it."""
+
+    pinned: str = "none"
+    announced: bool = False
+    used_elsewhere: bool = False
+    vouched: bool = False
+    autojoin: bool = False
+    untrusted: bool = False
+    by_hand: bool = False
+    token: str = "none"
+    sent_away: bool = False
+
+    def pins(self) -> dict[ClusterID, Fingerprint]:
+        pins = {MILAN: KEY if self.used_elsewhere else THIRD}
+        if self.pinned != "none":
+            pins[ROME] = KEY if self.pinned == "this" else OTHER
+        return pins
+
+
+worlds = st.builds(
+    World,
+    pinned=st.sampled_from(["none", "none", "this", "another"]),
+    announced=st.booleans(),
+    used_elsewhere=st.booleans(),
+    vouched=st.booleans(),
+    autojoin=st.booleans(),
+    untrusted=st.booleans(),
+    by_hand=st.booleans(),
+    token=st.sampled_from(["none", "good", "bad"]),
+    sent_away=st.booleans(),
+)
+
+
+@attrs.define(eq=False)
+class Shown:
+    """A peer, as far as strangers are shown by it."""
+
+    session: None = None
+    seen: Fingerprint | None = None
+    seen_at: float = 0.0
+    called_at: float = 0.0
+    name: str = ""
+    life: list[str] = attrs.field(factory=list)
+
+    def advance(self, event: object) -> None:
+        self.life.append(type(event).__name__)
+
+
+@attrs.define(eq=False)
+class Call:
+    """A connection."""
+
+    expected: ClusterID | None = None
+    expected_key: str = ""
+    address: str = "192.0.2.1:5872"
+
+    def binding(self) -> bytes:
+        return b"b" * 32
+
+
+def record(fingerprint: str) -> ForeignCluster:
+    spec = ForeignClusterSpec(cluster_id=ROME, fingerprint=Fingerprint(fingerprint))
+    return ForeignCluster(metadata=ObjectMeta(name=ROME), spec=spec)
+
+
+class Around:
+    """All that the judge asks and tells: records, tombstones, tokens, tasks and followers in one."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.pins = world.pins()
+        self.trace: list[str] = []
+        self.written: ForeignCluster | Exception | None = record(KEY)
+        self.room = True
+        self.seen_there = False
+
+    # Records.
+
+    def next_key(self, peer: ClusterID) -> Fingerprint | None:
+        return KEY if self.world.announced else None
+
+    def get(self, peer: ClusterID) -> Any:
+        return None
+
+    def has_room_for(self, peer: ClusterID) -> bool:
+        return self.room
+
+    def in_sight(self, peer: ClusterID) -> bool:
+        return self.seen_there
+
+    def poke(self, peer: ClusterID) -> None:
+        self.trace.append("shown")
+
+    async def ensure(self, peer: ClusterID, fingerprint: str, *, joined: bool) -> Any:
+        self.trace.append(f"pinned{' by itself' if joined else ''}")
+        return self._wrote()
+
+    async def succeed(self, peer: ClusterID, fingerprint: str) -> Any:
+        self.trace.append("succeeded")
+        return self._wrote()
+
+    def _wrote(self) -> Any:
+        if isinstance(self.written, Exception):
+            raise self.written
+        return self.written
+
+    # Tombstones.
+
+    def refuses(self, peer: ClusterID, key: str) -> bool:
+        return self.world.sent_away
+
+    # Tokens.
+
+    async def redeem(self, join: Join, binding: bytes, key: str, peer: ClusterID) -> None:
+        self.trace.append("redeemed")
+        if self.world.token == "bad":
+            raise Refusal("TokenRefused", "it was not proven")
+
+    # The rest.
+
+    def note(self, reason: str, source: str, message: str) -> None:
+        self.trace.append(reason)
+
+    def spawn(self, work: Coroutine[Any, Any, Any], what: str) -> None:
+        Deferred.fromCoroutine(work)
+
+    def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
+        self.trace.append("repeated")
+
+    def rotated(self, peer: ClusterID, new: Fingerprint) -> None:
+        self.trace.append("rotated")
+
+
+class Tombs:
+    """Tombstones: ``kept`` is that of rome."""
+
+    def __init__(self, around: Around) -> None:
+        self.refuses = around.refuses
+        self.kept: Tombstone | None = None
+        self.told_to: list[ClusterID] = []
+
+    def get(self, peer: ClusterID) -> Tombstone | None:
+        return self.kept
+
+    async def told(self, peer: ClusterID) -> None:
+        self.told_to.append(peer)
+
+
+class JudgeCase(SynchronousTestCase):
+    """A judge, and what it knows."""
+
+    def begin(self, world: World) -> None:
+        self.around = Around(world)
+        self.clock = Clock()
+        self.clock.advance(1e9)
+        self.peer = Shown()
+        self.doubts: list[Doubt] = []
+        self.tombs = Tombs(self.around)
+        by_hand = [Peer(address="192.0.2.1:5872", fingerprint=KEY)] if world.by_hand else []
+        chosen = msgspec.structs.replace(
+            Settings(),
+            peering=Peering(autojoin=world.autojoin, autojoin_untrusted=world.untrusted),
+            discovery=Discovery(peers=by_hand),
+        )
+        around = cast(Any, self.around)
+        doubt: Callable[[Any, Doubt], None] = lambda peer, doubt: self.doubts.append(doubt)  # noqa: E731
+        self.judge = Judge(
+            ME,
+            OWN_TLS,
+            self.clock,
+            chosen,
+            around,
+            cast(Any, self.tombs),
+            around,
+            around,
+            around,
+            lambda peer: cast(Any, self.peer),
+            doubt,
+            around,
+        )
+
+    def certificate(self, key: Fingerprint = KEY) -> PeerCertificate:
+        return PeerCertificate(key, self.around.world.vouched, ROME, NOW, NOW)
+
+    def answer(self, key: Fingerprint = KEY) -> Bye | None:
+        join = None if self.around.world.token == "none" else JOIN
+        work = self.judge.judge(cast(Any, Call()), HELLO, ROME, self.certificate(key), join)
+        return cast("Bye | None", self.successResultOf(Deferred.fromCoroutine(work)))
+
+
+class Judgements(JudgeCase):
+    """A key that claims to be rome."""
+
+    @given(worlds)
+    @STEADILY
+    def test_who_is_let_in(self, world: World) -> None:
+        """The pinned key, the one that it announced, and where none is pinned whom CA, settings or a token name.
+
+        Never a key that is another cluster's; never, but by the pin itself, somebody who was sent away.
+        """
+        self.begin(world)
+        bye = self.answer()
+        if world.pinned == "this":
+            allowed = True
+        elif world.pinned == "another":
+            allowed = world.announced
+        elif world.sent_away or world.used_elsewhere:
+            allowed = False
+        else:
+            named = (world.autojoin and world.vouched) or world.token == "good"
+            allowed = named or (world.token == "none" and (world.untrusted or world.by_hand))
+        self.assertEqual(bye is None, allowed, bye)
+        expected = {**world.pins(), **({ROME: KEY} if allowed else {})}
+        self.assertEqual(self.around.pins, expected)
+        if allowed and world.pinned != "this":
+            self.assertIn("succeeded" if world.pinned == "another" else "pinned", " ".join(self.around.trace))
+
+    @given(worlds)
+    @STEADILY
+    def test_who_is_not_let_in_is_told_why(self, world: World) -> None:
+        """An impostor, a stranger, a token's holder: each by its own reason, and strangers are shown to the user."""
+        self.begin(world)
+        bye = self.answer()
+        if bye is None:
+            return
+        if world.pinned == "another":
+            reasons = {"ClusterIDRepetition"}
+            self.assertEqual(self.around.trace, ["repeated"])
+        elif world.token == "none":
+            reasons = {"TrustPending"}
+            self.assertEqual([doubt.reason for doubt in self.doubts], ["TrustPending"])
+        else:
+            reasons = {"TokenRefused"} if world.sent_away or not world.used_elsewhere else {"KeyInUse"}
+        self.assertIn(bye.reason, reasons)
+
+    def test_a_token_is_asked_for_nothing_that_is_trusted_or_sent_away(self) -> None:
+        """It is not spent on a key that is pinned, nor on one that no token may bring back."""
+        for world in (World("this", token="good"), World(token="good", sent_away=True), World("another", token="good")):
+            self.begin(world)
+            self.answer()
+            self.assertNotIn("redeemed", self.around.trace)
+
+    def test_the_record_has_the_last_word(self) -> None:
+        """Another key on it, or none any more: no session, and what is on record is what is pinned."""
+        table: list[tuple[World, Any, str, Mapping[ClusterID, str]]] = [
+            (World(untrusted=True), record(OTHER), "ClusterIDRepetition", {ROME: OTHER}),
+            (World(untrusted=True), record(""), "TrustPending", {}),
+            (World("another", announced=True), record(OTHER), "ClusterIDRepetition", {ROME: OTHER}),
+            (World("another", announced=True), None, "ClusterIDRepetition", {ROME: OTHER}),
+        ]
+        for world, written, reason, pins in table:
+            self.begin(world)
+            self.around.written = written
+            bye = self.answer()
+            assert bye is not None
+            self.assertEqual(bye.reason, reason)
+            self.assertEqual({peer: pin for peer, pin in self.around.pins.items() if peer == ROME}, pins)
+            self.assertNotIn("rotated", self.around.trace)
+
+    def test_a_pin_that_was_not_written_is_none(self) -> None:
+        """An API server that is away leaves no key that counts until the next start only."""
+        self.begin(World(untrusted=True))
+        self.around.written = OSError("away")
+        work = self.judge.judge(cast(Any, Call()), HELLO, ROME, self.certificate(), None)
+        self.failureResultOf(Deferred.fromCoroutine(work), OSError)
+        self.assertNotIn(ROME, self.around.pins)
+
+    def test_the_key_before_is_worth_nothing_after_the_next(self) -> None:
+        """Once the announced key was used, whoever still has the old one is an impostor."""
+        self.begin(World("another", announced=True))
+        self.assertIsNone(self.answer())
+        self.assertEqual(self.around.trace, ["succeeded", "rotated"])
+        bye = self.answer(OTHER)
+        assert bye is not None
+        self.assertEqual(bye.reason, "ClusterIDRepetition")
+
+
+class Mistakes(JudgeCase):
+    """Who cannot be whom it claims to be, or is not whom was called."""
+
+    def test_each_has_its_reason(self) -> None:
+        """Ourselves, our ID with another key, another cluster than expected, another key than configured."""
+        own = OWN.fingerprint
+        self.begin(World())
+        for call, claimed, key, reason in (
+            (Call(), ME, own, "Self"),
+            (Call(), ME, KEY, "ClusterIDRepetition"),
+            (Call(expected=MILAN), ROME, KEY, "UnexpectedIdentity"),
+            (Call(expected=ROME, expected_key=OTHER), ROME, KEY, "UnexpectedKey"),
+            (Call(expected_key=OTHER), ROME, KEY, "UnexpectedKey"),
+            (Call(expected=ROME, expected_key=KEY), ROME, KEY, ""),
+            (Call(), ROME, KEY, ""),
+        ):
+            bye = self.judge.mistaken(cast(Any, call), claimed, self.certificate(key))
+            self.assertEqual(bye.reason if bye is not None else "", reason)
+
+
+class Strangers(JudgeCase):
+    """What the user is shown of keys that nobody trusts."""
+
+    def test_a_second_key_is_shown_only_after_a_while_without_the_first(self) -> None:
+        """Two that claim one ID do not take turns in what the user compares; who stays away makes room."""
+        self.begin(World())
+        self.answer(KEY)
+        self.peer.seen_at = self.clock.seconds()
+        self.clock.advance(STRANGER)
+        self.answer(OTHER)
+        self.assertEqual((self.peer.seen, len(self.doubts)), (KEY, 1))
+        self.answer(KEY)
+        self.assertEqual((self.peer.seen, len(self.doubts)), (KEY, 2))
+        self.clock.advance(1)
+        self.answer(OTHER)
+        self.assertEqual((self.peer.seen, len(self.doubts)), (OTHER, 3))
+
+    def test_without_room_only_those_in_sight_are_shown(self) -> None:
+        """Whoever calls from nowhere is counted and told, and leaves nothing behind."""
+        for room, in_sight, shown in ((True, False, True), (False, True, True), (False, False, False)):
+            self.begin(World())
+            self.around.room, self.around.seen_there = room, in_sight
+            bye = self.answer()
+            assert bye is not None
+            self.assertEqual(bye.reason, "TrustPending")
+            self.assertEqual("TooManyUntrusted" in self.around.trace, not room)
+            self.assertEqual("shown" in self.around.trace, shown)
+            self.assertEqual(len(self.doubts), int(shown))
+
+    def test_who_was_away_when_the_peering_ended_is_told(self) -> None:
+        """By the key that it had then, where it was we who ended it; a key that was distrusted is told nothing."""
+        ended = Tombstone(KEY, "2029-12-31T00:00:00Z")
+        for kept, reason in (
+            (ended, "Unpeered"),
+            (None, "TrustPending"),
+            (msgspec.structs.replace(ended, fingerprint=OTHER), "TrustPending"),
+            (msgspec.structs.replace(ended, by="peer"), "TrustPending"),
+            (msgspec.structs.replace(ended, distrusted=True), "TrustPending"),
+        ):
+            for token in ("none", "good"):
+                self.begin(World(sent_away=True, token=token))
+                self.tombs.kept = kept
+                bye = self.answer()
+                assert bye is not None
+                wanted = "TokenRefused" if token == "good" and reason == "TrustPending" else reason
+                self.assertEqual(bye.reason, wanted, (kept, token))
+                self.assertEqual(self.tombs.told_to, [ROME] if reason == "Unpeered" else [])
