@@ -47,7 +47,8 @@ _OF_KUBERNETES = """
 
 _OF_OURS = """
     AllowList AutoAcceptAll AutoAcceptMax CSafeLoader ClusterID DefaultName DenyList EndOfMessage EnforceSameName IPv4
-    IPv6 InformationalResponse LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL OutOf RemoteClusterHasNo SelectedName
+    IPv6 InformationalResponse LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL OutOf
+    RemoteClusterHasNo SelectedName
 """
 """Values of settings, parts of words, names of fields."""
 
