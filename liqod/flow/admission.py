@@ -28,10 +28,37 @@ HANDSHAKES_BURST: Final = 256
 """Handshakes that may be begun at once: all peers come back together when a daemon was restarted."""
 HANDSHAKES_PER_ADDRESS: Final = 16.0
 HANDSHAKES_BURST_PER_ADDRESS: Final = 64
+REQUEST: Final = 10.0
+"""Seconds that a handshake, and then the head and the body of a request, may take where HTTP is served."""
 MAX_WAIT: Final = 5.0
 """Seconds that a handshake may be put off; whoever would have to wait longer is refused."""
 MAX_SOURCES: Final = 4096
 """Addresses whose pace is remembered."""
+
+
+@attrs.frozen
+class Limits:
+    """How many connections, and handshakes a second, a port takes."""
+
+    maximum: int
+    per_address: int = PER_ADDRESS
+    waiting: int = HALF_OPEN
+    handshakes: float = HANDSHAKES
+    burst: int = HANDSHAKES_BURST
+    handshakes_per_address: float = HANDSHAKES_PER_ADDRESS
+    burst_per_address: int = HANDSHAKES_BURST_PER_ADDRESS
+
+
+OF_API_SERVERS: Final = Limits(
+    512,
+    per_address=256,
+    waiting=384,
+    handshakes=400.0,
+    burst=800,
+    handshakes_per_address=300.0,
+    burst_per_address=600,
+)
+"""An API server opens a connection for each request beyond the 25 that it keeps, and makes hundreds at once."""
 
 
 class Guest(Protocol):
@@ -63,7 +90,7 @@ class Bucket:
 
 
 class Admission:
-    """Places for connections: ``maximum`` in all. ``refused(reason, source, message)`` is told of those turned away.
+    """Places for connections within ``limits``. ``refused(reason, source, message)`` is told of those turned away.
 
     Everybody who connects is asked about first (``has_room``), then ``enters``, and leaves by ``closed``. Between the
     two it ``waits`` or is ``served``.
@@ -72,21 +99,21 @@ class Admission:
     def __init__(
         self,
         clock: IReactorTime,
-        maximum: int,
+        limits: Limits,
         refused: Callable[[str, str, str], None],
         *,
         full: str = "TooManyConnections",
         setting: str = "",
     ) -> None:
         self._clock = clock
-        self._maximum = maximum
+        self._limits = limits
         self._refused = refused
         self._full = full
-        self._most = f"{maximum} connections are in use{f' ({setting})' if setting else ''}"
+        self._most = f"{limits.maximum} connections are in use{f' ({setting})' if setting else ''}"
         self._waiting: dict[Guest, str] = {}
         self._served: dict[Guest, str] = {}
         self._sources: dict[str, dict[Guest, float]] = {}
-        self._pace = Bucket(HANDSHAKES, HANDSHAKES_BURST)
+        self._pace = Bucket(limits.handshakes, limits.burst)
         self._paces: dict[str, Bucket] = {}
 
     @property
@@ -100,16 +127,17 @@ class Admission:
     def has_room(self, host: str) -> bool:
         """Tell whether one more connection from an address may come in, and make room; counts those that may not."""
         neighbours = self._sources.get(source_of(host), {})
-        if len(neighbours) >= PER_ADDRESS:
+        limits = self._limits
+        if len(neighbours) >= limits.per_address:
             oldest, since = next(iter(neighbours.items()))
             if self._clock.seconds() - since < GRACE:
-                self._refused("TooManyFromAddress", host, f"{PER_ADDRESS} connections from there wait already")
+                self._refused("TooManyFromAddress", host, f"{limits.per_address} connections from there wait already")
                 return False
             self._evict(oldest, f"{len(neighbours)} connections from its address wait")
-        if len(self) >= self._maximum and not self._waiting:
+        if len(self) >= limits.maximum and not self._waiting:
             self._refused(self._full, host, self._most)
             return False
-        if len(self._waiting) >= HALF_OPEN or len(self) >= self._maximum:
+        if len(self._waiting) >= limits.waiting or len(self) >= limits.maximum:
             self._evict(next(iter(self._waiting)), f"{len(self._waiting)} connections wait")
         return True
 
@@ -142,7 +170,7 @@ class Admission:
         if own is None:
             if len(self._paces) >= MAX_SOURCES:
                 self._paces = {known: pace for known, pace in self._paces.items() if not pace.is_idle(now)}
-            own = Bucket(HANDSHAKES_PER_ADDRESS, HANDSHAKES_BURST_PER_ADDRESS)
+            own = Bucket(self._limits.handshakes_per_address, self._limits.burst_per_address)
             if len(self._paces) < MAX_SOURCES:
                 self._paces[source] = own
         delay = max(own.delay(now), self._pace.delay(now))

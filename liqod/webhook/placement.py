@@ -25,6 +25,12 @@ REAL: Final = {"key": TYPE_LABEL, "operator": "NotIn", "values": [VIRTUAL_NODE_T
 MAX_TERMS: Final = 512
 """Terms of an affinity that we write: each term of the user's times each of the selector's."""
 
+MAX_EXPRESSIONS: Final = 4096
+"""Requirements of an affinity that we write: those of each term of the user's, with those of each of the selector's."""
+MAX_TOLERATIONS: Final = 512
+MAX_VALUES: Final = 16384
+"""Values that the requirements of a pod's own node affinity may name together."""
+
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PARTS: Final = ("matchExpressions", "matchFields")
 Term = Mapping[str, Any]
@@ -98,6 +104,33 @@ def _selects_virtual(spec: Mapping[str, Any]) -> bool:
     return isinstance(selector, Mapping) and selector.get(TYPE_LABEL) == VIRTUAL_NODE_TYPE
 
 
+def check_size(pod: Mapping[str, Any]) -> None:
+    """Raise TooManyTerms for a pod that is costly to look at: what is compared is counted before it is compared."""
+    spec = pod.get("spec")
+    if not isinstance(spec, Mapping):
+        return
+    found = len(_listed(spec.get("tolerations")))
+    if found > MAX_TOLERATIONS:
+        raise TooManyTerms(f"the pod has {found} tolerations: more than {MAX_TOLERATIONS} are not read; use fewer")
+    inner: Any = spec
+    for name in ("affinity", "nodeAffinity", _REQUIRED):
+        inner = inner.get(name)
+        if not isinstance(inner, Mapping):
+            return
+    terms = [term for term in _listed(inner.get("nodeSelectorTerms")) if isinstance(term, Mapping)]
+    requirements = [one for term in terms for part in _PARTS for one in _listed(term.get(part))]
+    values = sum(len(_listed(one.get("values"))) for one in requirements if isinstance(one, Mapping))
+    if len(requirements) > MAX_EXPRESSIONS or values > MAX_VALUES:
+        raise TooManyTerms(
+            f"the pod's node affinity has {len(requirements)} requirements with {values} values: more than "
+            f"{MAX_EXPRESSIONS} and {MAX_VALUES} are not read; use fewer"
+        )
+
+
+def _count(term: Term) -> int:
+    return sum(len(found) for found in _parts(term).values())
+
+
 def _toleration(spec: Mapping[str, Any], policy: Policy) -> list[dict[str, Any]]:
     tolerations = spec.get("tolerations")
     if policy.placement == LOCAL:
@@ -132,6 +165,12 @@ def _affinity(spec: Mapping[str, Any], policy: Policy) -> list[dict[str, Any]]:
         raise TooManyTerms(
             f"the pod's node affinity has {len(theirs)} terms and the clusterSelector of its namespace asks for "
             f"{len(terms)} with each of them: more than {MAX_TERMS} terms are not written; use fewer"
+        )
+    written = sum(_count(term) for term in theirs) * len(terms) + sum(_count(term) for term in terms) * len(theirs)
+    if written > MAX_EXPRESSIONS:
+        raise TooManyTerms(
+            f"the pod's node affinity joined with the clusterSelector of its namespace would have {written} "
+            f"requirements: more than {MAX_EXPRESSIONS} are not written; use fewer"
         )
     joined = [_joined(term, ours) for term in theirs for ours in terms]
     path = f"/spec/affinity/nodeAffinity/{_REQUIRED}"

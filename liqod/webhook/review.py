@@ -10,10 +10,12 @@ import msgspec
 
 from liqod.model.objects.meta import View
 from liqod.model.records.offloading import Policy
-from liqod.webhook.placement import TooManyTerms, mutations, patience
+from liqod.webhook.placement import TooManyTerms, check_size, mutations, patience
 
-MAX_BODY = 3 << 20
-"""Bytes of a review: an API server sends at most one object of 1.5 MiB, and an old one beside it."""
+MAX_BODY = 2 << 20
+"""Bytes of a review: the object that is to be made has 1.5 MiB at most (etcd), and there is no old one beside it."""
+UNKNOWN = 256 << 10
+"""Bytes of a pod beyond which it is not read for a namespace that is not known to be enabled."""
 
 
 class Malformed(Exception):
@@ -36,7 +38,7 @@ class Request(View, frozen=True):
     operation: str = ""
     namespace: str = ""
     sub_resource: str = ""
-    object: dict[str, Any] | None = None
+    object: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Review(View, frozen=True):
@@ -55,7 +57,16 @@ def _label_alone(_: str) -> Policy:
     return Policy()
 
 
-def answer(body: bytes, policies: Policies = _label_alone, evict_after: float = 0.0) -> bytes:
+def _anywhere(_: str) -> bool:
+    return True
+
+
+def answer(
+    body: bytes,
+    policies: Policies = _label_alone,
+    evict_after: float = 0.0,
+    is_enabled: Callable[[str], bool] = _anywhere,
+) -> bytes:
     """Return the answer to a review: allowed, with a patch for pods being created; ``evict_after`` as in ``patience``.
 
     Refused is only a pod whose affinity would become enormous. Raises Malformed for what is not an AdmissionReview of
@@ -74,7 +85,7 @@ def answer(body: bytes, policies: Policies = _label_alone, evict_after: float = 
         raise Malformed("the AdmissionReview has no request with a uid")
     response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
     try:
-        patch = _patch(review.request, policies, evict_after)
+        patch = _patch(review.request, policies, evict_after, is_enabled)
     except TooManyTerms as error:
         status = {"code": 422, "reason": "Invalid", "message": f"TooManyTerms: {error}"}
         response, patch = {**response, "allowed": False, "status": status}, []
@@ -84,9 +95,22 @@ def answer(body: bytes, policies: Policies = _label_alone, evict_after: float = 
     return msgspec.json.encode({"apiVersion": review.api_version, "kind": review.kind, "response": response})
 
 
-def _patch(request: Request, policies: Policies, evict_after: float) -> list[dict[str, Any]]:
+def _patch(
+    request: Request, policies: Policies, evict_after: float, is_enabled: Callable[[str], bool]
+) -> list[dict[str, Any]]:
     of_pod = request.kind.group == "" and request.kind.kind == "Pod"
-    if request.operation != "CREATE" or not of_pod or request.sub_resource or request.object is None:
+    if request.operation != "CREATE" or not of_pod or request.sub_resource:
         return []
+    if len(request.object) > UNKNOWN and not is_enabled(request.namespace):
+        return []  # the API server asks about enabled namespaces only: this is somebody else
+    try:
+        pod = msgspec.json.decode(request.object)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(f"the object is not a pod: {str(error)[:200]}") from None
+    if pod is None:
+        return []
+    if not isinstance(pod, dict):
+        raise Malformed("the object is not a pod")
+    check_size(pod)
     policy = policies(request.namespace)
-    return [*mutations(request.object, policy), *patience(request.object, policy, evict_after)]
+    return [*mutations(pod, policy), *patience(pod, policy, evict_after)]

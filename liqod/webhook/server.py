@@ -8,11 +8,11 @@ from typing import Any, Final
 from twisted.internet import ssl
 from twisted.internet.interfaces import IOpenSSLContextFactory
 from twisted.logger import Logger
-from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 from zope.interface import implementer
 
+from liqod.flow.handshake import Door, https, rest, serve
 from liqod.identity.serving import Bundle
 from liqod.webhook.review import MAX_BODY, Malformed, Policies, answer
 
@@ -45,11 +45,14 @@ class Mutate(Resource):
     isLeaf = True
     _log = Logger()
 
-    def __init__(self, policies: Policies, prepared: Callable[[], bool], evict_after: float) -> None:
+    def __init__(
+        self, policies: Policies, prepared: Callable[[], bool], evict_after: float, is_enabled: Callable[[str], bool]
+    ) -> None:
         super().__init__()
         self._policies = policies
         self._evict_after = evict_after
         self._prepared = prepared
+        self._is_enabled = is_enabled
 
     def render(self, request: Request) -> bytes:
         request.setHeader(b"content-type", b"text/plain; charset=utf-8")
@@ -66,7 +69,7 @@ class Mutate(Resource):
             return b"what namespaces want is not known yet\n"
         try:
             body = request.content.read(MAX_BODY + 1) if request.content is not None else b""
-            answered = answer(body, self._policies, self._evict_after)
+            answered = answer(body, self._policies, self._evict_after, self._is_enabled)
         except Malformed as error:
             request.setResponseCode(400)
             return f"{error}\n".encode()
@@ -107,7 +110,10 @@ class Bounded(Request):
         self.method, self.uri, self.clientproto = command, path, version
         self.path = path.partition(b"?")[0]
         self.args = {}
+        transport = self.channel.transport
+        serve(transport)
         self.process()
+        rest(transport)
 
     def _refuse(self) -> None:
         self._refused = True
@@ -133,10 +139,19 @@ class Quiet(Site):
 
 
 def factory(
-    serving: Serving, clock: Any, policies: Policies, prepared: Callable[[], bool], evict_after: float = 0.0
-) -> TLSMemoryBIOFactory:
+    serving: Serving,
+    clock: Any,
+    policies: Policies,
+    prepared: Callable[[], bool],
+    evict_after: float = 0.0,
+    *,
+    is_enabled: Callable[[str], bool] = lambda _: True,
+    refused: Callable[[str, str, str], None] = lambda *_: None,
+) -> Door:
     """Return what listens: HTTP behind TLS. ``prepared`` tells whether ``policies`` knows what namespaces want,
     ``evict_after`` how long pods of virtual nodes alone stay on nodes that are not reached (seconds, 0: for ever).
     """
-    site = Quiet(Mutate(policies, prepared, evict_after), requestFactory=Bounded, timeout=IDLE, reactor=clock)
-    return TLSMemoryBIOFactory(serving, False, site, clock)
+    site = Quiet(
+        Mutate(policies, prepared, evict_after, is_enabled), requestFactory=Bounded, timeout=IDLE, reactor=clock
+    )
+    return https(serving, site, clock, refused)

@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
-from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, WallClock, utc_now
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
 from liqod.flow.errors import Foreseen
+from liqod.flow.handshake import Door
 from liqod.flow.listening import server_endpoint
 from liqod.identity.serving import Bundle, from_data, generate, is_due, to_data
 from liqod.kube.cache.informer import Informer
@@ -82,7 +82,7 @@ class AdmissionWebhook(Controller[str]):
         self._bundle: Bundle | None = None
         self._serving: Serving | None = None
         self._port: IListeningPort | None = None
-        self._listener: TLSMemoryBIOFactory | None = None
+        self._listener: Door | None = None
         self._own_recorder: EventRecorder | None = None
         if recorder is None:
             recorder = self._own_recorder = EventRecorder(client, reactor, "liqod", socket.gethostname())
@@ -126,6 +126,11 @@ class AdmissionWebhook(Controller[str]):
         """Whether it is known what namespaces want."""
         return self._offloadings is None or self._offloadings.synced
 
+    def is_enabled(self, namespace: str) -> bool:
+        """Tell whether a namespace is known to be enabled; True also while that cannot be known."""
+        known = self._enabled
+        return known is None or not known.synced or known.get(Key("", namespace)) is not None
+
     def policy(self, namespace: str) -> Policy:
         """Return what holds for an enabled namespace."""
         known = self._offloadings.get(Key(namespace, OFFLOADING)) if self._offloadings is not None else None
@@ -143,8 +148,7 @@ class AdmissionWebhook(Controller[str]):
             await maybeDeferred(port.stopListening)
         if self._listener is not None:
             # API servers keep their connections: an open one would go on being answered by a daemon that stopped.
-            for connection in list(self._listener.protocols):
-                connection.abortConnection()
+            self._listener.hang_up()
         if self._own_recorder is not None:
             await self._own_recorder.stop()
 
@@ -179,7 +183,14 @@ class AdmissionWebhook(Controller[str]):
         try:
             endpoint = server_endpoint(self._reactor, listen)
             evict_after = self._settings.kubelet.evict_after
-            self._listener = factory(self._serving, self.clock, self.policy, lambda: self.prepared, evict_after)
+            self._listener = factory(
+                self._serving,
+                self.clock,
+                self.policy,
+                lambda: self.prepared,
+                evict_after,
+                is_enabled=self.is_enabled,
+            )
             port = await endpoint.listen(self._listener)
         except Exception as error:
             why = str(getattr(error, "socketError", None) or error)

@@ -325,3 +325,39 @@ class Patience(SynchronousTestCase):
         """Whatever somebody puts where tolerations or annotations go is left to the API server."""
         for pod in ({"spec": {"tolerations": odd}}, {"metadata": odd, "spec": {}}, {"spec": odd}):
             self.assertEqual(patience(pod, Policy(REMOTE), 0.0), [])
+
+
+class Costs(SynchronousTestCase):
+    """Reviews that are dear to answer, from anybody who reaches the port."""
+
+    def answer(self, spec: dict[str, Any], **options: Any) -> dict[str, Any]:
+        request = {"uid": "u", "kind": {"version": "v1", "kind": "Pod"}, "operation": "CREATE", "namespace": "any"}
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+        body = msgspec.json.encode({**review, "request": {**request, "object": {"spec": spec}}})
+        response: dict[str, Any] = msgspec.json.decode(answer(body, **options))["response"]
+        return response
+
+    def test_what_is_compared_is_counted_first(self) -> None:
+        """Tolerations, requirements and values by the thousand are refused with a sentence, and no patch."""
+        toleration = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 1}
+        kinds: list[dict[str, Any]] = [
+            {"nodeSelector": {"liqo.io/type": "virtual-node"}, "tolerations": [toleration] * 8000},
+            self.affinity([{"key": "k", "operator": "Exists"}] * 20000),
+            self.affinity([{"key": "k", "operator": "In", "values": ["v"] * 50000}]),
+        ]
+        for spec in kinds:
+            response = self.answer(spec)
+            self.assertFalse(response["allowed"])
+            self.assertIn("TooManyTerms", response["status"]["message"])
+            self.assertNotIn("patch", response)
+
+    def test_other_namespaces_are_not_read(self) -> None:
+        """A large pod of a namespace that is known not to be enabled costs nothing; a small one may be news."""
+        large = self.affinity([{"key": "k" * 300000, "operator": "Exists"}])
+        self.assertNotIn("patch", self.answer(large, is_enabled=lambda _: False))
+        self.assertIn("patch", self.answer(large))
+        self.assertIn("patch", self.answer({}, is_enabled=lambda _: False))
+
+    def affinity(self, expressions: list[dict[str, Any]]) -> dict[str, Any]:
+        required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+        return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}

@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 from twisted.web.client import ResponseDone
 from twisted.web.http import PotentialDataLoss
 
+from liqod.flow.handshake import serve
 from liqod.http1.responses import switching
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, Unauthorized
@@ -56,6 +57,7 @@ class Answers:
         route = self._nodes.route(target.pod) if isinstance(target, Logs | Stream) else None
         node = route.node if route is not None else ""
         await self._authorize(user, target, bytes(request.method).decode("ascii", "replace"), node)
+        serve(request.channel.transport)
         if target is None:
             raise Refused(404, "virtual nodes do not serve this")
         allowed = (b"GET", b"POST") if isinstance(target, Stream) else (b"GET", b"HEAD")

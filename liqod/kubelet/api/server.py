@@ -16,6 +16,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel, Request
 
+from liqod.flow.handshake import rest
+
 MAX_HEAD: Final = 64 << 10
 """Bytes of a request's head: a command with its words is part of the path."""
 MAX_EARLY: Final = 64 << 10
@@ -87,8 +89,9 @@ class ApiRequest(Request):
     def process(self) -> None:
         if self.header(b"upgrade"):
             self.channel.receive = self._keep_early
+        transport = self.channel.transport
         working = Deferred.fromCoroutine(self._work())
-        self.notifyFinish().addErrback(self._left, working)
+        self.notifyFinish().addCallbacks(self._finished, self._left, (transport,), {}, (working,), {})
         working.addErrback(lambda failure: self._log.failure("answering a request for a pod failed", failure))
 
     def header(self, name: bytes) -> bytes:
@@ -116,6 +119,9 @@ class ApiRequest(Request):
             self.channel.persistent = False
         self.write(body)
         self.finish()
+
+    def _finished(self, _: object, transport: object) -> None:
+        rest(transport)
 
     def _left(self, reason: Failure, working: Deferred[None]) -> None:
         self._gone = True

@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.flow.clocks import utc_now
+from liqod.flow.handshake import https
 from liqod.flow.listening import server_endpoint
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
@@ -26,7 +27,7 @@ from liqod.kubelet.api.callers import Callers
 from liqod.kubelet.api.certificate import Certificate, Shown, own
 from liqod.kubelet.api.nodes import Nodes
 from liqod.kubelet.api.server import Channels
-from liqod.kubelet.api.tls import Listener, Serving
+from liqod.kubelet.api.tls import Serving
 from liqod.kubelet.api.usage import Usage
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
@@ -35,6 +36,7 @@ AUTHENTICATION: Final = Key("kube-system", "extension-apiserver-authentication")
 """Where every cluster says how clients of its extensions show who they are."""
 CLIENT_CA: Final = "client-ca-file"
 RETRY: Final = 10.0
+COMPLAIN: Final = 60.0
 
 
 class ClientCA(Object, frozen=True):
@@ -61,13 +63,14 @@ class NodeAPI(MultiService):
         self._bound_callback = bound
         self._answers = Answers(reactor, nodes, Callers(client, reactor), Usage(reactor, nodes))
         self._serving = Serving(*_pair(own(address, utc_now())))
-        self._listener = Listener(self._serving, False, Channels(self._answers.answer, reactor), reactor)
+        self._listener = https(self._serving, Channels(self._answers.answer, reactor), reactor, self._refused)
         self._certificate = Certificate(reactor, client, address, lambda shown: self._serving.show(*_pair(shown)))
         self._address = address
         self._listening: IListeningPort | None = None
         self._attempt: Deferred[None] | None = None
         self._timer: IDelayedCall | None = None
         self._said = ""
+        self._complained = float("-inf")
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
         self._authorities: Informer[ClientCA] = Informer(
@@ -124,6 +127,19 @@ class NodeAPI(MultiService):
             self._serving.trust(new.data.get(CLIENT_CA, "").encode())
         except ValueError as error:
             self._log.warn("the config map {key} holds no client CA that can be used: {why}", key=str(key), why=error)
+
+    def _refused(self, reason: str, source: str, message: str) -> None:
+        """Say once a minute at most that connections are turned away."""
+        now = self._reactor.seconds()
+        if now - self._complained >= COMPLAIN:
+            self._complained = now
+            self._log.warn(
+                "{listen}: connections of {source} are turned away ({reason}: {message})",
+                listen=self._listen,
+                source=source,
+                reason=reason,
+                message=message,
+            )
 
     def _bind(self) -> None:
         self._timer = None

@@ -11,11 +11,9 @@ from typing import Any, Final
 
 from cryptography import x509
 from twisted.internet import ssl
-from twisted.internet.interfaces import IAddress, IOpenSSLContextFactory
-from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.internet.interfaces import IOpenSSLContextFactory
 from zope.interface import implementer
 
-MAX_CONNECTIONS: Final = 512
 _PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\s*", re.DOTALL)
 
 
@@ -66,17 +64,3 @@ def client_certificate(transport: object) -> x509.Certificate | None:
     """Return the verified certificate of the other end of a connection, if it showed one."""
     shown: Any = getattr(transport, "getPeerCertificate", lambda: None)()
     return None if shown is None else shown.to_cryptography()
-
-
-class Listener(TLSMemoryBIOFactory):
-    """HTTP behind TLS, for a bounded number of connections."""
-
-    def buildProtocol(self, addr: IAddress | None) -> Any:
-        if len(self.protocols) >= MAX_CONNECTIONS:
-            return None
-        return super().buildProtocol(addr)
-
-    def hang_up(self) -> None:
-        """Close every connection at once."""
-        for connection in list(self.protocols):
-            connection.abortConnection()

@@ -21,7 +21,9 @@ class Admission(admission.Admission):
         refused: Callable[[str, str, str], None],
         clock: IReactorTime,
     ) -> None:
-        super().__init__(clock, maximum, refused, full="TooManySessions", setting="peering.max-sessions")
+        super().__init__(
+            clock, admission.Limits(maximum), refused, full="TooManySessions", setting="peering.max-sessions"
+        )
         self._make = make
 
     def connection(self, host: str, port: int) -> PeerConnection:
