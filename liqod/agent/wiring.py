@@ -19,6 +19,7 @@ from twisted.logger import Logger
 
 from liqod.agent.errors import Trouble
 from liqod.agent.home import Home
+from liqod.agent.processes import ALL, runs
 from liqod.config.schema import Settings
 from liqod.discovery.domains import DomainSearch, make_resolver
 from liqod.discovery.service import Announcement, Discovery
@@ -76,7 +77,9 @@ class Features:
         *,
         metrics: ReconcileMetrics = NO_METRICS,
         wall: WallClock = utc_now,
+        role: str = ALL,
     ) -> None:
+        self._role = role
         self._reactor = reactor
         self._settings = settings
         self._home = home
@@ -209,6 +212,8 @@ class Features:
             self.discovery.announce_key(fingerprint)
 
     def _start(self, name: str, service: IService) -> None:
+        if not runs(self._role, name):
+            return
         self._started.append((name, service))
         try:
             service.startService()

@@ -1,0 +1,60 @@
+"""Which process runs which feature, and what each process may do (docs/decisions.md, "Three processes"). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+
+class Process(Enum):
+    """One of the processes that liqod is cut into; the value is its ``role`` in the configuration."""
+
+    CONTROL = "control"
+    NETWORK_AGENT = "network-agent"
+    NAMES = "names"
+
+
+ALL: Final = "all"
+"""The role of a single process that is all of them: small clusters, tests, the demonstration."""
+
+_CONTROL: Final = frozenset({Process.CONTROL})
+FEATURES: Final[Mapping[str, frozenset[Process]]] = {
+    "informers": frozenset(Process),
+    "hosting": _CONTROL,
+    "peering": _CONTROL,
+    "kubelets": _CONTROL,
+    "webhook": _CONTROL,
+    "discovery": _CONTROL,
+    "domain search": _CONTROL,
+    "network": frozenset({Process.NETWORK_AGENT}),
+}
+"""The processes of each feature of a leading daemon, by the name it is started under."""
+
+CAPABILITIES: Final[Mapping[Process, frozenset[str]]] = {
+    Process.CONTROL: frozenset(),
+    Process.NETWORK_AGENT: frozenset({"CAP_NET_ADMIN", "CAP_NET_RAW"}),
+    Process.NAMES: frozenset(),
+}
+"""Linux capabilities that a process holds, see capabilities(7)."""
+
+
+def processes_of(role: str) -> frozenset[Process]:
+    """Return the processes that a role stands for; raises ValueError for what is no role."""
+    if role == ALL:
+        return frozenset(Process)
+    try:
+        return frozenset({Process(role)})
+    except ValueError:
+        allowed = ", ".join([ALL, *(process.value for process in Process)])
+        raise ValueError(f"{role!r} is no role; roles are {allowed}") from None
+
+
+def runs(role: str, feature: str) -> bool:
+    """Tell whether a process with this role runs a feature; raises KeyError for a feature that has no process."""
+    return bool(FEATURES[feature] & processes_of(role))
+
+
+def capabilities_of(role: str) -> frozenset[str]:
+    """Return the capabilities that a process with this role holds."""
+    return frozenset().union(*(CAPABILITIES[process] for process in processes_of(role)))
