@@ -74,7 +74,7 @@ def makeService(options: Options) -> IService:
 def _daemon(settings: Settings, twistd: Mapping[str, object], path: str) -> IService:
     # Importing a reactor or the daemon is left until here: twistd chooses the reactor first, and --help needs neither.
     from liqod.flow.aio import reactor_is_asyncio
-    from liqod.flow.clocks import installed_reactor
+    from liqod.flow.clocks import installed_reactor, use_steady_time
 
     reactor = installed_reactor()
     if not reactor_is_asyncio(reactor):
@@ -82,6 +82,7 @@ def _daemon(settings: Settings, twistd: Mapping[str, object], path: str) -> ISer
             f"liqod runs on Twisted's asyncio reactor, and this is {type(reactor).__name__}; start it with: "
             f"twistd --nodaemon --pidfile= --reactor=asyncio liqod --config {path}"
         )
+    use_steady_time(reactor)
     gc.set_threshold(*COLLECTIONS)
     from liqod.agent.host.sdnotify import Notifier
     from liqod.agent.service import Agent

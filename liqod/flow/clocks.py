@@ -10,7 +10,7 @@ mypy refuses one where the other is meant: ``rfc3339(reactor.seconds())`` does n
 turn it into seconds of the reactor's clock once, when it is learned: ``deadline = reactor_time(date, reactor)``.
 
 Twisted's ``reactor.seconds()`` is ``time.time()`` unless told otherwise, so that all its timers wait an hour longer
-when the clock is set back by one. ``use_monotonic_time`` gives the process's reactor a clock that is not set.
+when the clock is set back by one. ``use_steady_time`` gives the process's reactor a clock that is not set.
 """
 
 from __future__ import annotations
@@ -77,24 +77,31 @@ def reactor_time(moment: datetime, reactor: IReactorTime) -> float:
     return reactor.seconds() + (moment - wall_clock(reactor)()).total_seconds()
 
 
-def boot_seconds() -> float:
-    """Return the seconds since the host booted.
+def steady_clock() -> Callable[[], float]:
+    """Return a clock of seconds that nobody sets; it begins with the date, and then goes on by itself.
 
-    Unlike CLOCK_MONOTONIC they include the time that the host was suspended: a lease must have expired on a laptop
-    that slept, because it has for everybody else (clock_gettime(2)).
+    Unlike CLOCK_MONOTONIC it counts the time that the host was suspended: a lease must have expired on a laptop that
+    slept, because it has for everybody else (clock_gettime(2), CLOCK_BOOTTIME). It begins with the date because code
+    everywhere, Twisted's own too, takes 0.0 for "long ago", which it is not on a host that booted a moment ago.
     """
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return lambda: time.clock_gettime(time.CLOCK_BOOTTIME) + offset
 
 
-def use_monotonic_time(reactor: ReactorBase, seconds: Callable[[], float] = boot_seconds) -> None:
+def use_steady_time(reactor: IReactorTime, clock: Callable[[], float] | None = None) -> None:
     """Let a reactor measure time by a clock that nobody sets; what it was to call later keeps its remaining time.
 
     Every timer of the reactor follows, those of Twisted itself and of TLS, DNS and HTTP clients too: ``ReactorBase``
     reads the time through ``self.seconds`` alone, and the asyncio loop below schedules by ``time.monotonic`` already.
+    A reactor that is none of Twisted's (simulated time in tests) is left alone. Calling it again changes nothing.
     """
+    if not isinstance(reactor, ReactorBase) or "seconds" in vars(reactor):
+        return
+    seconds = clock or steady_clock()
     before = reactor.seconds
     pending = [(call, call.getTime() - before()) for call in reactor.getDelayedCalls()]
     reactor.seconds = seconds
     for call, remaining in pending:
+        # A DelayedCall has read the time through a function of its own since it was made.
         call.seconds = seconds  # type: ignore[attr-defined]
-        call.reset(max(0.0, remaining))
+        call.delay(remaining - (call.getTime() - seconds()))

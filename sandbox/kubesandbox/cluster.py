@@ -8,7 +8,7 @@ import random as random_module
 import secrets
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -50,7 +50,8 @@ class SandboxCluster(MultiService):
     """An in-memory Kubernetes cluster.
 
     ``clock`` gives all timers (a reactor, or ``task.Clock`` in tests); ``epoch`` is the time of day, in seconds since
-    1970, at which that clock starts. ``listen`` serves it on a socket; controllers run while the service does.
+    1970, at which that clock starts; with ``wall``, which returns such seconds, the time of day has a clock of its own.
+    ``listen`` serves it on a socket; controllers run while the service does.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class SandboxCluster(MultiService):
         nodes: Sequence[SandboxNode] = (),
         *,
         epoch: float | None = None,
+        wall: Callable[[], float] | None = None,
         random: random_module.Random | None = None,
         history: int | None = None,
     ) -> None:
@@ -70,6 +72,7 @@ class SandboxCluster(MultiService):
         self._random = random or random_module.Random()
         self._started = clock.seconds()
         self._epoch = time.time() if epoch is None else epoch
+        self._wall = wall or (lambda: self._epoch + self.clock.seconds() - self._started)
         self.store = Store() if history is None else Store(history=history)
         self.catalog = Catalog()
         self.api = Api(self.store, self.catalog, wall=self.wall, fresh_uid=self._fresh_uid, pick=self._pick)
@@ -198,7 +201,7 @@ class SandboxCluster(MultiService):
 
     def wall(self) -> float:
         """Return the time of day, in seconds since 1970, by the cluster's clock."""
-        return self._epoch + self.clock.seconds() - self._started
+        return self._wall()
 
     def object(self, resource: GroupResource, name: str, namespace: str = "") -> Json | None:
         """Return an object as it is stored, or None."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 
 from twisted.internet import selectreactor
@@ -10,7 +11,7 @@ from twisted.internet.base import ReactorBase
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.flow.clocks import SimulatedWallClock, boot_seconds, use_monotonic_time
+from liqod.flow.clocks import SimulatedWallClock, steady_clock, use_steady_time
 
 
 class WallClockTests(SynchronousTestCase):
@@ -38,35 +39,50 @@ class Stopped(selectreactor.SelectReactor):
 class MonotonicTimeTests(SynchronousTestCase):
     """The reactor's time, on a host whose clock is set."""
 
-    def reactor(self) -> ReactorBase:
-        return Stopped()
+    def setUp(self) -> None:
+        self.date, self.steady = 1_700_000_000.0, 1_700_000_500.0
+        self.patch(Stopped, "seconds", lambda _: self.date)
+        self.reactor = Stopped()
 
     def test_timers_do_not_move_when_the_clock_is_set(self) -> None:
         """With time that nobody sets, what was to be called in 10 s is due in 10 s, before the change and after."""
-        reactor = self.reactor()
-        wall, steady = [1_700_000_000.0], [500.0]
-        reactor.seconds = lambda: wall[0]
         calls: list[str] = []
-        reactor.callLater(10.0, calls.append, "early")
-        use_monotonic_time(reactor, lambda: steady[0])
-        later = reactor.callLater(20.0, calls.append, "later")
+        self.reactor.callLater(10.0, calls.append, "early")
+        use_steady_time(self.reactor, lambda: self.steady)
+        later = self.reactor.callLater(20.0, calls.append, "later")
         for step in (-3600.0, 7200.0):
-            wall[0] += step
-            self.assertEqual(reactor.timeout(), 10.0)
-        steady[0] += 10.5
-        reactor.runUntilCurrent()
+            self.date += step
+            self.assertEqual(self.reactor.timeout(), 10.0)
+        self.steady += 10.5
+        self.reactor.runUntilCurrent()
         self.assertEqual(calls, ["early"])
-        self.assertEqual(reactor.timeout(), 9.5)
+        self.assertEqual(self.reactor.timeout(), 9.5)
         later.reset(1.0)
-        steady[0] += 1.1
-        reactor.runUntilCurrent()
+        self.steady += 1.1
+        self.reactor.runUntilCurrent()
         self.assertEqual(calls, ["early", "later"])
 
-    def test_time_since_boot(self) -> None:
-        """It goes on, and is not the date."""
-        one = boot_seconds()
-        self.assertGreaterEqual(boot_seconds(), one)
-        self.assertLess(one, 1_000_000_000.0)
+    def test_without_it_timers_move(self) -> None:
+        """This is what Twisted does by itself: an hour back makes what is due in 10 s wait an hour longer."""
+        self.reactor.callLater(10.0, lambda: None)
+        self.date -= 3600.0
+        self.assertEqual(self.reactor.timeout(), 3610.0)
+
+    def test_once(self) -> None:
+        """A second call changes nothing, and simulated time is left as it is."""
+        use_steady_time(self.reactor, lambda: self.steady)
+        use_steady_time(self.reactor, lambda: 0.0)
+        self.assertEqual(self.reactor.seconds(), self.steady)
+        clock = Clock()
+        use_steady_time(clock, lambda: self.steady)
+        self.assertEqual(clock.seconds(), 0.0)
+
+    def test_the_hosts_clock(self) -> None:
+        """It begins with the date, and goes on."""
+        clock = steady_clock()
+        self.assertLess(abs(clock() - time.time()), 5.0)
+        one = clock()
+        self.assertGreaterEqual(clock(), one)
 
     def test_the_asyncio_reactor_reads_its_own_clock(self) -> None:
         """The reactor that the daemon runs on schedules by ``self.seconds`` like every other one."""

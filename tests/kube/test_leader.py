@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
+from liqod.flow.clocks import SimulatedWallClock
 from liqod.kube.leader import LeaderLease
 from tests.kube.cases import Answer, memory_client, status
 
@@ -23,6 +23,7 @@ class LeaderTests(SynchronousTestCase):
         self.version = 0
         self.servers: list[Any] = []
         self.lost: list[str] = []
+        self.wall = SimulatedWallClock(self.clock)
 
     def candidate(self, name: str) -> tuple[LeaderLease, Any]:
         client, server = memory_client(self.answer, self.clock)
@@ -37,7 +38,7 @@ class LeaderTests(SynchronousTestCase):
             3,
             2,
             on_lost=lambda: self.lost.append(name),
-            wall=lambda: datetime.fromtimestamp(self.clock.seconds(), UTC),
+            wall=self.wall,
             random=lambda: 0.0,
         )
         return lease, server
@@ -88,6 +89,23 @@ class LeaderTests(SynchronousTestCase):
                 server.flush()
         self.assertEqual(self.lost, [])
         self.assertGreater(self.version, 40)
+
+    def test_setting_the_clock_moves_no_lease(self) -> None:
+        """An hour forward or back takes the lead from nobody, and a lease that its holder left is taken in time."""
+        (first, _), (second, _) = self.candidate("a"), self.candidate("b")
+        first.startService()
+        self.run_for(0.1)
+        second.startService()
+        for step in (3600.0, -3600.0):
+            self.wall.offset += step
+            for _ in range(20):
+                self.run_for(1)
+                self.assertEqual((first.leading, second.leading, self.lost), (True, False, []))
+        self.servers[0].refusing = True
+        self.servers[0].cut()
+        self.wall.offset -= 3600.0
+        self.run_for(12)
+        self.assertEqual((first.leading, second.leading, self.lost), (False, True, ["a"]))
 
     def test_one_leads_and_the_other_stands_by(self) -> None:
         """The first candidate makes the lease and renews it; the second never leads beside it."""

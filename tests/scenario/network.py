@@ -111,7 +111,7 @@ class _Literal:
 
 @implementer(IReactorTime, IReactorTCP, IReactorPluggableNameResolver)
 class Process:
-    """A running program on the machine with an address: its reactor. ``skew`` is how far its clock is ahead."""
+    """A running program on the machine with an address: its reactor. ``skew`` is how far its date is ahead."""
 
     running = True
 
@@ -133,11 +133,11 @@ class Process:
     # Time.
 
     def seconds(self) -> float:
-        return self.world.now + self.skew
+        return self.world.now
 
     def wall(self) -> datetime:
         """Return the time of day as this machine sees it."""
-        return datetime.fromtimestamp(self.seconds(), UTC)
+        return datetime.fromtimestamp(self.world.now + self.skew, UTC)
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: Any, **kwargs: Any) -> Event:
         return self.world.call(delay, self, callable, *args, **kwargs)

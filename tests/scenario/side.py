@@ -133,7 +133,14 @@ class Side:
             )
         )
         self.api = Process(network, self.api_address, f"{name}-api")
-        self.cluster = SandboxCluster(self.api, name, nodes, epoch=network.world.now, random=Random(number))
+        self.cluster = SandboxCluster(
+            self.api,
+            name,
+            nodes,
+            epoch=network.world.now,
+            wall=lambda: self.api.wall().timestamp(),
+            random=Random(number),
+        )
         self.cluster.add_user("admin", ADMIN)
         self.cluster.url = f"http://{self.api_address}:{PLAIN_PORT}"
         self.door = Door(self.cluster.server)

@@ -243,6 +243,35 @@ class Failures(ScenarioCase):
                 pair.well(180)
                 self.intact(pair)
 
+    def test_a_clock_is_set(self) -> None:
+        """Setting a host's clock by an hour, forward or back, moves no lease, silence or TTL: the same daemons lead, in
+        the same sessions, and an hour later all is as before.
+        """
+        for seconds in (3600.0, -3600.0):
+            pair = self.pair(short_offers)
+            sides = (pair.rome, pair.milan)
+
+            def state(sides: tuple[Side, ...] = sides) -> list[object]:
+                found: list[object] = []
+                for side in sides:
+                    features = side.daemon.features
+                    found.append(id(features))
+                    if features is not None:
+                        found += [(one.peer, one.since) for one in features.peering.sessions()]
+                return found
+
+            before = state()
+            for side in sides:
+                process = side.process
+                assert process is not None
+                process.skew += seconds
+            for pause in (*[0.5] * 120, *[60.0] * 60):
+                pair.scene.world.run(pause)
+                self.assertEqual(state(), before)
+                self.assertTrue(node_ready(pair.rome, pair.milan))
+                self.assertEqual((phase(pair.rome, pair.milan), phase(pair.milan, pair.rome)), ("Ready", "Ready"))
+            self.intact(pair)
+
     def test_clocks_hours_apart(self) -> None:
         """Clusters whose clocks differ by hours peer, offload, renew their offers and give back as any others."""
         for hours in (-7, 7):
