@@ -29,7 +29,7 @@ from liqod.agent.host.watchdog import Watchdog
 from liqod.agent.metrics import register
 from liqod.agent.wiring import Features
 from liqod.config.schema import Settings
-from liqod.fabric.node import NodeFabric
+from liqod.fabric.agent.node import NodeFabric
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import Reactor, WallClock, utc_now
 from liqod.flow.errors import Foreseen
@@ -110,7 +110,7 @@ class Agent(Service):
         if self.trouble:
             return [self.trouble, *self._details]
         if self.node is not None:
-            return [] if self.node.settled else [self.node.standing]
+            return [] if self.node.converged else [self.node.summary]
         if self.features is None:
             return [] if self.status.value.startswith("standby") else [self.status.value]
         return [fact.otherwise for fact in self.features.facts() if not fact.holds]
@@ -221,8 +221,8 @@ class Agent(Service):
         node.startService()
         try:
             while self.running:
-                self.status.set(node.standing)
-                if node.settled:
+                self.status.set(node.summary)
+                if node.converged:
                     self.ready.open()
                     self._notifier.ready()
                 await deferLater(self._reactor, LOOK_LATER if self.ready.is_open else LOOK)

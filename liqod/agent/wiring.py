@@ -81,6 +81,7 @@ class Features:
     ) -> None:
         self._role = role
         self._reactor = reactor
+        self._wall = wall
         self._settings = settings
         self._home = home
         self._metrics = metrics
@@ -125,6 +126,8 @@ class Features:
             answered=self.peering.heard_of,
             **self._network(address),
         )
+        if self.fabric is not None:
+            self.fabric.attach(self.kubelets)
         self.webhook: AdmissionWebhook | None = None
         if settings.webhook.enabled:
             self.webhook = AdmissionWebhook(
@@ -151,12 +154,11 @@ class Features:
             self.informers,
             self._settings,
             address,
-            on_change=lambda: self.kubelets.network_changed(),
-            claims=lambda peer: self.kubelets.claims(peer),
+            wall=self._wall,
         )
 
         def network(peer: ClusterID) -> Readiness:
-            crosses, message = fabric.standing(peer)
+            crosses, message = fabric.status(peer)
             reason = "NetworkReady" if crosses else "NetworkDown" if crosses is False else "Unknown"
             return Readiness(ready=bool(crosses), reason=reason, message=message, known=crosses is not None)
 
@@ -165,8 +167,8 @@ class Features:
             "map_address": fabric.map_address,
             "export_address": fabric.export_address,
             "families": fabric.families,
-            "exports": fabric.exporting,
-            "claimed": fabric.look,
+            "exports": fabric.exports,
+            "claimed": fabric.refresh,
         }
 
     async def start(self) -> None:

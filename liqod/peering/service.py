@@ -42,6 +42,8 @@ from liqod.kube.resources import (
     VIRTUALNODES,
 )
 from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.objects.node import Node
+from liqod.model.objects.pod import OCCUPYING_PODS, Pod
 from liqod.model.records.network import NetworkConfig
 from liqod.model.records.unpeering import is_trust_withdrawn
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
@@ -60,7 +62,6 @@ from liqod.peering.records.foreignclusters import Records
 from liqod.peering.records.leftovers import Traces
 from liqod.peering.records.mutation_cache import Overlay
 from liqod.peering.records.tombstones import Tombstones
-from liqod.peering.records.views import Node, Pod
 from liqod.peering.relay.callers import Callers
 from liqod.peering.relay.dial import RelayEndpoint
 from liqod.peering.relay.service import Relay
@@ -148,7 +149,7 @@ class Peering(MultiService):
             settings.peering.max_untrusted,
         )
         # Only pods that hold something: what waits for a node or has finished would be one event more for each.
-        holding = informers.of(PODS, Pod, fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
+        holding = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
         self._capacity = Capacity(nodes, holding, reactor, self._capacity_changed)
         self._facilities = Facilities(client, informers, reactor, self._tasks, self._capacity_changed)
         self._broadcaster = Broadcaster(

@@ -12,9 +12,9 @@ from liqod.cli.console.findings import failed
 from liqod.cli.network import test_pods
 from liqod.cli.network.netcheck import judge
 from liqod.config import schema
-from liqod.fabric.kernel import preflight
-from liqod.fabric.kernel.host import Output
-from liqod.fabric.probing.probe_burst import Round
+from liqod.fabric.agent.kernel import preflight
+from liqod.fabric.agent.kernel.host import Output
+from liqod.fabric.agent.probing.probe_burst import SizeResult
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TYPE_LABEL
 
 GONE = "ping: 100% packet loss"
@@ -24,12 +24,12 @@ round-trip min/avg/max = 0.451/0.912/7.250 ms
 """
 
 
-def rounds(passing: int, *, lost: Sequence[int] = ()) -> list[Round]:
+def rounds(passing: int, *, lost: Sequence[int] = ()) -> list[SizeResult]:
     """Return probes of several sizes, of which those up to a size came back, but for some."""
     found = []
     for size in (64, 576, 1280, 1420, 1500):
         came = size <= passing and size not in lost
-        found.append(Round(size, 3, [0.001, 0.002, 0.003] if came else []))
+        found.append(SizeResult(size, 3, [0.001, 0.002, 0.003] if came else []))
     return found
 
 
@@ -106,11 +106,11 @@ class Poor:
 class Lacking(SynchronousTestCase):
     """Hosts that lack something."""
 
-    def look(self, kernel: Poor, *, capable: bool = True, role: str = "gateway") -> list[preflight.Trait]:
+    def look(self, kernel: Poor, *, capable: bool = True, role: str = "gateway") -> list[preflight.HostCheck]:
         """Return what was found, with all programs installed."""
         self.patch(shutil, "which", lambda name, path="": f"/usr/bin/{name}")
         settings = schema.Network(mode="wireguard", role="node" if role == "node" else "gateway")
-        work = preflight.traits(kernel, settings, under_systemd=False, capable=capable)
+        work = preflight.check_host(kernel, settings, under_systemd=False, capable=capable)
         return self.successResultOf(Deferred.fromCoroutine(work))
 
     def test_all_is_there(self) -> None:
@@ -144,7 +144,7 @@ class Lacking(SynchronousTestCase):
         self.patch(shutil, "which", lambda name, path="": None)
         for role, count in (("gateway", 6), ("node", 4)):
             settings = schema.Network(role="node" if role == "node" else "gateway")
-            work = preflight.traits(Poor(), settings, under_systemd=False, capable=True)
+            work = preflight.check_host(Poor(), settings, under_systemd=False, capable=True)
             found = self.successResultOf(Deferred.fromCoroutine(work))
             self.assertEqual(len([one for one in found if one.hint.startswith("install the package")]), count)
 

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.fabric.agreement.agreement import Own
-from liqod.fabric.agreement.exports import MOST, Grounds, exported, given_exports, objection
-from liqod.fabric.exported_addresses import Exporting
-from liqod.fabric.kernel.host import apply, observe
-from liqod.fabric.kernel.model import Exported, Observed, Overlay, Pair, Step
-from liqod.fabric.kernel.plan import plan, show
-from liqod.fabric.kernel.rules import nftables
+from liqod.fabric.agent.kernel.host import apply, observe
+from liqod.fabric.agent.kernel.plan import plan, show
+from liqod.fabric.agent.kernel.rules import nftables
+from liqod.fabric.agent.kernel.state import Observed, Overlay, Step
+from liqod.fabric.control.agreement.agreement import LocalNetwork
+from liqod.fabric.control.agreement.exports import MOST, ExportPolicy, assign_exports, export_refusal, exports_as_seen
+from liqod.fabric.control.exported_addresses import ExportedAddresses
+from liqod.fabric.model.network import ExportedAddress, Netmap
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.network import (
@@ -32,7 +33,7 @@ from liqod.model.records.network import (
     Side,
     Subnets,
 )
-from tests.fabric.fakekernel import FakeKernel, public_key
+from tests.fabric.fake_kernel import FakeKernel, public_key
 from tests.fabric.test_plan import DESIRED, LINK, NOW, OWN_KEY
 
 
@@ -44,7 +45,7 @@ def nets(*texts: str) -> tuple[Network, ...]:
     return tuple(map(net, texts))
 
 
-GROUNDS = Grounds(
+POLICY = ExportPolicy(
     pods=(net("10.201.0.0/16"),),
     services=(net("10.96.0.0/12"),),
     externals=(net("10.70.0.0/20"),),
@@ -65,10 +66,10 @@ def claims(*wanted: tuple[str, str], complete: bool = True) -> Claims:
     return Claims(frozenset(wanted), complete)
 
 
-class Objections(SynchronousTestCase):
+class ExportRefusalTests(SynchronousTestCase):
     """Which addresses no peer ever reaches."""
 
-    def test_the_table(self) -> None:
+    def test_every_kind_of_refused_address(self) -> None:
         """What has a meaning elsewhere only, what is mapped otherwise, and what would lead on is not exported."""
         for address, word in (
             ("192.0.2.9", ""),
@@ -99,46 +100,46 @@ class Objections(SynchronousTestCase):
             ("", "no address"),
             ("10.0.0.1; drop", "no address"),
         ):
-            why = objection(address, GROUNDS)
+            why = export_refusal(address, POLICY)
             self.assertEqual(bool(why), bool(word), address)
             self.assertIn(word, why, address)
 
-    def test_six(self) -> None:
+    def test_an_external_network_of_ipv6_only(self) -> None:
         """With an external network of IPv6 it is the other way round."""
-        grounds = attrs.evolve(GROUNDS, externals=(net("fd4c::/116"),), services=(net("fd96::/108"),))
-        self.assertEqual(objection("2001:db8::7", grounds), "")
-        self.assertIn("IPv4", objection("192.0.2.9", grounds))
-        self.assertIn("service", objection("fd96::7", grounds))
+        grounds = attrs.evolve(POLICY, externals=(net("fd4c::/116"),), services=(net("fd96::/108"),))
+        self.assertEqual(export_refusal("2001:db8::7", grounds), "")
+        self.assertIn("IPv4", export_refusal("192.0.2.9", grounds))
+        self.assertIn("service", export_refusal("fd96::7", grounds))
 
 
-class Allocation(SynchronousTestCase):
+class AssignExportsTests(SynchronousTestCase):
     """Which address stands for which."""
 
     def test_nothing_is_given_twice_and_the_gateway_keeps_its_own(self) -> None:
         """Even in the smallest network every address has its own place, and those without one are told."""
-        grounds = attrs.evolve(GROUNDS, externals=nets("10.70.0.0/29"))
+        grounds = attrs.evolve(POLICY, externals=nets("10.70.0.0/29"))
         wanted = claims(*((f"192.0.2.{n}", "TCP/80") for n in range(1, 9)))
-        exports, without = given_exports(grounds, [], wanted)
+        exports, without = assign_exports(grounds, [], wanted)
         self.assertEqual(sorted(one.external for one in exports), [f"10.70.0.{n}" for n in range(2, 7)])
         self.assertEqual(without, ["192.0.2.6", "192.0.2.7", "192.0.2.8"])
 
     def test_it_is_bounded(self) -> None:
         """However many are claimed, the record holds so many, and those that had a place keep it."""
         wanted = claims(*((f"192.0.{n // 250}.{n % 250 + 1}", "TCP/80") for n in range(MOST + 10)))
-        exports, without = given_exports(GROUNDS, [], wanted)
+        exports, without = assign_exports(POLICY, [], wanted)
         self.assertEqual((len(exports), len(without)), (MOST, 10))
-        self.assertEqual(given_exports(GROUNDS, exports, wanted), (exports, without))
+        self.assertEqual(assign_exports(POLICY, exports, wanted), (exports, without))
 
     def test_unknown_is_not_empty(self) -> None:
         """After a restart nothing is released or narrowed before all claims are known; then it is."""
-        held, _ = given_exports(GROUNDS, [], claims(("192.0.2.9", "TCP/80"), ("192.0.2.7", "TCP/80")))
-        kept, _ = given_exports(GROUNDS, held, claims(("192.0.2.9", "UDP/53"), complete=False))
+        held, _ = assign_exports(POLICY, [], claims(("192.0.2.9", "TCP/80"), ("192.0.2.7", "TCP/80")))
+        kept, _ = assign_exports(POLICY, held, claims(("192.0.2.9", "UDP/53"), complete=False))
         self.assertEqual(
             [(one.address, one.ports) for one in kept], [("192.0.2.7", ["TCP/80"]), ("192.0.2.9", ["TCP/80", "UDP/53"])]
         )
-        less, _ = given_exports(GROUNDS, kept, claims(("192.0.2.9", "UDP/53")))
+        less, _ = assign_exports(POLICY, kept, claims(("192.0.2.9", "UDP/53")))
         self.assertEqual([(one.address, one.ports) for one in less], [("192.0.2.9", ["UDP/53"])])
-        self.assertEqual(given_exports(GROUNDS, less, claims()), ([], []))
+        self.assertEqual(assign_exports(POLICY, less, claims()), ([], []))
 
     def test_what_is_forbidden_goes_though_nothing_is_known(self) -> None:
         """A record that names what may not be exported (edited by hand, or a network changed) is not followed."""
@@ -149,12 +150,12 @@ class Allocation(SynchronousTestCase):
             Export(address="192.0.2.7", external="10.70.0.8"),
             Export(address="192.0.2.6", external="10.70.0.8"),
         ]
-        exports, _ = given_exports(GROUNDS, held, claims(complete=False))
+        exports, _ = assign_exports(POLICY, held, claims(complete=False))
         self.assertEqual([one.address for one in exports], ["192.0.2.7"])
 
     def test_pods_at_another_peer_are_reached_as_a_whole(self) -> None:
         """Like this cluster's own pods; machines outside only where their slices say."""
-        exports, _ = given_exports(GROUNDS, [], claims(("10.65.0.9", "TCP/80"), ("192.0.2.9", "TCP/80")))
+        exports, _ = assign_exports(POLICY, [], claims(("10.65.0.9", "TCP/80"), ("192.0.2.9", "TCP/80")))
         self.assertEqual([(one.address, one.ports) for one in exports], [("10.65.0.9", []), ("192.0.2.9", ["TCP/80"])])
 
     @relaxed
@@ -164,24 +165,24 @@ class Allocation(SynchronousTestCase):
         held: list[Export] = []
         for wanted, complete in history:
             before = {one.address: one.external for one in held}
-            held, without = given_exports(GROUNDS, held, Claims(wanted, complete))
-            asked = {address for address, _ in wanted if not objection(address, GROUNDS)}
+            held, without = assign_exports(POLICY, held, Claims(wanted, complete))
+            asked = {address for address, _ in wanted if not export_refusal(address, POLICY)}
             now = {one.address: one.external for one in held}
             self.assertEqual(len(set(now.values())), len(held))
             self.assertFalse(without)
             self.assertEqual(set(now), asked if complete else asked | set(before))
             for address, place in now.items():
-                self.assertEqual(objection(address, GROUNDS), "")
-                self.assertIn(ipaddress.ip_address(place), GROUNDS.externals[0])
+                self.assertEqual(export_refusal(address, POLICY), "")
+                self.assertIn(ipaddress.ip_address(place), POLICY.externals[0])
                 self.assertNotIn(place, ("10.70.0.0", "10.70.0.1", "10.70.15.255"))
                 self.assertEqual(before.get(address, place), place)
-            again, _ = given_exports(GROUNDS, held, Claims(wanted, complete))
+            again, _ = assign_exports(POLICY, held, Claims(wanted, complete))
             self.assertEqual(again, held)
 
     def test_addresses_of_both_versions_have_places_of_both(self) -> None:
         """Each in the network of its own version: neither takes the other's room; a record that mixes them is void."""
-        both = attrs.evolve(GROUNDS, externals=nets("10.70.0.0/30", "fd4c::/112"))
-        exports, without = given_exports(
+        both = attrs.evolve(POLICY, externals=nets("10.70.0.0/30", "fd4c::/112"))
+        exports, without = assign_exports(
             both, [], claims(("192.0.2.9", "TCP/80"), ("192.0.2.8", "TCP/80"), ("2001:db8::7", "TCP/80"))
         )
         self.assertEqual(without, ["192.0.2.9"])
@@ -194,29 +195,29 @@ class Allocation(SynchronousTestCase):
             Export(address="2001:db8::8", external="fd4c::1"),
             Export(address="2001:db8::9", external="fd4c::9", ports=["TCP/80"]),
         ]
-        kept, _ = given_exports(both, mixed, claims(complete=False))
+        kept, _ = assign_exports(both, mixed, claims(complete=False))
         self.assertEqual([one.address for one in kept], ["2001:db8::9"])
 
     def test_what_names_no_port_is_closed(self) -> None:
         """Under the closed policy nothing but pods is open as a whole: not by a slice, not by a record of before."""
-        closed = attrs.evolve(GROUNDS, closed=True)
+        closed = attrs.evolve(POLICY, closed=True)
         wanted = claims(("192.0.2.9", ""), ("192.0.2.8", ""), ("192.0.2.8", "TCP/80"), ("10.65.0.9", ""))
-        exports, without = given_exports(closed, [], wanted)
+        exports, without = assign_exports(closed, [], wanted)
         self.assertEqual([(one.address, one.ports) for one in exports], [("10.65.0.9", []), ("192.0.2.8", ["TCP/80"])])
         self.assertEqual(without, [])
-        self.assertIn("names no port", objection("192.0.2.9", closed, whole=True))
-        self.assertEqual(objection("192.0.2.9", closed), "")
-        self.assertEqual(objection("10.65.0.9", closed, whole=True), "")
-        self.assertEqual(objection("192.0.2.9", GROUNDS, whole=True), "")
-        held, _ = given_exports(GROUNDS, [], wanted)
+        self.assertIn("names no port", export_refusal("192.0.2.9", closed, whole=True))
+        self.assertEqual(export_refusal("192.0.2.9", closed), "")
+        self.assertEqual(export_refusal("10.65.0.9", closed, whole=True), "")
+        self.assertEqual(export_refusal("192.0.2.9", POLICY, whole=True), "")
+        held, _ = assign_exports(POLICY, [], wanted)
         self.assertEqual([one.address for one in held if not one.ports], ["10.65.0.9", "192.0.2.8", "192.0.2.9"])
-        narrowed, _ = given_exports(closed, held, claims(("192.0.2.8", "TCP/80"), complete=False))
+        narrowed, _ = assign_exports(closed, held, claims(("192.0.2.8", "TCP/80"), complete=False))
         self.assertEqual([(one.address, one.ports) for one in narrowed], [("10.65.0.9", []), ("192.0.2.8", ["TCP/80"])])
 
     def test_a_lost_record_is_made_again_as_it_was(self) -> None:
         """The place follows from the address: also after others came and went meanwhile."""
-        first, _ = given_exports(GROUNDS, [], claims(("192.0.2.9", "TCP/80")))
-        second, _ = given_exports(GROUNDS, [], claims(("192.0.2.9", "TCP/80"), ("192.0.2.10", "TCP/80")))
+        first, _ = assign_exports(POLICY, [], claims(("192.0.2.9", "TCP/80")))
+        second, _ = assign_exports(POLICY, [], claims(("192.0.2.9", "TCP/80"), ("192.0.2.10", "TCP/80")))
         self.assertIn(first[0], second)
 
     def test_as_the_peer_calls_them(self) -> None:
@@ -229,15 +230,15 @@ class Allocation(SynchronousTestCase):
             Export(address="192.0.2.5; drop", external="10.70.0.80"),
         ]
         self.assertEqual(
-            exported(exports, GROUNDS.externals[0], net("10.74.0.0/20")),
+            exports_as_seen(exports, POLICY.externals[0], net("10.74.0.0/20")),
             (
-                Exported("10.74.0.77", "192.0.2.9", frozenset({("tcp", 80), ("udp", 53)})),
-                Exported("10.74.0.78", "192.0.2.7", frozenset({("tcp", 0)})),
+                ExportedAddress("10.74.0.77", "192.0.2.9", frozenset({("tcp", 80), ("udp", 53)})),
+                ExportedAddress("10.74.0.78", "192.0.2.7", frozenset({("tcp", 0)})),
             ),
         )
-        self.assertEqual(exported(exports, GROUNDS.externals[0], None), ())
+        self.assertEqual(exports_as_seen(exports, POLICY.externals[0], None), ())
         spelled = [Export(address="2001:db8:0::7", external="fd4c:0::9")]
-        (one,) = exported(spelled, net("fd4c::/116"), net("fd4d::/116"))
+        (one,) = exports_as_seen(spelled, net("fd4c::/116"), net("fd4d::/116"))
         self.assertEqual((one.seen, one.real), ("fd4d::9", "2001:db8::7"))
 
 
@@ -270,26 +271,39 @@ class FewRecords:
         return list(self.all.values())
 
 
-class Asked(SynchronousTestCase):
+class Reflection:
+    """Claims what a test says."""
+
+    def __init__(self) -> None:
+        self.wanted = claims()
+
+    def claims(self, peer: ClusterID) -> Claims:
+        return self.wanted
+
+    def network_changed(self) -> None:
+        pass
+
+
+class ExportedAddressesTests(SynchronousTestCase):
     """What reflection is answered, and what is written."""
 
     def setUp(self) -> None:
         self.records = FewRecords()
-        self.claims = claims()
+        self.user = Reflection()
         records: Any = self.records
-        self.exporting = Exporting(records, lambda peer: self.claims, closed=False)
-        self.own = Own((net("10.201.0.0/16"),), net("10.70.0.0/20"), (), (), (), OWN_KEY, 1420)
+        self.exporting = ExportedAddresses(records, user=self.user, closed=False)
+        self.own = LocalNetwork((net("10.201.0.0/16"),), net("10.70.0.0/20"), (), (), (), OWN_KEY, 1420)
         self.milan, self.turin = ClusterID("milan"), ClusterID("turin")
 
-    def turn(self, peer: ClusterID) -> list[Export]:
-        """Have the record of a peer say what it should."""
+    def reconcile(self, peer: ClusterID) -> list[Export]:
+        """Write to the record of a peer what it should say."""
         before = self.records.all[peer]
-        exports = self.exporting.given(self.own, before)
+        exports = self.exporting.assign(self.own, before)
         spec = msgspec.structs.replace(before.spec, exports=exports)
         self.records.all[peer] = msgspec.structs.replace(before, spec=spec)
         return exports
 
-    def test_how_each_reads(self) -> None:
+    def test_each_address_as_the_peer_sees_it(self) -> None:
         """Our pods by their prefix, the peer's own by their own, another peer's and a machine by what was exported."""
         for address, seen, single in (
             ("10.201.0.5", "10.71.0.5", False),
@@ -299,14 +313,14 @@ class Asked(SynchronousTestCase):
         ):
             answers = self.exporting.seen(self.turin, address), self.exporting.is_single(self.turin, address)
             self.assertEqual(answers, (seen, single), address)
-        self.claims = claims(("10.64.0.9", "TCP/80"), ("192.0.2.9", "TCP/80"))
-        given = {one.address: one.external for one in self.turn(self.turin)}
+        self.user.wanted = claims(("10.64.0.9", "TCP/80"), ("192.0.2.9", "TCP/80"))
+        given = {one.address: one.external for one in self.reconcile(self.turin)}
         for address in ("10.64.0.9", "192.0.2.9"):
             seen = self.exporting.seen(self.turin, address)
             self.assertEqual(seen, given[address].replace("10.70.", "10.74."))
             self.assertEqual(self.exporting.seen(self.milan, address), "10.201.0.9" if address[:5] == "10.64" else "")
 
-    def test_who_is_not_known_reaches_nothing_and_claims_nothing(self) -> None:
+    def test_an_unknown_peer_reaches_nothing_and_claims_nothing(self) -> None:
         """A peer without a record, and one that has not said how it sees us."""
         stranger = ClusterID("paris")
         self.assertEqual(self.exporting.seen(stranger, "10.201.0.5"), "")
@@ -315,39 +329,40 @@ class Asked(SynchronousTestCase):
         self.records.all["turin"] = silent
         self.assertFalse(self.exporting.is_single(self.turin, "192.0.2.9"))
 
-    def test_without_room_it_is_asked_for_on_and_told_once(self) -> None:
+    def test_a_claim_waits_for_a_free_address(self) -> None:
         """The claim stays, so that it has its turn when another one goes."""
         self.own = attrs.evolve(self.own, external=net("10.70.0.0/30"))
-        self.claims = claims(("192.0.2.1", ""), ("192.0.2.2", ""))
+        self.user.wanted = claims(("192.0.2.1", ""), ("192.0.2.2", ""))
         for _ in range(3):
-            self.assertEqual([one.address for one in self.turn(self.turin)], ["192.0.2.1"])
+            self.assertEqual([one.address for one in self.reconcile(self.turin)], ["192.0.2.1"])
             self.assertEqual(self.exporting.objection(self.turin, "192.0.2.2"), "")
-        self.claims = claims(("192.0.2.2", ""))
-        self.assertEqual([one.address for one in self.turn(self.turin)], ["192.0.2.2"])
+        self.user.wanted = claims(("192.0.2.2", ""))
+        self.assertEqual([one.address for one in self.reconcile(self.turin)], ["192.0.2.2"])
 
-    def test_what_is_objectionable_is_said(self) -> None:
+    def test_a_refused_address_has_a_reason(self) -> None:
         """As soon as this cluster's networks are known."""
         self.assertEqual(self.exporting.objection(self.turin, "127.0.0.1"), "")
-        self.turn(self.turin)
+        self.reconcile(self.turin)
         self.assertIn("own host or link", self.exporting.objection(self.turin, "127.0.0.1"))
 
-    def test_what_is_asked_for_as_a_whole_is_said_until_ports_are_named(self) -> None:
+    def test_a_claim_without_ports_is_refused_when_closed(self) -> None:
         """Under the closed policy; one slice that names a port is enough."""
-        self.exporting = Exporting(self.exporting._records, lambda peer: self.claims, closed=True)
-        self.claims = claims(("192.0.2.2", ""))
-        self.assertEqual(self.turn(self.turin), [])
+        records: Any = self.records
+        self.exporting = ExportedAddresses(records, user=self.user, closed=True)
+        self.user.wanted = claims(("192.0.2.2", ""))
+        self.assertEqual(self.reconcile(self.turin), [])
         self.assertIn("names no port", self.exporting.objection(self.turin, "192.0.2.2"))
-        self.claims = claims(("192.0.2.2", ""), ("192.0.2.2", "TCP/80"))
-        self.assertEqual([one.ports for one in self.turn(self.turin)], [["TCP/80"]])
+        self.user.wanted = claims(("192.0.2.2", ""), ("192.0.2.2", "TCP/80"))
+        self.assertEqual([one.ports for one in self.reconcile(self.turin)], [["TCP/80"]])
         self.assertEqual(self.exporting.objection(self.turin, "192.0.2.2"), "")
 
 
-EXTERNAL = Pair(net("10.70.0.0/20"), net("10.74.0.0/20"))
-MACHINE = Exported("10.74.0.7", "192.0.2.9", frozenset({("tcp", 80)}))
-POD = Exported("10.74.0.8", "10.80.0.9")
+EXTERNAL = Netmap(net("10.70.0.0/20"), net("10.74.0.0/20"))
+MACHINE = ExportedAddress("10.74.0.7", "192.0.2.9", frozenset({("tcp", 80)}))
+POD = ExportedAddress("10.74.0.8", "10.80.0.9")
 
 
-def with_exports(*exports: Exported, **changes: Any) -> Any:
+def with_exports(*exports: ExportedAddress, **changes: Any) -> Any:
     """Return the wish of a host whose peer reaches some addresses."""
     return attrs.evolve(DESIRED, links=(attrs.evolve(LINK, external=EXTERNAL, exports=exports),), **changes)
 
@@ -368,9 +383,9 @@ class Rules(SynchronousTestCase):
 
     def test_both_versions(self) -> None:
         """Sets, guard and translation for each version that something is exported of, and none for the other."""
-        six = Pair(net("fd4c::/112"), net("fd4d::/112"))
+        six = Netmap(net("fd4c::/112"), net("fd4d::/112"))
         link = attrs.evolve(LINK, remote=(*LINK.remote, net("fd72::/48")), external=EXTERNAL, six=six)
-        machine = Exported("fd4d::7", "2001:db8::9", frozenset({("tcp", 80)}))
+        machine = ExportedAddress("fd4d::7", "2001:db8::9", frozenset({("tcp", 80)}))
         for exports, versions in (((MACHINE,), {"4"}), ((machine,), {"6"}), ((MACHINE, machine), {"4", "6"})):
             script = nftables.render(attrs.evolve(DESIRED, links=(attrs.evolve(link, exports=exports),)))
             self.assertEqual(set(re.findall(r"map @real_[0-9a-f]{12}_([46])\n", script)), versions)
@@ -411,7 +426,7 @@ class Rules(SynchronousTestCase):
         """Another address is an element, and so is another target of one, for which connections are forgotten."""
         kernel = FakeKernel()
 
-        def turn(*exports: Exported) -> tuple[Step, ...]:
+        def turn(*exports: ExportedAddress) -> tuple[Step, ...]:
             async def once() -> tuple[Step, ...]:
                 keys = {"private_key": "ours", "public_key": public_key("ours")}
                 steps = plan(with_exports(*exports, **keys), await observe(kernel, "liqod"), NOW)

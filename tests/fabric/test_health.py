@@ -6,7 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.fabric.probing.health import INTERVAL, LEAST, SILENCE, STEP, Health, loss_in_words, rtt_in_words
+from liqod.fabric.agent.probing.health import INTERVAL, MIN_SIZE, MTU_STEP, Health
+from liqod.fabric.control.status import loss_range, rtt_range
+from liqod.fabric.model.report import DEAD_AFTER
 
 DEVICE = 1420
 
@@ -31,40 +33,40 @@ class HealthTests(SynchronousTestCase):
         health = Health(DEVICE, 0.0)
         now = run(health, 2, DEVICE)
         self.assertEqual((health.mtu, health.loss), (DEVICE, 0.0))
-        self.assertTrue(health.crosses(now))
-        self.assertEqual(rtt_in_words(health.rtt), "under 5 ms")
+        self.assertTrue(health.result.is_reachable(now))
+        self.assertEqual(rtt_range(health.rtt), "under 5 ms")
 
     def test_a_cut_path_is_seen_in_time(self) -> None:
         """Less than ten seconds after the last answer nothing crosses any more; the first answer heals."""
         health = Health(DEVICE, 0.0)
         now = run(health, 10, DEVICE)
         later = run(health, 8, 0, now)
-        self.assertFalse(health.crosses(later))
-        self.assertFalse(health.undecided(later))
+        self.assertFalse(health.result.is_reachable(later))
+        self.assertFalse(health.result.is_undecided(later))
         run(health, 2, DEVICE, later)
-        self.assertTrue(health.crosses(later + 2))
+        self.assertTrue(health.result.is_reachable(later + 2))
 
     def test_a_path_that_never_worked_is_undecided_for_a_while(self) -> None:
         """Nothing is said about a peer that was only just configured."""
         health = Health(DEVICE, 0.0)
-        self.assertTrue(health.undecided(SILENCE))
-        self.assertFalse(health.undecided(3 * SILENCE))
+        self.assertTrue(health.result.is_undecided(DEAD_AFTER))
+        self.assertFalse(health.result.is_undecided(3 * DEAD_AFTER))
 
-    @given(st.integers(LEAST, DEVICE - 1))
+    @given(st.integers(MIN_SIZE, DEVICE - 1))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_the_path_mtu_is_found(self, largest: int) -> None:
         """Whatever the path carries is found to the step within a minute, and never exceeded."""
         health = Health(DEVICE, 0.0)
         run(health, 60, largest)
         self.assertLessEqual(health.mtu, largest)
-        self.assertGreater(health.mtu, largest - STEP)
+        self.assertGreater(health.mtu, largest - MTU_STEP)
 
     def test_a_path_that_shrinks_and_grows(self) -> None:
         """A shorter path is measured anew; when it carries all again, that is seen too."""
         health = Health(DEVICE, 0.0)
         now = run(health, 10, DEVICE)
         now = run(health, 90, 1300, now)
-        self.assertTrue(1300 - STEP < health.mtu <= 1300, health.mtu)
+        self.assertTrue(1300 - MTU_STEP < health.mtu <= 1300, health.mtu)
         run(health, 90, DEVICE, now)
         self.assertEqual(health.mtu, DEVICE)
 
@@ -86,8 +88,8 @@ class HealthTests(SynchronousTestCase):
     def test_words(self) -> None:
         """Numbers are shown in steps."""
         self.assertEqual(
-            [loss_in_words(one) for one in (0.0, 0.05, 0.3, 0.9)], ["0 %", "under 10 %", "under 50 %", "over 50 %"]
+            [loss_range(one) for one in (0.0, 0.05, 0.3, 0.9)], ["0 %", "under 10 %", "under 50 %", "over 50 %"]
         )
         self.assertEqual(
-            [rtt_in_words(one) for one in (None, 0.0004, 0.02, 3.0)], ["", "under 1 ms", "under 50 ms", "over 500 ms"]
+            [rtt_range(one) for one in (None, 0.0004, 0.02, 3.0)], ["", "under 1 ms", "under 50 ms", "over 500 ms"]
         )

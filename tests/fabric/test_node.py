@@ -13,14 +13,15 @@ from twisted.trial.unittest import TestCase
 
 from liqod.config.schema import Network, Settings
 from liqod.demo.access import client_config
-from liqod.fabric.kernel.host_facts import Node
-from liqod.fabric.node import NodeFabric
+from liqod.fabric.agent.kernel.plan import show
+from liqod.fabric.agent.node import NodeFabric
 from liqod.kube import manifests
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.resources import NODES, TUNNELENDPOINTS
 from liqod.model.names import OVERLAY_ANNOTATION
-from tests.fabric.fakekernel import FakeKernel
+from liqod.model.objects.node import Node
+from tests.fabric.fake_kernel import FakeKernel
 
 REACTOR: Any = reactor
 HERE, GATEWAY = "192.0.2.1", "192.0.2.9"
@@ -78,7 +79,7 @@ class NodeFabricTests(TestCase):
     async def test_it_follows_the_tunnels(self) -> None:
         """Peers come and go with their tunnels, the Node says that it takes part, and the end leaves nothing."""
         fabric = await self.furnish()
-        await self.becomes(lambda: fabric.settled)
+        await self.becomes(lambda: fabric.converged)
         self.assertEqual(self.kernel.state(), self.before)
         self.assertEqual(await self.said(), HERE)
         await self.tunnel("milan", "10.72.0.0/16")
@@ -86,9 +87,9 @@ class NodeFabricTests(TestCase):
         self.assertEqual(self.kernel.routes["4"]["10.72.0.0/16"]["gateway"], GATEWAY)
         await self.tunnel("turin", "10.80.0.0/16")
         await self.becomes(lambda: "10.80.0.0/16" in self.kernel.routes["4"])
-        await self.becomes(lambda: "2 networks" in fabric.standing)
+        await self.becomes(lambda: "2 networks" in fabric.summary)
         self.assertEqual(await fabric.preview(), ())
-        self.assertIn("10.80.0.0/16", fabric.show_plan())
+        self.assertIn("10.80.0.0/16", show(fabric.last_plan))
         for name in ("milan", "turin"):
             await self.client.delete(TUNNELENDPOINTS, name)
         await self.becomes(lambda: self.kernel.state() == self.before)
@@ -105,7 +106,7 @@ class NodeFabricTests(TestCase):
         fabric = await self.furnish()
         await self.tunnel("milan", "10.72.0.0/16")
         await self.becomes(lambda: "10.72.0.0/16" in self.kernel.routes["4"])
-        await self.becomes(lambda: fabric.settled)
+        await self.becomes(lambda: fabric.converged)
         self.kernel.routes["4"].clear()
         self.kernel.tables.clear()
         # Any change has everything looked at.

@@ -8,10 +8,11 @@ from typing import Any
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.fabric.kernel import routes, wireguard
-from liqod.fabric.kernel.model import Desired, Device, Link, Observed, Pair, Route, Rules, Tunnel, TunnelPeer
-from liqod.fabric.kernel.plan import plan, removal, show
-from liqod.fabric.kernel.rules import conntrack, nftables
+from liqod.fabric.agent.kernel import routes, wireguard
+from liqod.fabric.agent.kernel.plan import plan, removal, show
+from liqod.fabric.agent.kernel.rules import conntrack, nftables
+from liqod.fabric.agent.kernel.state import Desired, Device, Observed, Route, Rules, Tunnel, TunnelPeer
+from liqod.fabric.model.network import Link, Netmap
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import Network
 
@@ -29,8 +30,8 @@ LINK = Link(
     public_key=KEY,
     endpoint="192.0.2.7:5871",
     remote=(net("10.72.0.0/16"), net("10.73.0.0/20")),
-    local=(Pair(net("10.201.0.0/16"), net("10.71.0.0/16")),),
-    gateway=Pair(net("10.70.0.1/32"), net("10.74.0.1/32")),
+    local=(Netmap(net("10.201.0.0/16"), net("10.71.0.0/16")),),
+    gateway=Netmap(net("10.70.0.1/32"), net("10.74.0.1/32")),
     mtu=1420,
 )
 DESIRED = Desired(
@@ -130,7 +131,7 @@ def count(desired: Desired) -> int:
     return sum(line.startswith(("\t\tiifname", "\t\toifname")) for line in nftables.render(desired).splitlines())
 
 
-def settled(desired: Desired = DESIRED, *, endpoint: str = "192.0.2.7:5871", handshake: float = NOW) -> Observed:
+def observed_after(desired: Desired = DESIRED, *, endpoint: str = "192.0.2.7:5871", handshake: float = NOW) -> Observed:
     """Return what there is after a plan was applied."""
     peers = {link.public_key: TunnelPeer(endpoint, frozenset(link.remote), int(handshake)) for link in desired.links}
     sets = {
@@ -141,35 +142,35 @@ def settled(desired: Desired = DESIRED, *, endpoint: str = "192.0.2.7:5871", han
         tunnel=Tunnel(desired.public_key, desired.listen_port, peers),
         policies=frozenset({4}),
         routes=routes.wanted_routes(desired),
-        rules=Rules(mark(desired), count(desired), sets, frozenset(map(conntrack.settled_mark, desired.links))),
+        rules=Rules(mark(desired), count(desired), sets, frozenset(map(conntrack.flushed_mark, desired.links))),
     )
 
 
-class Plans(SynchronousTestCase):
+class PlanTests(SynchronousTestCase):
     """From what is wanted and what is seen to the commands."""
 
     def test_from_nothing(self) -> None:
         """A bare host gets the device, the peer, the rules and last the routes; the key is not shown."""
         text = show(plan(DESIRED, Observed(), NOW))
         self.assertEqual(
-            text, FROM_NOTHING.replace("MARK", mark(DESIRED)).replace("SETTLED", conntrack.settled_mark(LINK))
+            text, FROM_NOTHING.replace("MARK", mark(DESIRED)).replace("SETTLED", conntrack.flushed_mark(LINK))
         )
         self.assertNotIn("secret", text)
 
     def test_nothing_to_do(self) -> None:
         """A host that is as desired is left alone."""
-        self.assertEqual(plan(DESIRED, settled(), NOW), ())
+        self.assertEqual(plan(DESIRED, observed_after(), NOW), ())
 
     def test_a_roamed_endpoint_is_not_overwritten(self) -> None:
         """What the kernel learned from the peer's packets stays; when the peer has fallen silent it is called again."""
-        self.assertEqual(plan(DESIRED, settled(endpoint="198.51.100.9:40000"), NOW), ())
-        text = show(plan(DESIRED, settled(endpoint="198.51.100.9:40000", handshake=NOW - 600), NOW))
+        self.assertEqual(plan(DESIRED, observed_after(endpoint="198.51.100.9:40000"), NOW), ())
+        text = show(plan(DESIRED, observed_after(endpoint="198.51.100.9:40000", handshake=NOW - 600), NOW))
         self.assertIn("Endpoint = 192.0.2.7:5871", text)
 
     def test_a_new_peer_does_not_mention_the_others(self) -> None:
         """Only the new peer is in the words for wg; the others' flows are not touched."""
         other = attrs.evolve(LINK, peer=ClusterID("paris"), public_key=OWN_KEY, remote=(net("10.80.0.0/16"),))
-        text = show(plan(attrs.evolve(DESIRED, links=(LINK, other)), settled(), NOW))
+        text = show(plan(attrs.evolve(DESIRED, links=(LINK, other)), observed_after(), NOW))
         self.assertEqual(text.count("[Peer]"), 1)
         self.assertNotIn(f"PublicKey = {KEY}", text)
         self.assertNotIn("route replace 10.72", text)
@@ -179,18 +180,18 @@ class Plans(SynchronousTestCase):
 
     def test_what_is_tracked_is_forgotten_when_translation_changes_only(self) -> None:
         """It comes after the routes, for networks that are new or read otherwise; keys, paths and pods do not count."""
-        seen = (Pair(net("10.201.0.0/16"), net("10.171.0.0/16")),)
+        seen = (Netmap(net("10.201.0.0/16"), net("10.171.0.0/16")),)
         for change, forgets in (
             ({"remote": (net("10.90.0.0/16"), net("10.73.0.0/20"))}, True),
             ({"local": seen}, True),
-            ({"gateway": Pair(net("10.70.0.1/32"), net("10.174.0.1/32"))}, True),
+            ({"gateway": Netmap(net("10.70.0.1/32"), net("10.174.0.1/32"))}, True),
             ({"public_key": OWN_KEY}, False),
             ({"mtu": 1300}, False),
             ({"endpoint": "198.51.100.9:5871"}, False),
             ({"pods": frozenset({"10.201.0.5"})}, False),
         ):
             changed: dict[str, Any] = dict(change)
-            steps = plan(attrs.evolve(DESIRED, links=(attrs.evolve(LINK, **changed),)), settled(), NOW)
+            steps = plan(attrs.evolve(DESIRED, links=(attrs.evolve(LINK, **changed),)), observed_after(), NOW)
             words = [step.argv[0] for step in steps]
             self.assertEqual("conntrack" in words, forgets, changed)
             if forgets:
@@ -201,15 +202,15 @@ class Plans(SynchronousTestCase):
     def test_a_replaced_table_keeps_the_marks_of_present_links(self) -> None:
         """A peer that came is done with once; the mark of one that went goes, so that its return is a new beginning."""
         other = attrs.evolve(LINK, peer=ClusterID("paris"), public_key=OWN_KEY, remote=(net("10.80.0.0/16"),))
-        marks = {conntrack.settled_mark(LINK), conntrack.settled_mark(other)}
+        marks = {conntrack.flushed_mark(LINK), conntrack.flushed_mark(other)}
         self.assertEqual(len(marks), 2)
         script = nftables.render(DESIRED, marks)
-        self.assertIn(f"\tchain {conntrack.settled_mark(LINK)} {{\n\t}}\n", script)
-        self.assertNotIn(conntrack.settled_mark(other), script)
+        self.assertIn(f"\tchain {conntrack.flushed_mark(LINK)} {{\n\t}}\n", script)
+        self.assertNotIn(conntrack.flushed_mark(other), script)
 
     def test_a_removed_peer_loses_its_route_before_its_tunnel(self) -> None:
         """The route goes first, then the rules, then the peer itself."""
-        steps = plan(attrs.evolve(DESIRED, links=()), settled(), NOW)
+        steps = plan(attrs.evolve(DESIRED, links=()), observed_after(), NOW)
         words = [step.argv[0] + (" remove" if "remove" in step.argv else "") for step in steps]
         self.assertEqual(words, ["ip", "nft", "wg remove"])
         self.assertIn("rule del pref 18952 lookup 18952", steps[0].stdin)
@@ -217,20 +218,20 @@ class Plans(SynchronousTestCase):
     def test_a_changed_key_is_one_peer_instead_of_another(self) -> None:
         """The new key takes the networks over before the old one is removed."""
         turned = attrs.evolve(LINK, public_key=OWN_KEY)
-        steps = plan(attrs.evolve(DESIRED, links=(turned,)), settled(), NOW)
+        steps = plan(attrs.evolve(DESIRED, links=(turned,)), observed_after(), NOW)
         self.assertEqual([step.argv[1] for step in steps], ["addconf", "set"])
         self.assertEqual(steps[-1].argv[-2:], (KEY, "remove"))
 
     def test_a_shorter_path_is_a_routes_mtu(self) -> None:
         """A path that carries less than the device does is told to the kernel on the routes to that peer."""
-        steps = plan(attrs.evolve(DESIRED, links=(attrs.evolve(LINK, mtu=1380),)), settled(), NOW)
+        steps = plan(attrs.evolve(DESIRED, links=(attrs.evolve(LINK, mtu=1380),)), observed_after(), NOW)
         self.assertIn("route replace 10.72.0.0/16 dev liqod table 18952 src 10.70.0.1 mtu lock 1380", steps[-1].stdin)
 
     def test_pods_come_and_go_by_elements(self) -> None:
         """With the closed policy a new pod is one element of a set, not a new table."""
         closed = attrs.evolve(DESIRED, links=(attrs.evolve(LINK, pods=frozenset()),))
         more = attrs.evolve(DESIRED, links=(attrs.evolve(LINK, pods=frozenset({"10.201.0.5"})),))
-        (step,) = plan(more, settled(closed), NOW)
+        (step,) = plan(more, observed_after(closed), NOW)
         self.assertRegex(step.stdin, r"^add element inet liqod pods_[0-9a-f]{12}_4 \{ 10\.201\.0\.5 \}\n$")
 
     def test_the_number_of_rules_does_not_depend_on_the_host(self) -> None:
@@ -244,7 +245,7 @@ class Plans(SynchronousTestCase):
 
     def test_removal_leaves_nothing(self) -> None:
         """Every kind of thing that was made is removed, and nothing else is named."""
-        text = show(removal("liqod", settled()))
+        text = show(removal("liqod", observed_after()))
         self.assertEqual(
             text,
             "# ip -4 -batch -\n"
@@ -256,7 +257,7 @@ class Plans(SynchronousTestCase):
         self.assertEqual(removal("liqod", Observed()), ())
 
 
-class Reading(SynchronousTestCase):
+class ParsingTests(SynchronousTestCase):
     """What the programs say."""
 
     def test_wg_dump(self) -> None:

@@ -12,8 +12,8 @@ from liqod.hosting.views import Pod as HostedPod
 from liqod.kube.cache.watch_decoder import Change, Decoder
 from liqod.kubelet.common.views import HomePod, RemotePod
 from liqod.model.objects.interning import Sharing
+from liqod.model.objects.pod import Pod as CountedPod
 from liqod.model.records.views import ShadowPod
-from liqod.peering.records.views import Pod as CountedPod
 
 
 def pod(name: str, **labels: str) -> dict[str, Any]:

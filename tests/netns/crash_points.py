@@ -19,11 +19,11 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from liqod.fabric.agreement.key import generate
-from liqod.fabric.kernel.host import Output, apply, observe
-from liqod.fabric.kernel.model import INWARD, Desired, End, Exported, Link, Overlay, Pair
-from liqod.fabric.kernel.plan import plan, removal
-from liqod.fabric.kernel.vxlan import VNI
+from liqod.fabric.agent.kernel.host import Output, apply, observe
+from liqod.fabric.agent.kernel.plan import plan, removal
+from liqod.fabric.agent.kernel.state import INWARD, Desired, Overlay
+from liqod.fabric.control.agreement.key import generate
+from liqod.fabric.model.network import VNI, ExportedAddress, Link, Netmap, Vtep
 from liqod.model.ids import ClusterID
 from tests.netns.hosts import DUMP, network
 
@@ -79,17 +79,20 @@ def wanted() -> Desired:
             public_key=generate().public,
             endpoint=f"10.98.0.{100 + n}:5871",
             remote=(network(f"10.{n}.0.0/16"), network(f"fd00:{n}::/48"), network(f"10.64.{16 * n}.0/20")),
-            local=(Pair(network("10.201.0.0/16"), network("10.71.0.0/16")),),
-            gateway=Pair(network("10.70.0.1/32"), network("10.74.0.1/32")),
+            local=(Netmap(network("10.201.0.0/16"), network("10.71.0.0/16")),),
+            gateway=Netmap(network("10.70.0.1/32"), network("10.74.0.1/32")),
             mtu=1380,
             pods=frozenset({"10.201.0.5"}),
-            external=Pair(network("10.70.0.0/20"), network("10.74.0.0/20")),
-            exports=(Exported("10.74.0.7", "10.98.0.7", ports), Exported("fd00:74::7", "fd00:98::7", ports)),
-            six=Pair(network("fd00:70::/112"), network("fd00:74::/112")),
+            external=Netmap(network("10.70.0.0/20"), network("10.74.0.0/20")),
+            exports=(
+                ExportedAddress("10.74.0.7", "10.98.0.7", ports),
+                ExportedAddress("fd00:74::7", "fd00:98::7", ports),
+            ),
+            six=Netmap(network("fd00:70::/112"), network("fd00:74::/112")),
         )
         for n in (1, 2, 3)
     )
-    ends = (End("10.98.0.50", (network("10.201.1.0/24"), network("10.98.0.50/32"))),)
+    ends = (Vtep("10.98.0.50", (network("10.201.1.0/24"), network("10.98.0.50/32"))),)
     return Desired(
         device=DEVICE,
         create=("setsid", "--fork", "wireguard-go", DEVICE),

@@ -23,7 +23,7 @@ from twisted.internet.task import LoopingCall  # noqa: E402
 from twisted.python import log  # noqa: E402
 
 from liqod.config.schema import Network, Settings  # noqa: E402
-from liqod.fabric.node import NodeFabric  # noqa: E402
+from liqod.fabric.agent.node import NodeFabric  # noqa: E402
 from liqod.fabric.service import Fabric  # noqa: E402
 from liqod.kube.cache.shared_informers import Informers  # noqa: E402
 from liqod.kube.client import Client  # noqa: E402
@@ -39,11 +39,14 @@ class FileClaims:
         self._path = path
         self._said: str | None = None
 
-    def of(self, peer: ClusterID) -> Claims:
+    def claims(self, peer: ClusterID) -> Claims:
         """Return the claims for a peer."""
         if self._said is None:
             return Claims()
         return Claims(frozenset((one, two) for one, two in json.loads(self._said).get(peer, [])), complete=True)
+
+    def network_changed(self) -> None:
+        """Ignore it: a file depends on no network."""
 
     def read(self, changed: Callable[[], None]) -> None:
         """Read the file, and tell when it says something else."""
@@ -64,8 +67,9 @@ def main(kubeconfig: str, address: str, options: str, *words: str) -> None:
         fabric = NodeFabric(reactor, client, informers, settings, address)
     else:
         claims = FileClaims(Path(kubeconfig).with_suffix(".claims"))
-        fabric = Fabric(reactor, client, informers, settings, address, claims=claims.of)
-        LoopingCall(claims.read, fabric.look).start(0.2)
+        fabric = Fabric(reactor, client, informers, settings, address)
+        fabric.attach(claims)
+        LoopingCall(claims.read, fabric.refresh).start(0.2)
     if words == ("remove",):
         ending = Deferred.fromCoroutine(fabric.remove_all())
         ending.addErrback(lambda failure: log.err(failure, "not removed"))

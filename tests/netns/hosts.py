@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from liqod.fabric.agreement.key import NEXT, SECRET, generate
+from liqod.fabric.control.agreement.key import NEXT, SECRET, generate
 from liqod.model.records.network import Network
 from tests.netns import lan
 from tests.netns.lan import Lan, run

@@ -54,7 +54,7 @@ class SteadyTests(FabricTests):
         """Tell whether a host's tunnel takes one peer alone."""
         return len(self.hosts.wireguard_peers(name)) == 1
 
-    def is_taken(self, key: str, other: str) -> bool:
+    def all_accept(self, key: str, other: str) -> bool:
         """Tell whether a host's tunnel takes a key, and no other one any more."""
         return self.hosts.wireguard_peers(other) == [key]
 
@@ -146,7 +146,7 @@ class SteadyTests(FabricTests):
                     eventually("the next key is told", partial(self.is_told, name, other, key))
                     # The peer has not heard of it: nothing would come from there any more.
                     self.assertEqual(self.own_key(name), before)
-                eventually("the new key", partial(self.is_taken, key, other))
+                eventually("the new key", partial(self.all_accept, key, other))
         with self.steady("the endpoint roams", 15, still=False):
             self.hosts.readdress("b", "10.98.0.77")
             eventually(

@@ -9,8 +9,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.model.ids import ClusterID
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import Condition, ObjectMeta
+from liqod.model.objects.node import Node, NodeSpec, NodeStatus
+from liqod.model.objects.pod import Container, PodSpec, Requirements, pod_requests
 from liqod.model.records.unpeering import ORDER, Kind, Order, order_of
-from liqod.peering.records.views import Container, Node, NodeSpec, NodeStatus, PodSpec, Requirements, pod_requests
 from liqod.peering.session.liveness import MISSES, Pulse, Standing, outlook
 from liqod.peering.session.tiebreak import RACE, Opened, newcomer_stays
 

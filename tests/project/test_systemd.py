@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.fabric.kernel.device import UNIT as TUNNEL_UNIT
+from liqod.fabric.agent.kernel.device import UNIT as TUNNEL_UNIT
 from tests.environment import require
 
 UNIT = Path(__file__).resolve().parents[2] / "systemd" / "liqod.service"

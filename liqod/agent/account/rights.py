@@ -15,8 +15,8 @@ from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 from liqod.agent.account.names import LEASE
 from liqod.config.schema import Settings
-from liqod.fabric.agreement import key as tunnel
-from liqod.fabric.cluster_networks import SERVICE_CIDRS
+from liqod.fabric.control.agreement import key as tunnel
+from liqod.fabric.control.cluster_networks import SERVICE_CIDRS
 from liqod.hosting.tenants import policies
 from liqod.hosting.tenants import rights as borrowers
 from liqod.hosting.tenants.access import CREDENTIAL_SECRET

@@ -14,9 +14,9 @@ from liqod.cli.console.session import Options, Session, cluster_options, in_clus
 from liqod.cli.console.wait import until
 from liqod.cli.network import test_pods
 from liqod.cli.status.peers import find, label
-from liqod.fabric.kernel.host_facts import Pod
 from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, NETWORKCONFIGS, PODS
 from liqod.model.ids import Key
+from liqod.model.objects.pod import Pod
 from liqod.model.records.network import NetworkConfig, own_addresses
 from liqod.model.records.views import ForeignCluster
 

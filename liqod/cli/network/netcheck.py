@@ -15,14 +15,15 @@ from liqod.cli.console.findings import Finding, bad, failed, good, lines, warnin
 from liqod.cli.console.render import as_text
 from liqod.cli.console.session import Options, Session, cluster_options, console, in_cluster
 from liqod.cli.status.peers import find, label
-from liqod.fabric.kernel.host import HostKernel, Kernel, KernelError, observe
-from liqod.fabric.kernel.host_facts import Pod, parse_all
-from liqod.fabric.kernel.model import Observed
-from liqod.fabric.kernel.wireguard import ALIVE
-from liqod.fabric.probing.pod_reachability import targets
-from liqod.fabric.probing.probe_burst import Round, survey
+from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, observe
+from liqod.fabric.agent.kernel.state import Observed
+from liqod.fabric.agent.probing.probe_burst import SizeResult, measure_sizes
+from liqod.fabric.control.probe_targets import pod_targets
+from liqod.fabric.model.network import parse_networks
+from liqod.fabric.model.report import SESSION_LIFETIME
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, NETWORKCONFIGS, PODS, TUNNELENDPOINTS
+from liqod.model.objects.pod import Pod
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from liqod.model.records.views import ForeignCluster
 
@@ -124,7 +125,7 @@ def _handshake(tunnel: TunnelEndpoint, observed: Observed, now: float) -> Findin
     if known is None:
         return bad("Tunnel", "the tunnel does not know the peer's key", "the daemon puts it back; does it run?")
     where = known.endpoint or "an endpoint that is not known yet"
-    if not known.handshake or now - known.handshake > ALIVE:
+    if not known.handshake or now - known.handshake > SESSION_LIFETIME:
         age = f"the last handshake was {now - known.handshake:.0f} s ago" if known.handshake else "no handshake ever"
         port = where.rpartition(":")[2]
         return bad("Tunnel", f"{age}, with {where}", f"udp port {port} must be open there, and the peer's daemon run")
@@ -140,14 +141,16 @@ async def _packets(
     target = first_of(config.spec.remap.external_cidr)
     sizes = sorted({*SIZES, tunnel.status.path_mtu} - {0})
     try:
-        rounds = await survey(session.reactor, source, target, session.settings.network.probe_port, sizes, count=count)
+        rounds = await measure_sizes(
+            session.reactor, source, target, session.settings.network.probe_port, sizes, count=count
+        )
     except OSError as error:
         yield bad("Peer's gateway", f"nothing can be sent from {source}: {error.strerror}", "does the daemon run here?")
         return
     for finding in judge(rounds, tunnel.status.path_mtu):
         yield finding
     pods = (await session.client.list(PODS, view=Pod)).items
-    found = targets(pods, parse_all(config.spec.remap.pod_cidrs), {})
+    found = pod_targets(pods, parse_networks(config.spec.remap.pod_cidrs), {})
     if not found:
         yield warning("Peer's pods", "none runs that could be asked", "`liqodctl test` runs one for a moment")
     for _, pod in sorted(found.items()):
@@ -166,7 +169,7 @@ async def _pinged(kernel: Kernel, pod: str, count: int) -> Finding:
     return good("Peer's pods", f"{pod}: {summary}")
 
 
-def judge(rounds: Sequence[Round], path_mtu: int) -> list[Finding]:
+def judge(rounds: Sequence[SizeResult], path_mtu: int) -> list[Finding]:
     """Return what the probes of a gateway tell; sizes above the path MTU must not cross, all others must."""
     small = rounds[0]
     if not small.times:

@@ -13,13 +13,13 @@ from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.findings import Finding, bad, good, warning
 from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
-from liqod.fabric.agreement.key import plan_next
-from liqod.fabric.kernel import preflight
-from liqod.fabric.kernel.device import is_under_systemd
-from liqod.fabric.kernel.host import HostKernel, KernelError, apply, observe, observe_node
-from liqod.fabric.kernel.plan import node_removal, removal, show
-from liqod.fabric.kernel.vxlan import device_name
-from liqod.fabric.node import NodeFabric
+from liqod.fabric.agent.kernel import preflight
+from liqod.fabric.agent.kernel.device import is_under_systemd
+from liqod.fabric.agent.kernel.host import HostKernel, KernelError, apply, observe, observe_node
+from liqod.fabric.agent.kernel.plan import node_removal, removal, show
+from liqod.fabric.agent.kernel.vxlan import device_name
+from liqod.fabric.agent.node import NodeFabric
+from liqod.fabric.control.agreement.key import plan_next
 from liqod.fabric.service import Fabric
 from liqod.flow.errors import Foreseen
 from liqod.kube.cache.shared_informers import Informers
@@ -106,6 +106,6 @@ async def host_findings(session: Session) -> list[Finding]:
     kernel: Any = HostKernel(session.reactor)
     capable = preflight.is_capable()
     under_systemd = is_under_systemd(dict(os.environ))
-    found = await preflight.traits(kernel, network, under_systemd=under_systemd, capable=capable)
+    found = await preflight.check_host(kernel, network, under_systemd=under_systemd, capable=capable)
     judged = bad if capable else warning
     return [judged("Network", one.text, one.hint) if one.hint else good("Network", one.text) for one in found]

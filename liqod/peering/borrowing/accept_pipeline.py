@@ -19,11 +19,11 @@ from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import VIRTUALNODES
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import MAX_NAME, REMOTE_CLUSTER_LABEL, tenant_namespace
+from liqod.model.objects.node import Node
 from liqod.model.records.views import VirtualNode
 from liqod.peering.exchange.credentials import Keeper, ensure_namespace
 from liqod.peering.records.foreignclusters import Records
 from liqod.peering.records.leftovers import GONE, Traces
-from liqod.peering.records.views import Node
 from liqod.peering.session.peer import Peer, short_id
 
 PREFIX: Final = "liqo-"

@@ -17,9 +17,10 @@ from twisted.logger import Logger
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import Key
 from liqod.model.objects import quantity
+from liqod.model.objects.node import Node
+from liqod.model.objects.pod import Pod, is_finished, pod_requests
 from liqod.model.objects.quantity import Resources
 from liqod.peering.lending import advert
-from liqod.peering.records.views import Node, Pod, is_finished, pod_requests
 
 FIRST: Final = 0.05
 """Seconds that changes are collected before they are told."""

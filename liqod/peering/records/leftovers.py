@@ -11,8 +11,8 @@ from typing import Final
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, tenant_namespace
+from liqod.model.objects.node import Node
 from liqod.model.records.views import Advertisement, NamespaceNattingTable, VirtualNode
-from liqod.peering.records.views import Node
 
 GONE: Final = ("Refused", "Withdrawn")
 """Phases of an offer whose virtual node is taken away."""

@@ -10,10 +10,10 @@ from liqod.kube.cache.informer import Informer
 from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import find_condition
+from liqod.model.objects.node import Node
 from liqod.model.records.invitations import invitation_name
 from liqod.model.records.unpeering import ORDER
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
-from liqod.peering.records.views import Node
 from liqod.peering.routing.parts import Parts
 from liqod.peering.session.lifecycle import RecordGone, RecordObserved
 from liqod.peering.session.peer import Peer

@@ -1,0 +1,189 @@
+"""The network agent of the gateway: makes this host's kernel as desired, probes the peers, and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.application.service import MultiService
+from twisted.internet.error import CannotListenError
+from twisted.logger import Logger
+
+from liqod.config import schema
+from liqod.fabric.agent.converge import HOST
+from liqod.fabric.agent.kernel import device as devices
+from liqod.fabric.agent.kernel.address_watch import AddressWatch
+from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, observe
+from liqod.fabric.agent.kernel.host_facts import host_addresses, tunnel_mtu, uplink_mtu
+from liqod.fabric.agent.kernel.plan import plan, removal, show
+from liqod.fabric.agent.kernel.routes import host_networks
+from liqod.fabric.agent.kernel.state import INWARD, Desired, Observed, Overlay, Step
+from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu
+from liqod.fabric.agent.probing.ping import Pinger
+from liqod.fabric.agent.probing.probe import Prober
+from liqod.fabric.model.network import VNI, DesiredNetwork
+from liqod.fabric.model.report import HostReport, NetworkReport, TunnelReport
+from liqod.flow.clocks import WallClock, utc_now
+from liqod.flow.controller import Source
+from liqod.flow.controller import observe as observe_value
+from liqod.flow.observe import Latest
+
+
+class GatewayAgent(MultiService):
+    """Carries pod traffic with all peers on one host. ``address`` is the host's among the cluster's nodes."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        settings: schema.Network,
+        address: str,
+        *,
+        kernel: Kernel | None = None,
+        under_systemd: bool = False,
+        wall: WallClock = utc_now,
+    ) -> None:
+        super().__init__()
+        self._reactor = reactor
+        self._kernel: Kernel = kernel if kernel is not None else HostKernel(reactor)
+        self._settings = settings
+        self._address = address
+        self._under_systemd = under_systemd
+        self._wall = wall
+        self._prober = Prober(reactor)
+        self._pinger = Pinger(reactor)
+        self._address_watch = AddressWatch(reactor)
+        if kernel is None:
+            self._address_watch.setServiceParent(self)
+        self._unconfirmed: Latest[int] = Latest(0)
+        self._create: tuple[str, ...] = ()
+        self._uplink = 0
+        self._addresses: frozenset[str] = frozenset()
+        self._converged_at: frozenset[str] = frozenset()
+        self._observed = Observed()
+        self.last_plan: tuple[Step, ...] = ()
+
+    def sources(self) -> Iterable[Source[str]]:
+        """Yield what enqueues a pass of the converge loop."""
+        yield observe_value(self._prober.paths, lambda _: (HOST,))
+        yield observe_value(self._pinger.silent, lambda _: (HOST,))
+        yield observe_value(self._address_watch.removals, lambda _: (HOST,))
+        yield observe_value(self._unconfirmed, lambda _: (HOST,))
+
+    def close(self) -> None:
+        """Close the probes' sockets; another daemon that leads here needs the same ports."""
+        self._prober.close()
+        self._pinger.close()
+
+    async def inspect_host(self) -> HostReport:
+        """Return what there is of the host's own network; raises KernelError."""
+        network = self._settings
+        if not self._create:
+            self._create = await devices.creation(self._kernel, network.device, under_systemd=self._under_systemd)
+        shown = (await checked(self._kernel, ("ip", "-j", "addr", "show"))).out
+        self._addresses = host_addresses(shown, (network.device, device_name(network.device)))
+        # While the host does not have its address, the MTU of its interface cannot be found: the last one known counts.
+        self._uplink = uplink_mtu(shown, self._address) or self._uplink
+        routes = [
+            await checked(self._kernel, ("ip", f"-{version}", "-j", "route", "show", "table", "all"))
+            for version in (4, 6)
+        ]
+        networks = [one for output in routes for one in host_networks(output.out, network.device)]
+        return HostReport(tunnel_mtu(network.mtu, self._uplink), tuple(networks))
+
+    async def observe(self) -> NetworkReport:
+        """Observe the kernel and report, without changing anything; raises KernelError."""
+        self._observed = await observe(self._kernel, self._settings.device)
+        return self.report()
+
+    async def preview(self, desired: DesiredNetwork, private_key: str) -> tuple[Step, ...]:
+        """Return what ``converge`` would do now; nothing is changed."""
+        await self.observe()
+        return plan(self._kernel_state(desired, private_key), self._observed, self._wall().timestamp())
+
+    async def converge(self, desired: DesiredNetwork, private_key: str) -> NetworkReport:
+        """Make the host's network as desired and return what there is then; raises KernelError."""
+        wanted = self._kernel_state(desired, private_key)
+        self._observed = await observe(self._kernel, wanted.device)
+        await self._apply(plan(wanted, self._observed, self._wall().timestamp()), "changing the network")
+        if self.last_plan:
+            self._observed = await observe(self._kernel, wanted.device)
+            if any(link.next_key for link in wanted.links):
+                # The next key is accepted now, and control tells the peer so in its next pass.
+                self._unconfirmed.set(self._unconfirmed.value + 1)
+        self._converged_at = self._addresses
+        self._probe(desired)
+        return self.report()
+
+    async def clear(self) -> None:
+        """Remove all that is ours from the host, for want of any peer; what a predecessor left is removed as well."""
+        self._prober.set_targets({}, 0)
+        self._pinger.set_targets({})
+        self.close()
+        await self._apply(await self.preview_removal(), "there is no peer: removing the network")
+
+    async def preview_removal(self) -> tuple[Step, ...]:
+        """Return what ``clear`` would do now; nothing is changed."""
+        await self.observe()
+        return removal(self._settings.device, self._observed)
+
+    def report(self) -> NetworkReport:
+        """Return what was observed last, with the newest results of probes."""
+        observed = self._observed
+        tunnels = observed.tunnel.peers if observed.tunnel is not None else {}
+        return NetworkReport(
+            implementation=devices.implementation(observed.device.kind) if observed.device is not None else "",
+            routes=frozenset(observed.routes),
+            tunnels={key: TunnelReport(one.endpoint, one.handshake, one.received) for key, one in tunnels.items()},
+            probes={name: health.result for name, health in self._prober.health.items()},
+            pods=dict(self._pinger.paths),
+        )
+
+    def _kernel_state(self, desired: DesiredNetwork, private_key: str) -> Desired:
+        network = self._settings
+        return Desired(
+            device=network.device,
+            create=self._create,
+            listen_port=network.listen_port,
+            probe_port=network.probe_port,
+            public_key=desired.public_key,
+            private_key=private_key,
+            mtu=desired.mtu,
+            addresses=desired.addresses,
+            links=desired.links,
+            overlay=self._overlay(desired),
+            moved=not self._converged_at <= self._addresses,
+        )
+
+    def _overlay(self, desired: DesiredNetwork) -> Overlay | None:
+        if not desired.vteps:
+            return None
+        network = self._settings
+        return Overlay(
+            device=device_name(network.device),
+            vni=VNI,
+            port=network.overlay_port,
+            local=self._address,
+            mtu=overlay_mtu(self._uplink, self._address),
+            vteps=desired.vteps,
+            table=INWARD,
+            source=network.device,
+        )
+
+    async def _apply(self, steps: tuple[Step, ...], what: str) -> None:
+        self.last_plan = steps
+        if steps:
+            self._log.info("{what}: {steps} steps", what=what, steps=len(steps))
+            self._log.debug("the network's plan:\n{plan}", plan=show(steps))
+            await apply(self._kernel, steps)
+
+    def _probe(self, desired: DesiredNetwork) -> None:
+        own = [str(address.network_address) for address in desired.addresses]
+        try:
+            self._prober.bind(self._reactor, own[0], self._settings.probe_port)
+        except CannotListenError as error:
+            self._log.warn("peers are not probed: {error}", error=str(error))
+        self._prober.set_targets(desired.probes.gateways, desired.mtu)
+        self._pinger.open(own)
+        self._pinger.set_targets(desired.probes.pods)

@@ -1,0 +1,117 @@
+"""Notices at once when this host loses an address: listens to rtnetlink(7), without a program that runs for it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any, Final
+
+from twisted.application.service import Service
+from twisted.internet.interfaces import IReadDescriptor
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from liqod.flow.observe import Latest
+
+# From linux/rtnetlink.h and linux/netlink.h; messages are in the host's byte order.
+_GROUPS: Final = 0x10 | 0x100  # RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR
+_DELADDR: Final = 21
+_HEAD: Final = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
+_ADDRESS: Final = struct.Struct("=BBBBI")  # ifaddrmsg: family, prefix length, flags, scope, interface
+_UNIVERSE: Final = 0
+_LARGEST: Final = 65536
+_AT_ONCE: Final = 64
+"""Datagrams that are read before the reactor may do something else."""
+
+
+def reports_removed_address(datagram: bytes) -> bool:
+    """Tell whether a datagram has a message RTM_DELADDR about an address of global scope.
+
+    Link-local addresses come and go with the veth of every pod, and no tunnel is bound to them.
+    """
+    at = 0
+    while at + _HEAD.size <= len(datagram):
+        length, kind, *_ = _HEAD.unpack_from(datagram, at)
+        if length < _HEAD.size:
+            return False
+        body = at + _HEAD.size
+        if kind == _DELADDR and body + _ADDRESS.size <= len(datagram):
+            _, _, _, scope, _ = _ADDRESS.unpack_from(datagram, body)
+            if scope == _UNIVERSE:
+                return True
+        at += (length + 3) & ~3  # NLMSG_ALIGN
+    return False
+
+
+@implementer(IReadDescriptor)
+class AddressWatch(Service):
+    """Counts in ``removals`` how often an address was removed.
+
+    Where there is no such socket, a removal is seen by the next regular pass of the converge loop.
+    """
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self.removals = Latest(0)
+        self._socket: socket.socket | None = None
+
+    def startService(self) -> None:
+        super().startService()
+        kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+        made = None
+        try:
+            made = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
+            made.bind((0, _GROUPS))
+        except OSError as error:
+            if made is not None:
+                made.close()
+            self._log.warn(
+                "no netlink socket: lost addresses of this host are seen late: {error}",
+                error=str(error),
+            )
+            return
+        self._socket = made
+        self._reactor.addReader(self)
+
+    def stopService(self) -> None:
+        super().stopService()
+        self._close()
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            self._reactor.removeReader(self)
+            self._socket.close()
+            self._socket = None
+
+    # IReadDescriptor.
+
+    def fileno(self) -> int:
+        """Return the file descriptor, for the reactor."""
+        return self._socket.fileno() if self._socket is not None else -1
+
+    def doRead(self) -> None:
+        """Read what the kernel sent. ENOBUFS: messages were dropped (netlink(7)), and any may have been a removal."""
+        removed = False
+        for _ in range(_AT_ONCE):
+            if self._socket is None:
+                return
+            try:
+                removed = reports_removed_address(self._socket.recv(_LARGEST)) or removed
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:
+                removed = True
+                break
+        if removed:
+            self.removals.set(self.removals.value + 1)
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Close the socket: the reactor cannot read from it any more."""
+        self._close()
+
+    def logPrefix(self) -> str:
+        """Return the prefix of log lines."""
+        return "addresses of this host"

@@ -1,0 +1,47 @@
+"""Creates the tunnel device: by the kernel where it has WireGuard, else by wireguard-go.
+
+wireguard-go is a process that has to outlive the daemon: a session of its own, and under systemd a unit of its own
+(systemd/liqod-tunnel@.service), because systemd kills what is left in a unit's control group (systemd.kill(5)).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from liqod.fabric.agent.kernel.host import Kernel, KernelError
+
+PROBE_DEVICE: Final = "liqod-probe"
+UNIT: Final = "liqod-tunnel"
+
+
+async def creation(kernel: Kernel, device: str, *, under_systemd: bool) -> tuple[str, ...]:
+    """Return the command that creates the device; raises KernelError where none can."""
+    made = await kernel.run(("ip", "link", "add", "dev", PROBE_DEVICE, "type", "wireguard"))
+    if made.code == 0:
+        await kernel.run(("ip", "link", "del", "dev", PROBE_DEVICE))
+        return ("ip", "link", "add", "dev", device, "type", "wireguard")
+    if "Operation not permitted" in made.err:
+        raise KernelError("making network devices is not permitted: the daemon needs the capability CAP_NET_ADMIN")
+    if shutil.which("wireguard-go", path="/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin") is None:
+        raise KernelError("the kernel has no WireGuard and wireguard-go is not installed; install one of them")
+    unit = f"{UNIT}@{device}.service"
+    if under_systemd and (await kernel.run(("systemctl", "cat", unit))).code == 0:
+        return ("systemctl", "start", unit)
+    if under_systemd and shutil.which("systemd-run") is not None:
+        # The unit is not installed: a transient one instead, which needs root.
+        options = ("--quiet", "--collect", f"--unit={UNIT}-{device}", "--property=Type=forking")
+        return ("systemd-run", *options, "wireguard-go", device)
+    # wireguard-go forks: the parent exits when the device exists, the child keeps none of our pipes open.
+    return ("setsid", "--fork", "wireguard-go", device)
+
+
+def is_under_systemd(environ: dict[str, str]) -> bool:
+    """Tell whether this process was started by systemd as a service."""
+    return "INVOCATION_ID" in environ and Path("/run/systemd/system").is_dir()
+
+
+def implementation(kind: str) -> str:
+    """Return what implements a device of a kind (``linkinfo.info_kind`` of ip(8))."""
+    return {"wireguard": "kernel", "tun": "wireguard-go"}.get(kind, kind)

@@ -1,0 +1,164 @@
+"""Observes and changes the kernel by running ip, bridge, wg, nft, conntrack and sysctl."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import attrs
+from twisted.internet.utils import getProcessOutputAndValue
+
+from liqod.fabric.agent.kernel import routes, vxlan, wireguard
+from liqod.fabric.agent.kernel.rules import nftables
+from liqod.fabric.agent.kernel.state import (
+    INWARD,
+    TABLE,
+    NodeObserved,
+    Observed,
+    ObservedOverlay,
+    ObservedTable,
+    Rules,
+    Step,
+)
+from liqod.flow.errors import Foreseen
+
+DEADLINE: Final = 15.0
+TOOLS: Final = {
+    "ip": "iproute2",
+    "bridge": "iproute2",
+    "wg": "wireguard-tools",
+    "nft": "nftables",
+    "conntrack": "conntrack",
+    "sysctl": "procps",
+}
+"""The programs that are needed, and the packages that have them on Debian."""
+
+
+class KernelError(Foreseen):
+    """A command failed; the message has the command and its error output."""
+
+
+@attrs.frozen
+class Output:
+    """Exit code, standard output and standard error of a program."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Kernel(Protocol):
+    """Runs commands on a host."""
+
+    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+        """Run a program to its end; raises KernelError only when it cannot be run at all, or is killed."""
+
+
+class HostKernel:
+    """Runs commands on this host; ``prefix`` is put before each of them (``ip netns exec NAME``, say)."""
+
+    def __init__(self, reactor: Any, prefix: Sequence[str] = ()) -> None:
+        self._reactor = reactor
+        self._prefix = tuple(prefix)
+
+    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+        program, *rest = (*self._prefix, *argv)
+        try:
+            running = getProcessOutputAndValue(
+                program, rest, env=_environment(), reactor=self._reactor, stdinBytes=stdin.encode()
+            )
+        except FileNotFoundError:
+            package = TOOLS.get(argv[0], "")
+            what = f"install the package {package}" if package else "install it"
+            raise KernelError(f"the program {argv[0]} is not installed; {what}") from None
+        except OSError as error:
+            raise KernelError(f"{argv[0]} cannot be run: {error.strerror or error}") from error
+        running.addTimeout(DEADLINE, self._reactor)
+        try:
+            out, err, code = await running
+        except Exception as error:
+            # getProcessOutputAndValue fails with a tuple instead of an exception when a signal ended the process.
+            raise KernelError(f"{' '.join(argv)} was killed or took too long: {type(error).__name__}") from error
+        return Output(code, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+def _environment() -> dict[str, str]:
+    path = os.environ.get("PATH", "")
+    return {"PATH": f"{path}:/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL": "C"}
+
+
+async def observe(kernel: Kernel, device: str) -> Observed:
+    """Return what a gateway's kernel has of our network; ``device`` is the tunnel's."""
+    shown = await kernel.run(("ip", "-j", "-d", "addr", "show", "dev", device))
+    link = routes.parse_device(shown.out) if shown.code == 0 else None
+    tunnel = None
+    if link is not None:
+        tunnel = wireguard.parse_dump((await kernel.run(("wg", "show", device, "dump"))).out)
+    policies, table = set(), {}
+    rules = await _rules(kernel)
+    for version, text in rules.items():
+        if routes.has_policy(text):
+            policies.add(version)
+        # A table that never had a route does not exist, which ip(8) reports as an error.
+        shown = await kernel.run(("ip", f"-{version}", "-j", "route", "show", "table", str(TABLE)))
+        if shown.code == 0:
+            table.update(routes.parse_routes(shown.out))
+    over = await observe_overlay(kernel, vxlan.device_name(device))
+    inward = await _table(kernel, rules, INWARD, device, over)
+    return Observed(link, tunnel, frozenset(policies), table, await _nft(kernel), over, inward)
+
+
+async def observe_node(kernel: Kernel, device: str) -> NodeObserved:
+    """Return what the kernel of a host that is no gateway has of our network; ``device`` is the overlay's."""
+    over = await observe_overlay(kernel, device)
+    outward = await _table(kernel, await _rules(kernel), TABLE, "", over)
+    return NodeObserved(over, outward, await _nft(kernel))
+
+
+async def observe_overlay(kernel: Kernel, device: str) -> ObservedOverlay | None:
+    """Return the overlay device with its forwarding and neighbour entries; None where there is none."""
+    shown = await kernel.run(("ip", "-j", "-d", "addr", "show", "dev", device))
+    if shown.code:
+        return None
+    hosts = await kernel.run(("bridge", "-j", "fdb", "show", "dev", device))
+    neighbours = [
+        (await kernel.run(("ip", f"-{version}", "-j", "neigh", "show", "dev", device))).out for version in (4, 6)
+    ]
+    rp_filter = await kernel.run(("sysctl", "-n", f"net.ipv4.conf.{device}.rp_filter"))
+    return vxlan.parse_overlay(shown.out, hosts.out, neighbours, rp_filter.out)
+
+
+async def _rules(kernel: Kernel) -> dict[int, str]:
+    return {version: (await checked(kernel, ("ip", f"-{version}", "-j", "rule"))).out for version in (4, 6)}
+
+
+async def _table(
+    kernel: Kernel, rules: dict[int, str], number: int, source: str, over: ObservedOverlay | None
+) -> ObservedTable:
+    shown = []
+    # The kernel removes routes together with their device: without it there is nothing to list.
+    for version in (4, 6) if over is not None else ():
+        listed = await kernel.run(("ip", f"-{version}", "-j", "route", "show", "table", str(number)))
+        shown.append(listed.out if listed.code == 0 else "")
+    return vxlan.parse_table(shown, rules, number, source)
+
+
+async def _nft(kernel: Kernel) -> Rules | None:
+    listed = await kernel.run(("nft", "-j", "list", "table", *nftables.NAME.split()))
+    return nftables.parse_table(listed.out) if listed.code == 0 else None
+
+
+async def apply(kernel: Kernel, steps: Sequence[Step]) -> None:
+    """Run the commands of a plan in order; the first failure raises KernelError."""
+    for step in steps:
+        await checked(kernel, step.argv, step.stdin, step.harmless)
+
+
+async def checked(kernel: Kernel, argv: Sequence[str], stdin: str = "", harmless: str = "") -> Output:
+    """Run a command that has to succeed, or to fail with an error output that contains ``harmless``."""
+    output = await kernel.run(argv, stdin)
+    if output.code and not (harmless and harmless in output.err):
+        message = output.err.strip() or output.out.strip() or f"exit code {output.code}"
+        raise KernelError(f"{' '.join(argv)} failed: {message}")
+    return output

@@ -1,0 +1,40 @@
+"""What follows from a host's interfaces, as ``ip -j addr show`` lists them. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Final
+
+TUNNEL_OVERHEAD: Final = 80
+"""Bytes that WireGuard adds to a packet over IPv6: 40 (IPv6) + 8 (UDP) + 32 (WireGuard data header and tag); over IPv4
+it is 60. wg-quick(8) takes the same 80, hence the usual 1420."""
+DEFAULT_MTU: Final = 1420
+LEAST_MTU: Final = 1280
+"""IPv6 does not work over a link with less (RFC 8200, section 5)."""
+
+
+def uplink_mtu(text: str, address: str) -> int:
+    """Return the MTU of the interface that has an address, from ``ip -j addr show``; 0 where none has it."""
+    for link in json.loads(text or "[]"):
+        if any(one.get("local") == address for one in link.get("addr_info", [])):
+            return int(link.get("mtu", 0))
+    return 0
+
+
+def host_addresses(text: str, own: Collection[str]) -> frozenset[str]:
+    """Return this host's addresses of global scope, from ``ip -j addr show``, without those of ``own`` devices."""
+    return frozenset(
+        str(one.get("local"))
+        for link in json.loads(text or "[]")
+        if link.get("ifname") not in own
+        for one in link.get("addr_info", [])
+        if one.get("scope") == "global"
+    )
+
+
+def tunnel_mtu(configured: int, uplink: int) -> int:
+    """Return the MTU of the tunnel's device."""
+    if configured:
+        return configured
+    return max(LEAST_MTU, min(uplink, 9000) - TUNNEL_OVERHEAD) if uplink else DEFAULT_MTU

@@ -1,0 +1,103 @@
+"""Checks what a host must have for the network: programs, the capability, and features of its kernel.
+
+Nothing is changed by it: rules are only checked (``nft --check``), and the device that is tried is removed at once.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from liqod.config import schema
+from liqod.fabric.agent.kernel import device as devices
+from liqod.fabric.agent.kernel.host import TOOLS, Kernel, KernelError
+
+NET_ADMIN: Final = 12
+"""CAP_NET_ADMIN, from linux/capability.h."""
+PATHS: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_NAT: Final = """\
+table inet liqod_try {
+	chain there { type nat hook prerouting priority dstnat; ip daddr 192.0.2.0/25 dnat ip prefix to 198.51.100.0/25; }
+	chain back { type nat hook postrouting priority srcnat; ip saddr 192.0.2.0/25 snat ip prefix to 198.51.100.0/25; }
+	chain clamp { type filter hook forward priority 0; tcp flags syn / syn,rst tcp option maxseg size set rt mtu; }
+}
+"""
+
+
+@attrs.frozen
+class HostCheck:
+    """One thing that was checked; ``hint`` is empty where it is as it should be."""
+
+    text: str
+    hint: str = ""
+
+
+async def check_host(
+    kernel: Kernel, settings: schema.Network, *, under_systemd: bool, capable: bool
+) -> list[HostCheck]:
+    """Return what there is and what is missing; ``capable``: whether this process may change the network."""
+    node = settings.role == "node"
+    found = [_tool(name, package) for name, package in TOOLS.items() if not (node and name in ("wg", "conntrack"))]
+    if any(check.hint for check in found):
+        return found
+    if not capable:
+        why = "this process may not change the network: what the kernel can do is not known"
+        hint = "run it as root; the daemon needs the capability CAP_NET_ADMIN, which systemd/liqod.service gives it"
+        return [*found, HostCheck(why, hint)]
+    if not node:
+        found.append(await _tunnel(kernel, settings.device, under_systemd=under_systemd))
+    found.append(await _overlay(kernel))
+    found.append(await _nat(kernel))
+    forwarding = await kernel.run(("sysctl", "-n", "net.ipv4.ip_forward"))
+    if forwarding.out.strip() == "1":
+        found.append(HostCheck("the kernel forwards packets"))
+    else:
+        found.append(
+            HostCheck("the kernel forwards no packets", "set net.ipv4.ip_forward = 1, as Kubernetes needs it too")
+        )
+    return found
+
+
+def is_capable(status: str = "") -> bool:
+    """Tell whether a process, by its /proc/PID/status, may change the network; by default this one."""
+    text = status or Path("/proc/self/status").read_text()
+    mask = next((line.split()[1] for line in text.splitlines() if line.startswith("CapEff:")), "0")
+    return bool(int(mask, 16) >> NET_ADMIN & 1)
+
+
+def _tool(name: str, package: str) -> HostCheck:
+    if shutil.which(name, path=PATHS) is not None:
+        return HostCheck(f"{name} is there")
+    return HostCheck(f"the program {name} is missing", f"install the package {package}")
+
+
+async def _tunnel(kernel: Kernel, device: str, *, under_systemd: bool) -> HostCheck:
+    try:
+        made = await devices.creation(kernel, device, under_systemd=under_systemd)
+    except KernelError as error:
+        return HostCheck(str(error), "modprobe wireguard, or install the package wireguard-go")
+    own = made[-1] == "wireguard"
+    return HostCheck(
+        "the kernel knows WireGuard" if own else "the kernel does not know WireGuard: wireguard-go is used"
+    )
+
+
+async def _overlay(kernel: Kernel) -> HostCheck:
+    name = devices.PROBE_DEVICE
+    made = await kernel.run(("ip", "link", "add", "dev", name, "type", "vxlan", "id", "1", "dstport", "5876"))
+    if made.code:
+        return HostCheck("the kernel does not know VXLAN, which clusters of several nodes need", "modprobe vxlan")
+    await kernel.run(("ip", "link", "del", "dev", name))
+    return HostCheck("the kernel knows VXLAN")
+
+
+async def _nat(kernel: Kernel) -> HostCheck:
+    checked = await kernel.run(("nft", "--check", "-f", "-"), _NAT)
+    if checked.code:
+        message = (checked.err.strip().splitlines() or ["it did not say why"])[0]
+        hint = "the kernel needs nf_tables with nat (Linux 5.8 or newer: modprobe nft_nat), and nftables 0.9.5 or newer"
+        return HostCheck(f"addresses cannot be translated by prefix: {message}", hint)
+    return HostCheck("nftables translates addresses by prefix")

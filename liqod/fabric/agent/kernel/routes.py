@@ -1,0 +1,136 @@
+"""Links, addresses, policy rules and routes of the tunnel: commands of ip(8). Pure.
+
+The host's own tables are never touched: one policy rule per IP version looks up a table of ours, and a destination that
+is not in it falls through to the next rule (ip-rule(8)).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from liqod.fabric.agent.kernel.state import TABLE, Desired, Device, Observed, Route, Step
+from liqod.model.records.network import Network
+
+UNSPECIFIC = ("default", "0.0.0.0/0", "::/0")
+
+
+def parse_device(text: str) -> Device | None:
+    """Return the device that ``ip -j -d addr show dev DEV`` describes; None where there is none."""
+    found = [one for one in _items(text) if one.get("ifname")]
+    if not found:
+        return None
+    link = found[0]
+    addresses = frozenset(
+        ipaddress.ip_network(f"{one['local']}/{one['prefixlen']}", strict=False)
+        for one in link.get("addr_info", [])
+        if one.get("scope") != "link"
+    )
+    kind = str(link.get("linkinfo", {}).get("info_kind", ""))
+    return Device(int(link["mtu"]), "UP" in link.get("flags", []), addresses, kind)
+
+
+def has_policy(text: str) -> bool:
+    """Tell whether ``ip -j rule`` lists the rule that looks up our table."""
+    return any(str(one.get("table")) == str(TABLE) and one.get("priority") == TABLE for one in _items(text))
+
+
+def parse_routes(text: str) -> dict[Network, Route]:
+    """Return the routes of our table by destination, from ``ip -j route show table 18952``."""
+    routes = {}
+    for one in _items(text):
+        mtu = max((int(metric.get("mtu", 0)) for metric in one.get("metrics", [])), default=0)
+        routes[ipaddress.ip_network(one["dst"])] = Route(str(one.get("dev", "")), mtu, str(one.get("prefsrc", "")))
+    return routes
+
+
+def host_networks(text: str, own_device: str) -> list[Network]:
+    """Return the networks of the host's own routes, from ``ip -j route show table all``."""
+    found = set()
+    for one in _items(text):
+        kind, dst = one.get("type", "unicast"), str(one.get("dst", ""))
+        if one.get("dev") == own_device or kind not in ("unicast", "local") or dst in UNSPECIFIC:
+            continue
+        network = ipaddress.ip_network(dst)
+        if not (network.is_loopback or network.is_link_local or network.is_multicast):
+            found.add(network)
+    return sorted(found, key=str)
+
+
+def device_steps(desired: Desired, observed: Device | None) -> Iterator[Step]:
+    """Yield what sets the device's addresses and MTU, and brings it up."""
+    name = desired.device
+    have = observed.addresses if observed is not None else frozenset()
+    lines = [f"address add {address} dev {name}" for address in desired.addresses if address not in have]
+    lines += [f"address del {address} dev {name}" for address in sorted(have - set(desired.addresses), key=str)]
+    if observed is None:
+        # No IPv6 link-local address: the host would send router solicitations and MLD reports into the tunnel.
+        lines.append(f"link set dev {name} addrgenmode none")
+    if observed is None or observed.mtu != desired.mtu:
+        lines.append(f"link set dev {name} mtu {desired.mtu}")
+    if observed is None or not observed.up:
+        lines.append(f"link set dev {name} up")
+    yield from _batch(lines)
+
+
+def wanted_routes(desired: Desired) -> dict[Network, Route]:
+    """Return the routes that lead to the peers."""
+    sources = {address.version: str(address.network_address) for address in desired.addresses}
+    return {
+        network: Route(desired.device, link.mtu if 0 < link.mtu < desired.mtu else 0, sources.get(network.version, ""))
+        for link in desired.links
+        for network in link.remote
+    }
+
+
+def missing_route_steps(desired: Desired, observed: Observed) -> Iterator[Step]:
+    """Yield the policy rules and the routes that are missing or differ."""
+    wanted = wanted_routes(desired)
+    lines = [
+        f"-{version} rule add pref {TABLE} lookup {TABLE}"
+        for version in sorted({network.version for network in wanted} - observed.policies)
+    ]
+    for network, route in wanted.items():
+        if observed.routes.get(network) != route:
+            lines.append(_replace(network, route))
+    yield from _per_version(lines)
+
+
+def stale_route_steps(desired: Desired, observed: Observed) -> Iterator[Step]:
+    """Yield the removal of stale routes and policy rules."""
+    wanted = wanted_routes(desired)
+    gone = [network for network in observed.routes if network not in wanted]
+    lines = [f"-{network.version} route del {network} table {TABLE}" for network in sorted(gone, key=str)]
+    lines += [
+        f"-{version} rule del pref {TABLE} lookup {TABLE}"
+        for version in sorted(observed.policies - {network.version for network in wanted})
+    ]
+    yield from _per_version(lines)
+
+
+def _replace(network: Network, route: Route) -> str:
+    words = [f"-{network.version} route replace {network} dev {route.device} table {TABLE}"]
+    if route.source:
+        words.append(f"src {route.source}")
+    if route.mtu:
+        # `lock`: path MTU discovery must not lower or raise what the probes measured (ip-route(8)).
+        words.append(f"mtu lock {route.mtu}")
+    return " ".join(words)
+
+
+def _per_version(lines: Sequence[str]) -> Iterator[Step]:
+    for version in ("4", "6"):
+        own = [line[3:] for line in lines if line[1] == version]
+        if own:
+            yield Step(("ip", f"-{version}", "-batch", "-"), "\n".join(own) + "\n")
+
+
+def _batch(lines: Sequence[str]) -> Iterator[Step]:
+    if lines:
+        yield Step(("ip", "-batch", "-"), "\n".join(lines) + "\n")
+
+
+def _items(text: str) -> Iterable[Mapping[str, Any]]:
+    return [one for one in json.loads(text or "[]") if isinstance(one, dict)]

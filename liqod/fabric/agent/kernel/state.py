@@ -1,0 +1,197 @@
+"""What the agent wants of the kernel and what it observes there, as values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from liqod.fabric.model.network import Link, Vtep
+from liqod.model.records.network import Network
+
+# Policy rules are tried in the order of their priorities (ip-rule(8)); `main` and `default` are 32766 and 32767. Lower
+# numbers than those put our tables first, and what they do not know falls through to the host's own.
+TABLE: Final = 18952
+"""The number of our routing table, and the priority of the one policy rule (per IP version) that looks it up."""
+INWARD: Final = 18951
+"""The same for what comes out of the tunnel and goes on to pods of other nodes.
+
+It comes before ``TABLE``: with equal networks on both sides, an answer to a peer must not be routed back to it.
+"""
+
+
+@attrs.frozen
+class Overlay:
+    """What connects the hosts of one cluster: VXLAN from each node to the gateway, without learning or flooding.
+
+    ``table`` is the routing table with the routes to the VTEPs, ``source`` the device whose packets alone look there,
+    empty for all packets. ``mtu`` is the device's, ``path_mtu`` the lower one behind its other end, 0 for none.
+    """
+
+    device: str
+    vni: int
+    port: int
+    local: str
+    mtu: int
+    vteps: tuple[Vtep, ...]
+    table: int
+    source: str = ""
+    path_mtu: int = 0
+
+
+@attrs.frozen
+class OverlayRoute:
+    """A route over the overlay."""
+
+    gateway: str
+    device: str
+    mtu: int = 0
+
+
+@attrs.frozen
+class ObservedOverlay:
+    """The overlay as the kernel has it: its device, forwarding entries (fdb) and neighbours by hardware address."""
+
+    device: Device
+    vni: int = 0
+    port: int = 0
+    local: str = ""
+    hardware: str = ""
+    loose_rp_filter: bool = False
+    hosts: Mapping[str, str] = attrs.field(factory=dict)
+    neighbours: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class ObservedTable:
+    """The routing table of an overlay, and the IP versions whose policy rule looks it up."""
+
+    routes: Mapping[Network, OverlayRoute] = attrs.field(factory=dict)
+    policies: frozenset[int] = frozenset()
+
+
+@attrs.frozen
+class Desired:
+    """All that is wanted of a gateway's kernel. ``create`` is the command that makes the device where it is missing.
+
+    ``keepalive`` is in seconds; ``moved`` says that the host lost an address since the kernel was observed last.
+    """
+
+    device: str
+    create: tuple[str, ...]
+    listen_port: int
+    probe_port: int
+    public_key: str
+    private_key: str = attrs.field(repr=False)
+    mtu: int
+    addresses: tuple[Network, ...]
+    links: tuple[Link, ...] = ()
+    keepalive: int = 10
+    overlay: Overlay | None = None
+    moved: bool = False
+
+
+@attrs.frozen
+class Device:
+    """The tunnel device as a network interface."""
+
+    mtu: int
+    up: bool
+    addresses: frozenset[Network] = frozenset()
+    kind: str = ""
+
+
+@attrs.frozen
+class TunnelPeer:
+    """One peer of the device: ``handshake`` is when the last one was, in seconds since 1970, 0 for never."""
+
+    endpoint: str
+    allowed: frozenset[Network]
+    handshake: int = 0
+    received: int = 0
+    sent: int = 0
+
+
+@attrs.frozen
+class Tunnel:
+    """The device as WireGuard has it; peers by public key."""
+
+    public_key: str
+    listen_port: int
+    peers: Mapping[str, TunnelPeer]
+
+
+@attrs.frozen
+class Route:
+    """A route of our table."""
+
+    device: str
+    mtu: int = 0
+    source: str = ""
+
+
+@attrs.frozen
+class Rules:
+    """The nftables table: the mark of the script that made it, how many rules it has, its sets by name.
+
+    ``flushed`` are the marks of links whose old conntrack entries were deleted (see ``rules.conntrack``).
+    """
+
+    mark: str
+    count: int
+    sets: Mapping[str, frozenset[str]]
+    flushed: frozenset[str] = frozenset()
+
+
+@attrs.frozen
+class Observed:
+    """What the kernel has now; ``policies`` are the IP versions whose policy rule looks up our table."""
+
+    device: Device | None = None
+    tunnel: Tunnel | None = None
+    policies: frozenset[int] = frozenset()
+    routes: Mapping[Network, Route] = attrs.field(factory=dict)
+    rules: Rules | None = None
+    overlay: ObservedOverlay | None = None
+    inward: ObservedTable = ObservedTable()
+
+
+@attrs.frozen
+class NodeDesired:
+    """All that is wanted of the kernel of a host that is no gateway.
+
+    ``pods`` are the networks of this cluster's pods, which keep their addresses on the way to the ``remote`` ones.
+    """
+
+    overlay: Overlay
+    pods: tuple[Network, ...]
+    remote: tuple[Network, ...]
+
+
+@attrs.frozen
+class NodeObserved:
+    """What the kernel of such a host has."""
+
+    overlay: ObservedOverlay | None = None
+    outward: ObservedTable = ObservedTable()
+    rules: Rules | None = None
+
+
+@attrs.frozen
+class Step:
+    """One command of a plan, with its standard input; ``secret`` input is never shown.
+
+    A failure whose text contains ``harmless`` means that there was nothing to do.
+    """
+
+    argv: tuple[str, ...]
+    stdin: str = ""
+    secret: bool = False
+    harmless: str = ""
+
+    def __str__(self) -> str:
+        text = f"# {' '.join(self.argv)}\n"
+        if self.secret:
+            return text + "(a private key)\n"
+        return text + self.stdin

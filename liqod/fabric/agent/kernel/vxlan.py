@@ -1,0 +1,197 @@
+"""The overlay between the hosts of one cluster (VXLAN, RFC 7348): commands of ip(8) and bridge(8). Pure.
+
+A node sends what is for peers to the gateway, and the gateway sends what came from peers to the node of the pod. Every
+VTEP is known beforehand: hardware addresses are derived from the hosts' addresses, so that there is no ARP, no flooding
+and no learning. A host's own routing tables are never touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from liqod.fabric.agent.kernel.routes import parse_device
+from liqod.fabric.agent.kernel.state import ObservedOverlay, ObservedTable, Overlay, OverlayRoute, Step
+from liqod.model.records.network import Network
+
+OVERHEAD: Final = {4: 50, 6: 70}
+"""Bytes that VXLAN adds to a packet, by the IP version between the hosts: IP 20 or 40, UDP 8, VXLAN 8, Ethernet 14."""
+
+
+def device_name(tunnel: str) -> str:
+    """Return the name of the overlay's device beside a tunnel's."""
+    return f"{tunnel}x"
+
+
+def overlay_mtu(uplink: int, local: str) -> int:
+    """Return the MTU of the overlay over an uplink (0: not known, taken as Ethernet's)."""
+    return (uplink or 1500) - OVERHEAD[ipaddress.ip_address(local).version]
+
+
+def hardware(address: str) -> str:
+    """Return the hardware address of the host with an address: locally administered, and the same on every host."""
+    digest = hashlib.sha256(address.encode()).digest()
+    return ":".join(f"{byte:02x}" for byte in (2, *digest[:5]))
+
+
+def next_hop(address: str, version: int) -> str:
+    """Return the next hop of routes to a host: its IPv4 address for IPv4, else a link-local one derived from it."""
+    if ipaddress.ip_address(address).version == version == 4:
+        return address
+    digest = hashlib.sha256(address.encode()).hexdigest()
+    return str(ipaddress.IPv6Address(f"fe80::{digest[0:4]}:{digest[4:8]}:{digest[8:12]}:{digest[12:16]}"))
+
+
+def parse_overlay(link: str, fdb: str, neighbours: Sequence[str], rp_filter: str) -> ObservedOverlay | None:
+    """Return the overlay that ``ip -j -d addr show``, ``bridge -j fdb show`` and ``ip -j neigh show`` describe."""
+    device = parse_device(link)
+    if device is None:
+        return None
+    shown = next(one for one in _items(link) if one.get("ifname"))
+    info: Mapping[str, Any] = shown.get("linkinfo", {}).get("info_data", {})
+    known = [one for text in neighbours for one in _items(text) if "PERMANENT" in one.get("state", [])]
+    return ObservedOverlay(
+        device=device,
+        vni=int(info.get("id", 0)),
+        port=int(info.get("port", 0)),
+        local=str(info.get("local") or info.get("local6") or ""),
+        hardware=str(shown.get("address", "")),
+        loose_rp_filter=rp_filter.strip() == "2",
+        hosts={str(one["mac"]): str(one["dst"]) for one in _items(fdb) if "dst" in one},
+        neighbours={str(one["dst"]): str(one["lladdr"]) for one in known if "lladdr" in one},
+    )
+
+
+def parse_table(routes: Sequence[str], rules: Mapping[int, str], table: int, source: str) -> ObservedTable:
+    """Return a table from ``ip -j route show table N`` and ``ip -j rule`` for each IP version."""
+    found = {}
+    for text in routes:
+        for one in _items(text):
+            gateway = str(one.get("gateway") or one.get("via", {}).get("host", ""))
+            mtu = max((int(metric.get("mtu", 0)) for metric in one.get("metrics", [])), default=0)
+            found[ipaddress.ip_network(one["dst"])] = OverlayRoute(gateway, str(one.get("dev", "")), mtu)
+    policies = frozenset(version for version, text in rules.items() if _has_rule(text, table, source))
+    return ObservedTable(found, policies)
+
+
+def overlay_steps(wanted: Overlay, seen: ObservedOverlay | None) -> Iterator[Step]:
+    """Yield what makes the device, its forwarding entries and its neighbours as wanted."""
+    name = wanted.device
+    if seen is not None and not _is_same(wanted, seen):
+        yield Step(("ip", "link", "del", "dev", name))
+        seen = None
+    if seen is None:
+        options = f"id {wanted.vni} local {wanted.local} dstport {wanted.port} nolearning"
+        mac = hardware(wanted.local)
+        yield Step(("ip", "link", "add", "dev", name, "address", mac, "type", "vxlan", *options.split()))
+    lines = []
+    if seen is None:
+        lines.append(f"link set dev {name} addrgenmode none")
+    if seen is None or seen.device.mtu != wanted.mtu:
+        lines.append(f"link set dev {name} mtu {wanted.mtu}")
+    if seen is None or not seen.device.up:
+        lines.append(f"link set dev {name} up")
+    if lines:
+        yield Step(("ip", "-batch", "-"), "\n".join(lines) + "\n")
+    if seen is None or not seen.loose_rp_filter:
+        # With strict reverse path filtering (1) the kernel drops a packet whose source it would route over another
+        # device (ip-sysctl.rst, rp_filter). The sources here are peers' and other nodes' pods, whose routes may be over
+        # another one. The kernel takes the larger value of `all` and the device: 2, loose, wins over 1.
+        yield Step(("sysctl", "-q", "-w", f"net.ipv4.conf.{name}.rp_filter=2"))
+    hosts = {hardware(vtep.address): vtep.address for vtep in wanted.vteps}
+    known = seen.hosts if seen is not None else {}
+    lines = [
+        f"fdb replace {mac} dev {name} dst {to} self permanent" for mac, to in hosts.items() if known.get(mac) != to
+    ]
+    lines += [f"fdb del {mac} dev {name} dst {to} self" for mac, to in sorted(known.items()) if mac not in hosts]
+    if lines:
+        yield Step(("bridge", "-batch", "-"), "\n".join(lines) + "\n")
+    neighbours = {
+        next_hop(vtep.address, version): hardware(vtep.address) for vtep in wanted.vteps for version in (4, 6)
+    }
+    have = seen.neighbours if seen is not None else {}
+    lines = [
+        f"neigh replace {to} lladdr {mac} dev {name} nud permanent"
+        for to, mac in neighbours.items()
+        if have.get(to) != mac
+    ]
+    lines += [f"neigh del {to} dev {name}" for to in sorted(have) if to not in neighbours]
+    if lines:
+        yield Step(("ip", "-batch", "-"), "\n".join(lines) + "\n")
+
+
+def remaining_table(wanted: Overlay, seen: ObservedOverlay | None, table: ObservedTable) -> ObservedTable:
+    """Return what is left of a table after the device's steps: the kernel removes routes together with their device."""
+    return table if seen is not None and _is_same(wanted, seen) else ObservedTable({}, table.policies)
+
+
+def wanted_routes(wanted: Overlay) -> dict[Network, OverlayRoute]:
+    """Return the routes to the networks behind the VTEPs."""
+    mtu = wanted.path_mtu if 0 < wanted.path_mtu < wanted.mtu else 0
+    return {
+        network: OverlayRoute(next_hop(vtep.address, network.version), wanted.device, mtu)
+        for vtep in wanted.vteps
+        for network in vtep.networks
+    }
+
+
+def table_steps(wanted: Overlay, seen: ObservedTable) -> Iterator[Step]:
+    """Yield the routes and policy rules that are missing or differ, then the removal of stale ones."""
+    routes = wanted_routes(wanted)
+    versions = {network.version for network in routes}
+    for version in (4, 6):
+        lines = []
+        if version in versions - seen.policies:
+            lines.append(f"rule add pref {wanted.table} {_from(wanted.source)}lookup {wanted.table}")
+        for network, route in routes.items():
+            if network.version == version and seen.routes.get(network) != route:
+                lines.append(_replace(network, route, wanted.table))
+        gone = [network for network in seen.routes if network.version == version and network not in routes]
+        lines += [f"route del {network} table {wanted.table}" for network in sorted(gone, key=str)]
+        if version in seen.policies - versions:
+            lines.append(f"rule del pref {wanted.table}")
+        if lines:
+            yield Step(("ip", f"-{version}", "-batch", "-"), "\n".join(lines) + "\n")
+
+
+def removal_steps(device: str, table: int, seen: ObservedOverlay | None, routes: ObservedTable) -> Iterator[Step]:
+    """Yield the removal of an overlay with its routes and policy rules."""
+    for version in (4, 6):
+        mine = sorted((network for network in routes.routes if network.version == version), key=str)
+        lines = [f"route del {network} table {table}" for network in mine]
+        if version in routes.policies:
+            lines.append(f"rule del pref {table}")
+        if lines:
+            yield Step(("ip", f"-{version}", "-batch", "-"), "\n".join(lines) + "\n")
+    if seen is not None:
+        yield Step(("ip", "link", "del", "dev", device))
+
+
+def _is_same(wanted: Overlay, seen: ObservedOverlay) -> bool:
+    made = (seen.device.kind, seen.vni, seen.port, seen.local, seen.hardware)
+    return made == ("vxlan", wanted.vni, wanted.port, wanted.local, hardware(wanted.local))
+
+
+def _replace(network: Network, route: OverlayRoute, table: int) -> str:
+    # An IPv4 route may have an IPv6 next hop (RFC 5549). `onlink`: the device has no address in the next hop's network.
+    via = f"inet6 {route.gateway}" if network.version == 4 and ":" in route.gateway else route.gateway
+    metric = f" mtu lock {route.mtu}" if route.mtu else ""
+    return f"route replace {network} via {via} dev {route.device} onlink table {table}{metric}"
+
+
+def _has_rule(rules: str, table: int, source: str) -> bool:
+    return any(
+        (str(one.get("table")), one.get("priority"), one.get("iif", "")) == (str(table), table, source)
+        for one in _items(rules)
+    )
+
+
+def _from(source: str) -> str:
+    return f"iif {source} " if source else ""
+
+
+def _items(text: str) -> list[Mapping[str, Any]]:
+    return [one for one in json.loads(text or "[]") if isinstance(one, dict)]

@@ -1,0 +1,128 @@
+"""The network agent of a host that is no gateway: routes its pods' traffic with peers over the gateway.
+
+It follows the same records as the gateway and writes none of them; on its own Node it announces its VTEP:
+
+    TunnelEndpoints -> desired state of the kernel -> observed state -> the commands in between
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.logger import Logger
+
+from liqod.config.schema import Settings
+from liqod.fabric.agent.converge import HOST, ConvergeLoop
+from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, observe_node
+from liqod.fabric.agent.kernel.host_facts import uplink_mtu
+from liqod.fabric.agent.kernel.plan import node_plan, node_removal, show
+from liqod.fabric.agent.kernel.state import NodeDesired, Step
+from liqod.fabric.agent.kernel.vxlan import device_name
+from liqod.fabric.agent.node_view import node_desired, own_node
+from liqod.flow.controller import Source, always, watch
+from liqod.flow.errors import Foreseen
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.resources import NODES, TUNNELENDPOINTS
+from liqod.model.names import OVERLAY_ANNOTATION
+from liqod.model.objects.node import Node
+from liqod.model.records.network import TunnelEndpoint
+
+
+class NodeFabric(ConvergeLoop):
+    """Pod traffic of one host with all peers, by way of the gateway's host. ``address`` is this host's."""
+
+    name = "node network"
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        client: Client,
+        informers: Informers,
+        settings: Settings,
+        address: str,
+        *,
+        kernel: Kernel | None = None,
+    ) -> None:
+        super().__init__(reactor)
+        self._kernel: Kernel = kernel if kernel is not None else HostKernel(reactor)
+        self._client = client
+        self._settings = settings.network
+        self._address = address
+        self._device = device_name(settings.network.device)
+        self._tunnels: Informer[TunnelEndpoint] = informers.of(TUNNELENDPOINTS, TunnelEndpoint)
+        self._nodes: Informer[Node] = informers.of(NODES, Node)
+        self.summary = "the first lists of the records are not complete"
+        """What this host does now, in one line."""
+        self.converged = False
+        """Whether the kernel was made as the records say at least once."""
+        self.last_plan: tuple[Step, ...] = ()
+
+    def sources(self) -> Iterable[Source[str]]:
+        yield watch(self._tunnels, lambda key, old, new: (HOST,) if _relevant(old) != _relevant(new) else ())
+        yield watch(self._nodes, lambda key, old, new: (HOST,) if (old is None) != (new is None) else ())
+        yield always(HOST)
+
+    def when_synced(self) -> Deferred[Any]:
+        """Return a Deferred that fires when the records are known."""
+        return gatherResults([self._tunnels.when_synced(), self._nodes.when_synced()], consumeErrors=True)
+
+    async def preview(self) -> tuple[Step, ...]:
+        """Return what a pass would change on this host now; nothing is changed."""
+        return (await self._plan())[1]
+
+    async def remove_all(self) -> None:
+        """Remove all that is ours from this host, and the announcement from its Node."""
+        await apply(self._kernel, node_removal(self._device, await observe_node(self._kernel, self._device)))
+        listed = await self._client.list(NODES, view=Node)
+        await self._announce(own_node(listed.items, self._settings.node, self._address), listed.items, "")
+
+    async def converge(self) -> None:
+        desired, self.last_plan = await self._plan()
+        if self.last_plan:
+            self._log.info("changing the network of this node: {steps} steps", steps=len(self.last_plan))
+            self._log.debug("the network's plan:\n{plan}", plan=show(self.last_plan))
+            await apply(self._kernel, self.last_plan)
+        name = own_node(self._nodes.items(), self._settings.node, self._address)
+        if not name:
+            self.summary = (
+                f"no Node of this cluster has this host's address {self._address}: the gateway cannot send here what "
+                "is for its pods; name the Node in network.node"
+            )
+            raise Foreseen(self.summary)
+        # Only now: from the announcement on the gateway sends over the overlay what is for this host's pods.
+        await self._announce(name, self._nodes.items(), self._address)
+        self._summarize(desired)
+        self.converged = True
+
+    async def _plan(self) -> tuple[NodeDesired | None, tuple[Step, ...]]:
+        shown = await checked(self._kernel, ("ip", "-j", "addr", "show"))
+        uplink = uplink_mtu(shown.out, self._address)
+        desired = node_desired(self._settings.device, self._address, uplink, self._tunnels.items())
+        observed = await observe_node(self._kernel, self._device)
+        return desired, node_plan(desired, observed) if desired is not None else node_removal(self._device, observed)
+
+    async def _announce(self, name: str, nodes: list[Node], value: str) -> None:
+        for node in nodes:
+            if node.metadata.name == name and node.metadata.annotations.get(OVERLAY_ANNOTATION, "") != value:
+                patch = {"metadata": {"annotations": {OVERLAY_ANNOTATION: value or None}}}
+                await self._client.patch(NODES, name, patch, view=None)
+
+    def _summarize(self, desired: NodeDesired | None) -> None:
+        if desired is None:
+            summary = "node: no peer is reached through a gateway"
+        else:
+            gateway = desired.overlay.vteps[0].address
+            summary = f"node: {len(desired.remote)} networks of peers are reached through the gateway {gateway}"
+        if summary != self.summary:
+            self._log.info("{summary}", summary=summary)
+        self.summary = summary
+
+
+def _relevant(record: TunnelEndpoint | None) -> object:
+    return (record.spec, record.status.path_mtu) if record is not None else None

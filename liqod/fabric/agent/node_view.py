@@ -1,0 +1,61 @@
+"""Derives the desired state of a host that is no gateway, from the TunnelEndpoint records alone. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from liqod.fabric.agent.kernel.state import TABLE, NodeDesired, Overlay
+from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu
+from liqod.fabric.model.network import Vtep, parse_networks
+from liqod.model.objects.node import Node
+from liqod.model.records.network import Gateway, Network, TunnelEndpoint
+
+
+def node_desired(tunnel: str, local: str, uplink: int, records: Sequence[TunnelEndpoint]) -> NodeDesired | None:
+    """Return what connects this host's pods with all peers; None while no record names a gateway on another host.
+
+    ``tunnel`` is the name of the gateways' device, ``local`` this host's address, ``uplink`` the MTU of its interface.
+    """
+    usable = [record for record in records if _is_usable(record.spec.gateway, local)]
+    if not usable:
+        return None
+    # All records of a cluster name the same gateway; while it moves to another host the newest ones win together.
+    gateway = max(usable, key=lambda record: int(record.metadata.resource_version or 0)).spec.gateway
+    routed = [record for record in usable if record.spec.gateway == gateway]
+    remote = tuple(sorted({one for record in routed for one in parse_networks(record.spec.allowed_ips)}, key=_order))
+    pods = tuple(sorted({one for record in routed for one in parse_networks(record.spec.local.pod_cidrs)}, key=_order))
+    overlay = Overlay(
+        device=device_name(tunnel),
+        vni=gateway.vni,
+        port=gateway.port,
+        local=local,
+        mtu=overlay_mtu(uplink, local),
+        vteps=(Vtep(gateway.address, remote),),
+        table=TABLE,
+        path_mtu=min((record.status.path_mtu for record in routed if record.status.path_mtu), default=0),
+    )
+    return NodeDesired(overlay, pods, remote)
+
+
+def own_node(nodes: Sequence[Node], name: str, address: str) -> str:
+    """Return the name of the Node that is this host: the one with a name, else the one with an address; else none."""
+    for node in nodes:
+        if node.virtual:
+            continue
+        if node.metadata.name == name or (not name and address in [one.address for one in node.status.addresses]):
+            return node.metadata.name
+    return ""
+
+
+def _is_usable(gateway: Gateway, local: str) -> bool:
+    if gateway.address == local or not (0 < gateway.vni < 1 << 24 and 0 < gateway.port < 65536):
+        return False
+    try:
+        return ipaddress.ip_address(gateway.address).version == ipaddress.ip_address(local).version
+    except ValueError:
+        return False
+
+
+def _order(network: Network) -> tuple[int, int, int]:
+    return network.version, int(network.network_address), network.prefixlen

@@ -1,0 +1,149 @@
+"""Probes peers' gateways through the tunnel: UDP datagrams of several sizes that the far end sends back unchanged."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+from twisted.internet.error import MessageLengthError
+from twisted.internet.interfaces import IListeningPort, IReactorTime
+from twisted.internet.protocol import DatagramProtocol
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from liqod.fabric.agent.probing.health import INTERVAL, Health
+from liqod.flow.observe import Latest
+
+HEAD: Final = struct.Struct("!5scQ")
+"""What every probe begins with: a magic number, question or answer, and a token."""
+_MAGIC: Final = b"liqod"
+_PING: Final = b"?"
+_PONG: Final = b"!"
+HEADERS: Final = {4: 28, 6: 48}
+"""Bytes of IP and UDP headers, by IP version."""
+_IP_MTU_DISCOVER: Final = 10
+_IP_PMTUDISC_PROBE: Final = 3
+_IPV6_MTU_DISCOVER: Final = 23
+"""From linux/in.h and linux/in6.h (ip(7), IP_MTU_DISCOVER): never fragment, and ignore the path MTU that the kernel has
+cached. An ICMP message that a host on the way forged, or sent for another path, would hide what really passes."""
+
+
+def probe_packet(token: int, length: int) -> bytes:
+    """Return a probe; ``length`` is that of the datagram's content."""
+    return HEAD.pack(_MAGIC, _PING, token) + bytes(max(0, length - HEAD.size))
+
+
+def reply_token(datagram: bytes) -> int | None:
+    """Return the token of the probe that a datagram answers; None for anything else."""
+    if len(datagram) < HEAD.size:
+        return None
+    magic, kind, token = HEAD.unpack_from(datagram)
+    return int(token) if (magic, kind) == (_MAGIC, _PONG) else None
+
+
+def forbid_fragments(sock: socket.socket | None) -> None:
+    """Set a socket to send nothing in fragments, whatever path MTU the kernel has cached."""
+    if sock is None:
+        return
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+
+
+class Prober(DatagramProtocol):
+    """Sends probes to the targets and answers those of others.
+
+    ``health`` is what is known about each target by its name; ``paths`` whether each is reachable, and its path MTU.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._port: IListeningPort | None = None
+        self._bound_to: tuple[str, int] | None = None
+        self._targets: dict[str, str] = {}
+        self._tokens: dict[int, str] = {}
+        self._loop = LoopingCall(self._send_round)
+        self._loop.clock = clock
+        self.health: dict[str, Health] = {}
+        self.paths: Latest[Mapping[str, tuple[bool, int]]] = Latest({})
+
+    def bind(self, reactor: Any, address: str, port: int) -> None:
+        """Listen at an address and probe from it; replaces another one. Raises Twisted's CannotListenError."""
+        if self._bound_to == (address, port) and self._port is not None:
+            return
+        self.close()
+        self._port = reactor.listenUDP(port, self, interface=address, maxPacketSize=65535)
+        self._bound_to = (address, port)
+        self._loop.start(INTERVAL, now=True).addErrback(lambda failure: self._log.failure("probing stopped", failure))
+
+    def close(self) -> None:
+        """Close the socket and stop probing; what is known is kept."""
+        if self._loop.running:
+            self._loop.stop()
+        if self._port is not None:
+            self._port.stopListening()
+            self._port = None
+
+    def set_targets(self, targets: Mapping[str, str], largest: int) -> None:
+        """Probe these addresses by name from now on; ``largest`` is the MTU of the tunnel's device."""
+        self._targets = dict(targets)
+        for name in [one for one in self.health if one not in targets]:
+            del self.health[name]
+        for name in targets:
+            if name not in self.health or self.health[name].largest != largest:
+                self.health[name] = Health(largest, self._clock.seconds())
+        known = self.paths.value
+        # Not news to anybody: whoever sets the targets knows that these are all there is.
+        self.paths.value = {name: known[name] for name in targets if name in known}
+
+    def startProtocol(self) -> None:
+        forbid_fragments(getattr(self.transport, "socket", None))
+
+    def datagramReceived(self, datagram: bytes, addr: tuple[str, int]) -> None:
+        if len(datagram) < HEAD.size:
+            return
+        magic, kind, token = HEAD.unpack_from(datagram)
+        if magic != _MAGIC:
+            return
+        if kind == _PING:
+            self._write(HEAD.pack(_MAGIC, _PONG, token) + datagram[HEAD.size :], addr)
+        elif kind == _PONG:
+            name = self._tokens.pop(token, "")
+            health = self.health.get(name)
+            if health is not None and health.answered(token, self._clock.seconds()):
+                self._refresh(name, health)
+
+    def _send_round(self) -> None:
+        now = self._clock.seconds()
+        if self._bound_to is None:
+            return
+        if len(self._tokens) > 16 * max(1, len(self._targets)):
+            self._tokens = dict(list(self._tokens.items())[-8 * len(self._targets) :])
+        for name, address in self._targets.items():
+            health = self.health[name]
+            size = health.next_size()
+            token = secrets.randbits(64)
+            health.sent(token, size, now)
+            self._tokens[token] = name
+            self._write(probe_packet(token, size - HEADERS[6 if ":" in address else 4]), (address, self._bound_to[1]))
+            self._refresh(name, health)
+
+    def _refresh(self, name: str, health: Health) -> None:
+        state = (health.result.is_reachable(self._clock.seconds()), health.mtu)
+        self.paths.set({**self.paths.value, name: state})
+
+    def _write(self, data: bytes, to: tuple[str, int]) -> None:
+        transport: Any = self.transport
+        if transport is None:
+            return
+        try:
+            transport.write(data, to)
+        except (OSError, MessageLengthError) as error:
+            # EMSGSIZE: too large for the device; ENETUNREACH: no route now. Either way it counts as lost.
+            self._log.debug("a probe to {address} was not sent: {error}", address=to[0], error=error)

@@ -1,0 +1,198 @@
+"""What is announced to a peer, which networks it is assigned, and when both clusters agree. Pure.
+
+Each side announces its networks and how it sees the other's. Nothing is installed before both are known and valid; what
+was assigned is in the record before anything relies on it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable, Sequence
+
+import attrs
+
+from liqod.fabric.control.agreement.exports import exports_as_seen
+from liqod.fabric.control.agreement.ipam import allocate, overlaps
+from liqod.fabric.control.agreement.validation import (
+    RemoteNetwork,
+    check_ack,
+    check_side,
+    external_network,
+    external_six,
+    network,
+)
+from liqod.fabric.model.network import Link, Netmap, first_of, host_port
+from liqod.model.ids import ClusterID
+from liqod.model.records.network import Network, NetworkConfig, Side, Subnets
+from liqod.model.records.offer import Refusal
+
+
+@attrs.frozen
+class LocalNetwork:
+    """This cluster's side. ``reserved`` are its ``services``, its nodes and what the settings keep free.
+
+    ``six`` is the external network of IPv6, where ``external`` is of IPv4 and pods have both.
+    """
+
+    pods: tuple[Network, ...]
+    external: Network
+    reserved: tuple[Network, ...]
+    pools: tuple[Network, ...]
+    endpoints: tuple[str, ...]
+    public_key: str
+    mtu: int
+    next_key: str = ""
+    services: tuple[Network, ...] = ()
+    six: Network | None = None
+
+    @property
+    def side(self) -> Side:
+        """What peers are told of it (the message ``Network``)."""
+        return Side(
+            pod_cidrs=[str(one) for one in self.pods],
+            external_cidr=str(self.external),
+            endpoints=list(self.endpoints),
+            public_key=self.public_key,
+            mtu=self.mtu,
+            next_key=self.next_key,
+            external_six=str(self.six) if self.six is not None else "",
+        )
+
+    @property
+    def externals(self) -> tuple[Network, ...]:
+        """The networks of single addresses, by IP version one at most."""
+        return (self.external,) if self.six is None else (self.external, self.six)
+
+    @property
+    def gateway(self) -> Network:
+        """The first address of the external network: it stands for this host, and for all that is no pod."""
+        return first_of(self.external)
+
+
+def assigned(subnets: Subnets) -> list[Network]:
+    """Return the networks that a peer was assigned, pods first; nothing where they cannot be parsed."""
+    texts = (*subnets.pod_cidrs, subnets.external_cidr, subnets.external_six)
+    try:
+        return [ipaddress.ip_network(text) for text in texts if text]
+    except ValueError:
+        return []
+
+
+def allocation(
+    own: LocalNetwork, config: NetworkConfig, others: Iterable[Subnets], avoided: Sequence[Network]
+) -> Subnets:
+    """Return how we see the peer: the networks it has as long as they fit, else new ones, or the reason why not.
+
+    ``others`` is what the other peers have, ``avoided`` the networks of the host's routes and the endpoints of all
+    tunnels.
+    """
+    side = config.status.remote
+    if side == Side():
+        return config.spec.remap
+    try:
+        # Keys are checked by `agree`; an invalid one is no reason against addresses.
+        wanted = [network(text, "a pod network of the peer") for text in side.pod_cidrs]
+        if side.external_cidr:
+            wanted.append(external_network(side.external_cidr, "the external network of the peer"))
+        if side.external_six:
+            wanted.append(external_six(side.external_six, None))
+        taken = [*own.pods, *own.externals, *own.reserved, *(one for other in others for one in assigned(other))]
+        held = _held(side, config.spec.remap)
+        found = allocate(wanted, held, taken, [*avoided, *endpoint_networks(side.endpoints)], own.pools)
+    except Refusal as refusal:
+        return Subnets(reason=refusal.reason, message=refusal.message)
+    texts = [str(one) for one in found]
+    pods, more = texts[: len(side.pod_cidrs)], texts[len(side.pod_cidrs) :]
+    return Subnets(
+        pod_cidrs=pods,
+        external_cidr=more.pop(0) if side.external_cidr else "",
+        external_six=more.pop(0) if side.external_six else "",
+    )
+
+
+def _held(side: Side, remap: Subnets) -> list[Network | None]:
+    """Return what a peer was assigned for each of its networks; it keeps that when it announces one more."""
+    try:
+        pods: list[Network | None] = [ipaddress.ip_network(text) for text in remap.pod_cidrs]
+        both = ((side.external_cidr, remap.external_cidr), (side.external_six, remap.external_six))
+        more = [ipaddress.ip_network(held) if held else None for named, held in both if named]
+    except ValueError:
+        return []
+    return [*(pods if len(pods) == len(side.pod_cidrs) else [None] * len(side.pod_cidrs)), *more]
+
+
+def agree(
+    own: LocalNetwork,
+    config: NetworkConfig,
+    remap: Subnets,
+    other_keys: Collection[str],
+    others: Iterable[Subnets] = (),
+) -> tuple[RemoteNetwork, Link] | None:
+    """Return the peer's side and the link to it; None while the peer has not announced enough. Raises Refusal.
+
+    ``other_keys`` are those of the other peers, ``others`` what those have.
+    """
+    status = config.status
+    if status.remote == Side():
+        return None
+    remote = check_side(status.remote, own.public_key, other_keys)
+    if own.next_key and own.next_key in (remote.public_key, remote.next_key):
+        raise Refusal("KeyInUse", "the peer's tunnel key is the one that ours will be")
+    if remap.reason:
+        raise Refusal(remap.reason, remap.message)
+    if status.ack == Subnets():
+        return None
+    view = check_ack(status.ack, own.pods, (own.external, own.six))
+    seen = tuple(assigned(remap))
+    for address, _ in remote.endpoints:
+        if inside := overlaps(ipaddress.ip_network(address), seen):
+            raise Refusal("BadEndpoint", f"the peer's tunnel endpoint {address} lies inside its own network {inside}")
+    remote = attrs.evolve(
+        remote, endpoints=_dialable(own, remote, [one for other in others for one in assigned(other)])
+    )
+    link = Link(
+        peer=ClusterID(config.metadata.name),
+        public_key=remote.public_key,
+        endpoint=host_port(*remote.endpoints[0]) if remote.endpoints else "",
+        remote=seen,
+        local=tuple(Netmap(ours, theirs) for ours, theirs in zip(own.pods, view.pods, strict=True)),
+        gateway=Netmap(own.gateway, first_of(view.external)) if view.external is not None else None,
+        mtu=min(own.mtu, remote.mtu),
+        next_key=remote.next_key if remote.next_key != remote.public_key else "",
+        external=Netmap(own.external, view.external) if view.external is not None else None,
+        exports=(
+            *exports_as_seen(config.spec.exports, own.external, view.external),
+            *(exports_as_seen(config.spec.exports, own.six, view.six) if own.six is not None else ()),
+        ),
+        six=Netmap(own.six, view.six) if own.six is not None and view.six is not None else None,
+    )
+    return remote, link
+
+
+def _dialable(own: LocalNetwork, remote: RemoteNetwork, others: Sequence[Network]) -> tuple[tuple[str, int], ...]:
+    """Return the endpoints of a peer that can be called from here.
+
+    One that is our own, or lies in a network that is another peer's here, would route a tunnel into itself or into
+    another one. It may be valid where the peer is, behind a NAT: then it is the peer that calls us.
+    """
+    return tuple(
+        (address, port)
+        for address, port in remote.endpoints
+        if host_port(address, port) not in own.endpoints and overlaps(ipaddress.ip_network(address), others) is None
+    )
+
+
+def all_accept(configs: Iterable[NetworkConfig], next_key: str) -> bool:
+    """Tell whether every peer with which all is agreed accepts our next key already."""
+    return all(config.status.ack.known_key == next_key for config in configs if config.status.phase == "Agreed")
+
+
+def endpoint_networks(endpoints: Iterable[str]) -> list[Network]:
+    """Return the addresses of those endpoints that can be parsed, as networks of one address."""
+    found = []
+    for text in endpoints:
+        try:
+            found.append(ipaddress.ip_network(text.rpartition(":")[0].strip("[]")))
+        except ValueError:
+            continue
+    return found

@@ -1,0 +1,197 @@
+"""Single addresses that a peer reaches by our external network: what may be one, and which address each gets. Pure.
+
+Reflection claims addresses of endpoints that are no pods of this cluster: machines outside, hosts of the cluster, pods
+at another peer. Each gets an address of the external network, for each peer separately. The search for a free one
+starts at a hash of the claimed address, so that a released one is not assigned to another soon, and a lost record is
+made again as it was. What is in the record stays until it is known that nobody claims it any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from liqod.fabric.control.agreement.ipam import overlaps
+from liqod.fabric.control.agreement.validation import UNUSABLE
+from liqod.fabric.model.network import ExportedAddress
+from liqod.model.records.network import Address, Claims, Export, Network, shift
+
+MOST: Final = 1024
+"""Addresses that are exported to one peer at most; the record of the peer says as many."""
+MOST_PORTS: Final = 128
+"""Ports of one address, as many as the record says."""
+METADATA: Final = frozenset(map(ipaddress.ip_address, ("100.100.100.200", "168.63.129.16", "fd00:ec2::254")))
+"""Metadata services of clouds that hand out credentials, besides the link-local ones (Alibaba, Azure, AWS by IPv6)."""
+_PROTOCOLS: Final = {"TCP": "tcp", "UDP": "udp", "SCTP": "sctp"}
+
+
+@attrs.frozen
+class ExportPolicy:
+    """What decides whether an address is exported to a peer.
+
+    ``pods``, ``services`` and ``externals`` (by IP version one at most) are this cluster's networks, ``peer`` the pods
+    of the peer itself as they read here, ``transit`` the pods of the other peers, ``foreign`` the external networks of
+    all peers. Where it is ``closed``, an address is exported at ports that are named, never as a whole.
+    """
+
+    pods: tuple[Network, ...]
+    services: tuple[Network, ...]
+    externals: tuple[Network, ...]
+    peer: tuple[Network, ...] = ()
+    transit: tuple[Network, ...] = ()
+    foreign: tuple[Network, ...] = ()
+    closed: bool = False
+
+    def external_for(self, address: Address) -> Network | None:
+        """Return the external network for an address: that of its IP version."""
+        return next((one for one in self.externals if one.version == address.version), None)
+
+
+def export_refusal(text: str, policy: ExportPolicy, *, whole: bool = False) -> str:
+    """Return why an address is not exported, as the rest of a sentence; empty where it may be.
+
+    ``whole``: no port is named there, all of them would be open.
+    """
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return "is no address"
+    if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or address.scope_id):
+        return "is no address that another cluster can use"
+    if overlaps(ipaddress.ip_network(address), UNUSABLE[address.version]):
+        return "has a meaning on its own host or link alone"
+    if address in METADATA:
+        return "is where a cloud's hosts get their credentials"
+    for networks, what in (
+        (policy.pods, "is of this cluster's pods"),
+        (policy.services, "is of a service, not of an endpoint"),
+        (policy.externals, "stands for another one itself"),
+        (policy.foreign, "stands for something behind a peer itself"),
+        (policy.peer, "is of the peer's own pods"),
+    ):
+        if _inside(address, networks):
+            return what
+    if policy.external_for(address) is None:
+        return f"is of IPv{address.version}, and neither network.external-cidr nor external-cidr-6 is for this peer"
+    if whole and policy.closed and not _inside(address, policy.transit):
+        return "is no pod, and its slice names no port: all of it would be open to the peer; name the ports"
+    return ""
+
+
+def assign_exports(
+    policy: ExportPolicy, held: Sequence[Export], claims: Claims, most: int = MOST
+) -> tuple[list[Export], list[str]]:
+    """Return what is exported to a peer, by address, and the claimed addresses for which none is free.
+
+    ``held`` is what the record says. What is not claimed is released once the claims are complete.
+    """
+    claimed = {
+        address: ports
+        for address, ports in _claimed_ports(claims, policy).items()
+        if not export_refusal(address, policy, whole=not ports)
+    }
+    given: dict[str, Export] = {}
+    taken: dict[Network, set[int]] = {external: set() for external in policy.externals}
+    for one in held:
+        external = next((network for network in policy.externals if _offset(one, network)), None)
+        if external is None or one.address in given or (at := _offset(one, external)) in taken[external]:
+            continue
+        # What was open as a whole under the policy `open` must not stay so under `closed`.
+        refused = export_refusal(one.address, policy, whole=not one.ports)
+        # What is claimed was checked above; the rest stays only while not all claims are known.
+        if one.address in claimed or (not claims.complete and not refused):
+            before = None if claims.complete or refused else frozenset(one.ports)
+            given[one.address] = _export(one.address, one.external, claimed.get(one.address), before, policy)
+            taken[external].add(at)
+    left = sorted(claimed.keys() - given.keys())
+    for address in left:
+        external = policy.external_for(ipaddress.ip_address(address))
+        if external is None or len(given) >= most or len(taken[external]) >= _size(external):
+            continue
+        at = _first_free(address, taken[external], _size(external))
+        taken[external].add(at)
+        given[address] = _export(address, str(external[at]), claimed[address], None, policy)
+    return [given[address] for address in sorted(given)], [address for address in left if address not in given]
+
+
+def exports_as_seen(exports: Iterable[Export], external: Network, seen: Network | None) -> tuple[ExportedAddress, ...]:
+    """Return the exports of a record by the addresses that the peer calls; nothing while it sees no network."""
+    if seen is None:
+        return ()
+    return tuple(
+        ExportedAddress(
+            str(shift(external[at], external, seen)), str(ipaddress.ip_address(one.address)), _ports(one.ports)
+        )
+        for one in exports
+        if (at := _offset(one, external))
+    )
+
+
+def unnamed(claims: Claims) -> frozenset[str]:
+    """Return the addresses for which no claim names a port."""
+    named = {address for address, port in claims.wanted if port}
+    return frozenset(address for address, _ in claims.wanted if address not in named)
+
+
+def _claimed_ports(claims: Claims, policy: ExportPolicy) -> Mapping[str, frozenset[str]]:
+    """Return the ports that are claimed, by address; none: all.
+
+    Under the policy `closed` only named ports are opened, also where another claim names none.
+    """
+    found: dict[str, set[str]] = {}
+    for address, port in claims.wanted:
+        found.setdefault(address, set()).add(port)
+    return {
+        address: frozenset() if "" in ports and not policy.closed else frozenset(ports - {""})
+        for address, ports in found.items()
+    }
+
+
+def _export(
+    address: str, external: str, claimed: frozenset[str] | None, before: frozenset[str] | None, policy: ExportPolicy
+) -> Export:
+    """Return an export with the claimed ports, and those that it had while not all claims are known."""
+    several = [ports for ports in (claimed, before) if ports is not None]
+    # Pods are reached as a whole, also those at another peer, like those of this cluster.
+    whole = any(not ports for ports in several) or _inside(ipaddress.ip_address(address), policy.transit)
+    ports = [] if whole else sorted(frozenset().union(*several))[:MOST_PORTS]
+    return Export(address=address, external=external, ports=ports)
+
+
+def _ports(texts: Sequence[str]) -> frozenset[tuple[str, int]]:
+    found = set()
+    for text in texts:
+        protocol, _, port = text.partition("/")
+        if protocol in _PROTOCOLS and port.isdecimal() and 0 < int(port) < 65536:
+            found.add((_PROTOCOLS[protocol], int(port)))
+    # An empty set means all ports: ports that cannot be parsed must not become that.
+    return frozenset(found) or (frozenset({("tcp", 0)}) if texts else frozenset())
+
+
+def _first_free(address: str, taken: set[int], size: int) -> int:
+    """Return the first free offset from 2 on: 0 is the network's own address, 1 the gateway's."""
+    begin = int.from_bytes(hashlib.sha256(address.encode()).digest()[:8]) % size
+    return next(2 + (begin + step) % size for step in range(size) if 2 + (begin + step) % size not in taken)
+
+
+def _size(external: Network) -> int:
+    """Return how many addresses can be assigned: all but the network's, the gateway's and the last one."""
+    return min(max(0, external.num_addresses - 3), 1 << 20)
+
+
+def _offset(one: Export, external: Network) -> int:
+    """Return the offset of an export in the external network, 0 where it has none or cannot be parsed."""
+    try:
+        address, real = ipaddress.ip_address(one.external), ipaddress.ip_address(one.address)
+    except ValueError:
+        return 0
+    at = int(address) - int(external.network_address)
+    return at if address.version == external.version == real.version and 2 <= at < 2 + _size(external) else 0
+
+
+def _inside(address: Address, networks: Iterable[Network]) -> bool:
+    return any(address.version == network.version and address in network for network in networks)

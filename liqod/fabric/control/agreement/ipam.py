@@ -1,0 +1,98 @@
+"""Assigns a network here to each network of a peer. Pure and deterministic: the records are the only memory.
+
+An assignment is kept as long as it fits. A free network is taken as it is, so that addresses are the same on both
+sides; one that overlaps anything is replaced by the first free one of its size from the pools. So is one of public
+addresses: a peer that announced such a one as its pods' would get this host's traffic to those addresses of the
+Internet.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+
+from liqod.model.records.network import Network
+from liqod.model.records.offer import Refusal
+
+
+def allocate(
+    wanted: Sequence[Network],
+    held: Sequence[Network | None],
+    taken: Iterable[Network],
+    avoided: Iterable[Network],
+    pools: Sequence[Network],
+) -> list[Network]:
+    """Return one network here for each of a peer's, aligned with ``wanted``.
+
+    ``held`` is what the peer has already, None for nothing. ``taken`` are the networks of this cluster and of other
+    peers, which nothing may overlap; ``avoided`` (routes of the host, say) counts for a new choice and does not undo
+    an old one. Raises Refusal when the pools are used up.
+    """
+    blocked = list(taken)
+    avoid = list(avoided)
+    assigned: list[Network] = []
+    for index, network in enumerate(wanted):
+        before = held[index] if len(held) == len(wanted) else None
+        choice = _keep(network, before, blocked, pools) or _fresh(network, [*blocked, *avoid], pools)
+        assigned.append(choice)
+        blocked.append(choice)
+    return assigned
+
+
+def overlaps(network: Network, others: Iterable[Network]) -> Network | None:
+    """Return the first of the others that overlaps a network, or None."""
+    return next((other for other in others if _overlap(network, other)), None)
+
+
+def _overlap(one: Network, two: Network) -> bool:
+    return one.version == two.version and (
+        one.network_address <= two.broadcast_address  # type: ignore[operator]  # same version
+        and two.network_address <= one.broadcast_address  # type: ignore[operator]
+    )
+
+
+def _is_private(network: Network, pools: Iterable[Network]) -> bool:
+    """Tell whether a network may be a peer's here: it is not public (``ipaddress``: IANA registries), or in a pool."""
+    return not network.is_global or any(pool.version == network.version and _holds(pool, network) for pool in pools)
+
+
+def _holds(pool: Network, network: Network) -> bool:
+    return pool.prefixlen <= network.prefixlen and network.network_address in pool
+
+
+def _keep(
+    wanted: Network, held: Network | None, blocked: Sequence[Network], pools: Sequence[Network]
+) -> Network | None:
+    if held is None or held.version != wanted.version or held.prefixlen != wanted.prefixlen:
+        return None
+    return held if overlaps(held, blocked) is None and _is_private(held, pools) else None
+
+
+def _fresh(wanted: Network, blocked: Sequence[Network], pools: Sequence[Network]) -> Network:
+    if overlaps(wanted, blocked) is None and _is_private(wanted, pools):
+        return wanted
+    for pool in pools:
+        if pool.version == wanted.version and pool.prefixlen <= wanted.prefixlen:
+            found = _first_free(pool, wanted.prefixlen, blocked)
+            if found is not None:
+                return found
+    raise Refusal(
+        "PoolExhausted",
+        f"no free network of the size of {wanted} is left in the pools "
+        f"({', '.join(map(str, pools)) or 'there are none'}); add one to network.pools",
+    )
+
+
+def _first_free(pool: Network, prefixlen: int, blocked: Sequence[Network]) -> Network | None:
+    size = 1 << (pool.max_prefixlen - prefixlen)
+    at, end = int(pool.network_address), int(pool.broadcast_address)
+    make = ipaddress.IPv4Network if pool.version == 4 else ipaddress.IPv6Network
+    near = [other for other in blocked if _overlap(pool, other)]
+    while at + size - 1 <= end:
+        candidate = make((at, prefixlen))
+        obstacle = overlaps(candidate, near)
+        if obstacle is None:
+            return candidate
+        # Past the whole obstacle, on the next boundary of this size.
+        at = (max(int(obstacle.broadcast_address), at + size - 1) + size) // size * size
+    return None

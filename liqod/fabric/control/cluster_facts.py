@@ -1,0 +1,83 @@
+"""What follows from this cluster's nodes and pods for the network. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from liqod.fabric.model.network import Vtep, parse_networks
+from liqod.model.names import OVERLAY_ANNOTATION
+from liqod.model.objects.meta import Object, View
+from liqod.model.objects.node import Node
+from liqod.model.objects.pod import Pod
+from liqod.model.records.network import Network
+
+NODE_BITS: Final = {4: 8, 6: 16}
+"""How many bits a node's pod network is narrower than the cluster's, by IP version: the defaults of
+kube-controller-manager (--node-cidr-mask-size-ipv4 24, -ipv6 64) with a cluster CIDR of the usual size (/16, /48)."""
+
+
+class ServiceCIDRSpec(View, frozen=True):
+    """The networks that services get addresses from."""
+
+    cidrs: list[str] = []
+
+
+class ServiceCIDR(Object, frozen=True):
+    """A network of services (networking.k8s.io/v1)."""
+
+    spec: ServiceCIDRSpec = ServiceCIDRSpec()
+
+
+def pod_networks(nodes: Sequence[Node]) -> list[Network]:
+    """Return the networks that hold the pods of all nodes, those of nodes to come included, as far as can be told.
+
+    Nodes have a part each of the cluster's network, and the API does not tell the whole: it is taken to be wider than
+    a node's by as many bits as is usual.
+    """
+    wide = set()
+    for network in parse_networks(text for node in nodes for text in node.spec.pod_cidrs):
+        shortest = 8 if network.version == 4 else 32
+        wide.add(network.supernet(new_prefix=max(shortest, network.prefixlen - NODE_BITS[network.version])))
+    four = ipaddress.collapse_addresses(one for one in wide if isinstance(one, ipaddress.IPv4Network))
+    six = ipaddress.collapse_addresses(one for one in wide if isinstance(one, ipaddress.IPv6Network))
+    return [*sorted(four), *sorted(six)]
+
+
+def node_addresses(nodes: Sequence[Node]) -> list[Network]:
+    """Return the addresses of the nodes, as networks of one address."""
+    return parse_networks(
+        one.address for node in nodes for one in node.status.addresses if one.type in ("InternalIP", "ExternalIP")
+    )
+
+
+def find_vteps(nodes: Iterable[Node], own: str) -> tuple[Vtep, ...]:
+    """Return the other hosts that announced that they are on the overlay, with the networks of their pods."""
+    found = {}
+    for node in nodes:
+        announced = node.metadata.annotations.get(OVERLAY_ANNOTATION, "")
+        if announced and announced != own and not node.virtual and _is_address(announced):
+            # What the host itself says to a peer comes from its own address, and the answer goes back the same way.
+            found[announced] = Vtep(announced, (ipaddress.ip_network(announced), *parse_networks(node.spec.pod_cidrs)))
+    return tuple(found[address] for address in sorted(found))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def pod_addresses(pods: Iterable[Pod], namespaces: Iterable[str]) -> frozenset[str]:
+    """Return the addresses of the pods of some namespaces that have any of their own."""
+    wanted = set(namespaces)
+    return frozenset(
+        one.ip
+        for pod in pods
+        if pod.metadata.namespace in wanted and not pod.spec.host_network
+        for one in pod.status.pod_ips
+        if one.ip
+    )

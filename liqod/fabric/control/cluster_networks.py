@@ -1,0 +1,151 @@
+"""This cluster's networks, from its API: those of pods, services and nodes, and which pods may talk to which peer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, gatherResults
+
+from liqod.config import schema
+from liqod.fabric.control.agreement.agreement import LocalNetwork
+from liqod.fabric.control.agreement.validation import external_network, external_six
+from liqod.fabric.control.cluster_facts import (
+    ServiceCIDR,
+    find_vteps,
+    node_addresses,
+    pod_addresses,
+    pod_networks,
+)
+from liqod.fabric.control.probe_targets import pod_targets
+from liqod.fabric.model.network import Vtep, host_port, parse_networks
+from liqod.flow.controller import Source, watch
+from liqod.flow.errors import Foreseen
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.errors import ApiError
+from liqod.kube.resources import NAMESPACES, NATTINGTABLES, NODES, PODS, SERVICES, Resource
+from liqod.model.ids import ClusterID, Key
+from liqod.model.names import OVERLAY_ANNOTATION, REMOTE_CLUSTER_LABEL
+from liqod.model.objects.meta import Object
+from liqod.model.objects.node import Node
+from liqod.model.objects.pod import OCCUPYING_PODS, Pod
+from liqod.model.records.network import Network
+from liqod.model.records.views import NamespaceNattingTable
+
+SERVICE_CIDRS: Final = Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", False)
+_API_SERVICE: Final = "kubernetes"
+
+
+class ClusterNetworks:
+    """Finds out this cluster's networks, or takes them from the settings."""
+
+    def __init__(self, client: Client, informers: Informers, settings: schema.Network) -> None:
+        self._client = client
+        self._settings = settings
+        self._services: list[Network] | None = None
+        self._nodes: Informer[Node] = informers.of(NODES, Node)
+        self._pods: Informer[Pod] = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
+        self._hosted: Informer[Object] | None = None
+        self._tables: Informer[NamespaceNattingTable] | None = None
+        self._watched: list[Informer[Any]] = [self._nodes, self._pods]
+        if settings.policy == "closed":
+            self._hosted = informers.of(NAMESPACES, Object, labels=REMOTE_CLUSTER_LABEL)
+            self._tables = informers.of(NATTINGTABLES, NamespaceNattingTable)
+            self._watched += [self._hosted, self._tables]
+
+    def sources(self, key: str) -> Iterable[Source[str]]:
+        """Yield what enqueues ``key`` when something of the networks changed."""
+        yield watch(self._nodes, when_changed(key, _networks_of))
+        yield watch(self._pods, when_changed(key, _addresses_of))
+        for informer in self._watched[2:]:
+            yield watch(informer, lambda *_: (key,))
+
+    def when_synced(self) -> Deferred[Any]:
+        """Return a Deferred that fires when all that is watched was listed once."""
+        return gatherResults([informer.when_synced() for informer in self._watched], consumeErrors=True)
+
+    async def local(self, public_key: str, next_key: str, address: str, mtu: int) -> LocalNetwork:
+        """Return this cluster's side; raises Foreseen where something cannot be found out."""
+        settings = self._settings
+        nodes = self._nodes.items()
+        pods = parse_networks(settings.pod_cidrs) or pod_networks(nodes)
+        if not pods:
+            raise Foreseen(
+                "the network of this cluster's pods is not known: no node has a podCIDR; set network.pod-cidrs"
+            )
+        services = parse_networks(settings.service_cidrs) or await self._found_services()
+        reserved = [*services, *node_addresses(nodes), *parse_networks(settings.reserved)]
+        external, six = external_network(settings.external_cidr, "network.external-cidr"), None
+        if settings.external_cidr_6 and external.version == 4 and any(one.version == 6 for one in pods):
+            six = external_six(settings.external_cidr_6, external)
+        return LocalNetwork(
+            pods=tuple(pods),
+            external=external,
+            reserved=tuple(reserved),
+            pools=tuple(parse_networks(settings.pools)),
+            endpoints=tuple(settings.endpoints) or (host_port(address, settings.listen_port),),
+            public_key=public_key,
+            mtu=mtu,
+            next_key=next_key,
+            services=tuple(services),
+            six=six,
+        )
+
+    def vteps(self, own: str) -> tuple[Vtep, ...]:
+        """Return the other hosts of this cluster that take part in the overlay."""
+        return find_vteps(self._nodes.items(), own)
+
+    def allowed_pods(self, peer: ClusterID) -> frozenset[str] | None:
+        """Return the addresses of our pods that may talk to a peer, None for all.
+
+        They are those of the namespaces that we offload to it, and of those that it was granted here.
+        """
+        if self._hosted is None or self._tables is None:
+            return None
+        granted = [
+            space.metadata.name
+            for space in self._hosted.items()
+            if space.metadata.labels.get(REMOTE_CLUSTER_LABEL) == peer
+        ]
+        table = self._tables.get(Key("", peer))
+        offloaded = list(table.spec.natting_table) if table is not None else []
+        return pod_addresses(self._pods.items(), [*granted, *offloaded])
+
+    def pod_targets(self, networks: Sequence[Network], current: Mapping[int, str]) -> dict[int, str]:
+        """Return the addresses here of pods of a peer to ping, by IP version; the current ones if they still run."""
+        return pod_targets(self._pods.items(), networks, current)
+
+    async def _found_services(self) -> list[Network]:
+        if self._services is None:
+            try:
+                listed = await self._client.list(SERVICE_CIDRS, view=ServiceCIDR)
+                self._services = parse_networks(text for one in listed.items for text in one.spec.cidrs)
+            except ApiError:
+                # ServiceCIDR is served from Kubernetes 1.33 on. Before, the network around the address of the service
+                # `kubernetes`, which is the first one of every service network, is taken in its usual size.
+                service: dict[str, Any] = await self._client.get(SERVICES, _API_SERVICE, "default")
+                addresses = service.get("spec", {}).get("clusterIPs") or []
+                texts = (f"{one}/{112 if ':' in one else 16}" for one in addresses)
+                self._services = parse_networks(texts)
+        return self._services
+
+
+def when_changed(key: str, part: Callable[[Any], object]) -> Callable[[Any, Any, Any], tuple[str, ...]]:
+    """Return a mapping for ``watch`` that names ``key`` when that part of an object changed, or it is new or gone."""
+
+    def keys_of(_: Any, old: Any, new: Any) -> tuple[str, ...]:
+        return (key,) if part(old) != part(new) else ()
+
+    return keys_of
+
+
+def _networks_of(node: Node | None) -> tuple[object, ...]:
+    if node is None:
+        return ()
+    return node.spec.pod_cidrs, node.status.addresses, node.metadata.annotations.get(OVERLAY_ANNOTATION)
+
+
+def _addresses_of(pod: Pod | None) -> tuple[object, ...]:
+    return (pod.status.pod_ips, pod.status.phase == "Running") if pod is not None and pod.status.pod_ips else ()

@@ -1,0 +1,160 @@
+"""Exported addresses for the rest of the daemon, answered from the records; see ``agreement.exports``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import attrs
+from twisted.logger import Logger
+
+from liqod.fabric.control.agreement.agreement import LocalNetwork, assigned
+from liqod.fabric.control.agreement.exports import ExportPolicy, assign_exports, export_refusal, unnamed
+from liqod.model.ids import ClusterID
+from liqod.model.records.network import (
+    AddressMap,
+    Claims,
+    Export,
+    Network,
+    NetworkConfig,
+    exported_addresses,
+    own_addresses,
+    remote_addresses,
+)
+
+
+class NetworkUser(Protocol):
+    """The rest of the daemon, as the network sees it: ``kubelet.service.Kubelets``."""
+
+    def claims(self, peer: ClusterID) -> Claims:
+        """Return the single addresses that a peer has to reach here: reflection claims them."""
+        ...
+
+    def network_changed(self) -> None:
+        """Re-evaluate what depends on the network to peers."""
+        ...
+
+
+class NoUser:
+    """Claims nothing, and does not know whether there is more: what was exported stays."""
+
+    def claims(self, peer: ClusterID) -> Claims:
+        """Return incomplete claims of nothing."""
+        return Claims()
+
+    def network_changed(self) -> None:
+        """Ignore it."""
+
+
+class NetworkConfigs(Protocol):
+    """The NetworkConfigs of all peers: ``control.records.Records``."""
+
+    def config(self, peer: ClusterID) -> NetworkConfig | None:
+        """Return the exchange with a peer, or None."""
+        ...
+
+    def configs(self) -> list[NetworkConfig]:
+        """Return the exchanges with all peers."""
+        ...
+
+
+@attrs.frozen
+class _View:
+    """A record of a peer, and the address translation that follows from it."""
+
+    config: NetworkConfig
+    own: AddressMap
+    peer: AddressMap
+    singles: Mapping[str, str]
+
+    def pod(self, address: str) -> str:
+        """Return how the peer reaches a pod of ours, or, by its own address, one of its own; else nothing."""
+        return self.own.seen(address) or self.peer.original(address)
+
+
+class ExportedAddresses:
+    """The addresses that peers reach here besides pods; ``user`` claims those that a peer has to reach.
+
+    ``closed`` is the policy: nothing is open as a whole but pods.
+    """
+
+    _log = Logger()
+
+    def __init__(self, records: NetworkConfigs, *, closed: bool, user: NetworkUser | None = None) -> None:
+        self._records = records
+        self._closed = closed
+        self.user: NetworkUser = user or NoUser()
+        self._views: dict[ClusterID, _View] = {}
+        self._policies: dict[ClusterID, ExportPolicy] = {}
+        self._unnamed: dict[ClusterID, frozenset[str]] = {}
+        self._assigned: dict[ClusterID, tuple[object, list[Export]]] = {}
+        self._left_out: dict[ClusterID, list[str]] = {}
+
+    def seen(self, peer: ClusterID, address: str) -> str:
+        """Return how a peer's pods reach an address here; empty while (or because) they cannot."""
+        view = self._view(peer)
+        return "" if view is None else view.pod(address) or view.singles.get(address, "")
+
+    def is_single(self, peer: ClusterID, address: str) -> bool:
+        """Tell whether an address has to be claimed to be reached: it is neither of our pods nor of the peer's."""
+        view = self._view(peer)
+        return view is not None and bool(view.config.status.ack.pod_cidrs) and not view.pod(address)
+
+    def _view(self, peer: ClusterID) -> _View | None:
+        """Return the view of a peer's record; it is derived again only when the record changed."""
+        config = self._records.config(peer)
+        if config is None:
+            return None
+        view = self._views.get(peer)
+        if view is None or view.config is not config:
+            view = _View(config, own_addresses(config), remote_addresses(config), exported_addresses(config))
+            self._views[peer] = view
+        return view
+
+    def objection(self, peer: ClusterID, address: str) -> str:
+        """Return why a peer cannot reach an address that has to be claimed, as the rest of a sentence; or nothing."""
+        policy = self._policies.get(peer)
+        whole = address in self._unnamed.get(peer, ())
+        return export_refusal(address, policy, whole=whole) if policy is not None else ""
+
+    def assign(self, local: LocalNetwork, config: NetworkConfig) -> list[Export]:
+        """Return what the record of a peer should say is exported to it."""
+        peer = ClusterID(config.metadata.name)
+        policy = _policy(local, config, self._records.configs(), closed=self._closed)
+        inputs = policy, config.spec.exports, self.user.claims(peer)
+        known = self._assigned.get(peer)
+        if known is not None and known[0] == inputs:
+            return known[1]
+        self._policies[peer] = policy
+        self._unnamed[peer] = unnamed(inputs[2])
+        exports, left_out = assign_exports(*inputs)
+        self._assigned[peer] = inputs, exports
+        if left_out != self._left_out.get(peer, []):
+            self._log.warn(
+                "{count} addresses are not exported to {peer}: no free external address (NoExternalAddress)",
+                count=len(left_out),
+                peer=peer,
+            )
+            self._left_out[peer] = left_out
+        return exports
+
+    def keep(self, peers: set[ClusterID]) -> None:
+        """Drop what is cached for all other peers."""
+        for known in (self._policies, self._unnamed, self._assigned, self._left_out, self._views):
+            for peer in known.keys() - peers:
+                del known[peer]
+
+
+def _policy(local: LocalNetwork, config: NetworkConfig, everyone: list[NetworkConfig], *, closed: bool) -> ExportPolicy:
+    peer: list[Network] = []
+    transit: list[Network] = []
+    foreign: list[Network] = []
+    for one in everyone:
+        networks = assigned(one.spec.remap)
+        pods = networks[: len(one.spec.remap.pod_cidrs)]
+        foreign += networks[len(pods) :]
+        (peer if one.metadata.name == config.metadata.name else transit).extend(pods)
+    ack = config.status.ack
+    # A peer whose release has no second external network, or that has no free one for it, acknowledges without it.
+    externals = local.externals if ack.external_six or not ack.pod_cidrs else (local.external,)
+    return ExportPolicy(local.pods, local.services, externals, tuple(peer), tuple(transit), tuple(foreign), closed)

@@ -1,0 +1,249 @@
+"""Control of the network: decides from the records what the gateway's host should carry, and writes what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+import msgspec
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.config.schema import Settings
+from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, allocation, endpoint_networks
+from liqod.fabric.control.agreement.keyring import KeyRing
+from liqod.fabric.control.agreement.validation import RemoteNetwork
+from liqod.fabric.control.cluster_networks import ClusterNetworks
+from liqod.fabric.control.exported_addresses import ExportedAddresses
+from liqod.fabric.control.records import Records
+from liqod.fabric.control.status import AgreedPeer
+from liqod.fabric.model.network import VNI, DesiredNetwork, Link, PathKey, ProbeTargets, first_of
+from liqod.fabric.model.report import HostReport, NetworkReport, find_cut
+from liqod.flow.clocks import WallClock
+from liqod.flow.controller import Source
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.model.ids import ClusterID
+from liqod.model.records.network import (
+    AddressMap,
+    Gateway,
+    Network,
+    NetworkConfig,
+    Subnets,
+    own_addresses,
+    remote_addresses,
+)
+from liqod.model.records.offer import Refusal
+
+
+@attrs.frozen
+class Decision:
+    """What the agent is to carry, and the private key for it, which is no part of what may be written to a record."""
+
+    desired: DesiredNetwork
+    private_key: str = attrs.field(repr=False)
+
+
+class NetworkControl:
+    """Negotiates with all peers by their records. ``address`` is the gateway's among the cluster's nodes."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        informers: Informers,
+        settings: Settings,
+        address: str,
+        *,
+        wall: WallClock,
+    ) -> None:
+        self._clock = clock
+        self._settings = settings.network
+        self._address = address
+        self._networks = ClusterNetworks(client, informers, settings.network)
+        self._records = Records(client, clock, informers, wall)
+        self._ring = KeyRing(client, clock, informers, settings.kubernetes.namespace)
+        self.exports = ExportedAddresses(self._records, closed=settings.network.policy == "closed")
+        self._agreed: dict[ClusterID, AgreedPeer] = {}
+
+    def sources(self, key: str) -> Iterable[Source[str]]:
+        """Yield what enqueues ``key`` when something changed that decisions depend on."""
+        yield from self._records.sources(key)
+        yield from self._networks.sources(key)
+        yield from self._ring.sources(key)
+
+    def when_synced(self) -> Deferred[Any]:
+        """Return a Deferred that fires when everything that is watched was listed once."""
+        parts = (self._records, self._networks, self._ring)
+        return gatherResults([part.when_synced() for part in parts], consumeErrors=True)
+
+    def when_records_synced(self) -> Deferred[Any]:
+        """Return a Deferred that fires when what was agreed earlier is known."""
+        return self._records.when_synced()
+
+    # For the rest of the daemon.
+
+    def addresses(self, peer: ClusterID) -> AddressMap:
+        """Return how a peer's pod addresses are seen here."""
+        config = self._records.config(peer)
+        return remote_addresses(config) if config is not None else AddressMap()
+
+    def export_address(self, peer: ClusterID, address: str) -> str:
+        """Return how a peer's pods reach one of our pod addresses; empty while that is not known.
+
+        Other addresses have one only where they were claimed: ``exports`` has those.
+        """
+        config = self._records.config(peer)
+        return own_addresses(config).seen(address) if config is not None else ""
+
+    def status(self, peer: ClusterID, report: NetworkReport) -> tuple[bool | None, str]:
+        """Return whether packets cross to a peer now (None: not known yet), and a sentence about it."""
+        probes, config = report.probes.get(peer), self._records.config(peer)
+        now = self._clock.seconds()
+        if probes is not None and probes.is_reachable(now):
+            cut = find_cut(report.paths_to(peer), now)
+            if cut is not None:
+                return not cut.whole, cut.message
+            return True, "packets cross in both directions"
+        if config is not None and config.status.phase == "Refused":
+            return False, config.status.message
+        if (probes is None or probes.is_starting(now)) and self._records.was_connected(peer):
+            return True, "packets crossed before this daemon started"
+        if probes is None or probes.is_undecided(now):
+            return None, "no packet has crossed to the peer's network yet"
+        return False, "packets do not cross to the peer's network"
+
+    # Deciding.
+
+    async def sync_peers(self) -> bool:
+        """Have a NetworkConfig for every peer, and for no other cluster; return whether there is any peer."""
+        await self._records.sync_peers()
+        return bool(self._records.configs())
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether there is a network with any peer."""
+        return bool(self._records.configs())
+
+    async def decide(self, host: HostReport, report: NetworkReport) -> Decision:
+        """Negotiate with every peer by its record, and return the network that follows from all that is agreed."""
+        configs = self._records.configs()
+        await self._ring.rotate(configs)
+        local = await self._local(host)
+        avoided = [*(one for config in configs for one in endpoint_networks(config.status.remote.endpoints))]
+        avoided += host.networks
+        self._agreed = {}
+        self.exports.keep({ClusterID(config.metadata.name) for config in configs})
+        for config in sorted(configs, key=_agreed_first):
+            await self._negotiate(local, config, avoided, report)
+        return await self._decision(local, report)
+
+    async def preview(self, host: HostReport, report: NetworkReport) -> Decision:
+        """Return what ``decide`` would return now; nothing is written."""
+        local = await self._local(host)
+        self._agreed = {}
+        for config in sorted(self._records.configs(), key=_agreed_first):
+            try:
+                found = agree(local, config, config.spec.remap, self._other_keys(), self._others(config))
+            except Refusal:
+                continue
+            if found is not None:
+                self._accept(config, *found, report)
+        return await self._decision(local, report)
+
+    async def record(self, report: NetworkReport) -> None:
+        """Write how the tunnels are."""
+        for peer, agreed in sorted(self._agreed.items()):
+            await self._records.write_tunnel(peer, agreed, report, self._settings.device)
+        await self._records.delete_other_tunnels(self._agreed)
+
+    async def record_no_peers(self) -> None:
+        """Delete the tunnels' records, and have the cluster's key.
+
+        The key is this cluster's own, not a peering's: it exists before the first one, and stays after the last.
+        """
+        self._agreed = {}
+        await self._records.delete_other_tunnels(())
+        await self._ring.keys()
+
+    async def _local(self, host: HostReport) -> LocalNetwork:
+        keys = await self._ring.keys()
+        next_key = keys.next.public if keys.next else ""
+        return await self._networks.local(keys.current.public, next_key, self._address, host.mtu)
+
+    async def _negotiate(
+        self, local: LocalNetwork, config: NetworkConfig, avoided: list[Network], report: NetworkReport
+    ) -> None:
+        """Write what one peer is told and assigned; when both sides are known and valid, there is a link."""
+        others = self._others(config)
+        remap = allocation(local, config, others, avoided)
+        if config.status.remote.next_key in report.tunnels:
+            remap = msgspec.structs.replace(remap, known_key=config.status.remote.next_key)
+        # What is assigned is what the record says: it is written before anything relies on it.
+        config = await self._records.write_spec(config, local.side, remap, self.exports.assign(local, config))
+        try:
+            found = agree(local, config, remap, self._other_keys(), others)
+        except Refusal as refusal:
+            await self._records.write_phase(config, "Refused", refusal.reason, refusal.message)
+            return
+        if found is None:
+            await self._records.write_phase(
+                config, "Pending", "WaitingForPeer", "the peer has not told its network yet"
+            )
+            return
+        self._accept(config, *found, report)
+        await self._records.write_phase(config, "Agreed", "Agreed", "both clusters know how each sees the other")
+
+    def _others(self, config: NetworkConfig) -> list[Subnets]:
+        """Return what the other peers are assigned."""
+        return [one.spec.remap for one in self._records.configs() if one.metadata.name != config.metadata.name]
+
+    def _accept(self, config: NetworkConfig, remote: RemoteNetwork, link: Link, report: NetworkReport) -> None:
+        """Take a link as agreed, with what is known here about the path and the pods."""
+        peer = ClusterID(config.metadata.name)
+        probes = report.probes.get(peer)
+        # What was measured before this daemon started holds until it is measured again.
+        measured = (probes.mtu if probes is not None else 0) or self._records.path_mtu(peer)
+        link = attrs.evolve(
+            link,
+            mtu=min(link.mtu, measured) if measured else link.mtu,
+            pods=self._networks.allowed_pods(peer),
+            endpoint=self._records.choose_endpoint(peer, remote, report, link.public_key),
+        )
+        gateway = Gateway(address=self._address, vni=VNI, port=self._settings.overlay_port)
+        self._agreed[peer] = AgreedPeer(remote, link, gateway)
+
+    def _other_keys(self) -> set[str]:
+        """Return the keys of the peers that were dealt with before: the first one that names a key has it."""
+        links = [agreed.link for agreed in self._agreed.values()]
+        return {key for link in links for key in (link.public_key, link.next_key) if key}
+
+    async def _decision(self, local: LocalNetwork, report: NetworkReport) -> Decision:
+        key = (await self._ring.keys()).current
+        desired = DesiredNetwork(
+            public_key=key.public,
+            mtu=local.mtu,
+            addresses=tuple(map(first_of, local.externals)),
+            links=tuple(agreed.link for _, agreed in sorted(self._agreed.items())),
+            vteps=self._networks.vteps(self._address),
+            probes=self._probe_targets(report),
+        )
+        return Decision(desired, key.private)
+
+    def _probe_targets(self, report: NetworkReport) -> ProbeTargets:
+        gateways: dict[str, str] = {}
+        pods: dict[PathKey, str] = {}
+        for peer, agreed in self._agreed.items():
+            if agreed.remote.external is not None:
+                external = agreed.link.remote[len(agreed.remote.pods)]
+                gateways[peer] = str(first_of(external).network_address)
+            current = {version: path.pod for (name, version), path in report.pods.items() if name == peer}
+            for version, pod in self._networks.pod_targets(agreed.link.remote, current).items():
+                pods[str(peer), version] = pod
+        return ProbeTargets(gateways, pods)
+
+
+def _agreed_first(config: NetworkConfig) -> tuple[bool, str]:
+    """Sort those with whom all was agreed first: what they are assigned is not given to others."""
+    return config.status.phase != "Agreed", config.metadata.name

@@ -1,0 +1,252 @@
+"""The network's records: which peers have one, what they say, and every write to them.
+
+A write happens only when it changes something. What another writes (peering keeps what the peer announced in the status
+of a NetworkConfig) is never touched: all writes are merge patches of our own fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from liqod.fabric.control.agreement.validation import RemoteNetwork
+from liqod.fabric.control.cluster_networks import when_changed
+from liqod.fabric.control.status import AgreedPeer, Moment, same_but_measurements, tunnel_spec, tunnel_status
+from liqod.fabric.model.network import host_port
+from liqod.fabric.model.report import SESSION_LIFETIME, NetworkReport
+from liqod.flow.clocks import WallClock
+from liqod.flow.controller import Source, watch
+from liqod.flow.errors import Foreseen
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.mutation_cache import MutationCache
+from liqod.kube.refusals import Refusal, Retry
+from liqod.kube.resources import FOREIGNCLUSTERS, NETWORKCONFIGS, TUNNELENDPOINTS
+from liqod.kube.status_writer import StatusWriter, Written
+from liqod.model.ids import ClusterID, Key
+from liqod.model.objects.meta import find_condition, to_dict
+from liqod.model.records.network import Export, NetworkConfig, NetworkConfigSpec, Side, Subnets, TunnelEndpoint
+from liqod.model.records.unpeering import is_trust_withdrawn
+from liqod.model.records.views import ForeignCluster
+
+MEASUREMENT_INTERVAL: Final = 30.0
+"""Seconds between two writes of a tunnel's status for measurements alone."""
+ENDPOINT_TIMEOUT: Final = 15.0
+"""Seconds that one endpoint of a peer is tried before the next: WireGuard repeats a handshake every 5 s."""
+CACHE_TTL: Final = 10.0
+"""Seconds that our last write counts against a watch that does not show it: one pass of the converge loop."""
+
+
+class StatusRefused(Foreseen):
+    """The API server refused a status."""
+
+
+class Records:
+    """The NetworkConfigs and TunnelEndpoints of all peers."""
+
+    _log = Logger()
+
+    def __init__(self, client: Client, clock: IReactorTime, informers: Informers, wall: WallClock) -> None:
+        self._client = client
+        self._clock = clock
+        self._wall = wall
+        self._peers: Informer[ForeignCluster] = informers.of(FOREIGNCLUSTERS, ForeignCluster)
+        self._configs = MutationCache(informers.of(NETWORKCONFIGS, NetworkConfig), clock, CACHE_TTL)
+        self._tunnels = MutationCache(informers.of(TUNNELENDPOINTS, TunnelEndpoint), clock, CACHE_TTL)
+        # Peering writes the other fields of this status, what the peer announced, at the same time.
+        self._config_status = StatusWriter(client, NETWORKCONFIGS, NetworkConfig, self._configs, versioned=False)
+        self._tunnel_status = StatusWriter(client, TUNNELENDPOINTS, TunnelEndpoint, self._tunnels)
+        self._measured: dict[str, float] = {}
+        self._tried: dict[str, float] = {}
+
+    def sources(self, key: str) -> Iterable[Source[str]]:
+        """Yield what enqueues ``key`` when a record that matters changed."""
+        yield watch(self._peers, when_changed(key, is_peered))
+        yield watch(self._configs.informer, self._shown(key, self._configs))
+        yield watch(self._tunnels.informer, self._shown(key, self._tunnels))
+
+    def _shown(self, key: str, cache: MutationCache[Any]) -> Any:
+        spec_only = cache is self._tunnels
+
+        def keys_of(name: Key, old: Any, new: Any) -> Iterable[str]:
+            if new is None:
+                # The cache would show an object that we created, and that is gone since, until its TTL.
+                cache.forget(name)
+            if spec_only:
+                # The status is our own write, of every pass: it must not cause the next one.
+                return (key,) if (old and old.spec) != (new and new.spec) else ()
+            return (key,) if old != new else ()
+
+        return keys_of
+
+    def when_synced(self) -> Deferred[Any]:
+        """Return a Deferred that fires when every kind of record was listed once."""
+        watched: list[Informer[Any]] = [self._peers, self._configs.informer, self._tunnels.informer]
+        return gatherResults([informer.when_synced() for informer in watched], consumeErrors=True)
+
+    def config(self, peer: ClusterID) -> NetworkConfig | None:
+        """Return the exchange with a peer, or None."""
+        return self._configs.get(Key("", peer))
+
+    def configs(self) -> list[NetworkConfig]:
+        """Return the exchanges with all peers."""
+        return [one for one in self._configs.items() if not one.metadata.deleting]
+
+    async def sync_peers(self) -> None:
+        """Create a NetworkConfig for every peered cluster, and delete those of clusters that are no peers any more.
+
+        A cluster of which it is not known whether it is a peer keeps what it has.
+        """
+        peers = {record.metadata.name: is_peered(record) for record in self._peers.items()}
+        known = {config.metadata.name: config for config in self.configs()}
+        for name in sorted(peers):
+            if peers[name] and name not in known:
+                await self._create(name)
+        for name, config in sorted(known.items()):
+            if peers.get(name, False) is False:
+                self._log.info("{peer} is not a peer any more: its networks are released", peer=name)
+                await self._client.delete(NETWORKCONFIGS, name)
+                self._configs.removed(config.key, config)
+
+    async def _create(self, name: str) -> None:
+        body = {
+            "apiVersion": NETWORKCONFIGS.api_version,
+            "kind": NETWORKCONFIGS.kind,
+            "metadata": {"name": name},
+            "spec": to_dict(NetworkConfigSpec(cluster_id=name)),
+        }
+        try:
+            made = await self._client.create(NETWORKCONFIGS, body, view=NetworkConfig)
+        except AlreadyExists:
+            return
+        self._configs.wrote(made.key, None, made)
+
+    async def write_spec(
+        self, config: NetworkConfig, side: Side, remap: Subnets, exports: Sequence[Export]
+    ) -> NetworkConfig:
+        """Write what the peer is told of us and what it is assigned; return the record as it is then."""
+        spec = NetworkConfigSpec(cluster_id=config.metadata.name, local=side, remap=remap, exports=list(exports))
+        if config.spec == spec:
+            return config
+        # Whole parts are replaced: in a merge patch (RFC 7396) an absent field would stay.
+        whole = {"clusterID": spec.cluster_id, "local": _all_fields(side), "remap": _all_fields(remap)}
+        patch = {"spec": {**whole, "exports": to_dict(spec.exports) or None}}
+        written = await self._client.patch(NETWORKCONFIGS, config.metadata.name, patch, view=NetworkConfig)
+        self._configs.wrote(config.key, config, written)
+        return written
+
+    async def write_phase(self, config: NetworkConfig, phase: str, reason: str, message: str) -> None:
+        """Write how far the exchange with a peer is, and why."""
+        status = config.status
+        if (status.phase, status.reason, status.message) == (phase, reason, message[:1024]):
+            return
+        if phase == "Refused":
+            self._log.warn(
+                "network of {peer} refused: {message} ({reason})", peer=str(config.key), message=message, reason=reason
+            )
+        wanted = msgspec.structs.replace(status, phase=phase, reason=reason, message=message[:1024])
+        _require(await self._config_status.write(config, wanted))
+
+    def path_mtu(self, peer: ClusterID) -> int:
+        """Return the path MTU in the record of a tunnel, 0 for none."""
+        record = self._tunnels.get(Key("", peer))
+        return record.status.path_mtu if record is not None else 0
+
+    def was_connected(self, peer: ClusterID) -> bool:
+        """Tell whether the record of a tunnel says that packets cross."""
+        record = self._tunnels.get(Key("", peer))
+        return record is not None and record.status.phase == "Connected"
+
+    def choose_endpoint(self, peer: ClusterID, remote: RemoteNetwork, report: NetworkReport, key: str) -> str:
+        """Return where a peer is called now: one endpoint after the other until one answers."""
+        if not remote.endpoints:
+            return ""
+        now = self._clock.seconds()
+        known = report.tunnels.get(key)
+        if known is not None and self._wall().timestamp() - known.handshake < SESSION_LIFETIME:
+            self._tried.pop(peer, None)
+            if known.endpoint in [host_port(*one) for one in remote.endpoints]:
+                return known.endpoint
+        since = self._tried.setdefault(peer, now)
+        return host_port(*remote.endpoints[int((now - since) / ENDPOINT_TIMEOUT) % len(remote.endpoints)])
+
+    async def write_tunnel(self, peer: ClusterID, agreed: AgreedPeer, report: NetworkReport, device: str) -> None:
+        """Write what was agreed with a peer and how its tunnel is to its TunnelEndpoint."""
+        config = self.config(peer)
+        if config is None:
+            return
+        spec = tunnel_spec(config, agreed)
+        record = self._tunnels.get(Key("", peer))
+        if record is None or record.spec != spec:
+            record = await self._write_tunnel_spec(peer, record, to_dict(spec))
+        now = self._clock.seconds()
+        status = tunnel_status(agreed, report, record.status, device, Moment(now, self._wall()))
+        if status == record.status:
+            return
+        recent = now - self._measured.get(peer, -MEASUREMENT_INTERVAL) < MEASUREMENT_INTERVAL
+        if same_but_measurements(status, record.status) and recent:
+            return
+        if status.phase != record.status.phase:
+            state = {"Connected": "up", "Error": "down"}.get(status.phase, "not known yet")
+            self._log.info("network to {peer} is {state}: {message}", peer=peer, state=state, message=status.message)
+        self._measured[peer] = now
+        _require(await self._tunnel_status.write(record, status))
+
+    async def _write_tunnel_spec(self, peer: ClusterID, record: TunnelEndpoint | None, spec: Any) -> TunnelEndpoint:
+        body = {"apiVersion": TUNNELENDPOINTS.api_version, "kind": TUNNELENDPOINTS.kind, "metadata": {"name": peer}}
+        if record is not None:
+            try:
+                patch = [{"op": "replace", "path": "/spec", "value": spec}]
+                written = await self._client.patch(TUNNELENDPOINTS, peer, patch, kind="json", view=TunnelEndpoint)
+            except NotFound:
+                self._tunnels.forget(record.key)
+                record = None
+        if record is None:
+            written = await self._client.create(TUNNELENDPOINTS, {**body, "spec": spec}, view=TunnelEndpoint)
+        self._tunnels.wrote(written.key, record, written)
+        return written
+
+    async def delete_other_tunnels(self, keep: Iterable[str]) -> None:
+        """Delete the TunnelEndpoints of all peers but these."""
+        kept = set(keep)
+        for record in [one for one in self._tunnels.items() if one.metadata.name not in kept]:
+            name = record.metadata.name
+            await self._client.delete(TUNNELENDPOINTS, name)
+            self._tunnels.removed(record.key, record)
+            self._measured.pop(name, None)
+            self._tried.pop(name, None)
+
+
+def is_peered(record: ForeignCluster | None) -> bool | None:
+    """Tell whether a cluster is a peer in either direction: None where that is not known."""
+    if record is None or is_trust_withdrawn(record):
+        return False
+    if record.metadata.deleting:
+        # While a peering ends its pods are drained, and draining may need the network.
+        return None
+    states = [find_condition(record.status.conditions, kind) for kind in ("Accepted", "Lending")]
+    if any(state is not None and state.status == "True" for state in states):
+        return True
+    # An offer expires when its lender is silent: its pods may run on, and their traffic with them.
+    if any(state is None or state.status != "False" or state.reason == "Expired" for state in states):
+        return None
+    return False
+
+
+def _require(result: Written[Any] | Refusal) -> None:
+    # An object that changed or is gone comes by its watch; what else was refused is tried again with a back-off.
+    if isinstance(result, Refusal) and result.retry is not Retry.AT_ONCE and result.reason != NotFound.__name__:
+        raise StatusRefused(f"the status was refused: {result.message} ({result.reason})")
+
+
+def _all_fields(view: msgspec.Struct) -> dict[str, Any]:
+    """Return a view with all its fields, null for those at their defaults, as a merge patch needs them."""
+    fields = {field.encode_name: None for field in msgspec.structs.fields(view)}
+    return {**fields, **to_dict(view)}

@@ -1,0 +1,154 @@
+"""What the records say about the network with a peer, computed from agreement and report. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import attrs
+import msgspec
+
+from liqod.fabric.control.agreement.validation import RemoteNetwork
+from liqod.fabric.model.network import Link
+from liqod.fabric.model.report import (
+    SESSION_LIFETIME,
+    NetworkReport,
+    PodPath,
+    ProbeResult,
+    TunnelReport,
+    find_cut,
+)
+from liqod.model.objects.meta import Condition, set_condition
+from liqod.model.records.network import Gateway, NetworkConfig, Subnets, TunnelEndpointSpec, TunnelEndpointStatus
+from liqod.model.timestamps import rfc3339
+
+PHASES: Mapping[str, str] = {"Connected": "True", "Connecting": "Unknown", "Error": "False"}
+
+
+@attrs.frozen
+class AgreedPeer:
+    """A peer with which all is agreed: its side, the link that was made of it, and the VTEP for our other hosts."""
+
+    remote: RemoteNetwork
+    link: Link
+    gateway: Gateway = attrs.field(factory=Gateway)
+
+
+@attrs.frozen
+class Moment:
+    """One moment by both clocks: ``now`` in seconds of the reactor, for probes; ``date`` for handshakes and records."""
+
+    now: float
+    date: datetime
+
+
+def tunnel_spec(config: NetworkConfig, agreed: AgreedPeer) -> TunnelEndpointSpec:
+    """Return what both clusters agreed on, in both views."""
+    local, remote = config.spec.local, config.status.remote
+    return TunnelEndpointSpec(
+        cluster_id=config.metadata.name,
+        endpoint=agreed.link.endpoint,
+        public_key=agreed.link.public_key,
+        allowed_ips=[str(one) for one in agreed.link.remote],
+        local=Subnets(pod_cidrs=local.pod_cidrs, external_cidr=local.external_cidr, external_six=local.external_six),
+        local_seen=config.status.ack,
+        remote=Subnets(
+            pod_cidrs=remote.pod_cidrs, external_cidr=remote.external_cidr, external_six=remote.external_six
+        ),
+        remote_seen=config.spec.remap,
+        gateway=agreed.gateway,
+    )
+
+
+def tunnel_status(
+    agreed: AgreedPeer, report: NetworkReport, before: TunnelEndpointStatus, device: str, moment: Moment
+) -> TunnelEndpointStatus:
+    """Return the whole status; ``before`` is the one that the record has, ``device`` the name of the tunnel's."""
+    peer = agreed.link.peer
+    probes = report.probes.get(peer)
+    tunnel = report.tunnels.get(agreed.link.public_key)
+    age = tunnel.age(moment.date.timestamp()) if tunnel is not None else None
+    if (missing := _missing(agreed.link, report)) is not None:
+        phase, reason, message, cut = missing
+    elif (reachable := _reachable(probes, report.paths_to(peer), moment.now, before.phase)) is not None:
+        phase, reason, message, cut = reachable
+    else:
+        phase, reason, message, cut = _unreachable(agreed.link, tunnel, age)
+    conditions = set_condition(
+        before.conditions,
+        Condition(type="Connected", status=PHASES[phase], reason=reason, message=message),
+        rfc3339(moment.date),
+    )
+    return TunnelEndpointStatus(
+        phase=phase,
+        reason=reason,
+        message=message,
+        cut=cut,
+        device=device,
+        implementation=report.implementation,
+        handshake="never" if age is None else "fresh" if age < SESSION_LIFETIME else "stale",
+        rtt=rtt_range(probes.rtt) if probes is not None and phase == "Connected" else "",
+        loss=loss_range(probes.loss) if probes is not None else "",
+        path_mtu=(probes.mtu if probes is not None else 0) or agreed.link.mtu,
+        conditions=conditions,
+    )
+
+
+def same_but_measurements(one: TunnelEndpointStatus, two: TunnelEndpointStatus) -> bool:
+    """Tell whether two statuses differ in measurements only, which are not worth a write at once."""
+    return msgspec.structs.replace(one, rtt=two.rtt, loss=two.loss) == two
+
+
+def rtt_range(seconds: float | None) -> str:
+    """Return a round trip as a step of a scale, so that what is shown changes seldom."""
+    if seconds is None:
+        return ""
+    steps = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+    return next((f"under {step} ms" for step in steps if seconds * 1000 < step), "over 500 ms")
+
+
+def loss_range(share: float) -> str:
+    """Return a loss as a step of a scale."""
+    scale = ((0.0, "0 %"), (0.1, "under 10 %"), (0.5, "under 50 %"))
+    return next((text for limit, text in scale if share <= limit), "over 50 %")
+
+
+Finding = tuple[str, str, str, str]
+"""Phase, reason, message, and the place of the cut."""
+
+
+def _missing(link: Link, report: NetworkReport) -> Finding | None:
+    missing = [network for network in link.remote if network not in report.routes]
+    if not missing and report.implementation:
+        return None
+    what = f"there is no route to {missing[0]}" if report.implementation else "the tunnel's device is missing"
+    return "Error", "LocalRouteMissing", f"{what} on this host", "local route"
+
+
+def _reachable(probes: ProbeResult | None, paths: Sequence[PodPath], now: float, before: str) -> Finding | None:
+    if probes is not None and probes.is_reachable(now):
+        cut = find_cut(paths, now)
+        if cut is not None and cut.whole:
+            return "Error", "PodPathCut", cut.message, "remote pods"
+        if cut is not None:
+            # The node stays Ready although one of the two addresses of its pods is unreachable: no eviction for that.
+            return "Connected", "FamilyCut", cut.message, "remote pods"
+        return "Connected", "PacketsCross", "packets cross in both directions", ""
+    if before == "Connected" and probes is not None and probes.is_starting(now):
+        # A daemon that has just started has no answer yet; the tunnel outlived the daemon before it.
+        return "Connected", "PacketsCross", "packets cross in both directions", ""
+    if probes is None or probes.is_undecided(now):
+        return "Connecting", "Probing", "the first packets are under way", ""
+    return None
+
+
+def _unreachable(link: Link, tunnel: TunnelReport | None, age: float | None) -> Finding:
+    if age is None or age >= SESSION_LIFETIME:
+        where = link.endpoint or "it (it has to call us: it named no endpoint)"
+        message = f"no packet of the tunnel comes back from {where}; is its UDP port open?"
+        return "Error", "NoHandshake", message, "tunnel"
+    if tunnel is None or not tunnel.received:
+        message = f"the tunnel to {link.endpoint or 'the peer'} is up but nothing comes back"
+        return "Error", "TunnelSilent", message, "tunnel"
+    message = "the tunnel is up, but the probes through the peer's address translation are not answered"
+    return "Error", "ProbesLost", message, "remote host"

@@ -1,0 +1,133 @@
+"""The network that control wants of the network agent, as one value. Pure.
+
+It holds networks, addresses, keys and ports, each parsed and checked: no command, no rule and no text for a program.
+The agent derives nftables rules, routes and WireGuard peers from it by itself (``agent.kernel``), so that whoever can
+write a record cannot write a command. Private keys are no part of it either.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from liqod.model.ids import ClusterID
+from liqod.model.records.network import Network
+
+VNI: Final = 18952
+"""The VXLAN network identifier of the overlay."""
+
+PathKey = tuple[str, int]
+"""A peer, and an IP version: what is probed by each may be cut apart from the other."""
+
+
+@attrs.frozen
+class Netmap:
+    """A network of ours, and the network of the same size by which the peer sees it (1:1 NAT, host bits are kept)."""
+
+    ours: Network
+    seen: Network
+
+
+@attrs.frozen
+class ExportedAddress:
+    """A single address of ours that is no pod's: ``seen`` is what the peer calls, ``real`` where that leads.
+
+    ``ports`` are the pairs (protocol, port) that may be called there, protocols in lower case; none: everything.
+    """
+
+    seen: str
+    real: str
+    ports: frozenset[tuple[str, int]] = frozenset()
+
+
+@attrs.frozen
+class Link:
+    """One peer with which all is agreed.
+
+    ``remote`` are the peer's networks as we see them; ``gateway`` is the single address that stands for this host and
+    for everything here that is no pod. ``endpoint`` is "address:port", empty where the peer calls us. ``pods`` are the
+    addresses of our pods that may talk with the peer, None for all. ``mtu`` is that of the path, 0 for the device's.
+    ``next_key`` is accepted as well, without any network: when the peer switches to it, its first handshake succeeds.
+    ``external`` is our network of single addresses, and ``exports`` what the peer reaches by it besides the gateway;
+    ``six`` is such a network of IPv6 beside one of IPv4.
+    """
+
+    peer: ClusterID
+    public_key: str
+    endpoint: str
+    remote: tuple[Network, ...]
+    local: tuple[Netmap, ...]
+    gateway: Netmap | None = None
+    mtu: int = 0
+    pods: frozenset[str] | None = None
+    next_key: str = ""
+    external: Netmap | None = None
+    exports: tuple[ExportedAddress, ...] = ()
+    six: Netmap | None = None
+
+    @property
+    def gateways(self) -> tuple[Netmap, ...]:
+        """The addresses that stand for this host, by IP version one at most."""
+        second = () if self.six is None else (Netmap(first_of(self.six.ours), first_of(self.six.seen)),)
+        return (*(() if self.gateway is None else (self.gateway,)), *second)
+
+    @property
+    def externals(self) -> tuple[Netmap, ...]:
+        """Our networks of single addresses, by IP version one at most."""
+        return tuple(pair for pair in (self.external, self.six) if pair is not None)
+
+
+@attrs.frozen
+class Vtep:
+    """Another host of this cluster on the overlay (VXLAN tunnel end point, RFC 7348), and the networks behind it."""
+
+    address: str
+    networks: tuple[Network, ...]
+
+
+@attrs.frozen
+class ProbeTargets:
+    """What to probe: each peer's gateway by UDP through the tunnel, one pod of each peer and IP version by ICMP."""
+
+    gateways: Mapping[str, str] = attrs.field(factory=dict)
+    pods: Mapping[PathKey, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class DesiredNetwork:
+    """All that control wants of the gateway's host.
+
+    ``addresses`` are this host's own on the tunnel, by IP version one at most, IPv4 first; ``vteps`` the other hosts on
+    the overlay; ``mtu`` is the tunnel device's.
+    """
+
+    public_key: str
+    mtu: int
+    addresses: tuple[Network, ...]
+    links: tuple[Link, ...] = ()
+    vteps: tuple[Vtep, ...] = ()
+    probes: ProbeTargets = ProbeTargets()
+
+
+def first_of(external: Network) -> Network:
+    """Return the first host address of an external network, as a network of one address: the gateway's."""
+    return ipaddress.ip_network(external.network_address + 1)
+
+
+def host_port(address: str, port: int) -> str:
+    """Return an endpoint as wg(8) writes it: IPv6 addresses in brackets."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def parse_networks(texts: Iterable[str]) -> list[Network]:
+    """Return those texts that are networks; others are left out."""
+    found = []
+    for text in texts:
+        try:
+            found.append(ipaddress.ip_network(text, strict=False))
+        except ValueError:
+            continue
+    return found

@@ -1,0 +1,142 @@
+"""What the network agent reports to control: the host, the tunnels, and what probes found. Pure.
+
+Dates that the kernel tells (handshakes) are seconds since 1970, by the wall clock; times of probes are seconds of the
+agent's own clock, which never goes back, and mean something only beside another time of that clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+import attrs
+
+from liqod.fabric.model.network import DesiredNetwork, PathKey
+from liqod.model.records.network import Network
+
+SESSION_LIFETIME: Final = 180
+"""Seconds after a handshake in which WireGuard uses its keys (REJECT_AFTER_TIME, WireGuard whitepaper, section 6.1)."""
+DEAD_AFTER: Final = 5.0
+"""Seconds without any answer after which a peer, or a pod of it, counts as unreachable."""
+
+
+@attrs.frozen
+class HostReport:
+    """What control has to know of the host before it can decide.
+
+    ``mtu`` is that of the tunnel's device, ``networks`` those that routes of the host lead to, its tunnel's left out.
+    """
+
+    mtu: int
+    networks: tuple[Network, ...] = ()
+
+
+@attrs.frozen
+class TunnelReport:
+    """WireGuard's state of one peer: the endpoint it uses, the last handshake (0: never), and bytes received."""
+
+    endpoint: str
+    handshake: float = 0
+    received: int = 0
+
+    def age(self, wall: float) -> float | None:
+        """Return the seconds since the last handshake, None where there was none."""
+        return wall - self.handshake if self.handshake else None
+
+
+@attrs.frozen
+class ProbeResult:
+    """What the probes of one peer's gateway found, ``since`` when it is probed; ``rtt`` is in seconds.
+
+    ``mtu`` is that of the path, 0 while it is not known; ``loss`` the share of the latest probes without an answer.
+    """
+
+    since: float
+    answered_at: float | None = None
+    rtt: float | None = None
+    loss: float = 0.0
+    mtu: int = 0
+
+    def is_reachable(self, now: float) -> bool:
+        """Tell whether packets reach the peer's gateway, and come back."""
+        return self.answered_at is not None and now - self.answered_at < DEAD_AFTER
+
+    def is_starting(self, now: float) -> bool:
+        """Tell whether probing has only just begun: what was known before holds until there was time for an answer."""
+        return self.answered_at is None and now - self.since < DEAD_AFTER
+
+    def is_undecided(self, now: float) -> bool:
+        """Tell whether it is too early to say that the peer is unreachable."""
+        return self.answered_at is None and now - self.since < 2 * DEAD_AFTER
+
+
+@attrs.frozen
+class PodPath:
+    """One pod that is pinged, by the address at which it is reached here; times are in seconds."""
+
+    pod: str
+    since: float
+    answered_at: float | None = None
+
+    def is_silent(self, now: float) -> bool:
+        """Tell whether a pod that used to answer does not any more. One that never did may not answer pings at all."""
+        return self.answered_at is not None and now - self.answered_at >= DEAD_AFTER
+
+
+@attrs.frozen
+class Cut:
+    """Pods that used to answer and are silent, one of each IP version; ``whole``: no other one answers either."""
+
+    pods: tuple[str, ...]
+    whole: bool
+
+    @property
+    def message(self) -> str:
+        """What that means, as a sentence."""
+        if self.whole:
+            what, verb = ("pods", "do") if len(self.pods) > 1 else ("pod", "does")
+            return f"the peer's gateway answers, but its {what} {', '.join(self.pods)} {verb} not any more"
+        version = 6 if ":" in self.pods[0] else 4
+        return f"packets cross, but not those of IPv{version}: the peer's pod {self.pods[0]} does not answer any more"
+
+
+def find_cut(paths: Iterable[PodPath], now: float) -> Cut | None:
+    """Return what is cut on the paths to a peer's pods, one of each IP version; None where nothing is known to be."""
+    known = tuple(paths)
+    silent = tuple(path.pod for path in known if path.is_silent(now))
+    return Cut(silent, whole=all(path.answered_at is None or path.is_silent(now) for path in known)) if silent else None
+
+
+@attrs.frozen
+class NetworkReport:
+    """What there is on the gateway's host, and what probes found.
+
+    ``implementation`` says what runs the tunnel's device ("kernel", "wireguard-go"), empty where there is no device;
+    ``routes`` are the networks of peers that are routed; ``tunnels`` are by public key, ``probes`` by peer.
+    """
+
+    implementation: str = ""
+    routes: frozenset[Network] = frozenset()
+    tunnels: Mapping[str, TunnelReport] = attrs.field(factory=dict)
+    probes: Mapping[str, ProbeResult] = attrs.field(factory=dict)
+    pods: Mapping[PathKey, PodPath] = attrs.field(factory=dict)
+
+    def paths_to(self, peer: str) -> tuple[PodPath, ...]:
+        """Return the paths to a peer's pods, by IP version."""
+        return tuple(path for key, path in sorted(self.pods.items()) if key[0] == peer)
+
+
+class NetworkAgent(Protocol):
+    """The one that changes the host's network. Control knows no more of it than this."""
+
+    async def inspect_host(self) -> HostReport:
+        """Return what there is of the host's own network; raises Foreseen where that cannot be found out."""
+        ...
+
+    async def converge(self, desired: DesiredNetwork, private_key: str) -> NetworkReport:
+        """Make the host's network as desired and return what there is then; raises Foreseen."""
+        ...
+
+    def report(self) -> NetworkReport:
+        """Return what was observed last, with the newest results of probes."""
+        ...

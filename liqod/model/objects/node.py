@@ -1,0 +1,65 @@
+"""The one view of Kubernetes Nodes that all features share, so that there is one watch of them. Pure.
+
+The shared informers key their streams on the view: a second view of the same kind would be a second stream of every
+node's status, and the kubelet writes that every few seconds.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
+from liqod.model.objects.meta import Condition, Object, View, find_condition
+
+
+class NodeSpec(View, frozen=True):
+    """Whether the scheduler may use a node, and the networks from which its pods get addresses."""
+
+    unschedulable: bool = False
+    pod_cidrs: list[str] = msgspec.field(name="podCIDRs", default=[])
+
+
+class NodeInfo(View, frozen=True):
+    """The versions a node reports."""
+
+    kubelet_version: str = ""
+
+
+class NodeAddress(View, frozen=True):
+    """One address of a node; ``type`` is InternalIP, ExternalIP, Hostname ..."""
+
+    type: str = ""
+    address: str = ""
+
+
+class NodeStatus(View, frozen=True):
+    """What a node has, how it is, and where."""
+
+    allocatable: dict[str, str] = {}
+    conditions: list[Condition] = []
+    node_info: NodeInfo = NodeInfo()
+    addresses: list[NodeAddress] = []
+
+
+class Node(Object, frozen=True):
+    """A node of this cluster."""
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def virtual(self) -> bool:
+        """A node that stands for another cluster: what it has is not ours to lend."""
+        return self.metadata.labels.get(TYPE_LABEL) == VIRTUAL_NODE_TYPE
+
+    @property
+    def lendable(self) -> bool:
+        """Real, ready, schedulable, and not being deleted."""
+        ready = find_condition(self.status.conditions, "Ready")
+        return (
+            not self.virtual
+            and not self.spec.unschedulable
+            and not self.metadata.deleting
+            and ready is not None
+            and ready.status == "True"
+        )

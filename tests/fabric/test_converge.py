@@ -1,0 +1,55 @@
+"""The converge loop, when it is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import TestCase
+
+from liqod.fabric.agent.converge import HOST, ConvergeLoop
+from liqod.flow.controller import Source, always
+
+
+class Host(ConvergeLoop):
+    """A host whose pass waits for the test, and then holds a socket."""
+
+    name = "testing"
+
+    def __init__(self, clock: Any) -> None:
+        super().__init__(clock)
+        self.begun: Deferred[None] = Deferred()
+        self.go_on: Deferred[None] = Deferred()
+        self.holds = False
+
+    def sources(self) -> Iterable[Source[str]]:
+        yield always(HOST)
+
+    async def cleanup(self) -> None:
+        self.holds = False
+
+    async def converge(self) -> None:
+        self.begun.callback(None)
+        await self.go_on
+        self.holds = True
+
+
+class ConvergeLoopTests(TestCase):
+    """A daemon that does not lead any more leads again later, in the same process."""
+
+    timeout = 20
+
+    async def test_stopped_in_the_middle_of_a_pass(self) -> None:
+        """A pass that ends after the stop leaves nothing open: whoever leads here next needs the same port."""
+        clock = Clock()
+        host = Host(clock)
+        host.startService()
+        clock.advance(0)
+        await host.begun
+        stopped = host.stopService()
+        host.go_on.callback(None)
+        clock.advance(0)
+        await stopped
+        self.assertFalse(host.holds)

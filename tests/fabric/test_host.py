@@ -1,0 +1,192 @@
+"""Plans carried out on a host in memory: settled by one, the same after any crash, nothing left at the end."""
+
+from __future__ import annotations
+
+import ipaddress
+import shutil
+from collections.abc import Sequence
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.fabric.agent.kernel.device import creation
+from liqod.fabric.agent.kernel.host import KernelError, Output, apply, observe
+from liqod.fabric.agent.kernel.plan import plan
+from liqod.fabric.agent.kernel.state import Desired
+from liqod.fabric.model.network import ExportedAddress, Link, Netmap
+from liqod.model.ids import ClusterID
+from liqod.model.records.network import Network
+from tests.fabric.cases import NOW, HostCase
+from tests.fabric.fake_kernel import FakeKernel, public_key
+
+PEERS = 3
+
+
+def net(text: str) -> Network:
+    return ipaddress.ip_network(text)
+
+
+def link(number: int, *, pods: frozenset[str] | None = frozenset({"10.201.0.5"})) -> Link:
+    """Return the link to one of several peers, with IPv4 and IPv6."""
+    return Link(
+        peer=ClusterID(f"peer-{number}"),
+        public_key=public_key(f"peer {number}"),
+        endpoint=f"192.0.2.{100 + number}:5871",
+        remote=(net(f"10.{number}.0.0/16"), net(f"fd00:{number}::/48"), net(f"10.64.{16 * number}.0/20")),
+        local=(Netmap(net("10.201.0.0/16"), net("10.71.0.0/16")), Netmap(net("fd00:ff::/48"), net("fd00:ff::/48"))),
+        gateway=Netmap(net("10.70.0.1/32"), net("10.74.0.1/32")),
+        mtu=1380,
+        pods=pods,
+        external=Netmap(net("10.70.0.0/20"), net("10.74.0.0/20")),
+        exports=(
+            ExportedAddress("10.74.0.7", "192.0.2.9", frozenset({("tcp", 80), ("udp", 53)})),
+            ExportedAddress("10.74.0.8", "10.2.0.9"),
+            ExportedAddress("fd00:74::7", "2001:db8::9", frozenset({("tcp", 80)})),
+        ),
+        six=Netmap(net("fd00:70::/112"), net("fd00:74::/112")),
+    )
+
+
+DESIRED = Desired(
+    device="liqod",
+    create=("ip", "link", "add", "dev", "liqod", "type", "wireguard"),
+    listen_port=5871,
+    probe_port=5872,
+    public_key=public_key("ours"),
+    private_key="ours",
+    mtu=1420,
+    addresses=(net("10.70.0.1/32"), net("fd00:70::1/128")),
+    links=tuple(link(number) for number in range(1, PEERS + 1)),
+)
+
+
+class HostTests(HostCase):
+    """One host."""
+
+    def test_one_plan_settles(self) -> None:
+        """After one plan there is nothing to do, and another look changes nothing."""
+        self.assertGreater(self.converge(DESIRED), 0)
+        state = self.kernel.state()
+        self.assertEqual(self.converge(DESIRED), 0)
+        self.assertEqual(self.kernel.state(), state)
+
+    def test_every_change_settles_in_one_plan(self) -> None:
+        """Peers that come, go, change key or pods: one plan each, and the same state as from nothing."""
+        first, second, third = DESIRED.links
+        turned = attrs.evolve(second, public_key=public_key("turned"))
+        for links in (
+            (first,),
+            (first, second, third),
+            (first, turned),
+            (link(1, pods=frozenset()),),
+            (),
+            DESIRED.links,
+        ):
+            wanted = attrs.evolve(DESIRED, links=links)
+            self.converge(wanted)
+            self.assertEqual(self.converge(wanted), 0)
+            is_starting = FakeKernel()
+            self.kernel, used = is_starting, self.kernel
+            self.converge(wanted)
+            self.kernel = used
+            self.assertEqual(self.kernel.state(), is_starting.state())
+
+    def test_connections_are_not_translated_as_they_were(self) -> None:
+        """A peer that went and came back, or sees us otherwise: the kernel forgets its connections, and no others."""
+        mine, others = {("10.201.0.5", "10.1.0.9"), ("10.1.0.9", "10.71.0.5")}, {("10.201.0.5", "10.2.0.9")}
+        first, *rest = DESIRED.links
+        turned = attrs.evolve(first, local=(Netmap(net("10.201.0.0/16"), net("10.75.0.0/16")), first.local[1]))
+        self.converge(DESIRED)
+        self.kernel.flows = mine | others
+        self.converge(attrs.evolve(DESIRED, links=tuple(rest)))
+        self.converge(DESIRED)
+        self.assertEqual(self.kernel.flows, others)
+        self.kernel.flows = mine | others
+        self.converge(DESIRED)
+        self.assertEqual(self.kernel.flows, mine | others)
+        self.converge(attrs.evolve(DESIRED, links=(turned, *rest)))
+        self.assertEqual(self.kernel.flows, others)
+
+    def test_connections_are_forgotten_after_a_crash_between_rules_and_that(self) -> None:
+        """Wherever a change of translation was cut off, the next plan completes it."""
+        first, *rest = DESIRED.links
+        turned = attrs.evolve(first, local=(Netmap(net("10.201.0.0/16"), net("10.75.0.0/16")), first.local[1]))
+        wanted = attrs.evolve(DESIRED, links=(turned, *rest))
+        for done in range(8):
+            self.kernel = FakeKernel()
+            self.converge(DESIRED)
+            self.kernel.flows = {("10.201.0.5", "10.1.0.9")}
+            self.kernel.fail_after = done
+            with self.assertRaises(self.failureException):
+                self.converge(wanted)
+            self.kernel.fail_after = None
+            self.converge(wanted)
+            self.assertEqual(self.kernel.flows, set(), f"after a crash at step {done}")
+
+    def test_a_crash_anywhere_is_healed(self) -> None:
+        """Whatever part of a plan was carried out, the next one makes the host what it should be."""
+        self.converge(DESIRED)
+        whole = self.kernel.state()
+        for done in range(12):
+            self.crash(done)
+            self.converge(DESIRED)
+            self.assertEqual(self.kernel.state(), whole, f"after a crash at step {done}")
+
+    def test_removal_after_a_crash_anywhere_leaves_nothing(self) -> None:
+        """However far a plan came, removal brings back the state before it."""
+        for done in range(12):
+            self.crash(done)
+            self.remove()
+            self.assertEqual(self.kernel.state(), self.before, f"after a crash at step {done}")
+
+    def crash(self, done: int) -> None:
+        """Begin on a bare host and crash after so many steps."""
+        self.kernel = FakeKernel()
+        self.kernel.fail_after = done
+
+        async def once() -> None:
+            await apply(self.kernel, plan(DESIRED, await observe(self.kernel, "liqod"), NOW))
+
+        try:
+            self.successResultOf(Deferred.fromCoroutine(once()))
+        except self.failureException:
+            self.assertLess(done, 12)
+        self.flushLoggedErrors()
+        self.kernel.fail_after = None
+
+    def test_the_kernels_own_wireguard_is_preferred(self) -> None:
+        """Where the kernel knows WireGuard, it makes the device; the try leaves nothing."""
+        made = self.successResultOf(Deferred.fromCoroutine(creation(self.kernel, "liqod", under_systemd=False)))
+        self.assertEqual(made, DESIRED.create)
+        self.assertEqual(self.kernel.state(), self.before)
+
+    def test_what_a_host_refuses_is_told(self) -> None:
+        """The failure names the command and what was said."""
+
+        async def twice() -> None:
+            await apply(self.kernel, plan(DESIRED, await observe(self.kernel, "nothing"), NOW)[:1] * 2)
+
+        failure = self.failureResultOf(Deferred.fromCoroutine(twice()), KernelError)
+        self.assertIn("ip link add dev liqod type wireguard failed: RTNETLINK answers: File exists", str(failure.value))
+
+
+class SystemdTests(SynchronousTestCase):
+    """Where the kernel knows no WireGuard and the daemon is a unit."""
+
+    def made(self, *installed: str) -> tuple[str, ...]:
+        """Return the command that makes the device, with some units installed."""
+
+        class Host:
+            async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+                if argv[:2] == ("systemctl", "cat"):
+                    return Output(0 if argv[2] in installed else 1, "", "No files found")
+                return Output(2, "", "Error: Unknown device type.")
+
+        self.patch(shutil, "which", lambda name, path="": f"/usr/bin/{name}")
+        return self.successResultOf(Deferred.fromCoroutine(creation(Host(), "liqod", under_systemd=True)))
+
+    def test_the_tunnels_own_unit(self) -> None:
+        """wireguard-go is started as the installed unit, else as one for this time; never as the daemon's child."""
+        self.assertEqual(self.made("liqod-tunnel@liqod.service"), ("systemctl", "start", "liqod-tunnel@liqod.service"))
+        self.assertEqual(self.made()[0], "systemd-run")

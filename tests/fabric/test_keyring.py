@@ -1,0 +1,166 @@
+"""The exchange of the tunnel's key: announced, taken, acknowledged, exchanged; in the cluster's API and on a host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from kubesandbox.cluster import SandboxCluster
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock, deferLater
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from liqod.demo.access import client_config
+from liqod.fabric.agent.kernel.host import apply, observe
+from liqod.fabric.agent.kernel.plan import plan
+from liqod.fabric.agent.kernel.state import Desired
+from liqod.fabric.control.agreement.agreement import all_accept
+from liqod.fabric.control.agreement.key import Keys, from_private, generate, load_or_create, plan_next
+from liqod.fabric.control.agreement.keyring import CONFIRM_TIMEOUT, KeyRing
+from liqod.fabric.control.agreement.validation import check_side
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.resources import NAMESPACES
+from liqod.model.objects.meta import ObjectMeta
+from liqod.model.records.network import NetworkConfig, NetworkConfigStatus, Side, Subnets
+from liqod.model.records.offer import Refusal
+from tests.fabric.fake_kernel import FakeKernel, public_key
+from tests.fabric.test_host import DESIRED
+
+REACTOR: Any = reactor
+NOW = 1_800_000_000.0
+NEXT = public_key("next")
+
+
+def config(name: str, phase: str, known: str) -> NetworkConfig:
+    """Return what a peer has said about our next key."""
+    status = NetworkConfigStatus(phase=phase, ack=Subnets(pod_cidrs=["10.71.0.0/16"], known_key=known))
+    return NetworkConfig(metadata=ObjectMeta(name=name), status=status)
+
+
+class Exchange(SynchronousTestCase):
+    """When, and what a tunnel does meanwhile."""
+
+    def test_it_is_taken_when_every_agreed_peer_says_so(self) -> None:
+        """One that says nothing, or another key, holds it up; one with which nothing is agreed does not."""
+        key = "k"
+        self.assertTrue(all_accept([], key))
+        self.assertTrue(all_accept([config("a", "Agreed", key), config("b", "Pending", "")], key))
+        self.assertFalse(all_accept([config("a", "Agreed", key), config("b", "Agreed", "")], key))
+        self.assertFalse(all_accept([config("a", "Agreed", "other")], key))
+
+    def test_a_next_key_is_taken_without_any_network(self) -> None:
+        """Traffic stays with the present key until the peer has the next; then networks move, and the old goes."""
+        kernel = FakeKernel()
+
+        async def converge(desired: Desired) -> int:
+            steps = plan(desired, await observe(kernel, "liqod"), NOW)
+            await apply(kernel, steps)
+            return len(steps)
+
+        def run(desired: Desired) -> int:
+            return self.successResultOf(Deferred.fromCoroutine(converge(desired)))
+
+        run(DESIRED)
+        first = DESIRED.links[0]
+        before = kernel.links["liqod"].peers[first.public_key]["allowed"]
+        both = attrs.evolve(DESIRED, links=(attrs.evolve(first, next_key=NEXT), *DESIRED.links[1:]))
+        self.assertEqual(run(both), 1)
+        self.assertEqual(run(both), 0)
+        peers = kernel.links["liqod"].peers
+        self.assertEqual((peers[first.public_key]["allowed"], peers[NEXT]["allowed"]), (before, []))
+        after = attrs.evolve(DESIRED, links=(attrs.evolve(first, public_key=NEXT), *DESIRED.links[1:]))
+        run(after)
+        self.assertEqual(run(after), 0)
+        self.assertEqual(kernel.links["liqod"].peers[NEXT]["allowed"], before)
+        self.assertNotIn(first.public_key, kernel.links["liqod"].peers)
+
+    def test_a_next_key_of_somebody_else_is_refused(self) -> None:
+        """Ours, another peer's and nonsense are no next keys; a fit one is passed on."""
+        ours, other, fit = generate().public, generate().public, generate().public
+        side = Side(pod_cidrs=["10.1.0.0/16"], public_key=generate().public, mtu=1420)
+
+        def judge(key: str) -> str:
+            try:
+                return check_side(_with_next(side, key), ours, {other}).next_key
+            except Refusal as refusal:
+                return refusal.reason
+
+        self.assertEqual([judge(key) for key in (ours, other, "A" * 44, fit)], ["KeyInUse", "KeyInUse", "BadKey", fit])
+
+    def test_keys_show_no_secret(self) -> None:
+        """Neither a key nor the pair of keys shows its private half."""
+        key = generate()
+        self.assertNotIn(key.private, repr(Keys(key, key)))
+        self.assertEqual(from_private(key.private), key)
+
+
+def _with_next(side: Side, key: str) -> Side:
+    return Side(pod_cidrs=side.pod_cidrs, public_key=side.public_key, mtu=side.mtu, next_key=key)
+
+
+class KeyRingTests(TestCase):
+    """The keys in the cluster's API."""
+
+    timeout = 20
+
+    def setUp(self) -> None:
+        self.cluster = SandboxCluster(REACTOR, "rome")
+        self.cluster.listen(REACTOR)
+        self.cluster.startService()
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
+        self.client = Client(client_config(self.cluster), REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.client.close()))
+        self.informers = Informers(self.client, REACTOR)
+        self.clock = Clock()
+        self.changes = 0
+
+    async def ring(self) -> KeyRing:
+        """Return a ring whose Secret is followed."""
+        ring = KeyRing(self.client, self.clock, self.informers, "liqo-system")
+        for source in ring.sources("host"):
+            self.addCleanup(source.start(self.changed, self.clock))
+        self.informers.startService()
+        self.addCleanup(self.informers.stopService)
+        await ring.when_synced()
+        return ring
+
+    def changed(self, key: str) -> None:
+        self.changes += 1
+
+    async def until(self, count: int) -> None:
+        """Wait until so many changes were told."""
+        while self.changes < count:
+            await deferLater(REACTOR, 0.01)
+
+    async def test_exchanged_when_taken(self) -> None:
+        """The next key is told to all, and is the key when the last peer takes it; whoever starts then finds it."""
+        await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        ring = await self.ring()
+        first = (await ring.keys()).current
+        await deferLater(REACTOR, 0.1)
+        following = await plan_next(self.client, "liqo-system")
+        self.assertEqual(await plan_next(self.client, "liqo-system"), following)
+        await self.until(1)
+        self.assertEqual(await ring.keys(), Keys(first, following))
+        await ring.rotate([config("a", "Agreed", following.public), config("b", "Agreed", "")])
+        self.assertEqual((await ring.keys()).current, first)
+        await ring.rotate([config("a", "Agreed", following.public), config("b", "Agreed", following.public)])
+        self.assertEqual(await ring.keys(), Keys(following))
+        self.assertEqual(await load_or_create(self.client, "liqo-system"), Keys(following))
+
+    async def test_nobody_holds_it_up_for_ever(self) -> None:
+        """A peer that never says that it takes the next key is waited for two minutes, not longer."""
+        await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        await load_or_create(self.client, "liqo-system")
+        following = await plan_next(self.client, "liqo-system")
+        ring = await self.ring()
+        silent = [config("a", "Agreed", "")]
+        await ring.rotate(silent)
+        self.clock.advance(CONFIRM_TIMEOUT - 1)
+        await ring.rotate(silent)
+        self.assertEqual((await ring.keys()).next, following)
+        self.clock.advance(2)
+        await ring.rotate(silent)
+        self.assertEqual(await ring.keys(), Keys(following))
