@@ -6,7 +6,7 @@ One pass of the converge loop is always the same, whatever it was that changed::
     -> the agent converges: observe, plan, apply, probe -> record its report
 
 Between the two halves there is nothing but ``DesiredNetwork`` one way and ``NetworkReport`` the other way
-(``fabric.model``); this module alone knows both.
+(``fabric.state``); this module alone knows both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from liqod.fabric.agent.converge import HOST, ConvergeLoop
 from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.fabric.agent.kernel.device import is_under_systemd
 from liqod.fabric.agent.kernel.host import Kernel
-from liqod.fabric.agent.kernel.state import Step
+from liqod.fabric.agent.kernel.model import Step
 from liqod.fabric.control.exported_addresses import ExportedAddresses, NetworkUser
 from liqod.fabric.control.network_control import NetworkControl
 from liqod.flow.clocks import WallClock, utc_now

@@ -6,8 +6,8 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel.host import apply, observe
+from liqod.fabric.agent.kernel.model import Desired
 from liqod.fabric.agent.kernel.plan import plan, removal
-from liqod.fabric.agent.kernel.state import Desired
 from tests.fabric.fake_kernel import FakeKernel
 
 NOW = 1_800_000_000.0

@@ -18,7 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel.address_watch import AddressWatch, reports_removed_address
 from liqod.fabric.agent.kernel.host_facts import host_addresses
-from liqod.fabric.agent.kernel.state import Device, Tunnel, TunnelPeer
+from liqod.fabric.agent.kernel.model import Device, Tunnel, TunnelPeer
 from liqod.fabric.agent.kernel.wireguard import rebind_steps
 from tests.environment import require
 from tests.fabric.test_plan import DESIRED, KEY

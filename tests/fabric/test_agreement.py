@@ -15,7 +15,7 @@ from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, alloca
 from liqod.fabric.control.agreement.agreement import assigned as given_to
 from liqod.fabric.control.agreement.ipam import allocate, overlaps
 from liqod.fabric.control.agreement.validation import check_side, is_key
-from liqod.fabric.model.network import first_of
+from liqod.fabric.state.network import first_of
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.network import (
     AddressMap,

@@ -14,13 +14,13 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel.host import apply, observe
+from liqod.fabric.agent.kernel.model import Observed, Overlay, Step
 from liqod.fabric.agent.kernel.plan import plan, show
 from liqod.fabric.agent.kernel.rules import nftables
-from liqod.fabric.agent.kernel.state import Observed, Overlay, Step
 from liqod.fabric.control.agreement.agreement import LocalNetwork
 from liqod.fabric.control.agreement.exports import MOST, ExportPolicy, assign_exports, export_refusal, exports_as_seen
 from liqod.fabric.control.exported_addresses import ExportedAddresses
-from liqod.fabric.model.network import ExportedAddress, Netmap
+from liqod.fabric.state.network import ExportedAddress, Netmap
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.network import (

@@ -12,9 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel.device import creation
 from liqod.fabric.agent.kernel.host import KernelError, Output, apply, observe
+from liqod.fabric.agent.kernel.model import Desired
 from liqod.fabric.agent.kernel.plan import plan
-from liqod.fabric.agent.kernel.state import Desired
-from liqod.fabric.model.network import ExportedAddress, Link, Netmap
+from liqod.fabric.state.network import ExportedAddress, Link, Netmap
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import Network
 from tests.fabric.cases import NOW, HostCase

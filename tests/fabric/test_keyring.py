@@ -13,8 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.demo.access import client_config
 from liqod.fabric.agent.kernel.host import apply, observe
+from liqod.fabric.agent.kernel.model import Desired
 from liqod.fabric.agent.kernel.plan import plan
-from liqod.fabric.agent.kernel.state import Desired
 from liqod.fabric.control.agreement.agreement import all_accept
 from liqod.fabric.control.agreement.key import Keys, from_private, generate, load_or_create, plan_next
 from liqod.fabric.control.agreement.keyring import CONFIRM_TIMEOUT, KeyRing

@@ -9,10 +9,10 @@ import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel import routes, wireguard
+from liqod.fabric.agent.kernel.model import Desired, Device, Observed, Route, Rules, Tunnel, TunnelPeer
 from liqod.fabric.agent.kernel.plan import plan, removal, show
 from liqod.fabric.agent.kernel.rules import conntrack, nftables
-from liqod.fabric.agent.kernel.state import Desired, Device, Observed, Route, Rules, Tunnel, TunnelPeer
-from liqod.fabric.model.network import Link, Netmap
+from liqod.fabric.state.network import Link, Netmap
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import Network
 

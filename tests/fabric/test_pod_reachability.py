@@ -17,7 +17,7 @@ from liqod.fabric.agent.kernel.host_facts import tunnel_mtu, uplink_mtu
 from liqod.fabric.agent.probing.ping import Pinger, checksum, icmp6_filter
 from liqod.fabric.control.cluster_facts import node_addresses, pod_addresses, pod_networks
 from liqod.fabric.control.probe_targets import pod_target, pod_targets
-from liqod.fabric.model.report import DEAD_AFTER, Cut, PodPath, find_cut
+from liqod.fabric.state.report import DEAD_AFTER, Cut, PodPath, find_cut
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.objects.node import Node, NodeAddress, NodeSpec, NodeStatus
 from liqod.model.objects.pod import Pod, PodAddress, PodSpec, PodStatus

@@ -10,9 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.probing.health import SMALL, Health
 from liqod.fabric.control.agreement.validation import RemoteNetwork
-from liqod.fabric.control.status import AgreedPeer, Moment, tunnel_status
-from liqod.fabric.model.report import DEAD_AFTER, NetworkReport, PodPath, TunnelReport
 from liqod.fabric.control.records import is_peered
+from liqod.fabric.control.status import AgreedPeer, Moment, tunnel_status
+from liqod.fabric.state.report import DEAD_AFTER, NetworkReport, PodPath, TunnelReport
 from liqod.model.objects.meta import Condition, ObjectMeta
 from liqod.model.records.network import TunnelEndpointStatus
 from liqod.model.records.unpeering import FINALIZER

@@ -10,12 +10,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel import vxlan
 from liqod.fabric.agent.kernel.host import KernelError, apply, observe, observe_node
+from liqod.fabric.agent.kernel.model import INWARD, NodeDesired, Overlay
 from liqod.fabric.agent.kernel.plan import node_plan, node_removal, plan
 from liqod.fabric.agent.kernel.rules import nftables
-from liqod.fabric.agent.kernel.state import INWARD, NodeDesired, Overlay
 from liqod.fabric.agent.node_view import node_desired, own_node
 from liqod.fabric.control.cluster_facts import find_vteps
-from liqod.fabric.model.network import VNI, Vtep
+from liqod.fabric.state.network import VNI, Vtep
 from liqod.model.names import OVERLAY_ANNOTATION, TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.objects.node import Node, NodeSpec

@@ -20,10 +20,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from liqod.fabric.agent.kernel.host import Output, apply, observe
+from liqod.fabric.agent.kernel.model import INWARD, Desired, Overlay
 from liqod.fabric.agent.kernel.plan import plan, removal
-from liqod.fabric.agent.kernel.state import INWARD, Desired, Overlay
 from liqod.fabric.control.agreement.key import generate
-from liqod.fabric.model.network import VNI, ExportedAddress, Link, Netmap, Vtep
+from liqod.fabric.state.network import VNI, ExportedAddress, Link, Netmap, Vtep
 from liqod.model.ids import ClusterID
 from tests.netns.hosts import DUMP, network
 

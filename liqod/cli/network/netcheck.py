@@ -16,11 +16,11 @@ from liqod.cli.console.render import as_text
 from liqod.cli.console.session import Options, Session, cluster_options, console, in_cluster
 from liqod.cli.status.peers import find, label
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, observe
-from liqod.fabric.agent.kernel.state import Observed
+from liqod.fabric.agent.kernel.model import Observed
 from liqod.fabric.agent.probing.probe_burst import SizeResult, measure_sizes
 from liqod.fabric.control.probe_targets import pod_targets
-from liqod.fabric.model.network import parse_networks
-from liqod.fabric.model.report import SESSION_LIFETIME
+from liqod.fabric.state.network import parse_networks
+from liqod.fabric.state.report import SESSION_LIFETIME
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, NETWORKCONFIGS, PODS, TUNNELENDPOINTS
 from liqod.model.objects.pod import Pod

@@ -15,14 +15,14 @@ from liqod.fabric.agent.kernel import device as devices
 from liqod.fabric.agent.kernel.address_watch import AddressWatch
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, observe
 from liqod.fabric.agent.kernel.host_facts import host_addresses, tunnel_mtu, uplink_mtu
+from liqod.fabric.agent.kernel.model import INWARD, Desired, Observed, Overlay, Step
 from liqod.fabric.agent.kernel.plan import plan, removal, show
 from liqod.fabric.agent.kernel.routes import host_networks
-from liqod.fabric.agent.kernel.state import INWARD, Desired, Observed, Overlay, Step
 from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu
 from liqod.fabric.agent.probing.ping import Pinger
 from liqod.fabric.agent.probing.probe import Prober
-from liqod.fabric.model.network import VNI, DesiredNetwork
-from liqod.fabric.model.report import HostReport, NetworkReport, TunnelReport
+from liqod.fabric.state.network import VNI, DesiredNetwork
+from liqod.fabric.state.report import HostReport, NetworkReport, TunnelReport
 from liqod.flow.clocks import WallClock, utc_now
 from liqod.flow.controller import Source
 from liqod.flow.controller import observe as observe_value

@@ -17,8 +17,8 @@ from liqod.config.schema import Settings
 from liqod.fabric.agent.converge import HOST, ConvergeLoop
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, observe_node
 from liqod.fabric.agent.kernel.host_facts import uplink_mtu
+from liqod.fabric.agent.kernel.model import NodeDesired, Step
 from liqod.fabric.agent.kernel.plan import node_plan, node_removal, show
-from liqod.fabric.agent.kernel.state import NodeDesired, Step
 from liqod.fabric.agent.kernel.vxlan import device_name
 from liqod.fabric.agent.node_view import node_desired, own_node
 from liqod.flow.controller import Source, always, watch

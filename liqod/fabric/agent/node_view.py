@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-from liqod.fabric.agent.kernel.state import TABLE, NodeDesired, Overlay
+from liqod.fabric.agent.kernel.model import TABLE, NodeDesired, Overlay
 from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu
-from liqod.fabric.model.network import Vtep, parse_networks
+from liqod.fabric.state.network import Vtep, parse_networks
 from liqod.model.objects.node import Node
 from liqod.model.records.network import Gateway, Network, TunnelEndpoint
 

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from liqod.fabric.model.network import Vtep, parse_networks
+from liqod.fabric.state.network import Vtep, parse_networks
 from liqod.model.names import OVERLAY_ANNOTATION
 from liqod.model.objects.meta import Object, View
 from liqod.model.objects.node import Node

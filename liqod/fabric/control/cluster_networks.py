@@ -18,7 +18,7 @@ from liqod.fabric.control.cluster_facts import (
     pod_networks,
 )
 from liqod.fabric.control.probe_targets import pod_targets
-from liqod.fabric.model.network import Vtep, host_port, parse_networks
+from liqod.fabric.state.network import Vtep, host_port, parse_networks
 from liqod.flow.controller import Source, watch
 from liqod.flow.errors import Foreseen
 from liqod.kube.cache.informer import Informer

@@ -18,8 +18,8 @@ from liqod.fabric.control.cluster_networks import ClusterNetworks
 from liqod.fabric.control.exported_addresses import ExportedAddresses
 from liqod.fabric.control.records import Records
 from liqod.fabric.control.status import AgreedPeer
-from liqod.fabric.model.network import VNI, DesiredNetwork, Link, PathKey, ProbeTargets, first_of
-from liqod.fabric.model.report import HostReport, NetworkReport, find_cut
+from liqod.fabric.state.network import VNI, DesiredNetwork, Link, PathKey, ProbeTargets, first_of
+from liqod.fabric.state.report import HostReport, NetworkReport, find_cut
 from liqod.flow.clocks import WallClock
 from liqod.flow.controller import Source
 from liqod.kube.cache.shared_informers import Informers

@@ -17,8 +17,8 @@ from twisted.logger import Logger
 from liqod.fabric.control.agreement.validation import RemoteNetwork
 from liqod.fabric.control.cluster_networks import when_changed
 from liqod.fabric.control.status import AgreedPeer, Moment, same_but_measurements, tunnel_spec, tunnel_status
-from liqod.fabric.model.network import host_port
-from liqod.fabric.model.report import SESSION_LIFETIME, NetworkReport
+from liqod.fabric.state.network import host_port
+from liqod.fabric.state.report import SESSION_LIFETIME, NetworkReport
 from liqod.flow.clocks import WallClock
 from liqod.flow.controller import Source, watch
 from liqod.flow.errors import Foreseen

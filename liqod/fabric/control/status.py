@@ -9,8 +9,8 @@ import attrs
 import msgspec
 
 from liqod.fabric.control.agreement.validation import RemoteNetwork
-from liqod.fabric.model.network import Link
-from liqod.fabric.model.report import (
+from liqod.fabric.state.network import Link
+from liqod.fabric.state.report import (
     SESSION_LIFETIME,
     NetworkReport,
     PodPath,

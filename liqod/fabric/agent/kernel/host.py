@@ -10,8 +10,7 @@ import attrs
 from twisted.internet.utils import getProcessOutputAndValue
 
 from liqod.fabric.agent.kernel import routes, vxlan, wireguard
-from liqod.fabric.agent.kernel.rules import nftables
-from liqod.fabric.agent.kernel.state import (
+from liqod.fabric.agent.kernel.model import (
     INWARD,
     TABLE,
     NodeObserved,
@@ -21,6 +20,7 @@ from liqod.fabric.agent.kernel.state import (
     Rules,
     Step,
 )
+from liqod.fabric.agent.kernel.rules import nftables
 from liqod.flow.errors import Foreseen
 
 DEADLINE: Final = 15.0

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from liqod.fabric.agent.kernel import routes, vxlan, wireguard
+from liqod.fabric.agent.kernel.model import INWARD, TABLE, Desired, NodeDesired, NodeObserved, Observed, Step
 from liqod.fabric.agent.kernel.rules import conntrack, nftables
 from liqod.fabric.agent.kernel.rules.gateway_rules import gateway_sets
-from liqod.fabric.agent.kernel.state import INWARD, TABLE, Desired, NodeDesired, NodeObserved, Observed, Step
 
 
 def plan(desired: Desired, observed: Observed, now: float) -> tuple[Step, ...]:

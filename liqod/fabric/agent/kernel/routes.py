@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from liqod.fabric.agent.kernel.state import TABLE, Desired, Device, Observed, Route, Step
+from liqod.fabric.agent.kernel.model import TABLE, Desired, Device, Observed, Route, Step
 from liqod.model.records.network import Network
 
 UNSPECIFIC = ("default", "0.0.0.0/0", "::/0")

@@ -13,8 +13,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from liqod.fabric.agent.kernel.model import ObservedOverlay, ObservedTable, Overlay, OverlayRoute, Step
 from liqod.fabric.agent.kernel.routes import parse_device
-from liqod.fabric.agent.kernel.state import ObservedOverlay, ObservedTable, Overlay, OverlayRoute, Step
 from liqod.model.records.network import Network
 
 OVERHEAD: Final = {4: 50, 6: 70}

@@ -10,9 +10,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
-from liqod.fabric.agent.kernel.state import Desired, Device, Step, Tunnel, TunnelPeer
-from liqod.fabric.model.network import Link
-from liqod.fabric.model.report import SESSION_LIFETIME
+from liqod.fabric.agent.kernel.model import Desired, Device, Step, Tunnel, TunnelPeer
+from liqod.fabric.state.network import Link
+from liqod.fabric.state.report import SESSION_LIFETIME
 from liqod.model.records.network import Network
 
 USERSPACE = "tun"

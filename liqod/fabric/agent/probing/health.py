@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from liqod.fabric.model.report import ProbeResult
+from liqod.fabric.state.report import ProbeResult
 
 INTERVAL: Final = 1.0
 """Seconds between two probes of one peer."""

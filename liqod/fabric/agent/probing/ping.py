@@ -19,8 +19,8 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from liqod.fabric.agent.probing.health import INTERVAL
-from liqod.fabric.model.network import PathKey
-from liqod.fabric.model.report import PodPath
+from liqod.fabric.state.network import PathKey
+from liqod.fabric.state.report import PodPath
 from liqod.flow.observe import Latest
 
 _HEAD: Final = struct.Struct("!BBHHH")

@@ -21,7 +21,7 @@ from liqod.fabric.control.agreement.validation import (
     external_six,
     network,
 )
-from liqod.fabric.model.network import Link, Netmap, first_of, host_port
+from liqod.fabric.state.network import Link, Netmap, first_of, host_port
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import Network, NetworkConfig, Side, Subnets
 from liqod.model.records.offer import Refusal

@@ -17,7 +17,7 @@ import attrs
 
 from liqod.fabric.control.agreement.ipam import overlaps
 from liqod.fabric.control.agreement.validation import UNUSABLE
-from liqod.fabric.model.network import ExportedAddress
+from liqod.fabric.state.network import ExportedAddress
 from liqod.model.records.network import Address, Claims, Export, Network, shift
 
 MOST: Final = 1024

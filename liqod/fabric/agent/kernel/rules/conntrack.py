@@ -13,8 +13,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from liqod.fabric.agent.kernel.state import Step
-from liqod.fabric.model.network import Link
+from liqod.fabric.agent.kernel.model import Step
+from liqod.fabric.state.network import Link
 
 FLUSHED = "nat_"
 """The prefix of chains that note for which links this was done."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from liqod.fabric.agent.kernel.state import Desired, Overlay
-from liqod.fabric.model.network import ExportedAddress, Link
+from liqod.fabric.agent.kernel.model import Desired, Overlay
+from liqod.fabric.state.network import ExportedAddress, Link
 from liqod.model.records.network import Network
 
 

@@ -12,10 +12,10 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from liqod.fabric.agent.kernel.model import Desired, NodeDesired, Rules, Step
 from liqod.fabric.agent.kernel.rules.conntrack import FLUSHED, flushed_marks
 from liqod.fabric.agent.kernel.rules.gateway_rules import gateway_chains, gateway_sets
 from liqod.fabric.agent.kernel.rules.node_rules import node_chains, node_sets
-from liqod.fabric.agent.kernel.state import Desired, NodeDesired, Rules, Step
 
 NAME: Final = "inet liqod"
 _MARK: Final = "plan_"

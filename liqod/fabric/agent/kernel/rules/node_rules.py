@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from liqod.fabric.agent.kernel.model import NodeDesired
 from liqod.fabric.agent.kernel.rules.gateway_rules import overlay_guard
-from liqod.fabric.agent.kernel.state import NodeDesired
 
 
 def node_sets(desired: NodeDesired) -> Mapping[str, frozenset[str]]:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import attrs
 
-from liqod.fabric.model.network import DesiredNetwork, PathKey
+from liqod.fabric.state.network import DesiredNetwork, PathKey
 from liqod.model.records.network import Network
 
 SESSION_LIFETIME: Final = 180

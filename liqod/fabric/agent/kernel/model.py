@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from liqod.fabric.model.network import Link, Vtep
+from liqod.fabric.state.network import Link, Vtep
 from liqod.model.records.network import Network
 
 # Policy rules are tried in the order of their priorities (ip-rule(8)); `main` and `default` are 32766 and 32767. Lower
