@@ -180,6 +180,20 @@ class Affinity(SynchronousTestCase):
         )
         self.assertEqual(patched({"spec": {"affinity": {}}}, Policy(REMOTE)), patched({"spec": {}}, Policy(REMOTE)))
 
+    @given(_POLICIES, st.sampled_from([None, [{"operator": "Exists"}]]))
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_the_policy_holds_whatever_part_is_there(self, policy: Policy, tolerations: list[Any] | None) -> None:
+        """A pod whose affinity says something else, or nothing, runs where one without any affinity does."""
+        preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
+        plain = pod_with(None, tolerations)
+        for affinity in ({}, {"podAffinity": {}}, {"nodeAffinity": {}}, {"nodeAffinity": preferred}):
+            pod = {"spec": {**plain["spec"], "affinity": affinity}}
+            after = patched(pod, policy)
+            self.assertEqual(fits(after), fits(patched(plain, policy)), affinity)
+            theirs = affinity.get("nodeAffinity") or {}
+            ours = after["spec"]["affinity"].get("nodeAffinity") or {}
+            self.assertEqual({key: ours[key] for key in theirs}, theirs)
+
     def test_a_pod_with_a_node(self) -> None:
         """A pod whose node is chosen gets no affinity: its kubelet would turn it away."""
         pod = {"spec": {"nodeName": "here", "tolerations": [dict(TOLERATION)]}}

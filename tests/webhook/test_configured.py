@@ -1,0 +1,56 @@
+"""When the daemon writes the configuration by which API servers ask it, on an API server that keeps only that."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.config.schema import Settings
+from liqod.identity.serving import generate
+from liqod.kube.errors import NotFound
+from liqod.webhook.configuration import Configuration
+from liqod.webhook.service import AdmissionWebhook
+from tests.identity.test_serving import NOW
+
+
+class Server:
+    """Has the configuration that was applied last; ``applied`` counts."""
+
+    def __init__(self) -> None:
+        self.there: Configuration | None = None
+        self.applied = 0
+
+    async def get(self, resource: Any, name: str, *, view: Any) -> Configuration:
+        if self.there is None:
+            raise NotFound(404, "NotFound", "there is none")
+        return self.there
+
+    async def apply(self, resource: Any, body: Any, *, view: Any) -> None:
+        self.applied += 1
+        self.there = msgspec.convert(body, Configuration, strict=False)
+
+
+class Nobody:
+    """Takes events."""
+
+    def emit(self, *args: Any) -> None: ...
+
+
+class Writes(SynchronousTestCase):
+    """The informer shows nothing: it is behind for as long as the test lasts."""
+
+    def test_it_is_written_once_though_the_cache_is_behind(self) -> None:
+        """What the API server has already is asked for before it is written; what differs is written."""
+        server = Server()
+        webhook = AdmissionWebhook(
+            cast(Any, Clock()), cast(Any, server), Settings(), "192.0.2.1", recorder=cast(Any, Nobody())
+        )
+        bundle, other = (generate("liqod", ["192.0.2.1"], NOW) for _ in range(2))
+        for given, applied in ((bundle, 1), (bundle, 1), (other, 2), (other, 2), (bundle, 3)):
+            self.successResultOf(Deferred.fromCoroutine(webhook._configure(given)))
+            self.assertEqual(server.applied, applied)
+            self.assertTrue(webhook.configured)
