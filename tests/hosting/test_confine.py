@@ -57,6 +57,13 @@ class AffinityTests(SynchronousTestCase):
             {"topologyKey": EVERYWHERE, "namespaceSelector": {**OWN, "matchExpressions": [names]}},
         )
 
+    def test_names_that_are_none(self) -> None:
+        """What is no list of names is refused before an API server sees it."""
+        for names in ([1], ["shop-c1", None], [["shop-c1"]], "shop-c1", {"shop-c1": 1}):
+            with self.assertRaises(ValueError) as caught:
+                forged({"topologyKey": EVERYWHERE, "namespaces": names})
+            self.assertIn("namespaces is not a list of names", str(caught.exception))
+
     def test_the_own_namespace(self) -> None:
         """A term about the pod's own namespace stays as it is, with all else of the affinity."""
         term = {"topologyKey": EVERYWHERE, "labelSelector": {"matchLabels": {"a": "b"}}, "matchLabelKeys": ["c"]}
@@ -121,6 +128,11 @@ class VolumeTests(SynchronousTestCase):
         for kind in ("serviceAccountToken", "podCertificate"):
             projected = {"sources": [{"configMap": {"name": "x"}}, {kind: {"path": "token", "audience": "sts"}}]}
             self.assertIn(kind, self.refused({"name": "t", "projected": projected}))
+
+    def test_a_long_name_is_cut(self) -> None:
+        """The sentence for the borrower holds 63 characters of what it called the volume, as many as a name has."""
+        volume = {"name": "v" * 70, "projected": {"sources": [{"serviceAccountToken": {}}]}}
+        self.assertIn(f"spec.volumes[{'v' * 63}] asks", self.refused(volume))
 
     def test_data_of_others(self) -> None:
         """The claim of an ephemeral volume may not do what the borrower's own claims may not."""

@@ -86,6 +86,14 @@ class AdmitTests(SynchronousTestCase):
         self.assertEqual(self.reason(admit(shadow(), "", self.offered, {})), "OriginMismatch")
         self.assertEqual(self.reason(admit(shadow(origin=""), "", self.offered, {})), "OriginMismatch")
 
+    def test_a_wrong_origin_is_named(self) -> None:
+        """The sentence says what the label says, also when it is not there, and whose the namespace is."""
+        for origin, told in (("c2", "says c2,"), ("", "says nothing,")):
+            refused = admit(shadow(origin=origin), "c1", self.offered, {})
+            assert isinstance(refused, Refuse)
+            self.assertIn(told, refused.message)
+            self.assertIn("granted to c1", refused.message)
+
     def test_only_what_is_lent(self) -> None:
         """Without an offer nothing runs; with one, no more than that."""
         self.assertEqual(self.reason(admit(shadow(), "c1", None, {})), "NotLent")

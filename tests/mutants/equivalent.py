@@ -32,6 +32,12 @@ EQUIVALENT: Final = (
         "if own is not None and JOINING in own.features:",
         "only a dialer's greeting announces a token",
     ),
+    Equivalent(
+        "liqod.hosting.shadowpods.forge",
+        "_resizable",
+        "return [*(spec.containers), *sidecars]",
+        "a spec without containers was refused when it was read; the type alone says that there may be none",
+    ),
 )
 
 

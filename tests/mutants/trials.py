@@ -18,7 +18,9 @@ from tests.mutants.sample import Mutant
 Outcome = Literal["killed", "survived", "equivalent"]
 _TOGETHER: Final = 6
 """Test modules in one process, once the nearest one alone has let the mutant live."""
-_SECONDS_A_STEP: Final = 5.0
+_ITS_OWN: Final = -1.0
+"""How near a test module is that imports the module itself and is about its package: it is asked whatever it takes."""
+_SECONDS_A_STEP: Final = 10.0
 """A test module that takes so many seconds more is asked as if it were one import farther away."""
 
 
@@ -61,13 +63,14 @@ class Trials:
 
     def _in_turn(self, mutant: Mutant) -> Iterator[list[str]]:
         """Yield the test modules that reach a mutant: the nearest alone, then several together, scenarios last."""
-        near = self._imports.tests_of(mutant.module, wide=self._wide)
-        near = {test: rank + self._reach.seconds(test) / _SECONDS_A_STEP for test, rank in near.items()}
+        rank = self._imports.tests_of(mutant.module, wide=self._wide)
+        near = {test: far + self._reach.seconds(test) / _SECONDS_A_STEP for test, far in rank.items()}
         left = self._budget
         together: list[str] = []
         is_first = True
         for test in sorted(near, key=near.__getitem__):
-            if test.startswith(SCENARIO) or left < self._reach.seconds(test):
+            is_its_own = rank[test] <= _ITS_OWN
+            if test.startswith(SCENARIO) or (left < self._reach.seconds(test) and not is_its_own):
                 continue
             known = self._reach.of(test)
             if known.passed and known.reaches(mutant.module, self._sources[mutant.module], mutant.change):
