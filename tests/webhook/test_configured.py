@@ -12,9 +12,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config.schema import Settings
 from liqod.identity.serving import generate
 from liqod.kube.errors import NotFound
+from liqod.model.ids import Key
+from liqod.model.records.offloading import NamespaceOffloading, NamespaceOffloadingSpec
 from liqod.webhook.configuration import Configuration
 from liqod.webhook.service import AdmissionWebhook
 from tests.identity.test_serving import NOW
+
+STRATEGIES = ("Local", "Remote")
 
 
 class Server:
@@ -40,15 +44,58 @@ class Nobody:
     def emit(self, *args: Any) -> None: ...
 
 
+def made(server: Server, offloadings: Offloadings | None = None) -> AdmissionWebhook:
+    return AdmissionWebhook(
+        cast(Any, Clock()),
+        cast(Any, server),
+        Settings(),
+        "192.0.2.1",
+        offloadings=cast(Any, offloadings),
+        recorder=cast(Any, Nobody()),
+    )
+
+
+class Offloadings:
+    """An informer of what namespaces want."""
+
+    def __init__(self) -> None:
+        self.synced = False
+
+    def get(self, key: Key) -> None:
+        return None
+
+
+class Searches(SynchronousTestCase):
+    """When pods that slipped by are looked for, and when answers count."""
+
+    def test_a_namespace_is_searched_once_the_webhook_is_asked(self) -> None:
+        """Before that every pod would look like one that slipped by; afterwards when something new is wanted."""
+        webhook = made(Server())
+        key = Key("shop", "offloading")
+        one, other = (NamespaceOffloading(spec=NamespaceOffloadingSpec(pod_offloading_strategy=s)) for s in STRATEGIES)
+        changes = ((None, one, 1), (one, other, 1), (one, one, 0), (one, None, 0))
+        for configured in (False, True):
+            webhook.configured = configured
+            for old, new, searches in changes:
+                self.assertEqual(len(list(webhook._namespace_changed(key, old, new))), searches * configured)
+
+    def test_it_is_prepared_when_it_knows_what_namespaces_want(self) -> None:
+        """At once where nothing says so but their labels."""
+        self.assertTrue(made(Server()).prepared)
+        offloadings = Offloadings()
+        webhook = made(Server(), offloadings)
+        self.assertFalse(webhook.prepared)
+        offloadings.synced = True
+        self.assertTrue(webhook.prepared)
+
+
 class Writes(SynchronousTestCase):
     """The informer shows nothing: it is behind for as long as the test lasts."""
 
     def test_it_is_written_once_though_the_cache_is_behind(self) -> None:
         """What the API server has already is asked for before it is written; what differs is written."""
         server = Server()
-        webhook = AdmissionWebhook(
-            cast(Any, Clock()), cast(Any, server), Settings(), "192.0.2.1", recorder=cast(Any, Nobody())
-        )
+        webhook = made(server)
         bundle, other = (generate("liqod", ["192.0.2.1"], NOW) for _ in range(2))
         for given, applied in ((bundle, 1), (bundle, 1), (other, 2), (other, 2), (bundle, 3)):
             self.successResultOf(Deferred.fromCoroutine(webhook._configure(given)))
