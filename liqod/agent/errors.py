@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 from liqod.kube.errors import ApiError, Forbidden, KubeError, Unauthorized, Unreachable
 
 
-class Trouble(Foreseen):
+class StartupError(ExpectedError):
     """A reason in one word, and a sentence: what does not work, why, what to do next.
 
     ``details`` are further sentences, one for each thing that the first one sums up.
@@ -21,27 +21,27 @@ class Trouble(Foreseen):
         self.details = tuple(details)
 
 
-def explain(error: KubeError, doing: str, server: str) -> Trouble:
+def explain(error: KubeError, doing: str, server: str) -> StartupError:
     """Return the trouble behind a failed request; ``doing`` completes the sentence "... while <doing>"."""
     match error:
         case Unreachable():
-            return Trouble(
+            return StartupError(
                 "APIUnreachable",
                 f"cannot reach the API server {server}: {error}; "
                 "check the network and kubernetes.kubeconfig, it is tried again",
             )
         case Unauthorized():
-            return Trouble(
+            return StartupError(
                 "CredentialsRefused",
                 f"the API server {server} does not know the credentials ({error.message}); "
                 "`liqodctl install --daemon-kubeconfig FILE`, run by an administrator, writes one with new ones",
             )
         case Forbidden():
-            return Trouble(
+            return StartupError(
                 "RightsMissing",
                 f"{doing} is not allowed: {error.message}; `liqodctl check` lists all rights that are missing",
             )
         case ApiError():
-            return Trouble("APIRefused", f"{doing} failed: {error.message} (HTTP {error.code}); it is tried again")
+            return StartupError("APIRefused", f"{doing} failed: {error.message} (HTTP {error.code}); it is tried again")
         case _:
-            return Trouble("APIFailed", f"{doing} failed: {error}; it is tried again")
+            return StartupError("APIFailed", f"{doing} failed: {error}; it is tried again")

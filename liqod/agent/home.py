@@ -1,7 +1,7 @@
 """The home cluster, made ready step by step: reachable, known by ID, definitions, namespace, rights, clock, identity.
 
 Every step may be repeated at any time, and by several daemons of one cluster at once. What stands in the way is raised
-as ``Trouble``.
+as ``StartupError``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from twisted.logger import Logger
 
 from liqod.agent.account import rights
 from liqod.agent.account.names import ACCOUNT
-from liqod.agent.errors import Trouble, explain
+from liqod.agent.errors import StartupError, explain
 from liqod.agent.host.address import cluster_name
 from liqod.agent.host.clock_check import judge, server_time
 from liqod.config.schema import Settings
@@ -47,7 +47,7 @@ class Home:
 
 
 async def prepare(client: Client, settings: Settings, server: str, hostname: str, wall: WallClock) -> Home:
-    """Check and prepare the home cluster; raises Trouble with what is in the way."""
+    """Check and prepare the home cluster; raises StartupError with what is in the way."""
 
     async def step(doing: str, work: Coroutine[Any, Any, T]) -> T:
         try:
@@ -82,7 +82,7 @@ async def _check_rights(client: Client, settings: Settings) -> None:
     missing = await rights.missing(client, settings)
     if missing:
         named = ", ".join(str(right) for right in missing[:6]) + (" and others" if len(missing) > 6 else "")
-        raise Trouble(
+        raise StartupError(
             "RightsMissing",
             f"the daemon may not: {named}; `liqodctl install`, run by an administrator of the cluster, "
             f"gives its account {settings.kubernetes.namespace}/{ACCOUNT} all that it needs",
@@ -102,7 +102,7 @@ async def _ensure_definitions(client: Client, settings: Settings) -> None:
         except NotFound:
             absent.append(name)
     if absent:
-        raise Trouble(
+        raise StartupError(
             "DefinitionsMissing",
             f"the cluster has no definition of {', '.join(absent)}; run `liqodctl install`, "
             "or set kubernetes.manage-crds = true",
@@ -125,7 +125,7 @@ def _check_clock(server: datetime | None, now: datetime) -> None:
         return
     verdict = judge((now - server).total_seconds())
     if verdict.fatal:
-        raise Trouble("ClockSkew", verdict.message)
+        raise StartupError("ClockSkew", verdict.message)
     if verdict.message:
         _log.warn("{message}", message=verdict.message)
 
@@ -139,7 +139,7 @@ async def _identity(client: Client, settings: Settings, cluster_id: ClusterID, n
         return await _shared_identity(client, settings.kubernetes.namespace, cluster_id, now)
     except IdentityError as error:
         where = files.key or f"Secret {settings.kubernetes.namespace}/{IDENTITY_SECRET}"
-        raise Trouble("IdentityUnusable", f"the cluster's key in {where} cannot be used: {error}") from error
+        raise StartupError("IdentityUnusable", f"the cluster's key in {where} cannot be used: {error}") from error
 
 
 async def _shared_identity(client: Client, namespace: str, cluster_id: ClusterID, now: datetime) -> KeyPair:
@@ -169,6 +169,6 @@ def _read(setting: str, path: str) -> bytes:
     try:
         return Path(path).expanduser().read_bytes()
     except OSError as error:
-        raise Trouble(
+        raise StartupError(
             "FileUnreadable", f"{setting} = {path}: {(error.strerror or 'cannot be read').lower()}"
         ) from error

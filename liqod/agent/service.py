@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 
 from liqod.agent import home as homes
 from liqod.agent.account.names import LEASE
-from liqod.agent.errors import Trouble
+from liqod.agent.errors import StartupError
 from liqod.agent.home import Home
 from liqod.agent.host.address import own_address
 from liqod.agent.host.leader_identity import Candidate
@@ -32,7 +32,7 @@ from liqod.config.schema import Settings
 from liqod.fabric.agent.node import NodeFabric
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import Reactor, WallClock, utc_now
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate, Latest
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -171,8 +171,8 @@ class Agent(Service):
                 await self._connected()
             except CancelledError:
                 raise
-            except (Foreseen, kube_config.ConfigError) as error:
-                self._in_trouble(str(error), error.details if isinstance(error, Trouble) else ())
+            except (ExpectedError, kube_config.ConfigError) as error:
+                self._in_trouble(str(error), error.details if isinstance(error, StartupError) else ())
             except Exception as error:
                 self._log.failure("the daemon failed and begins anew")
                 self.trouble, self._details = f"{type(error).__name__}: {error}", ()

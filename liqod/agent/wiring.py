@@ -17,7 +17,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from liqod.agent.errors import Trouble
+from liqod.agent.errors import StartupError
 from liqod.agent.home import Home
 from liqod.agent.processes import ALL, runs
 from liqod.config.schema import Settings
@@ -220,7 +220,7 @@ class Features:
         try:
             service.startService()
         except CannotListenError as error:
-            raise Trouble(
+            raise StartupError(
                 "PortTaken",
                 f"cannot listen on port {error.port} for {name}: {_plain(error.socketError)}; end what has it "
                 f"(`ss -ltnp` says what), or choose another one in [{name}] listen; it is tried again",

@@ -21,7 +21,7 @@ In the words of controller-runtime. A controller says what it watches and what o
 The base does the rest. Workers start when every source has synced, so that ``reconcile`` never decides from half a
 cache. A key that is enqueued while it is reconciled comes again afterwards; one key is never reconciled twice at once.
 An exception means "again, after a back-off"; it is logged once for each key and cause, as a sentence where it is
-foreseen (``flow.errors``: every ``KubeError`` is), else with its traceback; ``retry_after`` of the error is respected.
+expected (``flow.errors``: every ``KubeError`` is), else with its traceback; ``retry_after`` of the error is respected.
 Returning settles the key and resets its back-off.
 
 ``stopService`` unsubscribes and drops what waits, lets steps in progress end (for at most ``GRACE`` seconds, then they
@@ -45,7 +45,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
-from liqod.flow.errors import is_foreseen
+from liqod.flow.errors import is_expected
 from liqod.flow.workqueue import Workers, WorkQueue
 
 K = TypeVar("K", bound=Hashable)
@@ -381,7 +381,7 @@ class Controller(MultiService, Generic[K]):
 
     def _log_failure(self, error: Exception, what: str) -> None:
         of = self._of_subject
-        if is_foreseen(error):
+        if is_expected(error):
             self._log.warn("{name}{of}: {what} failed: {error}", name=self.name, of=of, what=what, error=str(error))
         else:
             self._log.failure("{name}{of}: {what} failed", name=self.name, of=of, what=what)

@@ -10,7 +10,7 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredList, First
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from liqod.flow.errors import FORESEEN
+from liqod.flow.errors import EXPECTED
 
 
 class Tasks(Service):
@@ -43,7 +43,7 @@ class Tasks(Service):
             failure = failure.value.subFailure
         if failure.check(CancelledError) and self._stopping:
             return
-        if failure.check(*FORESEEN):
+        if failure.check(*EXPECTED):
             self._log.warn("{what} failed: {reason}", what=what, reason=failure.getErrorMessage())
         else:
             self._log.failure("{what} failed", failure, what=what)

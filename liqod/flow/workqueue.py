@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
-from liqod.flow.errors import is_foreseen, retry_after
+from liqod.flow.errors import is_expected, retry_after
 from liqod.flow.fair_queue import FairQueue
 
 K = TypeVar("K", bound=Hashable)
@@ -221,7 +221,7 @@ class Workers(Service, Generic[K]):
 
     ``process(key)`` returning None means settled; a number means look again after so many seconds; raising means try
     again after a back-off. A failure is logged when it is new for its key, not at every attempt: as one sentence if it
-    is a foreseen one (``flow.errors``), else with its traceback. ``log_what`` names the work ("reflecting pod").
+    is an expected one (``flow.errors``), else with its traceback. ``log_what`` names the work ("reflecting pod").
     """
 
     _log = Logger()
@@ -317,7 +317,7 @@ class Workers(Service, Generic[K]):
         if self._troubles.get(key) == sentence:
             return
         self._troubles[key] = sentence
-        if is_foreseen(error):
+        if is_expected(error):
             self._log.warn("{what} {key} failed: {error}", what=self._what, key=key, error=str(error))
         else:
             self._log.failure("{what} {key} failed", what=self._what, key=key)

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 
 
-class KubeError(Foreseen):
+class KubeError(ExpectedError):
     """Any failure of a request to the API server."""
 
 

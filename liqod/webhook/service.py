@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, WallClock, utc_now
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 from liqod.flow.handshake import Door
 from liqod.flow.listening import server_endpoint
 from liqod.identity.serving import Bundle, from_data, generate, is_due, to_data
@@ -41,7 +41,7 @@ SECOND_SEARCH: Final = 3.0
 SEARCH_EVERY: Final = 30.0
 
 
-class ListenFailed(Foreseen):
+class ListenFailed(ExpectedError):
     """The webhook's address cannot be listened on; the text says which and why."""
 
 

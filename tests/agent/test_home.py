@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from liqod.agent import home as homes
-from liqod.agent.errors import Trouble
+from liqod.agent.errors import StartupError
 from liqod.agent.home import Home
 from liqod.config.load import parse
 from liqod.config.schema import Settings
@@ -54,10 +54,10 @@ class Preparing(TestCase):
             lambda: datetime.now(UTC) + timedelta(seconds=ahead),
         )
 
-    async def trouble(self, **arguments: Any) -> Trouble:
+    async def trouble(self, **arguments: Any) -> StartupError:
         try:
             await self.prepare(**arguments)
-        except Trouble as trouble:
+        except StartupError as trouble:
             return trouble
         raise AssertionError("nothing was in the way")
 

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.controller import After, Controller, Outcome, Source, always, every, observe, watch
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate, Latest
 from tests.kube.cases import warnings_of
 
@@ -158,13 +158,13 @@ class StepTests(Case):
         controller = self.started(Recording(self.clock, [always("a")]))
 
         def fail() -> None:
-            raise Foreseen("the server is down")
+            raise ExpectedError("the server is down")
 
         controller.answers["a"] = fail
         controller.enqueue("a")
         self.run_for(7.2)  # 0, 1, 3, 7
         self.assertEqual(len(controller.done), 1 + 4)
-        self.assertEqual(dict(controller.failing), {"a": "Foreseen: the server is down"})
+        self.assertEqual(dict(controller.failing), {"a": "ExpectedError: the server is down"})
         self.assertEqual(len(warnings), 1)
         del controller.answers["a"]
         controller.retry_failed()
@@ -184,7 +184,7 @@ class StepTests(Case):
     def test_the_servers_pause_is_kept(self) -> None:
         """An error that names a time is not retried before it."""
 
-        class Busy(Foreseen):
+        class Busy(ExpectedError):
             retry_after = 50.0
 
         def fail() -> None:
@@ -287,7 +287,7 @@ class LifeTests(Case):
     def test_preparing_is_tried_again(self) -> None:
         """What reconciling needs is awaited before the first step, with a back-off where it fails."""
         controller = Recording(self.clock, [always("a")])
-        failures = [Foreseen("not yet"), Foreseen("not yet")]
+        failures = [ExpectedError("not yet"), ExpectedError("not yet")]
 
         def prepare() -> None:
             if failures:

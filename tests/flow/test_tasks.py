@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate, Latest
 from liqod.flow.tasks import Tasks
 from tests.kube.cases import warnings_of
@@ -19,7 +19,7 @@ class TasksTests(SynchronousTestCase):
         caught = warnings_of(self)
 
         async def fail() -> None:
-            raise Foreseen("the peer is away")
+            raise ExpectedError("the peer is away")
 
         Tasks().spawn(fail(), "greeting the peer")
         self.assertEqual([(e["what"], e["reason"]) for e in caught], [("greeting the peer", "the peer is away")])

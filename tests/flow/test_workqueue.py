@@ -18,7 +18,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.backoff import Backoff
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 from liqod.flow.workqueue import QueueClosed, Workers, WorkQueue
 from tests.kube.cases import warnings_of
 
@@ -230,7 +230,7 @@ class ModelTests(SynchronousTestCase):
         run_state_machine_as_test(Model, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))
 
 
-class Trouble(Foreseen):
+class Trouble(ExpectedError):
     """A failure with a sentence."""
 
 

@@ -27,7 +27,7 @@ GIVERS = {
     "Refusal",
     "Refuse",
     "RemoteProtocolError",
-    "Trouble",
+    "StartupError",
     "not_ready",
 }
 """What is called with a reason as its first argument."""

@@ -21,7 +21,7 @@ from liqod.fabric.agent.kernel.vxlan import device_name
 from liqod.fabric.agent.node import NodeFabric
 from liqod.fabric.control.agreement.key import plan_next
 from liqod.fabric.service import Fabric
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.errors import NotFound
 
@@ -55,7 +55,7 @@ async def _preview(session: Session) -> str:
     try:
         await session.within(FIRST_LISTS, fabric.when_synced(), "listing the records of the network")
         return show(await fabric.preview())
-    except Foreseen as error:
+    except ExpectedError as error:
         raise CliError(errors.HOST, str(error), "run it as root on the host of the daemon") from error
     finally:
         await maybeDeferred(informers.stopService)

@@ -22,7 +22,7 @@ from liqod.fabric.agent.kernel.plan import node_plan, node_removal, show
 from liqod.fabric.agent.kernel.vxlan import device_name
 from liqod.fabric.agent.node_view import node_desired, own_node
 from liqod.flow.controller import Source, always, watch
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -94,7 +94,7 @@ class NodeFabric(ConvergeLoop):
                 f"no Node of this cluster has this host's address {self._address}: the gateway cannot send here what "
                 "is for its pods; name the Node in network.node"
             )
-            raise Foreseen(self.summary)
+            raise ExpectedError(self.summary)
         # Only now: from the announcement on the gateway sends over the overlay what is for this host's pods.
         await self._announce(name, self._nodes.items(), self._address)
         self._summarize(desired)

@@ -20,7 +20,7 @@ from liqod.fabric.control.cluster_facts import (
 from liqod.fabric.control.probe_targets import pod_targets
 from liqod.fabric.state.network import Vtep, host_port, parse_networks
 from liqod.flow.controller import Source, watch
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -67,12 +67,12 @@ class ClusterNetworks:
         return gatherResults([informer.when_synced() for informer in self._watched], consumeErrors=True)
 
     async def local(self, public_key: str, next_key: str, address: str, mtu: int) -> LocalNetwork:
-        """Return this cluster's side; raises Foreseen where something cannot be found out."""
+        """Return this cluster's side; raises ExpectedError where something cannot be found out."""
         settings = self._settings
         nodes = self._nodes.items()
         pods = parse_networks(settings.pod_cidrs) or pod_networks(nodes)
         if not pods:
-            raise Foreseen(
+            raise ExpectedError(
                 "the network of this cluster's pods is not known: no node has a podCIDR; set network.pod-cidrs"
             )
         services = parse_networks(settings.service_cidrs) or await self._found_services()

@@ -21,7 +21,7 @@ from liqod.fabric.state.network import host_port
 from liqod.fabric.state.report import SESSION_LIFETIME, NetworkReport
 from liqod.flow.clocks import WallClock
 from liqod.flow.controller import Source, watch
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -44,7 +44,7 @@ CACHE_TTL: Final = 10.0
 """Seconds that our last write counts against a watch that does not show it: one pass of the converge loop."""
 
 
-class StatusRefused(Foreseen):
+class StatusRefused(ExpectedError):
     """The API server refused a status."""
 
 

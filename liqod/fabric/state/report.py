@@ -130,11 +130,11 @@ class NetworkAgent(Protocol):
     """The one that changes the host's network. Control knows no more of it than this."""
 
     async def inspect_host(self) -> HostReport:
-        """Return what there is of the host's own network; raises Foreseen where that cannot be found out."""
+        """Return what there is of the host's own network; raises ExpectedError where that cannot be found out."""
         ...
 
     async def converge(self, desired: DesiredNetwork, private_key: str) -> NetworkReport:
-        """Make the host's network as desired and return what there is then; raises Foreseen."""
+        """Make the host's network as desired and return what there is then; raises ExpectedError."""
         ...
 
     def report(self) -> NetworkReport:

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import attrs
 
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 
 REREAD: Final = 60.0
 """Seconds between two readings of a token file; Kubernetes replaces projected tokens well before they expire."""
 
 
-class ConfigError(Foreseen):
+class ConfigError(ExpectedError):
     """The way to an API server cannot be established; the text says what was tried and what to do."""
 
 

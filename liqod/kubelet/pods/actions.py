@@ -8,7 +8,7 @@ from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import wall_clock
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 from liqod.kube.client import Client
 from liqod.kube.errors import (
     AlreadyExists,
@@ -46,7 +46,7 @@ NAME_TAKEN_RETRY: Final = 60.0
 DELETION_SEEN: Final = 10.0
 
 
-class Postponed(Foreseen):
+class Postponed(ExpectedError):
     """The lender does not answer: the pod is looked at again when it does."""
 
 

@@ -11,7 +11,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from liqod.flow.errors import is_foreseen
+from liqod.flow.errors import is_expected
 from liqod.flow.tasks import Tasks
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import PeerUnreachable, Refusal
@@ -146,7 +146,7 @@ class Answers:
         except Refusal as refusal:
             return NamespaceMapped(request.request, request.remote, refusal.reason, told(refusal.message))
         except Exception as error:
-            if is_foreseen(error):
+            if is_expected(error):
                 self._log.warn("granting a namespace to {peer} failed: {error}", peer=peer.id, error=str(error))
             else:
                 self._log.failure("granting a namespace to {peer} failed", peer=peer.id)

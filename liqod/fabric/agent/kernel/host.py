@@ -21,7 +21,7 @@ from liqod.fabric.agent.kernel.model import (
     Step,
 )
 from liqod.fabric.agent.kernel.rules import nftables
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 
 DEADLINE: Final = 15.0
 TOOLS: Final = {
@@ -35,7 +35,7 @@ TOOLS: Final = {
 """The programs that are needed, and the packages that have them on Debian."""
 
 
-class KernelError(Foreseen):
+class KernelError(ExpectedError):
     """A command failed; the message has the command and its error output."""
 
 

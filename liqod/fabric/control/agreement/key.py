@@ -9,7 +9,7 @@ import attrs
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from liqod.flow.errors import Foreseen
+from liqod.flow.errors import ExpectedError
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import SECRETS
@@ -20,7 +20,7 @@ NEXT: Final = "next-private-key"
 """The field of the next key: where it is set, it replaces the current one as soon as the peers accept it."""
 
 
-class KeyUnusable(Foreseen):
+class KeyUnusable(ExpectedError):
     """The Secret does not hold a WireGuard key."""
 
 
