@@ -20,6 +20,7 @@ from liqod.discovery.manual import parse_address
 from liqod.discovery.merge import Lost, Seen
 from liqod.discovery.unicast import Found, SearchFailed, search
 from liqod.flow.backoff import Backoff
+from liqod.flow.clocks import Reactor
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -34,7 +35,7 @@ AFTER_FAILURE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0, jitter=0.2)
 MAX_SERVERS: Final = 8
 
 
-def make_resolver(reactor: Any, servers: Sequence[str]) -> Resolver:
+def make_resolver(reactor: Reactor, servers: Sequence[str]) -> Resolver:
     """Return a resolver for one search: it asks the given servers (``host`` or ``host:port``), else the system's.
 
     Made anew for every search, so that a changed resolv.conf counts from the next one on and nothing is to be ended.

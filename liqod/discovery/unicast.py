@@ -17,6 +17,7 @@ from twisted.names.error import DNSNameError, DomainError
 
 from liqod.discovery.candidate import DNS_SD, MAX_ADDRESSES, BadRecord, Candidate, candidates_of, from_txt
 from liqod.discovery.merge import Seen
+from liqod.model.text import clean_text
 
 SERVICE: Final = "_liqod._tcp"
 MAX_INSTANCES: Final = 64
@@ -75,7 +76,7 @@ async def search(resolver: Any, domain: str) -> Found:
 def key_of(domain: str, instance: bytes) -> str:
     """Return what an instance is called in the table of sightings."""
     label = instance.split(b"." + SERVICE.encode())[0].decode("utf-8", "replace")
-    return f"dns:{domain}:{''.join(each if each.isprintable() else '?' for each in label)}"
+    return f"dns:{domain}:{clean_text(label, len(label), replacement='?')}"
 
 
 async def _resolve(resolver: Any, instance: bytes) -> tuple[tuple[Candidate, ...], float]:

@@ -17,13 +17,15 @@ from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IStrea
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from liqod.flow.clocks import Reactor
+
 _MAPPED: Final = "::ffff:"
 _WITHOUT_SIX: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 _SIX_ALONE: Final = Path("/proc/sys/net/ipv6/bindv6only")
 """Where the kernel says whether a socket of IPv6 hears no IPv4 (RFC 3493, section 5.3)."""
 
 
-def server_endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
+def server_endpoint(reactor: Reactor, description: str) -> IStreamServerEndpoint:
     """Return what a description names, as Twisted has it; of TCP without an address, all addresses of the host.
 
     Raises ValueError, like ``serverFromString``, for what is no description.

@@ -116,7 +116,7 @@ class Client:
     def __init__(
         self,
         config: ClientConfig,
-        reactor: Any,
+        reactor: IReactorTime,
         *,
         user_agent: str = "liqod",
         impersonate: str | None = None,

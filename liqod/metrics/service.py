@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IListeningPort, IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IListeningPort
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import Request
 from twisted.web.server import Site
 
+from liqod.flow.clocks import Reactor
 from liqod.flow.listening import server_endpoint
 from liqod.metrics.registry import Registry
 from liqod.metrics.resource import pages
@@ -34,7 +35,7 @@ class MetricsServer(Service):
 
     def __init__(
         self,
-        reactor: IReactorTime,
+        reactor: Reactor,
         listen: str,
         registry: Registry,
         health: Callable[[], Sequence[str]],

@@ -25,13 +25,15 @@ from liqod.acceptance.pipeline import Ruling
 from liqod.acceptance.stages import Rules
 from liqod.config.schema import Settings
 from liqod.flow.backoff import Backoff
-from liqod.flow.clocks import wall_clock
+from liqod.flow.clocks import Reactor, wall_clock
 from liqod.flow.tasks import Tasks
 from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.identity.tls import PeerTLS
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
+from liqod.kube.events import Recorder
+from liqod.kube.mutation_cache import MutationCache
 from liqod.kube.resources import (
     ADVERTISEMENTS,
     FOREIGNCLUSTERS,
@@ -57,10 +59,8 @@ from liqod.peering.lending.advertiser import Broadcaster
 from liqod.peering.lending.capacity import Capacity
 from liqod.peering.lending.cluster_info import Facilities
 from liqod.peering.ports import Lender, Sighting
-from liqod.peering.records.events import Recorder
 from liqod.peering.records.foreignclusters import Records
 from liqod.peering.records.leftovers import Traces
-from liqod.peering.records.mutation_cache import Overlay
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.relay.callers import Callers
 from liqod.peering.relay.dial import RelayEndpoint
@@ -104,7 +104,7 @@ class Peering(MultiService):
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: Reactor,
         client: Client,
         informers: Informers,
         settings: Settings,
@@ -135,7 +135,7 @@ class Peering(MultiService):
         self._invitations = Invitations(client, informers, settings.kubernetes.namespace, self._own_key)
         self._tombstones = Tombstones(client, reactor, settings.kubernetes.namespace)
         self._epoch = int(wall_clock(reactor)().timestamp()) if epoch is None else epoch
-        offers = Overlay(self._advertisements)
+        offers = MutationCache(self._advertisements, reactor)
         self._records = Records(
             client,
             reactor,

@@ -7,12 +7,13 @@ before Welcome is sent. What discovery says is only where to dial.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from liqod.config.schema import Settings
+from liqod.flow.clocks import Reactor
 from liqod.flow.tasks import Tasks
 from liqod.identity.fingerprint_words import words
 from liqod.identity.tls import PeerTLS
@@ -71,7 +72,7 @@ class Sessions:
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: Reactor,
         settings: Settings,
         cluster_id: ClusterID,
         cluster_name: str,

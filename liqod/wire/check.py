@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from liqod.model.ids import is_dns_label
+from liqod.model.text import clean_text
 from liqod.wire import events
 from liqod.wire.events import Event
 
@@ -50,7 +51,7 @@ def check(event: Event) -> None:
 
 def plain(text: str) -> str:
     """Return a text as it may travel: one line, printable, at most 1024 characters."""
-    return "".join(character if character.isprintable() else " " for character in text[:MAX_TEXT])
+    return clean_text(text, MAX_TEXT)
 
 
 def _counter(name: str, value: int, maximum: int = MAX_COUNTER, minimum: int = 0) -> None:

@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.acceptance.pipeline import Ruling
 from liqod.acceptance.stages import Rules
 from liqod.kube.errors import Conflict
+from liqod.kube.mutation_cache import MutationCache
 from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.names import advertisement_name
 from liqod.model.objects.meta import ObjectMeta
@@ -24,7 +25,6 @@ from liqod.model.records.views import (
     ForeignClusterSpec,
 )
 from liqod.peering.borrowing.acceptance_loop import ALL, RETURN, SPACING, Decisions
-from liqod.peering.records.mutation_cache import Overlay
 from liqod.peering.session.peer import Peer, Received
 from tests.clocks import HostClock
 
@@ -108,7 +108,7 @@ class DecisionsTests(SynchronousTestCase):
             self.clock,
             cast("dict[ClusterID, Peer]", self.peers),
             cast(Any, Known()),
-            Overlay(cast(Any, self.shelf)),
+            MutationCache(cast(Any, self.shelf), self.clock),
             Rules(policy="AutoAcceptAll", maximum=5),
             lambda record: (True, True),
             self.note,

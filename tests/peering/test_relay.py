@@ -67,7 +67,7 @@ class RelayCase(TestCase):
         self.tls = PeerTLS(keypair("lender"))
         self.rome = PeerTLS(keypair("rome"))
         self.trusted = {self.rome.keypair.fingerprint: ROME}
-        self.lender = Client(config, reactor)
+        self.lender = Client(config, self.reactor)
         self.tasks = Tasks()
         self.relay = Relay(self.lender, self.reactor, self.tls, self, self.trusted.get, self.note, self.tasks)
         self.owner = Owner()

@@ -11,11 +11,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.kube.merge_patch import merge_patch
 from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.records.offer import PeerUnreachable
 from liqod.model.records.views import AdvertisementStatus, ForeignClusterStatus, Lent
 from liqod.peering.borrowing.accept_pipeline import node_name
-from liqod.peering.records.merge_patch import merge_patch
 from liqod.peering.records.status import Facts, describe
 from liqod.peering.session.dial import STAGGER, Race, join_address, split_address
 from liqod.peering.session.liveness import Standing

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, cast
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.model.ids import ClusterID
 from liqod.model.records.unpeering import Tombstone, read
-from liqod.peering.records.foreignclusters import rfc3339
+from liqod.model.timestamps import rfc3339
 from liqod.peering.records.tombstones import AFTERWARDS, KEPT, Tombstones
+from tests.clocks import HostClock
 
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -49,7 +50,7 @@ class Memory(SynchronousTestCase):
     """What is remembered, and until when."""
 
     def begin(self) -> None:
-        self.clock = Clock()
+        self.clock = HostClock()
         self.clock.advance(1e9)
         self.server = Server()
         self.tombstones = Tombstones(cast(Any, self.server), self.clock, "liqo-system")
@@ -60,7 +61,7 @@ class Memory(SynchronousTestCase):
         return self.successResultOf(Deferred.fromCoroutine(work))
 
     def tombstone(self, number: int = 0, **fields: Any) -> Tombstone:
-        return Tombstone(f"key-{number}", rfc3339(self.clock.seconds() + number), **fields)
+        return Tombstone(f"key-{number}", rfc3339(self.clock.wall() + timedelta(seconds=number)), **fields)
 
     def kept(self) -> set[str]:
         return set(self.server.data or {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import msgspec
@@ -22,6 +22,7 @@ from twisted.web.server import NOT_DONE_YET, Request, Site
 from liqod.agent.service import Agent
 from liqod.config import schema
 from liqod.config.schema import Settings
+from liqod.flow.clocks import Reactor
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig
 from tests.scenario.network import Network, Port, Process
@@ -168,7 +169,9 @@ class Side:
         process.skew = self.api.skew
         identity = schema.Leader(identity=f"{self.name}-{self.starts}")
         settings = msgspec.structs.replace(self.settings, leader=identity)
-        self.agent = Agent(process, settings, client_config=self.config, hostname=self.name, wall=process.wall)
+        # It has no UDP, threads or programs; in mode "none" the daemon uses none of them.
+        reactor = cast(Reactor, process)
+        self.agent = Agent(reactor, settings, client_config=self.config, hostname=self.name, wall=process.wall)
         self.agent.startService()
 
     def kill(self, *, power: bool = False) -> None:

@@ -11,6 +11,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from liqod.model.text import clean_text
+
 Format = Literal["table", "json", "yaml"]
 Row = Mapping[str, Any]
 
@@ -67,7 +69,7 @@ def cell(value: Any) -> str:
 
 def printable(text: str) -> str:
     """Return a text that came from a peer without anything a terminal would obey."""
-    return "".join(char if char.isprintable() else "�" for char in text)
+    return clean_text(text, len(text), replacement="�")
 
 
 def as_text(value: Any, form: Format) -> str:

@@ -21,6 +21,7 @@ from liqod.cli.console.render import Format, Row, as_table, as_text
 from liqod.cli.console.run import run
 from liqod.config.load import DEFAULT_PATH, ConfigError, load
 from liqod.config.schema import Settings
+from liqod.flow.clocks import Reactor
 from liqod.kube.client import Client
 from liqod.kube.connection import config as kube_config
 from liqod.kube.errors import KubeError
@@ -52,7 +53,7 @@ class Options:
 class Session:
     """A command at work: its reactor, its cluster, its settings."""
 
-    reactor: Any
+    reactor: Reactor
     client: Client
     settings: Settings
     options: Options
@@ -104,7 +105,7 @@ def in_cluster(
     settings = settings or options.settings(look_at_files=False)
     config = client_config(options, settings)
 
-    async def command(reactor: Any) -> T:
+    async def command(reactor: Reactor) -> T:
         client = Client(config, reactor, user_agent="liqodctl")
         try:
             return await work(Session(reactor, client, settings, options))

@@ -15,6 +15,7 @@ from zope.interface import implementer
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
+from liqod.flow.clocks import Reactor
 from liqod.flow.handshake import BoundedClient
 from liqod.identity.certs import generate
 from liqod.identity.tls import PeerCertificate, PeerTLS
@@ -52,7 +53,7 @@ class _Knock(Protocol):
             self._found.errback(reason)
 
 
-async def knock(reactor: Any, address: str, timeout: float) -> Met:
+async def knock(reactor: Reactor, address: str, timeout: float) -> Met:
     """Return who is at ``host:port``; raises CliError when nobody answers, or somebody else does."""
     try:
         host, port = split_address(address)

@@ -26,6 +26,7 @@ from liqod.cli.network.plan import host_findings
 from liqod.cli.status.whoami import leader, own
 from liqod.config.checks import port_of
 from liqod.config.schema import Settings
+from liqod.flow.clocks import Reactor
 from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
@@ -54,7 +55,7 @@ def check(options: Options, pre: bool) -> None:
     else:
         findings.append(good("Configuration", "the configuration and the kubeconfig can be read"))
 
-        async def work(reactor: Any) -> None:
+        async def work(reactor: Reactor) -> None:
             client = Client(config, reactor, user_agent="liqodctl", timeout=10.0)
             try:
                 session = Session(reactor, client, settings, options)
@@ -237,7 +238,7 @@ async def _webhook(session: Session) -> AsyncIterator[Finding]:
             yield good("Webhook", f"{parts.hostname}:{parts.port} answers")
 
 
-async def _knock(reactor: Any, host: str, port: int) -> str:
+async def _knock(reactor: Reactor, host: str, port: int) -> str:
     """Return why a port does not answer, or an empty text."""
     try:
         endpoint = HostnameEndpoint(reactor, host, port, timeout=KNOCK)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -16,6 +15,7 @@ from liqod.cli.status.peers import DISCOVER_COLUMNS, STATUS_COLUMNS, discover_ro
 from liqod.cli.status.status import gather
 from liqod.demo.side import Side
 from liqod.demo.story import shop_pods
+from liqod.flow.clocks import Reactor
 
 POD_COLUMNS = {"cluster": "CLUSTER", "namespace": "NAMESPACE", "name": "POD", "phase": "STATUS", "node": "NODE"}
 
@@ -23,7 +23,7 @@ POD_COLUMNS = {"cluster": "CLUSTER", "namespace": "NAMESPACE", "name": "POD", "p
 class Narrator:
     """Tells the demonstration to a terminal."""
 
-    def __init__(self, reactor: Any, terminal: Console, directory: Path) -> None:
+    def __init__(self, reactor: Reactor, terminal: Console, directory: Path) -> None:
         self._reactor = reactor
         self._terminal = terminal
         self._directory = directory

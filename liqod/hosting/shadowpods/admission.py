@@ -13,6 +13,7 @@ from liqod.hosting.views import PodSpec
 from liqod.model.names import ORIGIN_LABEL
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.views import ShadowPod
+from liqod.model.text import clean_text
 
 MAX_POD_BYTES = 256 * 1024
 """A pod spec larger than this is refused: the largest real ones are a tenth of it."""
@@ -22,8 +23,7 @@ MAX_MESSAGE = 1000
 
 def sentence(text: str) -> str:
     """Return a text that others wrote as one bounded line that is safe to store and to print."""
-    line = "".join(c if c.isprintable() else " " for c in text)
-    return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
+    return clean_text(text, MAX_MESSAGE, ellipsis=True)
 
 
 @frozen

@@ -11,7 +11,7 @@ from twisted.internet import ssl
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.error import ConnectError, ConnectionClosed, ConnectionRefusedError, DNSLookupError, TimeoutError
-from twisted.internet.interfaces import IConsumer, IOpenSSLClientConnectionCreator, IStreamClientEndpoint
+from twisted.internet.interfaces import IConsumer, IOpenSSLClientConnectionCreator, IReactorTime, IStreamClientEndpoint
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from twisted.web.client import URI, Agent, HTTPConnectionPool, ResponseDone
@@ -116,7 +116,7 @@ class _Fixed:
 class Connections:
     """The ways to one server: a pool for requests (``agent``), and a connection of its own for each stream."""
 
-    def __init__(self, config: ClientConfig, reactor: Any) -> None:
+    def __init__(self, config: ClientConfig, reactor: IReactorTime) -> None:
         self.uri = URI.fromBytes(config.server.encode("ascii"))
         if self.uri.scheme not in (b"https", b"http") or not self.uri.host:
             raise ConfigError(f"{config.server!r} is not the URL of an API server (https://host:port expected)")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from liqod.model.text import clean_text
+
 _REASON = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
 MAX_MESSAGE: Final = 1024
 
 
@@ -17,4 +18,4 @@ def clean_reason(text: str, otherwise: str) -> str:
 
 def clean_message(text: str) -> str:
     """Return a peer's words fit for a condition: printable and of bounded length."""
-    return _UNPRINTABLE.sub(" ", text[: 2 * MAX_MESSAGE])[:MAX_MESSAGE].strip()
+    return clean_text(text, MAX_MESSAGE).strip()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from liqod.model.text import clean_text, clip_utf8
+
 LONGEST: Final = 128 << 10
 """Bytes of a status that is taken as it is. A kubelet's own is a few hundred for each container, plus messages of
 12 KiB in all (Kubernetes: "Determine the Reason for Pod Failure")."""
@@ -68,5 +70,4 @@ def _taken(source: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]
 
 
 def _cut(text: str) -> str:
-    printable = "".join(letter if letter.isprintable() else " " for letter in text[:TEXT])
-    return printable.encode("utf-8", "replace")[:TEXT].decode("utf-8", "ignore")
+    return clip_utf8(clean_text(text, TEXT), TEXT)

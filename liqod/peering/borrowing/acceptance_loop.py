@@ -23,6 +23,8 @@ from liqod.flow.clocks import reactor_time, wall_clock
 from liqod.flow.workqueue import WorkQueue
 from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, KubeError, NotFound
+from liqod.kube.merge_patch import merge_patch
+from liqod.kube.mutation_cache import MutationCache
 from liqod.kube.resources import ADVERTISEMENTS
 from liqod.model.ids import ClusterID
 from liqod.model.objects import label_selector, quantity
@@ -33,8 +35,6 @@ from liqod.model.records.views import Advertisement, AdvertisementStatus, Foreig
 from liqod.model.timestamps import parse_rfc3339, rfc3339
 from liqod.peering.borrowing.advertisements import AGAIN, PROBLEM, WITHDRAWN
 from liqod.peering.records.foreignclusters import Records
-from liqod.peering.records.merge_patch import merge_patch
-from liqod.peering.records.mutation_cache import Overlay
 from liqod.peering.session.peer import Peer
 
 ALL: Final = "all"
@@ -70,7 +70,7 @@ class Decisions:
         clock: IReactorTime,
         peers: Mapping[ClusterID, Peer],
         records: Records,
-        offers: Overlay[Advertisement],
+        offers: MutationCache[Advertisement],
         rules: Rules,
         wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
         changed: Callable[[ClusterID, Ruling], None],

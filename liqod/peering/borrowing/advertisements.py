@@ -17,17 +17,17 @@ from liqod.acceptance.check import check, check_ttl
 from liqod.flow.workqueue import WorkQueue
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound
+from liqod.kube.merge_patch import merge_patch
+from liqod.kube.mutation_cache import MutationCache
 from liqod.kube.resources import ADVERTISEMENTS
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, advertisement_name
 from liqod.model.objects.meta import to_dict
 from liqod.model.records.offer import Offer, Refusal
 from liqod.model.records.views import Advertisement, AdvertisementSpec
-from liqod.peering.records.merge_patch import merge_patch
-from liqod.peering.records.mutation_cache import Overlay
-from liqod.peering.session.messages import told
 from liqod.peering.session.peer import Peer, Received
 from liqod.peering.session.protocol import PeerConnection
+from liqod.wire.check import plain
 from liqod.wire.events import Advertise, Verdict
 
 PROBLEM: Final = "sharing.liqo.io/problem"
@@ -56,7 +56,7 @@ class Intake:
         client: Client,
         clock: IReactorTime,
         peers: Mapping[ClusterID, Peer],
-        offers: Overlay[Advertisement],
+        offers: MutationCache[Advertisement],
         decide: Callable[[ClusterID], None],
         refused: Callable[[str, str, str], None],
         in_use: Callable[[ClusterID], bool],
@@ -196,14 +196,14 @@ class Intake:
 
     def _verdict(self, peer: ClusterID, received: Received) -> Verdict | None:
         if received.problem:
-            return Verdict(received.epoch, received.seq, "Refused", "InvalidOffer", told(received.problem))
+            return Verdict(received.epoch, received.seq, "Refused", "InvalidOffer", plain(received.problem))
         record = self._offers.get(Key("", advertisement_name(peer)))
         if record is None or differs(record, received) or record.status.phase not in _ANSWERS:
             return None
         status = record.status
         if status.phase == "Refused" and self._in_use(peer):
             return None  # the lender would end our access, and the node is still being emptied: told when it is empty
-        return Verdict(received.epoch, received.seq, status.phase, status.reason, told(status.message))
+        return Verdict(received.epoch, received.seq, status.phase, status.reason, plain(status.message))
 
 
 def is_sound(record: Advertisement) -> bool:

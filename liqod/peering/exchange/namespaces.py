@@ -18,9 +18,9 @@ from liqod.model.records.offer import PeerUnreachable, Refusal
 from liqod.model.records.views import ForeignCluster
 from liqod.peering.ports import Lender
 from liqod.peering.records.foreignclusters import Records
-from liqod.peering.session.messages import told
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
+from liqod.wire.check import plain
 from liqod.wire.events import Bye, MapNamespace, NamespaceMapped, ReleaseNamespace
 
 TIMEOUT: Final = 15.0
@@ -144,7 +144,7 @@ class Answers:
         except CancelledError:
             raise  # this daemon stops: nobody is told anything
         except Refusal as refusal:
-            return NamespaceMapped(request.request, request.remote, refusal.reason, told(refusal.message))
+            return NamespaceMapped(request.request, request.remote, refusal.reason, plain(refusal.message))
         except Exception as error:
             if is_expected(error):
                 self._log.warn("granting a namespace to {peer} failed: {error}", peer=peer.id, error=str(error))

@@ -1,8 +1,8 @@
-"""What is told to people as events of a ForeignCluster: where events go, and which changes are worth one. Pure."""
+"""What is told to people as events of a ForeignCluster: which changes are worth one. Pure."""
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Final
 
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.objects.meta import reference_to
@@ -12,12 +12,6 @@ WORSE: Final = ("Suspect", "Lost", "Refused")
 """Phases that somebody may have to do something about."""
 QUIET: Final = ("", "Discovered", "Connecting", "Withdrawing")
 """Phases that say nothing that was not known."""
-
-
-class Recorder(Protocol):
-    """Where events for the user go."""
-
-    def emit(self, regarding: Any, type: str, reason: str, message: str) -> None: ...
 
 
 def reference(record: ForeignCluster) -> dict[str, str]:

@@ -19,6 +19,9 @@ from liqod.identity.fingerprint_words import words
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound
+from liqod.kube.events import Recorder
+from liqod.kube.merge_patch import merge_patch
+from liqod.kube.mutation_cache import MutationCache
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.ids import ClusterID, Fingerprint, Key, parse_fingerprint
 from liqod.model.names import advertisement_name, tenant_namespace
@@ -26,9 +29,7 @@ from liqod.model.objects.meta import find_condition, to_dict
 from liqod.model.records.unpeering import FINALIZER, JOINED, is_trust_withdrawn
 from liqod.model.records.views import Advertisement, ForeignCluster, ForeignClusterStatus, VirtualNode
 from liqod.model.timestamps import rfc3339
-from liqod.peering.records.events import Recorder, reference, transition
-from liqod.peering.records.merge_patch import merge_patch
-from liqod.peering.records.mutation_cache import Overlay
+from liqod.peering.records.events import reference, transition
 from liqod.peering.records.record_gc import forgotten_at
 from liqod.peering.records.status import MAX_ENDPOINTS, Facts, describe
 from liqod.peering.session.lifecycle import Disconnected, NoRoom, Stranger, Withdrawing, ever_connected
@@ -53,7 +54,7 @@ class Records:
         client: Client,
         clock: IReactorTime,
         clusters: Informer[ForeignCluster],
-        offers: Overlay[Advertisement],
+        offers: MutationCache[Advertisement],
         nodes: Informer[VirtualNode],
         ping_interval: float,
         wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
@@ -61,7 +62,7 @@ class Records:
         recorder: Recorder,
         max_strangers: int,
     ) -> None:
-        self.clusters = Overlay(clusters)
+        self.clusters = MutationCache(clusters, clock)
         self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "foreignclusters")
         self.pins: dict[ClusterID, Fingerprint] = {}
         self._client = client

@@ -6,11 +6,12 @@ import attrs
 import msgspec
 
 from liqod.identity.fingerprint_words import words
+from liqod.kube.events import Recorder
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.views import ForeignCluster
 from liqod.peering.borrowing.acceptance_loop import is_seated
 from liqod.peering.lending.advertiser import UNPEERED
-from liqod.peering.records.events import Recorder, reference
+from liqod.peering.records.events import reference
 from liqod.peering.routing.parts import Parts
 from liqod.peering.session.lifecycle import (
     Action,

@@ -7,12 +7,13 @@ from typing import Any, cast
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
-from twisted.internet.interfaces import IAddress, IHandshakeListener, IListeningPort, IReactorTime
+from twisted.internet.interfaces import IAddress, IHandshakeListener, IListeningPort
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from liqod.flow.clocks import Reactor
 from liqod.flow.handshake import BoundedTLS, Door, host_of
 from liqod.flow.listening import server_endpoint
 from liqod.identity.tls import HTTP, PeerTLS
@@ -75,7 +76,7 @@ class Listener(Service):
 
     def __init__(
         self,
-        reactor: IReactorTime,
+        reactor: Reactor,
         listen: str,
         tls: PeerTLS,
         admission: Admission,

@@ -9,6 +9,7 @@ from attrs import frozen
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.reflection.forge.configmap import name_at_home
 from liqod.model.objects.meta import Object, View
+from liqod.model.text import clean_text
 
 FROM_LENDER: Final = " (at {lender})"
 LONGEST: Final = 900
@@ -71,7 +72,7 @@ def forge(event: Event, context: Context) -> HomeEvent | None:
     if kind is None or not reason:
         return None
     name = event.involved_object.name
-    message = "".join(character if character.isprintable() else " " for character in event.message)[:LONGEST]
+    message = clean_text(event.message, LONGEST)
     return HomeEvent(
         kind=kind,
         name=name_at_home(name, context) if kind == "ConfigMap" else name,
