@@ -28,10 +28,11 @@ from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reflection.forge import claim as forge
-from liqod.kubelet.reflection.forge.claim import AtHome, AtLender, Claim, StorageClass, Unselect, Volume
+from liqod.kubelet.reflection.forge.claim import AtHome, AtLender, Claim, Unselect, Volume
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, PROVISIONER, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object, reference_to
+from liqod.model.objects.storage_class import StorageClass
 
 AGAIN: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
 AWAY: Final = Backoff(initial=1.0, factor=2.0, cap=60.0)

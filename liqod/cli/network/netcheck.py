@@ -21,6 +21,7 @@ from liqod.fabric.agent.probing.probe_burst import SizeResult, measure_sizes
 from liqod.fabric.control.probe_targets import pod_targets
 from liqod.fabric.state.network import parse_networks
 from liqod.fabric.state.report import SESSION_LIFETIME
+from liqod.flow.clocks import utc_now
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, NETWORKCONFIGS, PODS, TUNNELENDPOINTS
 from liqod.model.objects.pod import Pod
@@ -67,7 +68,7 @@ async def _hops(session: Session, cluster: ForeignCluster, count: int) -> AsyncI
         yield bad("Agreement", f"there is no network with {label(cluster)}: {error}", hint)
         return
     yield _agreement(config)
-    yield _said(tunnel)
+    yield _last_status(tunnel)
     kernel = HostKernel(session.reactor)
     try:
         observed = await observe(kernel, settings.device)
@@ -78,7 +79,7 @@ async def _hops(session: Session, cluster: ForeignCluster, count: int) -> AsyncI
         gateway = tunnel.spec.gateway.address or "the host of the daemon that leads"
         yield warning("This host", "is not the gateway, or this is not root", f"run it as root on {gateway}")
         return
-    for hop in (_route(tunnel, observed), _handshake(tunnel, observed, session.reactor.seconds())):
+    for hop in (_route(tunnel, observed), _handshake(tunnel, observed, utc_now().timestamp())):
         yield hop
         if hop.verdict == "bad":
             return
@@ -95,7 +96,7 @@ def _agreement(config: NetworkConfig) -> Finding:
     return good("Agreement", f"their pods are {theirs} here, ours are {', '.join(status.ack.pod_cidrs)} there")
 
 
-def _said(tunnel: TunnelEndpoint) -> Finding:
+def _last_status(tunnel: TunnelEndpoint) -> Finding:
     """Tell what the daemon last said of the tunnel."""
     status = tunnel.status
     text = f"{status.phase or 'unknown'}: {status.message} ({status.implementation or 'no device'})"

@@ -23,6 +23,7 @@ from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES
 from liqod.model.ids import Key
 from liqod.model.names import PROVISIONER
 from liqod.model.objects.meta import Object
+from liqod.model.objects.storage_class import StorageClass
 from liqod.model.records.offer import MAX_CLASSES
 
 PATIENCE: Final = 2.0
@@ -38,10 +39,6 @@ class About:
     ingress_classes: tuple[str, ...] = ()
 
 
-class _StorageClass(Object, frozen=True):
-    provisioner: str = ""
-
-
 class Facilities:
     """Follows the classes and asks for the version once; ``changed`` is called when ``about()`` may differ."""
 
@@ -54,7 +51,7 @@ class Facilities:
         self._clock = clock
         self._tasks = tasks
         self._changed = changed
-        self._storage: Informer[_StorageClass] = informers.of(STORAGECLASSES, _StorageClass)
+        self._storage: Informer[StorageClass] = informers.of(STORAGECLASSES, StorageClass)
         self._ingress: Informer[Object] = informers.of(INGRESSCLASSES, Object)
         self._version = ""
         self._asked = False
@@ -106,7 +103,7 @@ class Facilities:
             self._changed()
 
 
-def _storage_classes(classes: Iterable[_StorageClass]) -> tuple[str, ...]:
+def _storage_classes(classes: Iterable[StorageClass]) -> tuple[str, ...]:
     """Return the names of the classes that store data here, the default one first."""
     real = [each for each in classes if each.provisioner != PROVISIONER and not each.metadata.deleting]
     ordered = sorted(real, key=lambda each: (not _is_default(each), each.metadata.name))

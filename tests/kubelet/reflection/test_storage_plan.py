@@ -16,13 +16,13 @@ from liqod.kubelet.reflection.forge.claim import (
     Claim,
     Nothing,
     Step,
-    StorageClass,
     Unselect,
     Volume,
     is_to_go,
     plan,
 )
 from liqod.model.names import PROVISIONER
+from liqod.model.objects.storage_class import StorageClass
 
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LENDERS = {"liqo-rome": "rome", "liqo-milan": "milan"}

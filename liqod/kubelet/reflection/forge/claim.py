@@ -17,6 +17,7 @@ from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withh
 from liqod.kubelet.reflection.views import Reflectable, WithSpec
 from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, PROVISIONER, REMOTE_CLUSTER_LABEL, TYPE_LABEL
 from liqod.model.objects.meta import Object, View
+from liqod.model.objects.storage_class import StorageClass
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 HOME_CLAIM_UID: Final = "offloading.liqo.io/home-claim-uid"
@@ -105,13 +106,6 @@ class Volume(Object, frozen=True):
 
     spec: VolumeSpec = VolumeSpec()
     status: Phase = Phase()
-
-
-class StorageClass(Object, frozen=True):
-    """A StorageClass."""
-
-    provisioner: str = ""
-    reclaim_policy: str = "Delete"
 
 
 def is_default(found: StorageClass) -> bool:
