@@ -504,6 +504,25 @@ class OnTheWire(RelayCase):
         self.answer = OK
         cast(Any, first.transport).abortConnection()
         await self.until(lambda: caller.data.count(b"{}") == 2)
+        self.assertEqual(caller.data.count(b"HTTP/1.1 200 "), 2)
+        self.assertEqual(len(self.api), 2)
+
+    async def test_what_may_have_changed_something_is_not_sent_twice(self) -> None:
+        """Nobody knows whether it was done when the connection broke: the borrower is told 502, and asks itself."""
+        for method in (b"POST", b"PUT", b"PATCH", b"DELETE"):
+            caller = await self.call()
+            self.answer = OK
+            caller.send(GET + b"\r\n")
+            await self.until(lambda caller=caller: caller.data.endswith(b"{}"))
+            upstream = self.api[-1]
+            self.answer = b""
+            path = b"configmaps/a" if method != b"POST" else b"configmaps"
+            caller.send(GET.replace(b"GET", method).replace(b"configmaps", path) + b"Content-Length: 0\r\n\r\n")
+            await self.until(lambda upstream=upstream, method=method: method in upstream.seen)
+            self.answer = OK
+            cast(Any, upstream.transport).abortConnection()
+            await self.until(lambda caller=caller: b"HTTP/1.1 502 " in caller.data)
+            self.assertEqual(self.seen.count(method + b" "), 1)
 
     async def test_an_answer_that_breaks_off(self) -> None:
         """Half an answer is not taken for a whole one: the borrower's connection is cut."""
