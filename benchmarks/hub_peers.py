@@ -26,15 +26,15 @@ from liqod.config.schema import Peering as PeeringSettings  # noqa: E402
 from liqod.model.ids import ClusterID  # noqa: E402
 from liqod.model.names import tenant_namespace  # noqa: E402
 from liqod.model.records.offer import AccessGrant  # noqa: E402
-from tests.peering.sides import Room, Seen, Side  # noqa: E402
+from tests.peering.clusters import FakeLender, FakeSighting, PeerCluster  # noqa: E402
 
 REACTOR: Any = reactor
 
 
-class OpenRoom(Room):
+class OpenRoom(FakeLender):
     """A lender that lets borrowers in as its administrator, at its real API server."""
 
-    side: Side
+    side: PeerCluster
 
     async def admit(self, peer: ClusterID, offered: Any) -> AccessGrant:
         self.tenants[peer] = dict(offered)
@@ -61,7 +61,7 @@ class Orders(LineOnlyReceiver):
 
     delimiter = b"\n"
 
-    def __init__(self, sides: list[Side], hub: Seen) -> None:
+    def __init__(self, sides: list[PeerCluster], hub: FakeSighting) -> None:
         self._sides = sides
         self._hub = hub
 
@@ -74,11 +74,11 @@ class Orders(LineOnlyReceiver):
             REACTOR.stop()
 
 
-async def prepare(count: int, hub: Seen) -> None:
+async def prepare(count: int, hub: FakeSighting) -> None:
     """Make the clusters and say so."""
     sides = []
     for number in range(count):
-        side = Side(f"peer-{number}", settings())
+        side = PeerCluster(f"peer-{number}", settings())
         room = side.room = OpenRoom()
         room.side = side
         await side.make()
@@ -95,7 +95,7 @@ def main(count: str, hub: str) -> None:
     """Run until standard input is closed."""
     log.startLogging(sys.stderr, setStdout=False)
     host, _, port = hub.rpartition(":")
-    preparing = Deferred.fromCoroutine(prepare(int(count), Seen(host, int(port))))
+    preparing = Deferred.fromCoroutine(prepare(int(count), FakeSighting(host, int(port))))
     preparing.addErrback(lambda failure: log.err(failure, "the peers were not made"))
     REACTOR.run()
 

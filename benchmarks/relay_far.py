@@ -26,7 +26,7 @@ from liqod.kube.connection.config import ClientConfig
 from liqod.model.ids import ClusterID
 from liqod.model.objects.api_request import Ask
 from liqod.peering.relay.service import Relay
-from liqod.peering.session.connection_limits import Admission
+from liqod.peering.session.connection_limits import ConnectionLimits
 from liqod.peering.session.listener import Listener
 from liqod.peering.session.protocol import PeerConnection
 
@@ -89,7 +89,7 @@ class Rights:
 class Owner:
     """Nobody who lets sessions in: the port is asked for its relay only."""
 
-    admission: Admission
+    admission: ConnectionLimits
 
     def closed(self, connection: PeerConnection) -> None:
         self.admission.closed(connection)
@@ -114,7 +114,7 @@ def serve_relay(directory: Path, reactor: Any) -> int:
     def connection(address: str) -> PeerConnection:
         return PeerConnection("listener", cast(Any, owner), tls, reactor, Times(), address)
 
-    owner.admission = Admission(connection, 512, note, reactor)
+    owner.admission = ConnectionLimits(connection, 512, note, reactor)
     listener = Listener(reactor, f"tcp:0:interface={HOST}", tls, owner.admission, relay.protocol)
     listener.startService()
     return listener.port

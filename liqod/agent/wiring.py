@@ -123,7 +123,7 @@ class Features:
             self.recorder,
             node_address=address,
             relay=self.peering.relay_of,
-            answered=self.peering.heard_of,
+            answered=self.peering.peer_answered,
             **self._network(address),
         )
         if self.fabric is not None:

@@ -19,17 +19,17 @@ from liqod.identity.fingerprint_words import words
 from liqod.identity.tls import PeerTLS
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.peering.ports import Sighting
-from liqod.peering.records.foreignclusters import Records
+from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.records.tombstones import Tombstones
-from liqod.peering.session.address_book import Whereabouts
-from liqod.peering.session.connection_limits import Admission
+from liqod.peering.session.address_book import AddressBook
+from liqod.peering.session.connection_limits import ConnectionLimits
 from liqod.peering.session.dialer import NOWHERE, Dialer
-from liqod.peering.session.peer import Doubt, Peer, addresses
+from liqod.peering.session.peer import ConnectionProblem, Peer, addresses
 from liqod.peering.session.protocol import JOINING, RELAY, PeerConnection
-from liqod.peering.session.refusals import Refusals
+from liqod.peering.session.refusal_log import RefusalLog
 from liqod.peering.session.tiebreak import Opened, newcomer_stays
-from liqod.peering.trust.authenticator import Judge
-from liqod.peering.trust.pairing import REFUSED, Invitations, Tokens
+from liqod.peering.trust.authenticator import Authenticator
+from liqod.peering.trust.pairing import REFUSED, Invitations, PairingTokens
 from liqod.wire.events import Bye, Event, Hello, Join
 
 OLDEST_MINOR: Final = 0
@@ -37,31 +37,31 @@ NEWEST_MINOR: Final = 1
 """The minor versions of liqod/1 that are spoken here: 1 knows NewKey and KeyNoted."""
 
 
-class Followers(Protocol):
+class SessionSubscriber(Protocol):
     """Who is told what happens to sessions."""
 
-    def up(self, peer: Peer) -> None:
+    def session_opened(self, peer: Peer) -> None:
         """A session is established."""
 
-    def down(self, peer: Peer, connection: PeerConnection, *, unresponsive: bool) -> None:
+    def session_closed(self, peer: Peer, connection: PeerConnection, *, unresponsive: bool) -> None:
         """The session of a peer ended, and there is no other; ``unresponsive``: pings were not answered."""
 
-    def replaced(self, peer: Peer, connection: PeerConnection) -> None:
+    def session_replaced(self, peer: Peer, connection: PeerConnection) -> None:
         """The session of a peer ended because another took its place."""
 
-    def heard(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
+    def event_received(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
         """A peer said something in its session."""
 
-    def shares(self, peer: Peer) -> bool:
+    def has_peering(self, peer: Peer) -> bool:
         """Tell whether there is a peering that a peer can end: a trusted key alone is none."""
 
-    def unpeered(self, peer: Peer) -> None:
+    def peer_unpeered(self, peer: Peer) -> None:
         """A peer that was trusted says that it ended the peering."""
 
-    def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
+    def key_mismatch(self, peer: ClusterID, seen: Fingerprint) -> None:
         """A key that is not the pinned one claims to be the peer."""
 
-    def rotated(self, peer: ClusterID, new: Fingerprint) -> None:
+    def key_rotated(self, peer: ClusterID, new: Fingerprint) -> None:
         """The peer uses the key that it had announced; the one before means nothing any more."""
 
 
@@ -78,14 +78,14 @@ class Sessions:
         cluster_name: str,
         tls: PeerTLS,
         epoch: int,
-        refusals: Refusals,
+        refusals: RefusalLog,
         tasks: Tasks,
-        followers: Followers,
-        records: Records,
+        subscriber: SessionSubscriber,
+        records: ForeignClusters,
         peers: dict[ClusterID, Peer],
         random: Callable[[], float],
         tombstones: Tombstones,
-        tokens: Tokens,
+        tokens: PairingTokens,
         invitations: Invitations,
     ) -> None:
         self.peers = peers
@@ -99,11 +99,11 @@ class Sessions:
         self._epoch = epoch
         self._refusals = refusals
         self._tasks = tasks
-        self._followers = followers
+        self._subscriber = subscriber
         self._random = random
         self._invitations = invitations
-        self._whereabouts = Whereabouts(cluster_id, peers, self.peer, self._follow, self._moved)
-        self._judge = Judge(
+        self._address_book = AddressBook(cluster_id, peers, self.peer, self._follow, self._sightings_changed)
+        self._authenticator = Authenticator(
             cluster_id,
             tls,
             reactor,
@@ -114,12 +114,12 @@ class Sessions:
             refusals,
             tasks,
             self.peer,
-            self._doubt,
-            followers,
+            self._set_problem,
+            subscriber,
         )
         self._connections: set[PeerConnection] = set()
         self._stopped: Deferred[None] | None = None
-        self.admission = Admission(self._incoming, self._settings.max_sessions, refusals.note, reactor)
+        self.admission = ConnectionLimits(self._incoming, self._settings.max_sessions, refusals.record, reactor)
 
     def _incoming(self, address: str) -> PeerConnection:
         connection = PeerConnection("listener", self, self._tls, self._reactor, self._settings, address)
@@ -153,29 +153,29 @@ class Sessions:
     def _unreachable(self, cluster_id: ClusterID, why: str) -> None:
         peer = self.peers.get(cluster_id)
         if self.records.get(cluster_id) is None:
-            self._refusals.note("Unreachable", cluster_id, why)  # there is no record yet to show it in
-        if why == NOWHERE and peer is not None and peer.doubt is not None and peer.doubt.reason != "Unreachable":
+            self._refusals.record("Unreachable", cluster_id, why)  # there is no record yet to show it in
+        if why == NOWHERE and peer is not None and peer.problem is not None and peer.problem.reason != "Unreachable":
             # Nothing was tried: what ended the session is still the reason why there is none. A peer behind NAT, which
             # dials us and is never dialled, has no address at any time.
-            self.records.poke(cluster_id)
+            self.records.enqueue(cluster_id)
             return
-        if peer is not None and peer.session is None and not (peer.doubt is not None and peer.doubt.about_key):
-            self._doubt(peer, Doubt("Unreachable", why))
+        if peer is not None and peer.session is None and not (peer.problem is not None and peer.problem.about_key):
+            self._set_problem(peer, ConnectionProblem("Unreachable", why))
 
-    def _doubt(self, peer: Peer, doubt: Doubt | None) -> None:
-        if peer.doubt != doubt:
-            peer.doubt = doubt
-            self.records.poke(peer.id)
+    def _set_problem(self, peer: Peer, problem: ConnectionProblem | None) -> None:
+        if peer.problem != problem:
+            peer.problem = problem
+            self.records.enqueue(peer.id)
 
     # Where to dial.
 
-    def sighted(self, sightings: Iterable[Sighting]) -> None:
+    def update_sightings(self, sightings: Iterable[Sighting]) -> None:
         """Take over what discovery sees now; a peer that is not seen any more is not forgotten for that."""
-        self._whereabouts.sighted(sightings)
+        self._address_book.update(sightings)
 
-    def _moved(self, peer: Peer) -> None:
+    def _sightings_changed(self, peer: Peer) -> None:
         peer.sighted_at = self._reactor.seconds()
-        self.records.poke(peer.id)
+        self.records.enqueue(peer.id)
         if peer.sightings and self.ready:
             peer.dialer.link.wake()
         elif not peer.sightings and peer.session is None and self.records.get(peer.id) is None:
@@ -189,12 +189,12 @@ class Sessions:
             self._settings,
             self._random,
             lambda: [address],
-            lambda why: self._refusals.note("Unreachable", address, why),
+            lambda why: self._refusals.record("Unreachable", address, why),
             None,
             lambda: self.records.successor(fingerprint),
         )
 
-    def unrecorded(self, peer: Peer) -> None:
+    def record_deleted(self, peer: Peer) -> None:
         """A peer has no record (any more): one that is in sight is dialled, to be shown as what it is now."""
         if peer.session is not None:
             peer.session.end(Bye("TrustPending", "the key is not trusted any more"))
@@ -208,17 +208,17 @@ class Sessions:
         peer.dialer.link.stop()
         self.peers.pop(peer.id, None)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """The records are known: dial whoever is worth it."""
         self.ready = True
-        self._whereabouts.begin()
+        self._address_book.start()
         for peer in self.peers.values():
             if peer.sightings or peer.id in self.records.pins or addresses(peer, self.records.get(peer.id)):
                 peer.dialer.link.wake()
 
     # Being the owner of connections.
 
-    def greeting(self, connection: PeerConnection) -> Hello:
+    def hello(self, connection: PeerConnection) -> Hello:
         features = [] if self._settings.api == "direct" else [RELAY]
         if connection.role == "dialer" and connection.expected is not None:
             token, certificate = self._invitations.of(connection.expected), connection.certificate
@@ -227,26 +227,26 @@ class Sessions:
                 features.append(JOINING)
         return Hello(self.me, self._name, self._epoch, OLDEST_MINOR, NEWEST_MINOR, features)
 
-    def introduction(self, connection: PeerConnection) -> Join | None:
+    def join(self, connection: PeerConnection) -> Join | None:
         if connection.expected is None:
             return None
         return self._invitations.join(connection.expected, connection.binding())
 
-    async def judge(self, connection: PeerConnection, hello: Hello, join: Join | None) -> Bye | None:
+    async def authenticate(self, connection: PeerConnection, hello: Hello, join: Join | None) -> Bye | None:
         self._connections.add(connection)
         certificate, claimed = connection.certificate, ClusterID(hello.cluster_id)
         if self._stopped is not None:
             return Bye("Stopping", "the daemon is stopping", 1.0)
         if not self.ready or certificate is None:
             return Bye("Starting", "the daemon does not know its records yet", 0.5)
-        bye = self._judge.mistaken(connection, claimed, certificate)
+        bye = self._authenticator.check_identity(connection, claimed, certificate)
         if bye is not None:
             return bye
-        self._whereabouts.lead(connection, claimed)
-        bye = await self._judge.judge(connection, hello, claimed, certificate, join)
-        return bye if bye is not None else self._duplicate(connection, claimed)
+        self._address_book.resolve(connection, claimed)
+        bye = await self._authenticator.authenticate(connection, hello, claimed, certificate, join)
+        return bye if bye is not None else self._reject_duplicate(connection, claimed)
 
-    def _duplicate(self, connection: PeerConnection, claimed: ClusterID) -> Bye | None:
+    def _reject_duplicate(self, connection: PeerConnection, claimed: ClusterID) -> Bye | None:
         """Refuse a session early that would not stay; the one that does stay is asked whether it is alive."""
         peer = self.peer(claimed)
         existing = peer.session
@@ -274,7 +274,7 @@ class Sessions:
             by_us=connection.role == "dialer",
             peer_epoch=hello.epoch if hello is not None else 0,
             age=self._reactor.seconds() - since if since is not None else 0.0,
-            suspect=connection.pulse.missed > 0,
+            suspect=connection.heartbeat.missed > 0,
         )
 
     def established(self, connection: PeerConnection) -> None:
@@ -287,52 +287,57 @@ class Sessions:
         if self.records.pins.get(peer.id) != certificate.fingerprint:
             connection.end(Bye("TrustPending", "the key is not trusted any more"))
             return
-        bye = self._duplicate(connection, peer.id)
+        bye = self._reject_duplicate(connection, peer.id)
         if bye is not None:
             connection.end(bye)
             return
         self.admission.served(connection)
-        self._judge.established(connection)
+        self._authenticator.established(connection)
         existing, peer.session = peer.session, connection
         peer.name, peer.seen = hello.cluster_name, certificate.fingerprint
-        peer.doubt = None
+        peer.problem = None
         # Our own attempt goes on only if its session would stay: then both sides decide alike.
         if connection.role == "listener" and not self.me < peer.id:
             peer.dialer.abandon()
-        peer.dialer.established()
+        peer.dialer.session_opened()
         if existing is not None:
-            self._followers.replaced(peer, existing)
+            self._subscriber.session_replaced(peer, existing)
             existing.end(Bye("Duplicate", "another session between us takes its place"))
         if self._invitations.of(peer.id) is not None:
-            self._tasks.spawn(self._invitations.drop(peer.id), f"forgetting the invitation of {peer.id}")
+            self._tasks.spawn(self._invitations.delete(peer.id), f"forgetting the invitation of {peer.id}")
         self._log.info("session with {peer} at {address}", peer=peer.id, address=connection.address)
-        self._followers.up(peer)
-        self.records.poke(peer.id)
+        self._subscriber.session_opened(peer)
+        self.records.enqueue(peer.id)
 
     def received(self, connection: PeerConnection, event: Event) -> None:
         peer = self.peers.get(connection.peer_id) if connection.peer_id is not None else None
         if peer is not None and peer.session is connection:
-            self._followers.heard(peer, connection, event)
+            self._subscriber.event_received(peer, connection, event)
 
     def closed(self, connection: PeerConnection) -> None:
         self.admission.closed(connection)
-        self._judge.closed(connection)
+        self._authenticator.closed(connection)
         self._connections.discard(connection)
-        ending = self._understood(connection, connection.ending or Bye("ConnectionLost"))
+        ending = self._interpret(connection, connection.ending or Bye("ConnectionLost"))
         if connection.established_at is None and ending.reason != "NotNeeded":
             self._not_established(connection, ending)
         peer = self.peers.get(connection.peer_id) if connection.peer_id is not None else None
         if peer is not None and peer.session is connection:
-            self._lost(peer, connection, ending)
+            self._session_lost(peer, connection, ending)
         elif ending.reason != "NotNeeded" and connection.role == "dialer":
-            self._dialer_of(connection, ending)
+            self._notify_dialer(connection, ending)
         if self._stopped is not None and not self._connections and not self._stopped.called:
             self._stopped.callback(None)
 
-    def _understood(self, connection: PeerConnection, ending: Bye) -> Bye:
+    def _interpret(self, connection: PeerConnection, ending: Bye) -> Bye:
         """Return what an ending means here: to whom trusts a peer anew, the end of an earlier peering is no news."""
         peer = self.peers.get(connection.peer_id) if connection.peer_id is not None else None
-        if ending.reason != "Unpeered" or not connection.ended_by_peer or peer is None or self._followers.shares(peer):
+        if (
+            ending.reason != "Unpeered"
+            or not connection.ended_by_peer
+            or peer is None
+            or self._subscriber.has_peering(peer)
+        ):
             return ending
         return Bye("TrustPending", ending.message, ending.retry_after)
 
@@ -340,13 +345,13 @@ class Sessions:
         peer = self.peers.get(connection.expected) if connection.expected is not None else None
         if ending.reason == "UnexpectedKey" and peer is not None and peer.session is None:
             sentence = f"{ending.message}: not who issued the token, or somebody stands in between; nothing was sent"
-            self._doubt(peer, Doubt("UnexpectedKey", sentence, about_key=True))
+            self._set_problem(peer, ConnectionProblem("UnexpectedKey", sentence, about_key=True))
         if connection.ended_by_peer:
-            self._turned_away(connection, ending)
+            self._rejected_by_peer(connection, ending)
         elif connection.role == "listener" or ending.reason not in ("ConnectionLost", "HandshakeFailed"):
-            self._refusals.note(ending.reason, connection.address.rpartition(":")[0], ending.message)
+            self._refusals.record(ending.reason, connection.address.rpartition(":")[0], ending.message)
 
-    def _turned_away(self, connection: PeerConnection, ending: Bye) -> None:
+    def _rejected_by_peer(self, connection: PeerConnection, ending: Bye) -> None:
         """The peer said no to us: for the user it matters when we would have said yes."""
         certificate = connection.certificate
         peer = self.peers.get(connection.peer_id) if connection.peer_id is not None else None
@@ -355,46 +360,48 @@ class Sessions:
         if self.records.pins.get(peer.id) != certificate.fingerprint:
             return
         if ending.reason == REFUSED:
-            self._tasks.spawn(self._invitations.drop(peer.id), f"forgetting the invitation of {peer.id}")
+            self._tasks.spawn(self._invitations.delete(peer.id), f"forgetting the invitation of {peer.id}")
         if ending.reason == "Unpeered":
-            self._followers.unpeered(peer)
+            self._subscriber.peer_unpeered(peer)
         elif ending.reason == "TrustPending":
             own = words(self._tls.keypair.fingerprint)
             order = f"compare the words {own} and say 'liqodctl trust {self.me}'"
             why = "ended an earlier peering, and " if (connection.ending or ending).reason == "Unpeered" else ""
             sentence = f"the peer {why}does not trust our key yet: its admin is to {order}"
-            self._doubt(peer, Doubt("WaitingForPeerTrust", sentence, about_key=True))
+            self._set_problem(peer, ConnectionProblem("WaitingForPeerTrust", sentence, about_key=True))
         elif ending.reason not in ("Duplicate", "Starting", "Stopping"):
             about_key = ending.reason in ("ClusterIDRepetition", REFUSED)
-            self._doubt(peer, Doubt(ending.reason, f"the peer says: {ending.message}", about_key))
+            self._set_problem(peer, ConnectionProblem(ending.reason, f"the peer says: {ending.message}", about_key))
 
-    def _lost(self, peer: Peer, connection: PeerConnection, ending: Bye) -> None:
+    def _session_lost(self, peer: Peer, connection: PeerConnection, ending: Bye) -> None:
         peer.session = None
         peer.broken_at = self._reactor.seconds()
         self._log.info("session with {peer} ended: {reason}", peer=peer.id, reason=ending.reason)
-        if peer.doubt is None:
-            peer.doubt = Doubt(ending.reason, ending.message or "the session ended")
+        if peer.problem is None:
+            peer.problem = ConnectionProblem(ending.reason, ending.message or "the session ended")
         unresponsive = ending.reason == "Unresponsive" and not connection.ended_by_peer
-        self._followers.down(peer, connection, unresponsive=unresponsive)
+        self._subscriber.session_closed(peer, connection, unresponsive=unresponsive)
         if ending.reason == "Unpeered" and connection.ended_by_peer:
-            self._followers.unpeered(peer)
-        self.records.poke(peer.id)
-        peer.dialer.ended(connection, ending)
+            self._subscriber.peer_unpeered(peer)
+        self.records.enqueue(peer.id)
+        peer.dialer.connection_closed(connection, ending)
         if self.records.get(peer.id) is None:
-            self.unrecorded(peer)  # the record went before the connection did
+            self.record_deleted(peer)  # the record went before the connection did
 
-    def _dialer_of(self, connection: PeerConnection, ending: Bye) -> None:
+    def _notify_dialer(self, connection: PeerConnection, ending: Bye) -> None:
         """Tell whoever dialled how it ended."""
-        stray = self._whereabouts.at(connection.address)
-        if stray is not None and ending.reason == "UnexpectedIdentity":
-            stray.leads_to = None  # somebody else lives there now
-            stray.dialer.link.retry(1.0)
+        unnamed = self._address_book.at(connection.address)
+        if unnamed is not None and ending.reason == "UnexpectedIdentity":
+            unnamed.cluster_id = None  # somebody else lives there now
+            unnamed.dialer.link.retry(1.0)
         peer = self.peers.get(connection.expected or connection.peer_id or ClusterID(""))
-        if peer is not None and (connection.expected is not None or (stray is not None and stray.leads_to == peer.id)):
+        if peer is not None and (
+            connection.expected is not None or (unnamed is not None and unnamed.cluster_id == peer.id)
+        ):
             if peer.session is None:
-                peer.dialer.ended(connection, ending)
-        elif stray is not None:
-            stray.dialer.ended(connection, ending)
+                peer.dialer.connection_closed(connection, ending)
+        elif unnamed is not None:
+            unnamed.dialer.connection_closed(connection, ending)
 
     # The end.
 
@@ -402,7 +409,7 @@ class Sessions:
         """Dial no more, tell every peer, and fire when all connections are closed."""
         stopped: Deferred[None] = Deferred()
         self._stopped = stopped
-        self._whereabouts.stop()
+        self._address_book.stop()
         for peer in self.peers.values():
             peer.dialer.link.stop()
         for connection in list(self._connections):

@@ -15,7 +15,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "liqod.identity",
         "liqod.peering.trust.pairing",
         "liqod.peering.trust.authenticator",
-        "liqod.peering.trust.new_keys",
+        "liqod.peering.trust.next_keys",
         "liqod.peering.session.protocol",
         "liqod.peering.trust.rotation",
         "liqod.peering.records.record_gc",

@@ -49,8 +49,8 @@ SAMPLES: Final[tuple[Peering, ...]] = (
     Unpeered("by-peer", owed=4),
     Unpeered("ended", finished=True),
     *(
-        Withdrawing(10.0, *flags, owed=owed, dismissal_owed=dismissal)
-        for flags in itertools.product((False, True), repeat=3)
+        Withdrawing(10.0, connected, ended, finished, owed, dismissal)
+        for connected, ended, finished in itertools.product((False, True), repeat=3)
         for owed in (None, 4)
         for dismissal in (False, True)
     ),
@@ -91,8 +91,8 @@ def drawing() -> str:
                 arrows.setdefault((type(state).__name__, type(after).__name__), {})[words] = None
     order = [state.__name__ for state in STATES]
     lines = ["```mermaid", "stateDiagram-v2", "    [*] --> Unknown"]
-    for (before, after), words in sorted(arrows.items(), key=lambda one: [order.index(name) for name in one[0]]):
-        lines.append(f"    {before} --> {after}: {', '.join(words)}")
+    for (start, end), labels in sorted(arrows.items(), key=lambda one: [order.index(name) for name in one[0]]):
+        lines.append(f"    {start} --> {end}: {', '.join(labels)}")
     return "\n".join([*lines, "```", ""])
 
 

@@ -17,7 +17,7 @@ from liqod.wire.events import Bye, Hello
 from tests.identity.hostile_chains import Shows, exponent_rsa, slow_rsa, unreadable
 from tests.identity.test_tls import Foreign
 from tests.identity.tls_pair import DAY, Authority
-from tests.peering.sides import Side, settings
+from tests.peering.clusters import PeerCluster, settings
 from tests.peering.test_hostile import HostileCase, Raw, Speaker
 
 WEEK = 7 * DAY
@@ -27,7 +27,7 @@ SERVER = (ExtendedKeyUsageOID.SERVER_AUTH,)
 class CertificateCase(HostileCase):
     """A daemon that trusts a CA, and people who dial it."""
 
-    async def daemon(self, **peering: Any) -> Side:
+    async def daemon(self, **peering: Any) -> PeerCluster:
         self.now = datetime.datetime.now(datetime.UTC)
         self.authority = Authority(now=self.now)
         return await self.side("alpha", settings(**peering), ca=self.authority.pem)
@@ -36,7 +36,7 @@ class CertificateCase(HostileCase):
         options = {"start": self.now - DAY, "end": self.now + DAY, **options}
         return self.authority.issue("beta", **options)
 
-    async def outcome(self, side: Side, pair: KeyPair) -> str:
+    async def outcome(self, side: PeerCluster, pair: KeyPair) -> str:
         """Return ``trusted``, the reason that was said, or nothing when the connection broke without a word."""
         speaker = Speaker("beta")
         await self.connect(side, speaker, Foreign(pair, alpn=[b"liqod/1"]))
@@ -59,7 +59,7 @@ class CertificateCase(HostileCase):
         return next((event.reason for event in speaker.events if isinstance(event, Bye)), "")
 
 
-class OfAnAuthority(CertificateCase):
+class AuthorityTests(CertificateCase):
     """What a configured CA signed."""
 
     async def test_dates_and_usage_count(self) -> None:
@@ -88,7 +88,7 @@ class OfAnAuthority(CertificateCase):
         return result
 
 
-class Keys(CertificateCase):
+class KeyTypeTests(CertificateCase):
     """Kinds of keys, whoever signed."""
 
     async def test_kinds_of_keys(self) -> None:
@@ -116,7 +116,7 @@ class Keys(CertificateCase):
             "beta", key=key, start=self.now - DAY, end=self.now + DAY, algorithm=None
         )
 
-    async def refused(self, side: Side, key: Any, pair: KeyPair) -> bytes:
+    async def refused(self, side: PeerCluster, key: Any, pair: KeyPair) -> bytes:
         """Return what was said to somebody who is cut off."""
         raw, creator = Raw(), Foreign(None, alpn=[b"liqod/1"])
         creator.context.use_privatekey(key)
@@ -126,7 +126,7 @@ class Keys(CertificateCase):
         return raw.data
 
 
-class Chains(CertificateCase):
+class ChainTests(CertificateCase):
     """More certificates than anybody needs."""
 
     async def test_long_and_enormous_chains(self) -> None:

@@ -13,18 +13,18 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import AccessGrant
 from liqod.model.records.views import Lent
-from liqod.peering.exchange.credentials import MIN_LIFETIME, Grants, Keeper
+from liqod.peering.exchange.credentials import MIN_LIFETIME, CredentialIssuer, CredentialStore
 from liqod.peering.session.peer import Peer
 from liqod.wire.codec import decode, encode
 from liqod.wire.errors import LocalProtocolError
 from liqod.wire.events import Credential, Event, Hello
 from liqod.wire.framing import Limits
-from tests.peering.sides import Room
+from tests.peering.clusters import FakeLender
 
 PEER = ClusterID("beta")
 
 
-class Listening:
+class FakeSession:
     """A session that keeps what is sent through it."""
 
     def __init__(self, *features: str) -> None:
@@ -40,14 +40,14 @@ class Listening:
         return [event for event in self.heard if isinstance(event, Credential)]
 
 
-class OnlyRelay(Room):
+class RelayOnlyLender(FakeLender):
     """A lender whose API server is reached over its relay and in no other way."""
 
     async def admit(self, peer: ClusterID, offered: Mapping[str, str]) -> AccessGrant:
         return AccessGrant(api_url="", ca="", token="", lifetime=3600, namespace="tenant", relay=True)
 
 
-class SlowRoom(Room):
+class SlowLender(FakeLender):
     """A lender that takes its time to make room."""
 
     def __init__(self) -> None:
@@ -60,13 +60,13 @@ class SlowRoom(Room):
         return grant
 
 
-class NoRecords:
-    """Records that are of no interest here."""
+class NoForeignClusters:
+    """ForeignClusters that are of no interest here."""
 
     def get(self, peer: ClusterID) -> None:
         return None
 
-    def poke(self, peer: ClusterID) -> None:
+    def enqueue(self, peer: ClusterID) -> None:
         return None
 
 
@@ -76,10 +76,12 @@ class RenewalTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.clock.advance(1000.0)
-        self.room = Room()
-        self.session = Listening()
+        self.room = FakeLender()
+        self.session = FakeSession()
         self.peer = Peer(PEER, cast(Any, None), 0.0, session=cast(Any, self.session), lent=Lent(verdict="Accepted"))
-        self.grants = Grants(self.clock, {PEER: self.peer}, cast(Any, NoRecords()), self.room, lambda _: (True, True))
+        self.grants = CredentialIssuer(
+            self.clock, {PEER: self.peer}, cast(Any, NoForeignClusters()), self.room, lambda _: (True, True)
+        )
 
     def look(self) -> float | None:
         return self.successResultOf(Deferred.fromCoroutine(self.grants.process(PEER)))
@@ -99,7 +101,7 @@ class RenewalTests(SynchronousTestCase):
         """After a short break no token is minted, and the borrower learns how long it has."""
         self.look()
         self.clock.advance(600.0)
-        later = Listening()
+        later = FakeSession()
         self.peer.session = cast(Any, later)
         self.assertEqual(self.look(), 1800.0)
         self.assertEqual(self.room.minted, 1)
@@ -115,10 +117,12 @@ class RenewalTests(SynchronousTestCase):
         self.look()
         self.assertEqual(self.room.minted, 2)
 
-    def slow(self) -> SlowRoom:
+    def slow(self) -> SlowLender:
         """Begin to admit the peer, at a lender that is not done yet."""
-        room = SlowRoom()
-        self.grants = Grants(self.clock, {PEER: self.peer}, cast(Any, NoRecords()), room, lambda _: (True, True))
+        room = SlowLender()
+        self.grants = CredentialIssuer(
+            self.clock, {PEER: self.peer}, cast(Any, NoForeignClusters()), room, lambda _: (True, True)
+        )
         self.looking = Deferred.fromCoroutine(self.grants.process(PEER))
         return room
 
@@ -145,11 +149,13 @@ class RenewalTests(SynchronousTestCase):
 
     def test_only_those_who_know_the_relay_are_told_of_nothing_else(self) -> None:
         """A borrower without the relay is not sent what it would take for an error; the record says why."""
-        self.grants = Grants(self.clock, {PEER: self.peer}, cast(Any, NoRecords()), OnlyRelay(), lambda _: (True, True))
+        self.grants = CredentialIssuer(
+            self.clock, {PEER: self.peer}, cast(Any, NoForeignClusters()), RelayOnlyLender(), lambda _: (True, True)
+        )
         self.look()
         self.assertEqual(self.session.credentials, [])
         self.assertIn("does not know the API relay", self.peer.trouble)
-        newer = Listening("relay")
+        newer = FakeSession("relay")
         self.peer.session = cast(Any, newer)
         self.look()
         (told,) = newer.credentials
@@ -172,7 +178,7 @@ class RenewalTests(SynchronousTestCase):
             self.assertRaises(LocalProtocolError, encode, wrong, limits)
 
 
-class Writing:
+class RecordingClient:
     """A client that takes note of what is made and changed."""
 
     def __init__(self) -> None:
@@ -196,16 +202,16 @@ class Writing:
             self.tokens.append(base64.b64decode(data["token"]).decode())
 
 
-class KeepingTests(SynchronousTestCase):
+class StoreTests(SynchronousTestCase):
     """A borrower that is told a credential before, or after, it accepted the offer."""
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.client = Writing()
+        self.client = RecordingClient()
         self.peer = Peer(PEER, cast(Any, None), 0.0)
         self.kept: list[ClusterID] = []
         self.refused: list[str] = []
-        self.keeper = Keeper(
+        self.credential_store = CredentialStore(
             cast(Any, self.client),
             self.clock,
             {PEER: self.peer},
@@ -215,14 +221,14 @@ class KeepingTests(SynchronousTestCase):
 
     def told(self, token: str, *, accepted: bool, lifetime: int = 3600) -> None:
         credential = Credential("https://milan:6443", "", token, lifetime, "tenant", False)
-        self.keeper.received(self.peer, credential, accepted=accepted)
+        self.credential_store.received(self.peer, credential, accepted=accepted)
         self.work()
 
     def work(self) -> None:
-        self.successResultOf(Deferred.fromCoroutine(self.keeper.process(PEER)))
+        self.successResultOf(Deferred.fromCoroutine(self.credential_store.process(PEER)))
 
     def accept(self) -> None:
-        self.keeper.wanted(self.peer)
+        self.credential_store.offer_accepted(self.peer)
         self.work()
 
     def test_one_that_comes_before_the_offer_is_accepted_waits(self) -> None:
@@ -254,7 +260,7 @@ class KeepingTests(SynchronousTestCase):
     def test_nothing_is_kept_of_a_peer_that_is_known_no_more(self) -> None:
         """What waited goes with the peer's record."""
         self.told("early", accepted=False)
-        self.keeper.forget(PEER)
+        self.credential_store.forget(PEER)
         self.accept()
         self.assertEqual(self.client.tokens, [])
 
@@ -262,12 +268,12 @@ class KeepingTests(SynchronousTestCase):
         """What waits for an API server that fails is not written once the key that said it means nothing any more."""
         self.client.busy = Deferred()
         credential = Credential("https://milan:6443", "", "of the former key", 3600, "tenant", False)
-        self.keeper.received(self.peer, credential, accepted=True)
-        writing = Deferred.fromCoroutine(self.keeper.process(PEER))
+        self.credential_store.received(self.peer, credential, accepted=True)
+        writing = Deferred.fromCoroutine(self.credential_store.process(PEER))
         self.client.busy.errback(OSError("no answer"))
         self.failureResultOf(writing, OSError)
         self.client.busy = None
-        self.keeper.forget(PEER)
+        self.credential_store.forget(PEER)
         self.work()
         self.assertEqual((self.client.tokens, self.kept), ([], []))
 
@@ -276,9 +282,9 @@ class KeepingTests(SynchronousTestCase):
         busy: Deferred[None] = Deferred()
         self.client.busy = busy
         credential = Credential("https://milan:6443", "", "of the former key", 3600, "tenant", False)
-        self.keeper.received(self.peer, credential, accepted=True)
-        writing = Deferred.fromCoroutine(self.keeper.process(PEER))
-        self.keeper.forget(PEER)
+        self.credential_store.received(self.peer, credential, accepted=True)
+        writing = Deferred.fromCoroutine(self.credential_store.process(PEER))
+        self.credential_store.forget(PEER)
         busy.callback(None)
         self.successResultOf(writing)
         self.assertEqual((self.client.tokens, self.client.deleted, self.kept), (["of the former key"], 1, []))

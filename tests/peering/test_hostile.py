@@ -19,7 +19,7 @@ from liqod.model.records.offer import Offer
 from liqod.model.records.views import ForeignClusterStatus
 from liqod.wire.events import Advertise, Bye, Event, Hello, Ping, Welcome
 from liqod.wire.session import NEED_DATA, Session, State
-from tests.peering.sides import PairCase, Side, keypair, settings
+from tests.peering.clusters import PairCase, PeerCluster, keypair, settings
 
 
 class Raw(Protocol):
@@ -68,7 +68,7 @@ class Speaker(Raw):
 class HostileCase(PairCase):
     """One daemon, and whatever connects to it."""
 
-    async def connect(self, side: Side, made: Raw, tls: Any = None) -> Any:
+    async def connect(self, side: PeerCluster, made: Raw, tls: Any = None) -> Any:
         async def ready() -> bool:
             return side.peering._sessions.ready
 
@@ -78,7 +78,7 @@ class HostileCase(PairCase):
             endpoint = wrapClientTLS(tls, endpoint)
         return await endpoint.connect(Factory.forProtocol(lambda: made))
 
-    async def counted(self, side: Side, reason: str, at_least: int = 1) -> None:
+    async def counted(self, side: PeerCluster, reason: str, at_least: int = 1) -> None:
         async def check() -> bool:
             return side.peering.refusals[reason] >= at_least
 
@@ -211,7 +211,9 @@ class HandshakeTests(HostileCase):
 class SessionTests(HostileCase):
     """Those who are trusted and misbehave all the same."""
 
-    async def session(self, side: Side, name: str, script: Any = None, epoch: int = 1, key: Any = None) -> Speaker:
+    async def session(
+        self, side: PeerCluster, name: str, script: Any = None, epoch: int = 1, key: Any = None
+    ) -> Speaker:
         speaker = Speaker(name, script, epoch)
         await self.connect(side, speaker, PeerTLS(key or keypair(name)).client_creator())
         speaker.hello()
@@ -256,7 +258,7 @@ class SessionTests(HostileCase):
         await self.becomes(lambda: said("Accepted"), "accepted")
         speaker.say(Advertise(1, 2, 1800, Offer(resources={"cpu": "nonsense"})))
         await self.becomes(lambda: said("Refused"), "refused")
-        record = await side.offer_record(Side("lender"))
+        record = await side.offer_record(PeerCluster("lender"))
         self.assertEqual((record.status.phase, record.spec.offer.resources), ("Accepted", {"cpu": "1"}))
 
     async def test_offers_of_an_earlier_life_are_dropped(self) -> None:
@@ -281,7 +283,7 @@ class SessionTests(HostileCase):
         side = await self.side("alpha", settings(autojoin_untrusted=True, ping_interval=0.1))
         speaker = await self.session(side, "mute", script=None)
         cast(Any, speaker.transport).pauseProducing()
-        other = Side("mute")
+        other = PeerCluster("mute")
         record = await self.phase(side, other, "Suspect")
         self.assertEqual(record.status.reason, "Unresponsive")
 

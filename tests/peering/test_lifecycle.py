@@ -174,7 +174,7 @@ class DebtTests(SynchronousTestCase):
                 self.assertEqual(next_state(state, attrs.evolve(DELETED, lent=True, now=99.0))[0], state)
 
 
-class QuestionTests(SynchronousTestCase):
+class PredicateTests(SynchronousTestCase):
     """What the rest of the daemon asks of a state."""
 
     def test_who_ever_connected(self) -> None:

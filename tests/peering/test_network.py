@@ -10,8 +10,7 @@ from liqod.config.schema import Network, Settings
 from liqod.kube.resources import NETWORKCONFIGS
 from liqod.model.objects.meta import to_dict
 from liqod.model.records.network import NetworkConfig, NetworkConfigSpec, NetworkConfigStatus, Side, Subnets
-from tests.peering import sides
-from tests.peering.sides import PairCase, settings
+from tests.peering.clusters import PairCase, PeerCluster, settings
 
 ALPHA = Side(
     pod_cidrs=["10.201.0.0/16", "fd00:1::/48"],
@@ -35,7 +34,7 @@ def networked(mode: Any = "wireguard") -> Settings:
 class ExchangeTests(PairCase):
     """Two clusters with a session; the test writes what their fabrics would."""
 
-    async def connect(self, one: Settings, two: Settings) -> tuple[sides.Side, sides.Side]:
+    async def connect(self, one: Settings, two: Settings) -> tuple[PeerCluster, PeerCluster]:
         """Return two clusters that trust each other."""
         alpha, beta = await self.pair(one, two)
         await alpha.trust(beta)
@@ -48,7 +47,7 @@ class ExchangeTests(PairCase):
         await self.becomes(connected, "a session")
         return alpha, beta
 
-    async def tells(self, side: sides.Side, other: sides.Side, local: Side, remap: Subnets) -> None:
+    async def tells(self, side: PeerCluster, other: PeerCluster, local: Side, remap: Subnets) -> None:
         """Write what a cluster tells another."""
         spec = to_dict(NetworkConfigSpec(cluster_id=other.id, local=local, remap=remap))
         body = {
@@ -59,7 +58,7 @@ class ExchangeTests(PairCase):
         }
         await side.admin.apply(NETWORKCONFIGS, body, manager="fabric")
 
-    async def heard(self, side: sides.Side, other: sides.Side, remote: Side, ack: Subnets) -> None:
+    async def heard(self, side: PeerCluster, other: PeerCluster, remote: Side, ack: Subnets) -> None:
         """Wait until a cluster's record shows what the other told."""
 
         async def check() -> bool:

@@ -40,21 +40,21 @@ class Transport(StringTransport):
         self.aborted = True
 
 
-class Trace:
+class RecordingOwner:
     """An owner that keeps what it is told; ``answer`` is what it judges."""
 
     def __init__(self) -> None:
         self.trace: list[str] = []
         self.answer: Bye | None = None
 
-    def greeting(self, connection: PeerConnection) -> Hello:
+    def hello(self, connection: PeerConnection) -> Hello:
         return Hello("us", "us", 1, 0, 0, [])
 
-    def introduction(self, connection: PeerConnection) -> None:
+    def join(self, connection: PeerConnection) -> None:
         return None
 
-    async def judge(self, connection: PeerConnection, hello: Hello, join: Join | None) -> Bye | None:
-        self.trace.append(f"judge {hello.cluster_id}")
+    async def authenticate(self, connection: PeerConnection, hello: Hello, join: Join | None) -> Bye | None:
+        self.trace.append(f"authenticate {hello.cluster_id}")
         return self.answer
 
     def established(self, connection: PeerConnection) -> None:
@@ -72,7 +72,7 @@ class ConnectionTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.owner = Trace()
+        self.owner = RecordingOwner()
         self.transport = Transport()
         self.connection = PeerConnection("listener", self.owner, cast(Any, ReadsCertificates()), self.clock, TIMES)
         self.connection.makeConnection(self.transport)
@@ -113,7 +113,7 @@ class ConnectionTests(SynchronousTestCase):
         self.establish()
         self.says(Verdict(1, 1, "Accepted"))
         self.lose()
-        self.assertEqual(self.owner.trace, ["judge peer", "established", "Verdict", "closed ConnectionLost"])
+        self.assertEqual(self.owner.trace, ["authenticate peer", "established", "Verdict", "closed ConnectionLost"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_a_key_that_is_not_trusted_gets_a_reason(self) -> None:
@@ -130,11 +130,11 @@ class ConnectionTests(SynchronousTestCase):
         """However many Joins come, while the first is judged and after it: a session is one attempt to use a token."""
         judged: list[Deferred[None]] = []
 
-        async def judge(connection: object, hello: Hello, join: Join | None) -> None:
+        async def authenticate(connection: object, hello: Hello, join: Join | None) -> None:
             judged.append(Deferred())
             await judged[-1]
 
-        self.patch(self.owner, "judge", judge)
+        self.patch(self.owner, "authenticate", authenticate)
         self.connection.handshakeCompleted()
         self.says(Hello("peer", "peer", 1, 0, 0, [JOINING]))
         self.assertEqual([type(event) for event in self.heard()], [Hello])
@@ -153,7 +153,7 @@ class ConnectionTests(SynchronousTestCase):
         self.says(Hello("peer", "peer", 1, 0, 0, []))
         self.heard()
         self.says(Join("0000", "0" * 64))
-        self.assertEqual(self.owner.trace, ["judge peer"])
+        self.assertEqual(self.owner.trace, ["authenticate peer"])
 
     def test_three_unanswered_pings_end_it(self) -> None:
         """A ping each interval; three without any sign of life, and the session is given up."""

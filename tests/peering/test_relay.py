@@ -28,10 +28,10 @@ from liqod.model.names import tenant_namespace
 from liqod.model.objects.api_request import Ask
 from liqod.peering.relay.dial import RelayEndpoint
 from liqod.peering.relay.service import Relay
-from liqod.peering.session.connection_limits import Admission
+from liqod.peering.session.connection_limits import ConnectionLimits
 from liqod.peering.session.listener import Listener
 from liqod.peering.session.protocol import PeerConnection
-from tests.peering.sides import config_of, keypair
+from tests.peering.clusters import config_of, keypair
 
 ROME = ClusterID("rome")
 SPACE = "shop-rome"
@@ -46,7 +46,7 @@ class Times:
 class Owner:
     """Nobody who would let a session in."""
 
-    admission: Admission
+    admission: ConnectionLimits
 
     def closed(self, connection: PeerConnection) -> None:
         self.admission.closed(connection)
@@ -71,7 +71,7 @@ class RelayCase(TestCase):
         self.tasks = Tasks()
         self.relay = Relay(self.lender, self.reactor, self.tls, self, self.trusted.get, self.note, self.tasks)
         self.owner = Owner()
-        admission = self.owner.admission = Admission(self.connection, 10, self.note, reactor)
+        admission = self.owner.admission = ConnectionLimits(self.connection, 10, self.note, reactor)
         self.listener = Listener(self.reactor, "tcp:0:interface=127.0.0.1", self.tls, admission, self.relay.protocol)
         self.listener.startService()
         self.addCleanup(self.end)
@@ -115,7 +115,7 @@ class RelayCase(TestCase):
         self.fail("it did not happen")
 
 
-class Bytes(Protocol):
+class ByteCollector(Protocol):
     """Keeps what comes; ``lost`` fires at the end."""
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class Bytes(Protocol):
             self.lost.callback(None)
 
 
-class Rights(RelayCase):
+class RightsTests(RelayCase):
     """A borrower with a namespace of its own, on an API server with RBAC."""
 
     async def setUp(self) -> None:  # type: ignore[override]
@@ -173,7 +173,7 @@ class Rights(RelayCase):
 
     async def test_a_watch(self) -> None:
         """Events of a watch come through as they happen, and the watch ends on the API server when it is dropped."""
-        watch = Bytes()
+        watch = ByteCollector()
         abort = await self.client.watch(CONFIGMAPS, SPACE, {}, watch)
         await self.lender.create(CONFIGMAPS, {"metadata": {"name": "new", "namespace": SPACE}})
         await self.until(lambda: b'"new"' in watch.data)
@@ -203,7 +203,7 @@ class Rights(RelayCase):
 
     async def test_distrust_cuts_at_once(self) -> None:
         """A key that is not trusted any more loses its watch in the same turn, and is answered nothing but 401."""
-        watch = Bytes()
+        watch = ByteCollector()
         await self.client.watch(CONFIGMAPS, SPACE, {}, watch)
         await self.client.list(CONFIGMAPS, SPACE)
         self.trusted.clear()
@@ -241,7 +241,7 @@ class Rights(RelayCase):
 class ApiServer(Protocol):
     """An API server that says what the test tells it to; ``seen`` is what it was sent."""
 
-    def __init__(self, case: OnTheWire) -> None:
+    def __init__(self, case: WireTests) -> None:
         self.case = case
         self.seen = b""
 
@@ -258,7 +258,7 @@ class ApiServer(Protocol):
 
 
 @implementer(IHandshakeListener)
-class RawCaller(Bytes):
+class RawCaller(ByteCollector):
     """A borrower that says whatever bytes it likes."""
 
     def __init__(self) -> None:
@@ -280,8 +280,8 @@ GET = f"GET /api/v1/namespaces/{SPACE}/configmaps HTTP/1.1\r\nHost: x\r\n".encod
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
-class OnTheWire(RelayCase):
-    """Bytes of borrowers who are not this project's client."""
+class WireTests(RelayCase):
+    """ByteCollector of borrowers who are not this project's client."""
 
     async def setUp(self) -> None:  # type: ignore[override]
         from twisted.internet import reactor
@@ -310,7 +310,7 @@ class OnTheWire(RelayCase):
 
     async def test_smuggled_requests_do_not_pass(self) -> None:
         """Heads that two readers could understand differently end the connection; the API server sees none of it."""
-        from tests.peering.test_relay_pure import REFUSED
+        from tests.peering.test_relay_requests import REFUSED
 
         for what, (head, code) in REFUSED.items():
             caller = await self.call()

@@ -14,9 +14,9 @@ from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
 from liqod.model.ids import ClusterID
 from liqod.model.records.rotation import IDENTITY_SECRET, NEXT_KEY, ORDER, PROGRESS, Order
 from liqod.model.records.views import ForeignCluster
-from liqod.peering.trust.rotation import Rotation
+from liqod.peering.trust.rotation import KeyRotation
 from liqod.wire.events import Hello, KeyNoted, NewKey, Welcome
-from tests.peering.sides import PairCase, Side, accepting, keypair
+from tests.peering.clusters import PairCase, PeerCluster, accepting, keypair
 from tests.peering.test_hostile import HostileCase, Speaker
 
 OWN = "liqo-system"
@@ -27,7 +27,7 @@ class RotationCase(PairCase):
 
     patience = 20.0
 
-    async def keep(self, side: Side) -> None:
+    async def keep(self, side: PeerCluster) -> None:
         body = {
             "metadata": {"name": IDENTITY_SECRET},
             "type": "kubernetes.io/tls",
@@ -35,30 +35,30 @@ class RotationCase(PairCase):
         }
         await side.admin.create(SECRETS, body, OWN)
 
-    async def secret(self, side: Side) -> dict[str, Any]:
+    async def secret(self, side: PeerCluster) -> dict[str, Any]:
         found: dict[str, Any] = await side.admin.get(SECRETS, IDENTITY_SECRET, OWN)
         return found
 
-    async def order(self, side: Side, within: float | None = 3600.0) -> None:
+    async def order(self, side: PeerCluster, within: float | None = 3600.0) -> None:
         change = {"metadata": {"annotations": {ORDER: Order(within).render()}}}
         await side.admin.patch(SECRETS, IDENTITY_SECRET, change, OWN)
 
-    async def progress(self, side: Side) -> str:
+    async def progress(self, side: PeerCluster) -> str:
         secret = await self.secret(side)
         return str(secret["metadata"].get("annotations", {}).get(PROGRESS, ""))
 
-    async def says(self, side: Side, words: str) -> None:
+    async def says(self, side: PeerCluster, words: str) -> None:
         async def check() -> bool:
             return words in await self.progress(side)
 
         await self.becomes(check, f"{side.name} says {words!r}")
 
-    async def start(self, side: Side) -> None:
+    async def start(self, side: PeerCluster) -> None:
         """Start a daemon as the agent does: with the key that the Secret holds now."""
         side.key = from_secret((await self.secret(side))["data"])
         await side.start()
 
-    async def trusting_pair(self) -> tuple[Side, Side]:
+    async def trusting_pair(self) -> tuple[PeerCluster, PeerCluster]:
         alpha, beta = await self.pair(accepting("AutoAcceptAll"), accepting("AutoAcceptAll"))
         for side, other in ((alpha, beta), (beta, alpha)):
             await self.keep(side)
@@ -69,7 +69,7 @@ class RotationCase(PairCase):
         await self.peered(beta, alpha)
         return alpha, beta
 
-    async def has_changed(self, side: Side, other: Side, before: str) -> str:
+    async def has_changed(self, side: PeerCluster, other: PeerCluster, before: str) -> str:
         """Wait until a side has another key, the other pins it, and they have a session; returns the key."""
 
         async def check() -> str | None:
@@ -82,11 +82,11 @@ class RotationCase(PairCase):
         return await self.becomes(check, f"{side.name} has a new key and a session with it")
 
 
-async def side_record(at: Side, of: Side) -> ForeignCluster:
+async def side_record(at: PeerCluster, of: PeerCluster) -> ForeignCluster:
     return await at.cluster_record(of)
 
 
-class Rotations(RotationCase):
+class RotationTests(RotationCase):
     """What an administrator sees."""
 
     async def test_a_connected_peer_follows(self) -> None:
@@ -191,14 +191,14 @@ class Rotations(RotationCase):
     async def test_a_key_in_files_is_left_alone(self) -> None:
         """Who keeps the key in files is told to replace these; the order is taken away."""
         alpha, _ = await self.trusting_pair()
-        rotation: Rotation = alpha.peering._rotation
+        rotation: KeyRotation = alpha.peering._rotation
         rotation._in_files = True
         await self.order(alpha)
         await self.says(alpha, "files named under [identity]")
         self.assertNotIn(ORDER, (await self.secret(alpha))["metadata"]["annotations"])
 
 
-class Deaths(RotationCase):
+class CrashTests(RotationCase):
     """The daemon ends between any two steps; what is on record is enough to go on."""
 
     timeout = 180
@@ -266,7 +266,7 @@ class Deaths(RotationCase):
 
         await self.becomes(connected, "a session with the present key")
 
-    def die_after(self, side: Side, words: str) -> None:
+    def die_after(self, side: PeerCluster, words: str) -> None:
         """Let a daemon take no step any more after it wrote a sentence."""
         rotation: Any = side.peering._rotation
         adopt, write = rotation._adopt, rotation._write
@@ -284,10 +284,10 @@ class Deaths(RotationCase):
         rotation._adopt = lambda secret: not dead and adopt(secret)
 
 
-class Forgeries(HostileCase):
+class ForgeryTests(HostileCase):
     """Whoever announces a key that is not its own, or somebody else's announcement."""
 
-    async def speak(self, side: Side, name: str, minor: int = 1) -> tuple[Speaker, Any]:
+    async def speak(self, side: PeerCluster, name: str, minor: int = 1) -> tuple[Speaker, Any]:
         key = keypair(name)
         body = {"metadata": {"name": name}, "spec": {"clusterID": name, "fingerprint": key.fingerprint}}
         await side.admin.apply(FOREIGNCLUSTERS, body, manager="liqodctl")

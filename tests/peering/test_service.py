@@ -19,7 +19,7 @@ from liqod.model.objects.meta import find_condition
 from liqod.model.records.offer import PeerUnreachable, Refusal
 from liqod.peering.records import foreignclusters as records
 from tests.identity.tls_pair import DAY, Authority
-from tests.peering.sides import PairCase, Seen, Side, accepting, keypair, settings
+from tests.peering.clusters import FakeSighting, PairCase, PeerCluster, accepting, keypair, settings
 
 
 class TrustTests(PairCase):
@@ -87,7 +87,7 @@ class TrustTests(PairCase):
         self.assertEqual((await alpha.cluster_record(beta)).spec.fingerprint, beta.key.fingerprint)
         self.assertEqual((await beta.cluster_record(alpha)).spec.fingerprint, alpha.key.fingerprint)
 
-    async def test_who_is_heard_of_otherwise_is_dialled(self) -> None:
+    async def test_who_is_peer_answered_otherwise_is_dialled(self) -> None:
         """A peer that answers by another way than a session is dialled at once; one with a session, or a stranger, is
         left alone.
         """
@@ -106,13 +106,13 @@ class TrustTests(PairCase):
         link, session = peer.dialer.link, peer.session
         peer.dialer.link = Link()  # type: ignore[assignment]
         try:
-            alpha.peering.heard_of(beta.id)
-            alpha.peering.heard_of(ClusterID("nobody"))
+            alpha.peering.peer_answered(beta.id)
+            alpha.peering.peer_answered(ClusterID("nobody"))
             self.assertEqual(woken, [])
             peer.session = None
             # As after a long absence: the next attempts follow soon, too, should this one come a moment early.
             peer.dialer._failures = 9
-            alpha.peering.heard_of(beta.id)
+            alpha.peering.peer_answered(beta.id)
             self.assertEqual(peer.dialer._failures, 0)
         finally:
             peer.dialer.link, peer.session = link, session
@@ -243,7 +243,7 @@ class TrustTests(PairCase):
     async def test_meeting_oneself_is_no_peering(self) -> None:
         """A cluster that sees its own announcement records nothing."""
         alpha = await self.side("alpha", settings(autojoin_untrusted=True))
-        alpha.peering.update_candidates([Seen("127.0.0.1", alpha.peering.port)])
+        alpha.peering.update_candidates([FakeSighting("127.0.0.1", alpha.peering.port)])
         await self.pause(0.5)
         self.assertEqual((await alpha.admin.list(FOREIGNCLUSTERS)).items, [])
 
@@ -251,7 +251,7 @@ class TrustTests(PairCase):
 class OfferTests(PairCase):
     """Offers and what becomes of them."""
 
-    async def lending(self, count: int, chosen: Any) -> tuple[Side, list[Side]]:
+    async def lending(self, count: int, chosen: Any) -> tuple[PeerCluster, list[PeerCluster]]:
         home = await self.side("home", chosen)
         lenders = []
         for number in range(count):
@@ -260,7 +260,7 @@ class OfferTests(PairCase):
             await home.trust(lender)
             home.sees(*lenders)
 
-            async def offered(lender: Side = lender) -> bool:
+            async def offered(lender: PeerCluster = lender) -> bool:
                 return bool((await home.offer_record(lender)).status.phase)
 
             await self.becomes(offered, f"{lender.name} offers")
@@ -419,7 +419,7 @@ class RestartTests(PairCase):
             side.sees(other)
             other.sees(side)
 
-            async def session(side: Side = side) -> bool:
+            async def session(side: PeerCluster = side) -> bool:
                 return bool(side.peering.sessions())
 
             await self.becomes(session, f"{side.name} is back")
@@ -475,7 +475,7 @@ class LostTests(PairCase):
         beta.sees(alpha)
         await self.peered(alpha, beta)
         node = await alpha.virtual_node(beta)
-        alpha.peering._decisions._started -= 1000.0  # as if the daemon had been up for long
+        alpha.peering._acceptance._started -= 1000.0  # as if the daemon had been up for long
         await self.pause(1.5)
         self.assertEqual((await alpha.offer_record(beta)).status.phase, "Accepted")
         await beta.stop()

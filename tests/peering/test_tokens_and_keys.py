@@ -16,8 +16,8 @@ from liqod.identity.tls import PeerCertificate, PeerTLS
 from liqod.kube.errors import NotFound
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
-from liqod.peering.trust.new_keys import NewKeys
-from liqod.peering.trust.pairing import GUESSES, Invitations, Tokens
+from liqod.peering.trust.next_keys import NextKeys
+from liqod.peering.trust.pairing import GUESSES, Invitations, PairingTokens
 from liqod.wire.events import Join, KeyNoted, NewKey
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
@@ -44,13 +44,13 @@ class Empty:
 
 
 class Guessing(SynchronousTestCase):
-    """Tokens that nobody issued."""
+    """PairingTokens that nobody issued."""
 
     def test_the_api_server_is_asked_a_bounded_number_of_times_a_minute(self) -> None:
         """Every guess is refused; beyond thirty a minute nothing is asked for it, and the next minute begins anew."""
         clock, server = Clock(), Empty()
         clock.advance(6e8)
-        tokens = Tokens(cast(Any, server), clock, "liqo-system", lambda: KEY)
+        tokens = PairingTokens(cast(Any, server), clock, "liqo-system", lambda: KEY)
         for minute in (1, 2):
             for number in range(GUESSES + 5):
                 work = Deferred.fromCoroutine(tokens.redeem(Join(f"{number:04x}", "0" * 64), b"x" * 32, KEY, ROME))
@@ -91,7 +91,7 @@ class Said:
 
 
 class Pinned:
-    """Records of pinned keys and of announced ones."""
+    """ForeignClusters of pinned keys and of announced ones."""
 
     def __init__(self, pins: dict[ClusterID, Fingerprint]) -> None:
         self.pins = pins
@@ -115,9 +115,9 @@ class Announcements(SynchronousTestCase):
         ):
             refused: list[tuple[str, str, str]] = []
             records = Pinned({ROME: pin})
-            keys = NewKeys(Clock(), PeerTLS(own), cast(Any, records), lambda *why: refused.append(why))  # noqa: B023
+            keys = NextKeys(Clock(), PeerTLS(own), cast(Any, records), lambda *why: refused.append(why))  # noqa: B023
             session = Said(key)
-            keys.heard(cast(Any, Named(ROME)), cast(Any, session), event)
+            keys.announcement_received(cast(Any, Named(ROME)), cast(Any, session), event)
             self.assertEqual(len(keys.queue) > 0, counts, (pin, key))
             self.assertEqual((session.sent, refused), ([], []))
 
@@ -132,9 +132,9 @@ class Announcements(SynchronousTestCase):
             (other, b"b" * 32, "KeyInUse"),
         ):
             refused: list[str] = []
-            keys = NewKeys(Clock(), PeerTLS(own), cast(Any, Pinned(pins)), lambda *why: refused.append(why[0]))  # noqa: B023
+            keys = NextKeys(Clock(), PeerTLS(own), cast(Any, Pinned(pins)), lambda *why: refused.append(why[0]))  # noqa: B023
             session = Said(present.fingerprint)
-            keys.heard(
+            keys.announcement_received(
                 cast(Any, Named(ROME)),
                 cast(Any, session),
                 NewKey(*announce(key, ROME, present.fingerprint, binding)),

@@ -146,7 +146,7 @@ class Choices(SynchronousTestCase):
         )
         self.assertTrue(is_test("tests.scenario.test_kill"))
         self.assertFalse(is_test("tests.real.test_kill"))
-        self.assertFalse(is_test("tests.peering.sides"))
+        self.assertFalse(is_test("tests.peering.clusters"))
 
     def test_a_function_is_reached_when_its_body_ran(self) -> None:
         """The line of ``def`` runs when the module is imported, and proves nothing."""

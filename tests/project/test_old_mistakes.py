@@ -13,7 +13,7 @@ from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
 from liqod.kubelet.common.readiness import READY, judge, not_ready
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, remote_namespace
-from tests.peering.sides import PairCase, accepting, settings
+from tests.peering.clusters import PairCase, accepting, settings
 
 
 class Counting(SynchronousTestCase):
@@ -96,7 +96,7 @@ class Watching(PairCase):
         await beta.stop()
         await alpha.stop()
         await alpha.start()
-        alpha.peering._decisions._started -= 1000.0  # as if the daemon had been up for long
+        alpha.peering._acceptance._started -= 1000.0  # as if the daemon had been up for long
         await self.phase(alpha, beta, "Lost")
         self.assertEqual((await alpha.offer_record(beta)).status.phase, "Expired")
         self.assertEqual((await alpha.virtual_node(beta)).metadata.uid, node.metadata.uid)

@@ -16,7 +16,7 @@ from liqod.wire.codec import decode, encode
 from liqod.wire.events import EVENTS, Bye, Event, Hello, Pong, Unsupported, Welcome, Withdraw
 from liqod.wire.framing import HEADER, FrameBuffer, Limits
 from liqod.wire.session import NEED_DATA, Session, State
-from tests.peering.sides import keypair
+from tests.peering.clusters import keypair
 from tests.peering.test_hostile import HostileCase, Raw, Speaker
 from tests.wire.pairs import raw
 

@@ -21,9 +21,9 @@ from liqod.model.ids import ClusterID, Key
 from liqod.model.names import MAX_NAME, REMOTE_CLUSTER_LABEL, tenant_namespace
 from liqod.model.objects.node import Node
 from liqod.model.records.views import VirtualNode
-from liqod.peering.exchange.credentials import Keeper, ensure_namespace
-from liqod.peering.records.foreignclusters import Records
-from liqod.peering.records.leftovers import GONE, Traces
+from liqod.peering.exchange.credentials import CredentialStore, ensure_namespace
+from liqod.peering.records.foreignclusters import ForeignClusters
+from liqod.peering.records.leftovers import GONE, Leftovers
 from liqod.peering.session.peer import Peer, short_id
 
 PREFIX: Final = "liqo-"
@@ -38,20 +38,20 @@ class AcceptPipeline:
         client: Client,
         clock: IReactorTime,
         peers: Mapping[ClusterID, Peer],
-        records: Records,
-        keeper: Keeper,
+        records: ForeignClusters,
+        credential_store: CredentialStore,
         virtual_nodes: Informer[VirtualNode],
         nodes: Informer[Node],
-        traces: Traces,
+        leftovers: Leftovers,
     ) -> None:
         self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "accept")
         self._client = client
         self._peers = peers
         self._records = records
-        self._keeper = keeper
+        self._credential_store = credential_store
         self._virtual_nodes = virtual_nodes
         self._nodes = nodes
-        self._traces = traces
+        self._leftovers = leftovers
 
     async def process(self, peer_id: ClusterID) -> None:
         """Take the next steps for one peer, forwards or backwards."""
@@ -65,8 +65,8 @@ class AcceptPipeline:
         if ends or offer is None or offer.status.phase in GONE:
             await self._undo(peer, existing)
         elif offer.status.phase == "Accepted":
-            self._keeper.wanted(peer)
-            if existing is None and await self._keeper.is_there(peer):
+            self._credential_store.offer_accepted(peer)
+            if existing is None and await self._credential_store.exists(peer):
                 await self._make(peer)
 
     async def _make(self, peer: Peer) -> None:
@@ -93,8 +93,8 @@ class AcceptPipeline:
         if existing is not None and not existing.metadata.deleting:
             await self._client.delete(VIRTUALNODES, peer.id, tenant_namespace(peer.id), uid=existing.metadata.uid)
         # The kubelet that empties the node still needs the credential: it goes with the last trace of the node.
-        if not self._traces.of(peer.id) and await self._keeper.is_there(peer):
-            await self._keeper.drop(peer)
+        if not self._leftovers.of(peer.id) and await self._credential_store.exists(peer):
+            await self._credential_store.delete(peer)
 
     def _taken(self, peer: ClusterID) -> set[str]:
         nodes = {

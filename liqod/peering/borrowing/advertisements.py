@@ -38,14 +38,14 @@ _ANSWERS: Final = ("Accepted", "Refused", "Pending")
 
 
 @attrs.frozen
-class _Said:
+class _SentVerdict:
     """What was last answered, and through which session."""
 
     through: PeerConnection
     verdict: Verdict
 
 
-class Intake:
+class Advertisements:
     """Takes offers in and answers them; ``decide`` is called when a peer's record wants a decision.
 
     ``in_use`` tells whether something of a virtual node for the peer is still there.
@@ -69,10 +69,10 @@ class Intake:
         self._decide = decide
         self._refused = refused
         self._in_use = in_use
-        self._said: dict[ClusterID, _Said] = {}
+        self._sent: dict[ClusterID, _SentVerdict] = {}
         self._withdrawn: dict[ClusterID, str] = {}
 
-    def advertised(self, peer: Peer, event: Advertise) -> None:
+    def offer_received(self, peer: Peer, event: Advertise) -> None:
         """Note an offer: newest wins; one of an earlier life, or older than what is known, is dropped."""
         known = peer.received
         if event.epoch != peer.epoch or (known is not None and known.epoch == event.epoch and event.seq < known.seq):
@@ -85,11 +85,11 @@ class Intake:
             problem, ttl = refusal.message, 0
             self._refused(refusal.reason, peer.id, refusal.message)
         self._withdrawn.pop(peer.id, None)
-        self._said.pop(peer.id, None)  # every offer gets an answer, a renewed one too
+        self._sent.pop(peer.id, None)  # every offer gets an answer, a renewed one too
         peer.received = Received(event.epoch, event.seq, ttl, offer, problem, self._clock.seconds())
         self.queue.add(peer.id)
 
-    def withdrawn(self, peer: Peer, reason: str) -> None:
+    def offer_withdrawn(self, peer: Peer, reason: str) -> None:
         """Note that the peer took its offer back."""
         peer.received = None
         self._withdrawn[peer.id] = reason or "no reason given"
@@ -97,7 +97,7 @@ class Intake:
 
     def forget(self, peer: ClusterID) -> None:
         """The peer is known no more."""
-        self._said.pop(peer, None)
+        self._sent.pop(peer, None)
         self._withdrawn.pop(peer, None)
 
     async def process(self, peer_id: ClusterID) -> float | None:
@@ -122,7 +122,7 @@ class Intake:
         elif received is not None and not (received.problem and record is not None and is_sound(record)):
             await self._write(peer_id, key, record, received)
         self._decide(peer_id)
-        self.answer(peer)
+        self.send_verdict(peer)
 
     async def _write(self, peer: ClusterID, key: Key, record: Advertisement | None, received: Received) -> None:
         spec = AdvertisementSpec(
@@ -180,7 +180,7 @@ class Intake:
             raise
         self._offers.wrote(key, record, written)
 
-    def answer(self, peer: Peer) -> None:
+    def send_verdict(self, peer: Peer) -> None:
         """Tell the peer what its offer came to, unless it was told already."""
         received, connection = peer.received, peer.session
         if received is None or connection is None:
@@ -188,11 +188,11 @@ class Intake:
         verdict = self._verdict(peer.id, received)
         if verdict is None:
             return
-        said = self._said.get(peer.id)
-        if said is not None and said.through is connection and said.verdict == verdict:
+        sent = self._sent.get(peer.id)
+        if sent is not None and sent.through is connection and sent.verdict == verdict:
             return
         if connection.send(verdict):
-            self._said[peer.id] = _Said(connection, verdict)
+            self._sent[peer.id] = _SentVerdict(connection, verdict)
 
     def _verdict(self, peer: ClusterID, received: Received) -> Verdict | None:
         if received.problem:

@@ -1,4 +1,4 @@
-"""Credentials: given to those who accepted what we lend, and kept for those whose offers we accepted.
+"""Credentials: issued to those who accepted what we lend, and kept for those whose offers we accepted.
 
 The lender renews a credential at two thirds of its life. After a short break the same one is told again, so that a
 flapping session mints no tokens. The borrower keeps the newest in a Secret of its own. A credential of a lender whose
@@ -30,7 +30,7 @@ from liqod.model.records.unpeering import is_trust_withdrawn, order_of
 from liqod.model.records.views import ForeignCluster
 from liqod.model.timestamps import rfc3339
 from liqod.peering.ports import Lender
-from liqod.peering.records.foreignclusters import Records
+from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.session.lifecycle import Admitted, Dismissed, Withdrawing, has_finished
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import RELAY, PeerConnection
@@ -44,26 +44,26 @@ MAX_LIFETIME: Final = 86400 * 7
 
 
 @attrs.define
-class _Given:
+class _Issued:
     """A credential that was minted: ``told`` through which session."""
 
     grant: AccessGrant = attrs.field(repr=False)
     minted: float
-    told: PeerConnection | None = None
+    sent_through: PeerConnection | None = None
 
     @property
     def renewal(self) -> float:
         return self.minted + self.grant.lifetime * 2 / 3
 
 
-class Grants:
+class CredentialIssuer:
     """The lender's side: admits those who accepted, dismisses those who no longer do."""
 
     def __init__(
         self,
         clock: IReactorTime,
         peers: Mapping[ClusterID, Peer],
-        records: Records,
+        records: ForeignClusters,
         lender: Lender,
         wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
     ) -> None:
@@ -73,7 +73,7 @@ class Grants:
         self._records = records
         self._lender = lender
         self._wants = wants
-        self._given: dict[ClusterID, _Given] = {}
+        self._issued: dict[ClusterID, _Issued] = {}
 
     async def process(self, peer_id: ClusterID) -> float | None:
         """Make one peer's rights what they should be; returns when its credential is to be renewed."""
@@ -90,12 +90,12 @@ class Grants:
             left = self._time_left(peer)
             if left > 0:
                 return left
-            self._given.pop(peer_id, None)
+            self._issued.pop(peer_id, None)
             await self._lender.dismiss(peer_id)
             peer.advance(Dismissed())
             if peer.lent is not None:
                 peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace="")
-            self._records.poke(peer_id)
+            self._records.enqueue(peer_id)
         self._close(peer)
         return None
 
@@ -104,9 +104,9 @@ class Grants:
         record = self._records.get(peer.id)
         if record is None or peer.lent is None or not is_trust_withdrawn(record) or peer.lent.verdict == "Withdrawn":
             return
-        self._given.pop(peer.id, None)
+        self._issued.pop(peer.id, None)
         peer.lent = msgspec.structs.replace(peer.lent, resources={}, verdict="Withdrawn", reason="TrustWithdrawn")
-        self._records.poke(peer.id)
+        self._records.enqueue(peer.id)
 
     def _time_left(self, peer: Peer) -> float:
         """Return the seconds that a borrower still has to leave by itself: none without trust, or once it has left."""
@@ -114,7 +114,7 @@ class Grants:
         if record is None or not record.spec.fingerprint or peer.acknowledged or has_finished(peer.state):
             return 0.0
         if peer.lent is not None and peer.lent.verdict == "Refused":
-            return 0.0  # the borrower's own word, given once it is done
+            return 0.0  # the borrower's own word, issued once it is done
         now = self._clock.seconds()
         if peer.withdrawing_since is None:
             peer.withdrawing_since = now
@@ -126,8 +126,8 @@ class Grants:
         if connection is None or lent is None:
             return None  # asked again when there is a session
         now = self._clock.seconds()
-        given = self._given.get(peer.id)
-        if given is None or now >= given.renewal:
+        issued = self._issued.get(peer.id)
+        if issued is None or now >= issued.renewal:
             peer.admitting = True
             try:
                 grant = await self._lender.admit(peer.id, lent.resources)
@@ -143,47 +143,47 @@ class Grants:
             peer.advance(Admitted())
             self._trouble(peer, "")
             now = self._clock.seconds()
-            given = self._given[peer.id] = _Given(grant, now)
+            issued = self._issued[peer.id] = _Issued(grant, now)
             # The record may have moved on while the lender worked; only this field is ours to change.
             if peer.lent.tenant_namespace != grant.namespace:
                 peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace=grant.namespace)
-                self._records.poke(peer.id)
-        if peer.session is not None and given.told is not peer.session:
-            if not self._understands(peer.session, given.grant):
+                self._records.enqueue(peer.id)
+        if peer.session is not None and issued.sent_through is not peer.session:
+            if not self._understands(peer.session, issued.grant):
                 self._trouble(
                     peer, "the peer does not know the API relay, and [peering] api = relay offers nothing else"
                 )
-            elif peer.session.send(self._event(given, now)):
-                given.told = peer.session
-        return max(1.0, given.renewal - now)
+            elif peer.session.send(self._event(issued, now)):
+                issued.sent_through = peer.session
+        return max(1.0, issued.renewal - now)
 
-    def tell_again(self, peer: ClusterID) -> None:
+    def resend(self, peer: ClusterID) -> None:
         """The peer accepted anew: it may have thrown away what it was told before."""
-        given = self._given.get(peer)
-        if given is not None:
-            given.told = None
+        issued = self._issued.get(peer)
+        if issued is not None:
+            issued.sent_through = None
 
     def _trouble(self, peer: Peer, text: str) -> None:
         if peer.trouble != text:
             peer.trouble = text
-            self._records.poke(peer.id)
+            self._records.enqueue(peer.id)
 
     def _understands(self, session: PeerConnection, grant: AccessGrant) -> bool:
-        """Tell whether a peer can use a grant: one of a release without the relay has to be given a URL."""
+        """Tell whether a peer can use a grant: one of a release without the relay has to be issued a URL."""
         hello = session.peer_hello if not grant.api_url else None
         return hello is None or RELAY in hello.features
 
-    def _event(self, given: _Given, now: float) -> Credential:
-        left = max(1, int(given.minted + given.grant.lifetime - now))
-        grant = given.grant
+    def _event(self, issued: _Issued, now: float) -> Credential:
+        left = max(1, int(issued.minted + issued.grant.lifetime - now))
+        grant = issued.grant
         return Credential(grant.api_url, grant.ca, grant.token, left, grant.namespace, grant.relay)
 
     def forget(self, peer: ClusterID) -> None:
         """The peer is known no more."""
-        self._given.pop(peer, None)
+        self._issued.pop(peer, None)
 
 
-class Keeper:
+class CredentialStore:
     """The borrower's side: keeps the newest credential of each lender; ``kept`` is called when there is one."""
 
     def __init__(
@@ -201,7 +201,7 @@ class Keeper:
         self._kept = kept
         self._refused = refused
         self._newest: dict[ClusterID, tuple[Credential, float]] = {}
-        self._early: dict[ClusterID, tuple[Credential, float]] = {}
+        self._unaccepted: dict[ClusterID, tuple[Credential, float]] = {}
 
     def received(self, peer: Peer, credential: Credential, *, accepted: bool) -> None:
         """Note a credential; one from a peer whose offer is not accepted waits until it is (``wanted``), and one that
@@ -216,22 +216,22 @@ class Keeper:
             self._refused("BadCredential", peer.id, f"a credential was dropped: {problem}")
             return
         if not accepted:
-            self._early[peer.id] = (credential, self._clock.seconds())
+            self._unaccepted[peer.id] = (credential, self._clock.seconds())
             return
-        self._early.pop(peer.id, None)
+        self._unaccepted.pop(peer.id, None)
         self._newest[peer.id] = (credential, self._clock.seconds())
         self.queue.add(peer.id)
 
-    def wanted(self, peer: Peer) -> None:
+    def offer_accepted(self, peer: Peer) -> None:
         """An offer of the peer is accepted: what came before that is kept now, unless it is about to expire."""
-        early = self._early.pop(peer.id, None)
-        if early is not None and early[1] + early[0].lifetime - self._clock.seconds() >= MIN_LIFETIME:
-            self._newest[peer.id] = early
+        waiting = self._unaccepted.pop(peer.id, None)
+        if waiting is not None and waiting[1] + waiting[0].lifetime - self._clock.seconds() >= MIN_LIFETIME:
+            self._newest[peer.id] = waiting
             self.queue.add(peer.id)
 
     def forget(self, peer: ClusterID) -> None:
         """The peer is known no more, or what its key said means nothing any more."""
-        self._early.pop(peer, None)
+        self._unaccepted.pop(peer, None)
         self._newest.pop(peer, None)
 
     async def process(self, peer_id: ClusterID) -> None:
@@ -258,7 +258,7 @@ class Keeper:
         now = self._newest.get(peer_id)
         if now is None:
             # It was forgotten while it was on its way: so must be what was written.
-            await self.drop(peer)
+            await self.delete(peer)
             return
         if now is newest:
             del self._newest[peer_id]
@@ -272,7 +272,7 @@ class Keeper:
             return False
         return True
 
-    async def is_there(self, peer: Peer) -> bool:
+    async def exists(self, peer: Peer) -> bool:
         """Tell whether a credential of the peer is kept: asked of the API once in the life of the daemon."""
         if peer.credential is None:
             try:
@@ -283,7 +283,7 @@ class Keeper:
                 peer.credential = True
         return peer.credential
 
-    async def drop(self, peer: Peer) -> None:
+    async def delete(self, peer: Peer) -> None:
         """Delete what is kept of a peer."""
         self._newest.pop(peer.id, None)
         await self._client.delete(SECRETS, SECRET, tenant_namespace(peer.id))

@@ -40,7 +40,7 @@ class _Exchange:
     told: tuple[PeerConnection, Network, NetworkAck | None] | None = None
 
 
-class Networks:
+class NetworkExchange:
     """The exchange of networks with all peers; ``queue`` holds the peers to look at."""
 
     def __init__(
@@ -56,11 +56,11 @@ class Networks:
         self._configs = configs
         self._exchanges: dict[ClusterID, _Exchange] = {}
 
-    def begin(self) -> Callable[[], None]:
+    def start(self) -> Callable[[], None]:
         """Follow the records; returns what ends that."""
         return self._configs.subscribe(lambda key, old, new: self.queue.add(ClusterID(key.name)))
 
-    def heard(self, peer: Peer, event: Network | NetworkAck) -> None:
+    def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
         """Note what a peer said; the newest counts."""
         exchange = self._exchanges.setdefault(peer.id, _Exchange())
         if isinstance(event, Network):
@@ -93,7 +93,7 @@ class Networks:
         config = self._configs.get(Key("", peer_id))
         if config is None or config.metadata.deleting:
             return
-        self._tell(peer_id, config)
+        self._send(peer_id, config)
         exchange = self._exchanges.get(peer_id)
         if exchange is None:
             return
@@ -110,7 +110,7 @@ class Networks:
             except NotFound:
                 return  # looked at again when there is a record
 
-    def _tell(self, peer_id: ClusterID, config: NetworkConfig) -> None:
+    def _send(self, peer_id: ClusterID, config: NetworkConfig) -> None:
         peer = self._peers.get(peer_id)
         session = peer.session if peer is not None else None
         if session is None or config.spec.local == Side():

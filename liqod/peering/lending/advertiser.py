@@ -23,9 +23,9 @@ from liqod.model.records.offer import Offer
 from liqod.model.records.views import ForeignCluster, Lent, PeerSharing
 from liqod.peering.lending import advert
 from liqod.peering.lending.capacity import Capacity
-from liqod.peering.lending.cluster_info import Facilities
+from liqod.peering.lending.cluster_info import ClusterInfo
 from liqod.peering.ports import Lender
-from liqod.peering.records.foreignclusters import Records
+from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.session.peer import Peer, Withdrawal
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.events import Advertise, Verdict, Withdraw
@@ -49,16 +49,16 @@ class _Sent:
     answered: bool = True
 
 
-class Broadcaster:
+class Advertiser:
     """Keeps every peer's picture of what we lend up to date; ``process`` is the work on one peer."""
 
     def __init__(
         self,
         clock: IReactorTime,
         peers: Mapping[ClusterID, Peer],
-        records: Records,
+        records: ForeignClusters,
         capacity: Capacity,
-        facilities: Facilities,
+        cluster_info: ClusterInfo,
         sharing: Sharing,
         lender: Lender,
         epoch: int,
@@ -70,7 +70,7 @@ class Broadcaster:
         self._peers = peers
         self._records = records
         self._capacity = capacity
-        self._facilities = facilities
+        self._cluster_info = cluster_info
         self._sharing = sharing
         self._limits = quantity.parse_all(sharing.limits)
         self._ttl = max(1, int(sharing.ttl))
@@ -78,7 +78,7 @@ class Broadcaster:
         self._wants = wants
         self._sent: dict[ClusterID, _Sent] = {}
 
-    def poke_all(self) -> None:
+    def enqueue_all(self) -> None:
         """The capacity may have changed."""
         for peer in self._peers.values():
             if peer.session is not None:
@@ -88,7 +88,7 @@ class Broadcaster:
         """The peer is known no more."""
         self._sent.pop(peer, None)
 
-    def answered(self, peer: Peer, verdict: Verdict) -> bool:
+    def verdict_received(self, peer: Peer, verdict: Verdict) -> bool:
         """Note the answer to our offer; False when it is about another one."""
         sent = self._sent.get(peer.id)
         if sent is None or verdict.epoch != self.epoch or verdict.seq != sent.seq:
@@ -111,7 +111,7 @@ class Broadcaster:
         else:
             self._withdraw(peer, connection)
             return None
-        if not (self._capacity.known and self._facilities.known):
+        if not (self._capacity.known and self._cluster_info.known):
             return None
         now = self._clock.seconds()
         sent = self._sent.setdefault(peer_id, self._from_record(peer))
@@ -160,7 +160,7 @@ class Broadcaster:
         news = lent is not None and lent.verdict != "Withdrawn"
         if lent is not None and news:
             peer.lent = msgspec.structs.replace(lent, resources={}, verdict="Withdrawn", reason=reason)
-            self._records.poke(peer.id)
+            self._records.enqueue(peer.id)
         if not (news or ends or (lent is not None and lent.tenant_namespace)):
             return
         said = peer.withdrawal
@@ -176,7 +176,7 @@ class Broadcaster:
         return self._compose(advert.share(self._capacity.free(), self._lender.used_by(peer), percentage, limits))
 
     def _compose(self, resources: Resources) -> Offer:
-        about = self._facilities.about()
+        about = self._cluster_info.about()
         return advert.compose(
             resources,
             self._sharing.labels,

@@ -43,9 +43,9 @@ class Capacity:
         self._requests: dict[Key, tuple[str, Resources]] = {}
         self._totals: dict[str, dict[str, Fraction]] = {}
         self._timer: IDelayedCall | None = None
-        self._told = -1e9
+        self._notified_at = -1e9
         self._ends: list[Callable[[], None]] = []
-        self._strange: set[Key] = set()
+        self._unreadable: set[Key] = set()
         self._following = False
 
     @property
@@ -60,7 +60,7 @@ class Capacity:
         both: Deferred[list[None]] = gatherResults(
             [self._nodes.when_synced(), self._pods.when_synced()], consumeErrors=True
         )
-        both.addCallbacks(lambda _: self._poke(), lambda _: None)
+        both.addCallbacks(lambda _: self._schedule(), lambda _: None)
 
     def stop(self) -> None:
         """Follow no longer."""
@@ -79,7 +79,7 @@ class Capacity:
                 try:
                     allocatable = quantity.parse_all(node.status.allocatable)
                 except ValueError as error:
-                    self._once(node.key, "node", error)
+                    self._warn_once(node.key, "node", error)
                     continue
                 parts.append((allocatable, self._totals.get(node.metadata.name, {})))
         return advert.free(parts)
@@ -87,8 +87,8 @@ class Capacity:
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
         if _lent_by(old) == _lent_by(new):
             return  # what is not lent, virtual nodes above all, may change as it likes
-        self._strange.discard(key)
-        self._poke()
+        self._unreadable.discard(key)
+        self._schedule()
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         before = self._requests.get(key)
@@ -101,13 +101,13 @@ class Capacity:
         if after is not None:
             self._add(after, 1)
             self._requests[key] = after
-        self._poke()
+        self._schedule()
 
     def _occupied(
         self, key: Key, old: Pod | None, pod: Pod | None, before: tuple[str, Resources] | None
     ) -> tuple[str, Resources] | None:
         if pod is None or not pod.spec.node_name or is_finished(pod.status):
-            self._strange.discard(key)
+            self._unreadable.discard(key)
             return None
         if before is not None and old is not None and old.spec == pod.spec:
             # Most changes of a pod are of its status.
@@ -115,7 +115,7 @@ class Capacity:
         try:
             return pod.spec.node_name, quantity.shared(pod_requests(pod.spec))
         except ValueError as error:
-            self._once(key, "pod", error)
+            self._warn_once(key, "pod", error)
             return before
 
     def _add(self, occupied: tuple[str, Resources], sign: int) -> None:
@@ -130,19 +130,19 @@ class Capacity:
         if not totals:
             del self._totals[node]
 
-    def _once(self, key: Key, what: str, error: ValueError) -> None:
-        if key not in self._strange and len(self._strange) < 1024:
-            self._strange.add(key)
+    def _warn_once(self, key: Key, what: str, error: ValueError) -> None:
+        if key not in self._unreadable and len(self._unreadable) < 1024:
+            self._unreadable.add(key)
             self._log.warn("cannot count {what} {key}: {error}", what=what, key=key, error=error)
 
-    def _poke(self) -> None:
+    def _schedule(self) -> None:
         if self._timer is None and self._following and self.known:
-            delay = max(FIRST, self._told + SPACING - self._clock.seconds())
-            self._timer = self._clock.callLater(delay, self._tell)
+            delay = max(FIRST, self._notified_at + SPACING - self._clock.seconds())
+            self._timer = self._clock.callLater(delay, self._notify)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._timer = None
-        self._told = self._clock.seconds()
+        self._notified_at = self._clock.seconds()
         self._changed()
 
 

@@ -18,7 +18,7 @@ GONE: Final = ("Refused", "Withdrawn")
 """Phases of an offer whose virtual node is taken away."""
 
 
-class Traces:
+class Leftovers:
     """Looks into the caches, so that it may be asked at any time."""
 
     def __init__(

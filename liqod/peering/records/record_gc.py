@@ -20,7 +20,7 @@ def is_wanted(record: ForeignCluster) -> bool:
     return bool(spec.fingerprint or spec.endpoints or wishes or meta.finalizers or meta.labels or meta.annotations)
 
 
-def forgotten_at(record: ForeignCluster, *, in_sight: bool, last: float) -> float | None:
+def collected_at(record: ForeignCluster, *, in_sight: bool, last: float) -> float | None:
     """Return when a record goes, in seconds of the clock that ``last`` (any sign of the cluster) is of; None: never.
 
     ``in_sight``: a source shows the cluster, or it is connected.

@@ -12,7 +12,7 @@ import msgspec
 
 from liqod.model.objects.meta import Condition, find_condition, set_condition
 from liqod.model.records.views import AdvertisementStatus, Endpoint, ForeignClusterStatus, Lent
-from liqod.peering.session.liveness import Standing
+from liqod.peering.session.liveness import Liveness
 
 MAX_ENDPOINTS = 8
 MAX_MESSAGE = 1024
@@ -22,7 +22,7 @@ MAX_MESSAGE = 1024
 class Facts:
     """What is known about one peer now.
 
-    ``doubt`` is (reason, sentence) of why there is no session; ``doubt_about_key`` tells that trust is the matter.
+    ``problem`` is (reason, sentence) of why there is no session; ``problem_about_key`` tells that trust is the matter.
     ``offer`` is the status of its Advertisement, None where there is none. ``lends``/``borrows``: what this cluster
     wants. ``retry_within``: seconds within which the peer is dialled again at the latest, 0 when it is not; a bound, so
     that the next attempt changes nothing that is written.
@@ -36,9 +36,9 @@ class Facts:
     connected: bool = False
     met: bool = False
     pinned: bool = False
-    standing: Standing = Standing.ALIVE
-    doubt: tuple[str, str] | None = None
-    doubt_about_key: bool = False
+    standing: Liveness = Liveness.ALIVE
+    problem: tuple[str, str] | None = None
+    problem_about_key: bool = False
     offer: AdvertisementStatus | None = None
     node_ready: bool = False
     api: str = ""
@@ -98,29 +98,29 @@ def phase_of(facts: Facts, before: ForeignClusterStatus) -> tuple[str, str, str]
 
 
 def _phase_without_session(facts: Facts, before: ForeignClusterStatus) -> tuple[str, str, str]:
-    if facts.doubt is not None and facts.doubt_about_key:
-        reason, message = facts.doubt
+    if facts.problem is not None and facts.problem_about_key:
+        reason, message = facts.problem
         if facts.retry_within:
             message = f"{message}; {_again(facts)}"
         return ("Refused" if reason == "ClusterIDRepetition" else "TrustPending"), reason, message
     if facts.withdrawn:
         return "TrustPending", *_WITHDRAWN
-    why = facts.doubt[1] if facts.doubt is not None else "there is no session with the peer"
+    why = facts.problem[1] if facts.problem is not None else "there is no session with the peer"
     if facts.met or before.phase in _ESTABLISHED:
-        if facts.standing is Standing.LOST:
+        if facts.standing is Liveness.LOST:
             return "Lost", "OfferExpired", f"{why}; nothing is removed, {_again(facts)}"
-        if facts.standing is Standing.SUSPECT:
+        if facts.standing is Liveness.SUSPECT:
             return (
                 "Suspect",
-                facts.doubt[0] if facts.doubt is not None else "SessionBroken",
+                facts.problem[0] if facts.problem is not None else "SessionBroken",
                 f"{why}; {_again(facts)}",
             )
         if before.phase:
             return before.phase, before.reason, before.message
     if not facts.pinned:
         return "Discovered", "NotContacted", "the peer was not contacted yet"
-    if facts.doubt is not None:
-        return "Connecting", facts.doubt[0], f"{why}; {_again(facts)}"
+    if facts.problem is not None:
+        return "Connecting", facts.problem[0], f"{why}; {_again(facts)}"
     return "Connecting", "Dialing", "the peer is being contacted"
 
 
@@ -153,8 +153,8 @@ def _discovered(facts: Facts) -> Condition:
 def _authenticated(facts: Facts, before: Sequence[Condition]) -> Condition | None:
     if facts.connected and not facts.withdrawn:
         return _yes("Authenticated", "KeyPinned", "both sides trust each other's key")
-    if facts.doubt is not None and facts.doubt_about_key:
-        return _no("Authenticated", *facts.doubt)
+    if facts.problem is not None and facts.problem_about_key:
+        return _no("Authenticated", *facts.problem)
     if facts.withdrawn:
         return _no("Authenticated", *_WITHDRAWN)
     if facts.met or find_condition(before, "Authenticated") is not None:

@@ -67,7 +67,7 @@ class Tombstones:
     async def trusted(self, peer: ClusterID, key: str) -> None:
         """A person trusts a cluster, or its key under another ID, again; raises KubeError."""
         for other in [one for one, known in self._known.items() if one == peer or known.fingerprint == key]:
-            await self.drop(other)
+            await self.delete(other)
 
     def is_written(self, peer: ClusterID) -> bool:
         """Tell whether what is remembered of a peer outlasts this daemon."""
@@ -87,13 +87,13 @@ class Tombstones:
         for other in spent:
             self._known.pop(other, None)
 
-    async def told(self, peer: ClusterID) -> None:
+    async def mark_notified(self, peer: ClusterID) -> None:
         """Note that the peer knows; raises KubeError."""
         known = self._known.get(peer)
         if known is not None and not known.told:
             await self.put(peer, msgspec.structs.replace(known, told=rfc3339(wall_clock(self._clock)())))
 
-    async def drop(self, peer: ClusterID) -> None:
+    async def delete(self, peer: ClusterID) -> None:
         """Forget a peer; the last one takes the ConfigMap along. Raises KubeError."""
         self._unwritten.discard(peer)
         if self._known.pop(peer, None) is None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.peering.records.foreignclusters import Records
+from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.session.peer import Peer, addresses
 
 
 class Callers:
     """The pins of the records, with the keys that their holders announced as the next ones."""
 
-    def __init__(self, records: Records, peers: Mapping[ClusterID, Peer]) -> None:
+    def __init__(self, records: ForeignClusters, peers: Mapping[ClusterID, Peer]) -> None:
         self._records = records
         self._peers = peers
 

@@ -42,60 +42,60 @@ from liqod.wire.events import (
 )
 
 
-class Hearing:
-    """Passes on what peers say and do (``sessions.Followers``)."""
+class EventRouter:
+    """Passes on what peers say and do (``sessions.SessionSubscriber``)."""
 
     def __init__(self, parts: Parts, recorder: Recorder) -> None:
         self._parts = parts
         self._recorder = recorder
 
-    def up(self, peer: Peer) -> None:
+    def session_opened(self, peer: Peer) -> None:
         self._advance(peer, SessionOpened())
         if self._parts.records.get(peer.id) is not None:
-            self._parts.broadcaster.queue.add(peer.id)
-        self._parts.grants.queue.add(peer.id)
-        self._parts.endings.queue.add(peer.id)
-        self._parts.rotation.poke()
+            self._parts.advertiser.queue.add(peer.id)
+        self._parts.credential_issuer.queue.add(peer.id)
+        self._parts.unpeering.queue.add(peer.id)
+        self._parts.rotation.enqueue()
         if self._parts.networks is not None:
             self._parts.networks.queue.add(peer.id)
 
-    def down(self, peer: Peer, connection: PeerConnection, *, unresponsive: bool) -> None:
+    def session_closed(self, peer: Peer, connection: PeerConnection, *, unresponsive: bool) -> None:
         self._advance(peer, SessionClosed(unresponsive))
-        self._parts.questions.broken(connection)
+        self._parts.namespace_requests.session_closed(connection)
 
-    def replaced(self, peer: Peer, connection: PeerConnection) -> None:
-        self._parts.questions.broken(connection)
+    def session_replaced(self, peer: Peer, connection: PeerConnection) -> None:
+        self._parts.namespace_requests.session_closed(connection)
 
-    def heard(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
+    def event_received(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
         match event:
             case NewKey():
-                self._parts.new_keys.heard(peer, connection, event)
+                self._parts.next_keys.announcement_received(peer, connection, event)
             case KeyNoted():
                 self._parts.rotation.noted(peer, event)
             case MapNamespace() | ReleaseNamespace():
-                self._parts.answers.asked(peer, connection, event)
+                self._parts.namespace_responses.request_received(peer, connection, event)
             case Network() | NetworkAck():
                 if self._parts.networks is not None:
-                    self._parts.networks.heard(peer, event)
+                    self._parts.networks.event_received(peer, event)
             case NamespaceMapped():
-                self._parts.questions.answered(connection, event)
+                self._parts.namespace_requests.response_received(connection, event)
             case _:
                 self._traded(peer, connection, event)
 
     def _traded(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
         match event:
             case Advertise():
-                self._parts.intake.advertised(peer, event)
+                self._parts.advertisements.offer_received(peer, event)
             case Verdict():
                 before = peer.lent.verdict if peer.lent is not None else ""
-                if self._parts.broadcaster.answered(peer, event):
+                if self._parts.advertiser.verdict_received(peer, event):
                     if event.decision == "Accepted" and before != "Accepted":
-                        self._parts.grants.tell_again(peer.id)
-                    self._parts.grants.queue.add(peer.id)
-                    self._parts.records.poke(peer.id)
+                        self._parts.credential_issuer.resend(peer.id)
+                    self._parts.credential_issuer.queue.add(peer.id)
+                    self._parts.records.enqueue(peer.id)
             case Credential():
                 offer = self._parts.records.offer_of(peer.id)
-                self._parts.keeper.received(peer, event, accepted=offer is not None and is_seated(offer))
+                self._parts.credential_store.received(peer, event, accepted=offer is not None and is_seated(offer))
             case Withdraw() | Withdrawn():
                 self._withdrawal(peer, connection, event)
             case _:
@@ -105,16 +105,16 @@ class Hearing:
         match event:
             case Withdraw(role="lender"):
                 self._advance(peer, WithdrawReceived(event.epoch, unpeering=event.reason == UNPEERED))
-                self._parts.intake.withdrawn(peer, event.reason)
+                self._parts.advertisements.offer_withdrawn(peer, event.reason)
                 if self._parts.records.offer_of(peer.id) is None:
-                    self._parts.endings.acknowledge(peer)
+                    self._parts.unpeering.acknowledge(peer)
             case Withdraw():
                 self._released(peer)
                 connection.send(Withdrawn(event.epoch, "borrower"))
             case Withdrawn(role="lender") if peer.withdrawal is not None and peer.withdrawal.through is connection:
                 peer.withdrawal = attrs.evolve(peer.withdrawal, acknowledged=True)
-                self._parts.grants.queue.add(peer.id)
-                self._parts.endings.queue.add(peer.id)
+                self._parts.credential_issuer.queue.add(peer.id)
+                self._parts.unpeering.queue.add(peer.id)
             case _:
                 pass
 
@@ -122,10 +122,10 @@ class Hearing:
         """The borrower no longer uses what we lend."""
         if peer.lent is not None:
             peer.lent = msgspec.structs.replace(peer.lent, verdict="Refused", reason="WithdrawnByBorrower")
-            self._parts.grants.queue.add(peer.id)
-            self._parts.records.poke(peer.id)
+            self._parts.credential_issuer.queue.add(peer.id)
+            self._parts.records.enqueue(peer.id)
 
-    def shares(self, peer: Peer) -> bool:
+    def has_peering(self, peer: Peer) -> bool:
         record, offer = self._parts.records.get(peer.id), self._parts.records.offer_of(peer.id)
         if record is None or record.metadata.deleting:
             return True
@@ -133,32 +133,32 @@ class Hearing:
             ever_connected(peer.state)
             or peer.lent is not None
             or offer is not None
-            or bool(self._parts.traces.of(peer.id))
+            or bool(self._parts.leftovers.of(peer.id))
         )
 
-    def unpeered(self, peer: Peer) -> None:
+    def peer_unpeered(self, peer: Peer) -> None:
         self._advance(peer, UnpeeredByPeer())
-        self._parts.grants.queue.add(peer.id)
-        self._parts.endings.queue.add(peer.id)
+        self._parts.credential_issuer.queue.add(peer.id)
+        self._parts.unpeering.queue.add(peer.id)
 
     def _advance(self, peer: Peer, event: LifecycleEvent) -> None:
         before = peer.state
         if Action.FOLLOW not in peer.advance(event):
             return
-        self._parts.endings.queue.add(peer.id)
+        self._parts.unpeering.queue.add(peer.id)
         record = self._parts.records.get(peer.id)
         if record is not None and not isinstance(before, Unpeered):
             message = f"{peer.name or peer.id} ended the peering; it is removed here"
             self._emit(record, "Normal", "UnpeeredByPeer", message)
 
-    def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
+    def key_mismatch(self, peer: ClusterID, seen: Fingerprint) -> None:
         record = self._parts.records.get(peer)
         if record is None:
             return
         message = f"another key ({seen}) claims to be {peer}; it was refused, the pinned one stays"
         self._emit(record, "Warning", "ClusterIDRepetition", message)
 
-    def rotated(self, peer: ClusterID, new: Fingerprint) -> None:
+    def key_rotated(self, peer: ClusterID, new: Fingerprint) -> None:
         """Tell the user that the peer uses the key that it announced."""
         record = self._parts.records.get(peer)
         if record is not None:

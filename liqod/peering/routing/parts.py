@@ -6,37 +6,37 @@ import attrs
 
 from liqod.flow.tasks import Tasks
 from liqod.peering.borrowing.accept_pipeline import AcceptPipeline
-from liqod.peering.borrowing.advertisements import Intake
-from liqod.peering.exchange.credentials import Grants, Keeper
-from liqod.peering.exchange.namespaces import Answers, Questions
-from liqod.peering.exchange.network import Networks
-from liqod.peering.lending.advertiser import Broadcaster
-from liqod.peering.records.foreignclusters import Records
-from liqod.peering.records.leftovers import Traces
+from liqod.peering.borrowing.advertisements import Advertisements
+from liqod.peering.exchange.credentials import CredentialIssuer, CredentialStore
+from liqod.peering.exchange.namespaces import NamespaceRequests, NamespaceResponses
+from liqod.peering.exchange.network import NetworkExchange
+from liqod.peering.lending.advertiser import Advertiser
+from liqod.peering.records.foreignclusters import ForeignClusters
+from liqod.peering.records.leftovers import Leftovers
 from liqod.peering.records.tombstones import Tombstones
-from liqod.peering.trust.new_keys import NewKeys
-from liqod.peering.trust.rotation import Rotation
-from liqod.peering.trust.withdrawals import Withdrawals
-from liqod.peering.unpeering import Endings
+from liqod.peering.trust.distrust import DistrustRecorder
+from liqod.peering.trust.next_keys import NextKeys
+from liqod.peering.trust.rotation import KeyRotation
+from liqod.peering.unpeering import UnpeeringController
 
 
 @attrs.frozen
 class Parts:
     """All of them; ``networks`` is None where there is no network between clusters."""
 
-    records: Records
-    traces: Traces
+    records: ForeignClusters
+    leftovers: Leftovers
     tombstones: Tombstones
-    broadcaster: Broadcaster
-    grants: Grants
-    keeper: Keeper
+    advertiser: Advertiser
+    credential_issuer: CredentialIssuer
+    credential_store: CredentialStore
     accept: AcceptPipeline
-    endings: Endings
-    intake: Intake
-    networks: Networks | None
-    questions: Questions
-    answers: Answers
-    rotation: Rotation
-    new_keys: NewKeys
+    unpeering: UnpeeringController
+    advertisements: Advertisements
+    networks: NetworkExchange | None
+    namespace_requests: NamespaceRequests
+    namespace_responses: NamespaceResponses
+    rotation: KeyRotation
+    next_keys: NextKeys
     tasks: Tasks
-    withdrawals: Withdrawals
+    distrust: DistrustRecorder

@@ -22,7 +22,7 @@ from liqod.peering.trust.pairing import Secret
 from liqod.wire.events import Bye
 
 
-class Watches:
+class RecordRouter:
     """Passes on what changed. ``decide`` has offers looked at anew, ``undecided`` forgets what was said to one."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Watches:
         self._undecided = undecided
         self._ends: list[Callable[[], None]] = []
 
-    def begin(
+    def start(
         self,
         clusters: Informer[ForeignCluster],
         advertisements: Informer[Advertisement],
@@ -95,33 +95,37 @@ class Watches:
             )
         )
         if ends and (old is None or not old.metadata.deleting):
-            self._parts.endings.queue.add(cluster_id)
+            self._parts.unpeering.queue.add(cluster_id)
             self._parts.accept.queue.add(cluster_id)
         elif old is not None and new is not None and old.spec == new.spec:
             if ends and old.metadata.annotations.get(ORDER) != record.metadata.annotations.get(ORDER):
-                self._parts.grants.queue.add(cluster_id)  # whoever was patient is so no more, or the other way round
-                self._parts.endings.queue.add(cluster_id)
+                self._parts.credential_issuer.queue.add(
+                    cluster_id
+                )  # whoever was patient is so no more, or the other way round
+                self._parts.unpeering.queue.add(cluster_id)
             return
-        self._parts.records.poke(cluster_id)
-        self._parts.broadcaster.queue.add(cluster_id)
-        self._parts.grants.queue.add(cluster_id)
+        self._parts.records.enqueue(cluster_id)
+        self._parts.advertiser.queue.add(cluster_id)
+        self._parts.credential_issuer.queue.add(cluster_id)
         self._decide(cluster_id)
         unpinned = old is not None and old.spec.fingerprint != "" and not ends
         if self._sessions.ready and (record.spec.fingerprint or record.spec.endpoints or unpinned):
             peer.dialer.link.wake()
-        self._parts.withdrawals.queue.add(cluster_id)
+        self._parts.distrust.queue.add(cluster_id)
 
     def _pin_changed(self, peer: Peer, record: ForeignCluster) -> None:
         pinned = Fingerprint(record.spec.fingerprint)
         before = self._parts.records.pins.get(peer.id)
         if before is not None and before != pinned:
-            self._parts.keeper.forget(peer.id)  # what a key said must not count for whoever is trusted after it
+            self._parts.credential_store.forget(
+                peer.id
+            )  # what a key said must not count for whoever is trusted after it
         if pinned:
             self._parts.records.pins[peer.id] = pinned
-            if before != pinned and peer.doubt is not None and peer.doubt.reason == "TrustPending":
-                peer.doubt = None
+            if before != pinned and peer.problem is not None and peer.problem.reason == "TrustPending":
+                peer.problem = None
         elif (former := self._parts.records.pins.pop(peer.id, None)) is not None:
-            self._parts.withdrawals.unpinned(peer.id, former)
+            self._parts.distrust.unpinned(peer.id, former)
             # Which key it has now is to be seen anew: the one that was trusted may be the wrong one to show.
             peer.seen = None
         session = peer.session
@@ -140,31 +144,31 @@ class Watches:
         peer.advance(RecordGone())
         if self._parts.networks is not None:
             self._parts.networks.forget(cluster_id)
-        self._parts.broadcaster.forget(cluster_id)
-        self._parts.grants.forget(cluster_id)
-        self._parts.keeper.forget(cluster_id)
-        self._parts.intake.forget(cluster_id)
-        self._parts.new_keys.forget(cluster_id)
-        self._sessions.unrecorded(peer)
+        self._parts.advertiser.forget(cluster_id)
+        self._parts.credential_issuer.forget(cluster_id)
+        self._parts.credential_store.forget(cluster_id)
+        self._parts.advertisements.forget(cluster_id)
+        self._parts.next_keys.forget(cluster_id)
+        self._sessions.record_deleted(peer)
 
     def _advertisement_changed(self, _: Key, old: Advertisement | None, new: Advertisement | None) -> None:
         record = new or old
         if record is None:
             return
         peer = ClusterID(record.spec.cluster_id)
-        self._parts.records.poke(peer)
+        self._parts.records.enqueue(peer)
         if new is None:
             self._undecided(peer)
             known = self._peers.get(peer)
             cluster = self._parts.records.get(peer)
             ends = cluster is None or cluster.metadata.deleting
             if known is not None and known.received is not None and not ends:
-                self._parts.intake.queue.add(peer)  # whoever deleted the record wants it decided afresh
+                self._parts.advertisements.queue.add(peer)  # whoever deleted the record wants it decided afresh
         self._decide(peer)
 
     def _virtual_node_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> None:
         peer = ClusterID(key.name)
-        self._parts.records.poke(peer)
+        self._parts.records.enqueue(peer)
         if old is None or new is None:
             self._parts.accept.queue.add(peer)
             self._trace_changed(peer)
@@ -186,8 +190,8 @@ class Watches:
     def _trace_changed(self, peer_id: ClusterID) -> None:
         """When the last trace of a virtual node is gone, the credential goes and the lender is told."""
         peer = self._peers.get(peer_id)
-        if peer is not None and not self._parts.traces.of(peer_id):
+        if peer is not None and not self._parts.leftovers.of(peer_id):
             self._parts.accept.queue.add(peer_id)
-            self._parts.intake.answer(peer)
-            self._parts.endings.acknowledge(peer)
-            self._parts.endings.queue.add(peer_id)
+            self._parts.advertisements.send_verdict(peer)
+            self._parts.unpeering.acknowledge(peer)
+            self._parts.unpeering.queue.add(peer_id)

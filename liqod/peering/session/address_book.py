@@ -24,15 +24,15 @@ MAX_SIGHTINGS_PER_PEER: Final = 8
 
 
 @attrs.define
-class Stray:
-    """An address without a known cluster: ``leads_to`` is who was found there."""
+class UnnamedAddress:
+    """An address without a known cluster: ``cluster_id`` is who was found there."""
 
     endpoint: Endpoint
     dialer: Dialer
-    leads_to: ClusterID | None = None
+    cluster_id: ClusterID | None = None
 
 
-class Whereabouts:
+class AddressBook:
     """Follows what is seen. ``follow`` makes the dialer of an address at which only a given key (or any) is wanted,
     ``peer`` finds or makes a peer, ``moved`` is told of every peer whose addresses changed.
     """
@@ -51,25 +51,25 @@ class Whereabouts:
         self._peer = peer
         self._follow = follow
         self._moved = moved
-        self._strays: dict[str, Stray] = {}
+        self._unnamed: dict[str, UnnamedAddress] = {}
         self._sighted: dict[ClusterID, tuple[Endpoint, ...]] = {}
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Dial the addresses without a name from now on."""
         self.ready = True
-        for stray in self._strays.values():
+        for stray in self._unnamed.values():
             stray.dialer.link.wake()
 
     def stop(self) -> None:
         """Dial them no more."""
-        for stray in self._strays.values():
+        for stray in self._unnamed.values():
             stray.dialer.link.stop()
 
-    def at(self, address: str) -> Stray | None:
+    def at(self, address: str) -> UnnamedAddress | None:
         """Return the address without a name that this is."""
-        return self._strays.get(address)
+        return self._unnamed.get(address)
 
-    def sighted(self, sightings: Iterable[Sighting]) -> None:
+    def update(self, sightings: Iterable[Sighting]) -> None:
         """Take over what discovery sees now; a peer that is not seen any more is not forgotten for that."""
         by_peer: dict[ClusterID, dict[str, Endpoint]] = {}
         nameless: dict[str, tuple[Endpoint, str]] = {}
@@ -84,25 +84,25 @@ class Whereabouts:
                 if len(found) < MAX_SIGHTINGS_PER_PEER:
                     found[endpoint.address] = endpoint
         self._sighted = {peer: tuple(found.values()) for peer, found in by_peer.items()}
-        self._follow_strays(nameless)
-        self._resight()
+        self._update_unnamed(nameless)
+        self._assign_sightings()
 
-    def _follow_strays(self, nameless: Mapping[str, tuple[Endpoint, str]]) -> None:
-        for address in [address for address in self._strays if address not in nameless]:
-            self._strays.pop(address).dialer.link.stop()
+    def _update_unnamed(self, nameless: Mapping[str, tuple[Endpoint, str]]) -> None:
+        for address in [address for address in self._unnamed if address not in nameless]:
+            self._unnamed.pop(address).dialer.link.stop()
         for address, (endpoint, fingerprint) in nameless.items():
-            if address not in self._strays:
+            if address not in self._unnamed:
                 dialer = self._follow(address, fingerprint)
-                self._strays[address] = Stray(endpoint, dialer)
+                self._unnamed[address] = UnnamedAddress(endpoint, dialer)
                 if self.ready:
                     dialer.link.wake()
 
-    def _resight(self) -> None:
+    def _assign_sightings(self) -> None:
         """Give each peer the addresses it is seen at, and dial those for whom that is news."""
         seen: dict[ClusterID, list[Endpoint]] = {peer: list(found) for peer, found in self._sighted.items()}
-        for stray in self._strays.values():
-            if stray.leads_to is not None:
-                seen.setdefault(stray.leads_to, []).append(stray.endpoint)
+        for stray in self._unnamed.values():
+            if stray.cluster_id is not None:
+                seen.setdefault(stray.cluster_id, []).append(stray.endpoint)
         for cluster_id in seen:
             self._peer(cluster_id)
         for peer in list(self._peers.values()):
@@ -112,11 +112,11 @@ class Whereabouts:
             peer.sightings = now
             self._moved(peer)
 
-    def lead(self, connection: PeerConnection, claimed: ClusterID) -> None:
+    def resolve(self, connection: PeerConnection, claimed: ClusterID) -> None:
         """An address without a name led to a cluster: from now on that cluster is dialled there."""
-        stray = self._strays.get(connection.address)
-        if stray is not None and connection.role == "dialer" and stray.leads_to != claimed:
-            stray.leads_to = claimed
+        stray = self._unnamed.get(connection.address)
+        if stray is not None and connection.role == "dialer" and stray.cluster_id != claimed:
+            stray.cluster_id = claimed
             stray.dialer.link.connected()
             endpoints = (*self._peer(claimed).sightings, stray.endpoint)
             self._peer(claimed).sightings = tuple(dict.fromkeys(endpoints))

@@ -11,7 +11,7 @@ from liqod.peering.session.dial import join_address
 from liqod.peering.session.protocol import PeerConnection
 
 
-class Admission(admission.Admission):
+class ConnectionLimits(admission.Admission):
     """Makes a connection for everybody who comes in; who has a session keeps it, who has none yet waits."""
 
     def __init__(

@@ -101,7 +101,7 @@ class Race:
         self._running.pop(address, None)
         if self._decided or failure.check(CancelledError):
             return
-        self._failures.append(f"cannot connect to {address}: {_told(failure)}")
+        self._failures.append(f"cannot connect to {address}: {_describe(failure)}")
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._next()
@@ -114,7 +114,7 @@ class Race:
             running.cancel()
 
 
-def _told(failure: Failure) -> str:
+def _describe(failure: Failure) -> str:
     """Return what went wrong in words that stay the same from one attempt to the next."""
     text = failure.getErrorMessage() or type(failure.value).__name__
     return text.rstrip(".")

@@ -64,7 +64,7 @@ class Dialer:
         self._random = random
         self._addresses = addresses
         self._unreachable = unreachable
-        self.within = 0
+        self.retry_within = 0
         """Whole seconds within which it is dialled again at the latest; 0 while nothing is planned."""
         self._failures = 0
         self._up = False
@@ -72,14 +72,14 @@ class Dialer:
         self._starting: IDelayedCall | None = None
         self._race: Race | None = None
 
-    def encouraged(self) -> None:
+    def dial_now(self) -> None:
         """The peer was heard of by another way: it is dialled now, and soon again while it is only just starting."""
         self._failures = 0
         self.link.wake()
 
-    def established(self) -> None:
+    def session_opened(self) -> None:
         """A session is up, whoever dialled."""
-        self._failures = self.within = 0
+        self._failures = self.retry_within = 0
         self._up = True
         self.link.connected()
 
@@ -94,7 +94,7 @@ class Dialer:
         if connection is not None and not connection.established:
             connection.abort(Bye("NotNeeded", "the peer reached us first"))
 
-    def ended(self, connection: PeerConnection, ending: Bye) -> None:
+    def connection_closed(self, connection: PeerConnection, ending: Bye) -> None:
         """A connection to the target ended, with or without a session before; decide when to try again.
 
         ``ending``: what that means to us, which need not be the word that was said.
@@ -103,7 +103,7 @@ class Dialer:
             self.connection = None
         self._up = False
         if connection.ended_by_peer:
-            self._told(ending, was_up=connection.established_at is not None)
+            self._closed_by_peer(ending, was_up=connection.established_at is not None)
         elif ending.reason == "TrustPending" and connection.established_at is not None:
             self._retry(BREAK)  # trust was taken back: which key it has now is to be seen anew
         elif ending.reason == "Unpeered" and connection.established_at is None:
@@ -117,7 +117,7 @@ class Dialer:
         else:
             self._retry(NETWORK)
 
-    def _told(self, ending: Bye, *, was_up: bool) -> None:
+    def _closed_by_peer(self, ending: Bye, *, was_up: bool) -> None:
         if ending.reason in ("Self", "Unpeered"):
             self._rest()
         elif ending.reason == "TrustPending":
@@ -128,13 +128,13 @@ class Dialer:
             self._retry(BREAK if was_up else NETWORK, ending.retry_after)
 
     def _rest(self) -> None:
-        self.within = 0
+        self.retry_within = 0
         self.link.rest()
 
     def _retry(self, backoff: Backoff, at_least: float = 0.0) -> None:
         delay = backoff.using(self._random).delay(self._failures)
         self._failures += 1
-        self.within = math.ceil(max(backoff.longest, at_least))
+        self.retry_within = math.ceil(max(backoff.longest, at_least))
         self.link.retry(max(delay, at_least))
 
     def _attempt(self) -> None:

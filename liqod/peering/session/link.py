@@ -71,7 +71,7 @@ def _make() -> Callable[[LinkCore], Link]:
 
     @pep614(poised.upon(Link.due).to(dialing))
     @pep614(waiting.upon(Link.due).to(dialing))
-    def begin(link: Link, core: LinkCore, spent: IDelayedCall) -> None:
+    def start(link: Link, core: LinkCore, spent: IDelayedCall) -> None:
         core.began = core.clock.seconds()
         core.attempt()
 

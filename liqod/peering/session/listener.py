@@ -17,12 +17,12 @@ from liqod.flow.clocks import Reactor
 from liqod.flow.handshake import BoundedTLS, Door, host_of
 from liqod.flow.listening import server_endpoint
 from liqod.identity.tls import HTTP, PeerTLS
-from liqod.peering.session.connection_limits import Admission
+from liqod.peering.session.connection_limits import ConnectionLimits
 from liqod.peering.session.protocol import PeerConnection
 
 
 @implementer(IHandshakeListener)
-class _Fork(Protocol):
+class _AlpnSwitch(Protocol):
     """A peer's connection until the handshake tells that it is one for the API relay."""
 
     def __init__(self, connection: PeerConnection, tls: PeerTLS, relay: Callable[[object, str], Protocol]) -> None:
@@ -49,19 +49,21 @@ class _Fork(Protocol):
         self._speaks.connectionLost(reason)
 
 
-class _Behind(Factory):
+class _PeerFactory(Factory):
     """What speaks inside TLS."""
 
     noisy = False
 
-    def __init__(self, admission: Admission, tls: PeerTLS, relay: Callable[[object, str], Protocol] | None) -> None:
+    def __init__(
+        self, admission: ConnectionLimits, tls: PeerTLS, relay: Callable[[object, str], Protocol] | None
+    ) -> None:
         self._admission = admission
         self._tls = tls
         self._relay = relay
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol:
         connection = self._admission.connection(host_of(addr), int(getattr(addr, "port", 0) or 0))
-        return connection if self._relay is None else _Fork(connection, self._tls, self._relay)
+        return connection if self._relay is None else _AlpnSwitch(connection, self._tls, self._relay)
 
 
 class Listener(Service):
@@ -79,7 +81,7 @@ class Listener(Service):
         reactor: Reactor,
         listen: str,
         tls: PeerTLS,
-        admission: Admission,
+        admission: ConnectionLimits,
         relay: Callable[[object, str], Protocol] | None = None,
     ) -> None:
         self._reactor = reactor
@@ -98,7 +100,7 @@ class Listener(Service):
     def startService(self) -> None:
         super().startService()
         creator, clock = self._tls.server_creator(), cast(Any, self._reactor)
-        behind = _Behind(self._admission, self._tls, self._relay)
+        behind = _PeerFactory(self._admission, self._tls, self._relay)
         factory = Door(self._admission, BoundedTLS(creator, False, behind, clock, admission=self._admission))
         endpoint = server_endpoint(self._reactor, self._listen)
         failures: list[Failure] = []

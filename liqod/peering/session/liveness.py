@@ -15,23 +15,23 @@ GRACE: Final = 2.0
 
 
 @attrs.frozen
-class Pulse:
-    """The beats of one session. ``heard`` since the last beat, ``missed`` in a row before it.
+class Heartbeat:
+    """The beats of one session. ``active`` since the last beat, ``missed`` in a row before it.
 
     A beat that comes late because the daemon was busy counts once, however late: what the peer sent meanwhile was read
     before the next beat.
     """
 
     missed: int = 0
-    heard: bool = True
+    active: bool = True
 
-    def hear(self) -> Pulse:
+    def note_activity(self) -> Heartbeat:
         """Note a sign of life: any complete event."""
-        return self if self.heard and not self.missed else Pulse(0, True)
+        return self if self.active and not self.missed else Heartbeat(0, True)
 
-    def beat(self) -> Pulse:
+    def beat(self) -> Heartbeat:
         """Note that a ping interval passed."""
-        return Pulse(0, False) if self.heard else Pulse(self.missed + 1, False)
+        return Heartbeat(0, False) if self.active else Heartbeat(self.missed + 1, False)
 
     @property
     def dead(self) -> bool:
@@ -41,10 +41,10 @@ class Pulse:
     @property
     def quiet(self) -> bool:
         """Nothing came since the last beat: worth a Ping."""
-        return not self.heard
+        return not self.active
 
 
-class Standing(Enum):
+class Liveness(Enum):
     """How a peer that was authenticated before stands now."""
 
     ALIVE = "Alive"
@@ -53,26 +53,26 @@ class Standing(Enum):
 
 
 @attrs.frozen
-class Outlook:
+class Assessment:
     """A standing and the moment at which it turns worse by itself, None when it does not."""
 
-    standing: Standing
+    standing: Liveness
     until: float | None
 
 
-def outlook(
+def assess_liveness(
     now: float, *, connected: bool, missed: int, broken_since: float, interval: float, expires: float | None
-) -> Outlook:
+) -> Assessment:
     """Return how a peer stands.
 
     ``broken_since``: when the last session ended; ``interval``: the ping interval; ``expires``: when its offer's TTL
     passes, None without an offer (then it is never Lost, only Suspect). Nothing here deletes anything.
     """
     if connected:
-        return Outlook(Standing.SUSPECT if missed >= MISSES else Standing.ALIVE, None)
+        return Assessment(Liveness.SUSPECT if missed >= MISSES else Liveness.ALIVE, None)
     suspect_at = broken_since + GRACE * interval
     if expires is not None and now >= expires:
-        return Outlook(Standing.LOST, None)
+        return Assessment(Liveness.LOST, None)
     if now >= suspect_at:
-        return Outlook(Standing.SUSPECT, expires)
-    return Outlook(Standing.ALIVE, suspect_at)
+        return Assessment(Liveness.SUSPECT, expires)
+    return Assessment(Liveness.ALIVE, suspect_at)

@@ -16,7 +16,7 @@ from liqod.peering.session.protocol import PeerConnection
 
 
 @attrs.frozen
-class Doubt:
+class ConnectionProblem:
     """Why there is no session: a reason, a sentence, and whether the peer's key is the matter."""
 
     reason: str
@@ -68,7 +68,7 @@ class Peer:
     called_at: float = 0.0
     sighted_at: float = 0.0
     knows_key: str = ""
-    doubt: Doubt | None = None
+    problem: ConnectionProblem | None = None
     lent: Lent | None = None
     received: Received | None = None
     credential: bool | None = None
@@ -82,7 +82,7 @@ class Peer:
         """Change the state by an event; returns what is to be done, as far as it is not done here."""
         self.state, actions = next_state(self.state, event)
         if Action.FORGET_PEERING in actions:
-            self.lent, self.doubt, self.seen, self.received, self.credential = None, None, None, None, None
+            self.lent, self.problem, self.seen, self.received, self.credential = None, None, None, None, None
             self.trouble, self.withdrawal, self.withdrawing_since = "", None, None
         if Action.FORGET_KEY in actions:
             self.seen = None

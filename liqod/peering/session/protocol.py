@@ -21,7 +21,7 @@ from liqod.flow.aligned_timer import in_step
 from liqod.identity.tls import EXPORTER, PeerCertificate, PeerTLS
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import Refusal
-from liqod.peering.session.liveness import Pulse
+from liqod.peering.session.liveness import Heartbeat
 from liqod.wire.check import plain
 from liqod.wire.codec import UnknownEvent
 from liqod.wire.errors import RemoteProtocolError
@@ -56,13 +56,13 @@ class Times(Protocol):
 class Owner(Protocol):
     """Who decides about connections and is told what comes through them."""
 
-    def greeting(self, connection: PeerConnection) -> Hello:
+    def hello(self, connection: PeerConnection) -> Hello:
         """Return what we say first."""
 
-    def introduction(self, connection: PeerConnection) -> Join | None:
+    def join(self, connection: PeerConnection) -> Join | None:
         """Return how a dialer proves that it was invited, None when nobody invited it."""
 
-    async def judge(self, connection: PeerConnection, hello: Hello, join: Join | None) -> Bye | None:
+    async def authenticate(self, connection: PeerConnection, hello: Hello, join: Join | None) -> Bye | None:
         """Return None to trust the peer, or what to tell it before the connection is closed."""
 
     def established(self, connection: PeerConnection) -> None:
@@ -105,7 +105,7 @@ class PeerConnection(TwistedProtocol):
         self.ending: Bye | None = None
         self.ended_by_peer = False
         self.established_at: float | None = None
-        self.pulse = Pulse()
+        self.heartbeat = Heartbeat()
         self.writable = True
         self._owner = owner
         self._tls = tls
@@ -114,7 +114,7 @@ class PeerConnection(TwistedProtocol):
         self._session = Session(role)
         self._deadline: IDelayedCall | None = None
         self._beat: IDelayedCall | None = None
-        self._judging: Deferred[Any] | None = None
+        self._authenticating: Deferred[Any] | None = None
         self._over = False
         self._unread = 0
         self._rate: tuple[int, int] = (0, 0)
@@ -153,7 +153,7 @@ class PeerConnection(TwistedProtocol):
             return
         cast(Any, self.transport).registerProducer(self, True)
         if self.role == "dialer":
-            self._write(self._session.send(self._owner.greeting(self)))
+            self._write(self._session.send(self._owner.hello(self)))
 
     def dataReceived(self, data: bytes) -> None:
         if self.certificate is None or self._over:
@@ -164,7 +164,7 @@ class PeerConnection(TwistedProtocol):
                 event = self._session.next_event()
                 if event is NEED_DATA:
                     return
-                self._happened(event)
+                self._dispatch(event)
         except RemoteProtocolError as error:
             self._write(self._session.last_words())
             self._cut(Bye(error.reason, plain(error.message)), gently=True)
@@ -180,8 +180,8 @@ class PeerConnection(TwistedProtocol):
             if timer is not None and timer.active():
                 timer.cancel()
         self._over = True
-        if self._judging is not None:
-            self._judging.cancel()
+        if self._authenticating is not None:
+            self._authenticating.cancel()
         self._owner.closed(self)
 
     # Flow control: the transport pauses us while the peer does not read.
@@ -257,17 +257,17 @@ class PeerConnection(TwistedProtocol):
 
     # Inside.
 
-    def _happened(self, event: Event | UnknownEvent) -> None:
-        self._heard()
+    def _dispatch(self, event: Event | UnknownEvent) -> None:
+        self._note_activity()
         match event:
             case UnknownEvent(number=number):
                 self.send(Unsupported(number))
             case Hello():
-                self._greeted(event)
+                self._hello_received(event)
             case Join():
                 hello = self.peer_hello
-                if hello is not None and JOINING in hello.features and self._judging is None:
-                    self._begin_to_judge(hello, event)
+                if hello is not None and JOINING in hello.features and self._authenticating is None:
+                    self._start_authentication(hello, event)
             case Bye():
                 self.ended_by_peer = True
                 self._cut(event, gently=True)
@@ -281,21 +281,21 @@ class PeerConnection(TwistedProtocol):
                 elif not isinstance(event, Pong | Unsupported):
                     self._owner.received(self, event)
 
-    def _greeted(self, hello: Hello) -> None:
+    def _hello_received(self, hello: Hello) -> None:
         if self.role == "listener":
-            self._write(self._session.send(self._owner.greeting(self)))
+            self._write(self._session.send(self._owner.hello(self)))
             if self._session.minor is None:
                 self.end(Bye("NoCommonMinor", "there is no minor version of liqod/1 that both of us speak"))
                 return
         if self.role == "dialer" or JOINING not in hello.features:
-            self._begin_to_judge(hello, None)
+            self._start_authentication(hello, None)
 
-    def _begin_to_judge(self, hello: Hello, join: Join | None) -> None:
-        self._judging = Deferred.fromCoroutine(self._judge(hello, join))
-        self._judging.addErrback(self._not_judged)
+    def _start_authentication(self, hello: Hello, join: Join | None) -> None:
+        self._authenticating = Deferred.fromCoroutine(self._authenticate(hello, join))
+        self._authenticating.addErrback(self._authentication_failed)
 
-    async def _judge(self, hello: Hello, join: Join | None) -> None:
-        bye = await self._owner.judge(self, hello, join)
+    async def _authenticate(self, hello: Hello, join: Join | None) -> None:
+        bye = await self._owner.authenticate(self, hello, join)
         if self._over:
             return
         if bye is not None:
@@ -303,7 +303,7 @@ class PeerConnection(TwistedProtocol):
             return
         own = self._session.hello
         if self.role == "dialer" and own is not None and JOINING in own.features:
-            introduction = self._owner.introduction(self)
+            introduction = self._owner.join(self)
             if introduction is None:
                 self.end(Bye("NotNeeded", "the invitation was used meanwhile"))
                 return
@@ -312,7 +312,7 @@ class PeerConnection(TwistedProtocol):
         if self.established and self.established_at is None:
             self._establish()
 
-    def _not_judged(self, failure: Failure) -> None:
+    def _authentication_failed(self, failure: Failure) -> None:
         if failure.check(CancelledError) and self._over:
             return
         self._log.failure("judging {peer} failed", failure, peer=self.peer_id)
@@ -325,13 +325,13 @@ class PeerConnection(TwistedProtocol):
         self._owner.established(self)
 
     def _pass_beat(self) -> None:
-        self.pulse = self.pulse.beat()
-        if self.pulse.dead:
+        self.heartbeat = self.heartbeat.beat()
+        if self.heartbeat.dead:
             self._cut(Bye("Unresponsive", "the peer answered none of three pings"))
             return
         # One of the two asks, and its question is a sign of life as good as the answer; who hears nothing asks as well.
-        if self.writable and (self.role == "listener" or self.pulse.missed):
-            self.send(Ping(self.pulse.missed))
+        if self.writable and (self.role == "listener" or self.heartbeat.missed):
+            self.send(Ping(self.heartbeat.missed))
         self._arm_beat()
 
     def _arm_beat(self) -> None:
@@ -341,8 +341,8 @@ class PeerConnection(TwistedProtocol):
         wait = in_step(self._clock.seconds(), every, shift)
         self._beat = self._clock.callLater(wait, self._pass_beat)
 
-    def _heard(self) -> None:
-        self.pulse = self.pulse.hear()
+    def _note_activity(self) -> None:
+        self.heartbeat = self.heartbeat.note_activity()
         if self.established_at is not None and self.writable:
             self._clear_deadline()  # a probe was answered
         second = int(self._clock.seconds())

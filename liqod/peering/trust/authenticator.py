@@ -20,31 +20,31 @@ from liqod.identity.tls import PeerCertificate, PeerTLS
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
 from liqod.model.records.unpeering import is_trust_withdrawn
-from liqod.peering.records.foreignclusters import STRANGER, Records
+from liqod.peering.records.foreignclusters import STRANGER, ForeignClusters
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.session.lifecycle import UntrustedKeyShown
-from liqod.peering.session.peer import Doubt, Peer
+from liqod.peering.session.peer import ConnectionProblem, Peer
 from liqod.peering.session.protocol import PeerConnection
-from liqod.peering.session.refusals import Refusals
-from liqod.peering.trust.pairing import REFUSED, Tokens
+from liqod.peering.session.refusal_log import RefusalLog
+from liqod.peering.trust.pairing import REFUSED, PairingTokens
 from liqod.wire.events import Bye, Hello, Join
 
 T = TypeVar("T")
 
 
-class Followers(Protocol):
+class SessionSubscriber(Protocol):
     """Who is told what keys did."""
 
-    def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
+    def key_mismatch(self, peer: ClusterID, seen: Fingerprint) -> None:
         """A key that is not the pinned one claims to be the peer."""
 
-    def rotated(self, peer: ClusterID, new: Fingerprint) -> None:
+    def key_rotated(self, peer: ClusterID, new: Fingerprint) -> None:
         """The peer uses the key that it had announced; the one before means nothing any more."""
 
 
-class Judge:
+class Authenticator:
     """Judges keys. ``peer`` finds or makes a peer, ``doubt`` notes why there is no session with one,
-    ``followers`` are told what keys did.
+    ``subscriber`` are told what keys did.
     """
 
     _log = Logger()
@@ -55,14 +55,14 @@ class Judge:
         tls: PeerTLS,
         clock: IReactorTime,
         settings: Settings,
-        records: Records,
+        records: ForeignClusters,
         tombstones: Tombstones,
-        tokens: Tokens,
-        refusals: Refusals,
+        tokens: PairingTokens,
+        refusals: RefusalLog,
         tasks: Tasks,
         peer: Callable[[ClusterID], Peer],
-        doubt: Callable[[Peer, Doubt], None],
-        followers: Followers,
+        problem: Callable[[Peer, ConnectionProblem], None],
+        subscriber: SessionSubscriber,
     ) -> None:
         self._me = me
         self._tls = tls
@@ -74,12 +74,14 @@ class Judge:
         self._refusals = refusals
         self._tasks = tasks
         self._peer = peer
-        self._doubt = doubt
-        self._followers = followers
+        self._set_problem = problem
+        self._subscriber = subscriber
         self._redeemed: dict[PeerConnection, str] = {}
         self._by_hand = {peer.fingerprint for peer in settings.discovery.peers if peer.fingerprint}
 
-    def mistaken(self, connection: PeerConnection, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
+    def check_identity(
+        self, connection: PeerConnection, claimed: ClusterID, certificate: PeerCertificate
+    ) -> Bye | None:
         """Return what to tell somebody who cannot be whom it claims to be, or is not whom we called."""
         if claimed == self._me:
             if certificate.fingerprint == self._tls.keypair.fingerprint:
@@ -95,7 +97,7 @@ class Judge:
             return Bye("UnexpectedKey", f"another key than the configured one answers at {connection.address}")
         return None
 
-    async def judge(
+    async def authenticate(
         self,
         connection: PeerConnection,
         hello: Hello,
@@ -105,8 +107,8 @@ class Judge:
     ) -> Bye | None:
         """Return None for a key that is trusted and pinned now, or what to tell who holds it."""
         # Whom a person sent away, only a person lets in again: neither a CA, nor the settings, nor a token.
-        sent_away = self._is_sent_away(claimed, certificate)
-        vouched = self._settings.autojoin and certificate.vouches_for(claimed) and not sent_away
+        dismissed = self._is_dismissed(claimed, certificate)
+        vouched = self._settings.autojoin and certificate.vouches_for(claimed) and not dismissed
         judgement = judge(
             claimed,
             certificate.fingerprint,
@@ -115,24 +117,24 @@ class Judge:
             announced=self._records.next_key(claimed),
         )
         if isinstance(judgement, Mismatch):
-            return self._repeated(claimed, certificate)
+            return self._reject_key(claimed, certificate)
         if judgement == Trusted("announcement"):
-            return await self._succeed(claimed, certificate)
+            return await self._pin_next_key(claimed, certificate)
         if join is not None and not isinstance(judgement, Trusted):
-            if sent_away:
-                return self._not_again(connection, hello, claimed, certificate)
-            bye = await self._joined(connection, claimed, certificate, join)
+            if dismissed:
+                return self._reject_dismissed_guest(connection, hello, claimed, certificate)
+            bye = await self._redeem(connection, claimed, certificate, join)
             if bye is not None:
                 return bye
-        elif not isinstance(judgement, Trusted) and (sent_away or not self._joins(certificate)):
-            return self._unknown(connection, hello, claimed, certificate)
+        elif not isinstance(judgement, Trusted) and (dismissed or not self._is_pinned_unasked(certificate)):
+            return self._reject_stranger(connection, hello, claimed, certificate)
         if claimed not in self._records.pins:
             bye = await self._pin(claimed, certificate, joined=join is None)
             if bye is not None:
                 return bye
         return None
 
-    def _is_sent_away(self, claimed: ClusterID, certificate: PeerCertificate) -> bool:
+    def _is_dismissed(self, claimed: ClusterID, certificate: PeerCertificate) -> bool:
         record = self._records.get(claimed)
         withdrawn = record is not None and is_trust_withdrawn(record)
         return withdrawn or self._tombstones.refuses(claimed, certificate.fingerprint)
@@ -147,13 +149,13 @@ class Judge:
         """There will be no session."""
         self._redeemed.pop(connection, None)
 
-    def _joins(self, certificate: PeerCertificate) -> bool:
+    def _is_pinned_unasked(self, certificate: PeerCertificate) -> bool:
         """Whether an unknown key is pinned without asking; a key that is pinned already is another cluster's."""
         if certificate.fingerprint in self._records.pins.values():
             return False
         return self._settings.autojoin_untrusted or certificate.fingerprint in self._by_hand
 
-    async def _joined(
+    async def _redeem(
         self, connection: PeerConnection, claimed: ClusterID, certificate: PeerCertificate, join: Join
     ) -> Bye | None:
         if certificate.fingerprint in self._records.pins.values():
@@ -162,7 +164,7 @@ class Judge:
             await self._tokens.redeem(join, connection.binding(), certificate.fingerprint, claimed)
         except Refusal as refusal:
             return Bye(refusal.reason, refusal.message)
-        if self._is_sent_away(claimed, certificate):
+        if self._is_dismissed(claimed, certificate):
             return Bye("TrustPending", "the key was distrusted meanwhile")
         self._redeemed[connection] = join.token
         return None
@@ -171,7 +173,7 @@ class Judge:
         pins = self._records.pins
         pins[claimed] = certificate.fingerprint  # from now on no other key can claim the ID
         try:
-            record = await self._kept(
+            record = await self._shielded(
                 self._records.ensure(claimed, certificate.fingerprint, joined=joined), f"pinning {claimed}"
             )
         except Exception:
@@ -182,21 +184,23 @@ class Judge:
             return Bye("TrustPending", "the key was distrusted meanwhile")
         pins[claimed] = Fingerprint(record.spec.fingerprint)
         if record.spec.fingerprint != certificate.fingerprint:
-            return self._repeated(claimed, certificate)
+            return self._reject_key(claimed, certificate)
         self._log.info("pinned the key of {peer}: {words}", peer=claimed, words=words(certificate.fingerprint))
         return None
 
-    async def _succeed(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
+    async def _pin_next_key(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
         """Pin the announced key: on record before its holder is welcomed, and the one before is worth nothing then."""
-        record = await self._kept(self._records.succeed(claimed, certificate.fingerprint), f"pinning {claimed}")
+        record = await self._shielded(
+            self._records.promote_next_key(claimed, certificate.fingerprint), f"pinning {claimed}"
+        )
         if record is None or record.spec.fingerprint != certificate.fingerprint:
-            return self._repeated(claimed, certificate)
+            return self._reject_key(claimed, certificate)
         self._records.pins[claimed] = certificate.fingerprint
         self._log.info("{peer} has a new key: {words}", peer=claimed, words=words(certificate.fingerprint))
-        self._followers.rotated(claimed, certificate.fingerprint)
+        self._subscriber.key_rotated(claimed, certificate.fingerprint)
         return None
 
-    def _kept(self, work: Coroutine[Any, Any, T], what: str) -> Deferred[T]:
+    def _shielded(self, work: Coroutine[Any, Any, T], what: str) -> Deferred[T]:
         """Run work that goes on even if the connection it is for ends."""
         outcome: Deferred[T] = Deferred()
 
@@ -213,18 +217,18 @@ class Judge:
         self._tasks.spawn(run(), what)
         return outcome
 
-    def _repeated(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye:
+    def _reject_key(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye:
         sentence = (
             f"another key is pinned for {claimed}: an impostor, or a cluster with a new key; if its administrator says "
             f"that it is right: 'liqodctl trust {claimed} --fingerprint {certificate.fingerprint}'"
         )
         peer = self._peer(claimed)
         if peer.session is None:
-            self._doubt(peer, Doubt("ClusterIDRepetition", sentence, about_key=True))
-        self._followers.repeated(claimed, certificate.fingerprint)
+            self._set_problem(peer, ConnectionProblem("ClusterIDRepetition", sentence, about_key=True))
+        self._subscriber.key_mismatch(claimed, certificate.fingerprint)
         return Bye("ClusterIDRepetition", sentence)
 
-    def _unknown(
+    def _reject_stranger(
         self, connection: PeerConnection, hello: Hello, claimed: ClusterID, certificate: PeerCertificate
     ) -> Bye:
         """Show the stranger to the user, as long as there is room for strangers."""
@@ -235,24 +239,24 @@ class Judge:
         record = self._records.get(claimed)
         if record is None:
             if not self._records.has_room_for(claimed):
-                self._refusals.note("TooManyUntrusted", connection.address, f"no room to show {claimed} to the user")
-                if not self._records.in_sight(claimed):
+                self._refusals.record("TooManyUntrusted", connection.address, f"no room to show {claimed} to the user")
+                if not self._records.is_sighted(claimed):
                     return bye
             self._peer(claimed).advance(UntrustedKeyShown())
-            self._records.poke(claimed)
+            self._records.enqueue(claimed)
         peer = self._peer(claimed)
         now = peer.called_at = self._clock.seconds()
         if peer.seen is None or peer.seen == certificate.fingerprint or now - peer.seen_at > STRANGER:
             peer.seen, peer.name = certificate.fingerprint, hello.cluster_name
             sentence = f"compare the words {told} with the peer's admin and say 'liqodctl trust {claimed}'"
-            self._doubt(peer, Doubt("TrustPending", sentence, about_key=True))
+            self._set_problem(peer, ConnectionProblem("TrustPending", sentence, about_key=True))
         return bye
 
-    def _not_again(
+    def _reject_dismissed_guest(
         self, connection: PeerConnection, hello: Hello, claimed: ClusterID, certificate: PeerCertificate
     ) -> Bye:
         """Show a guest who was sent away as the stranger it is: its token is older than that, or another's."""
-        bye = self._unknown(connection, hello, claimed, certificate)
+        bye = self._reject_stranger(connection, hello, claimed, certificate)
         if bye.reason != "TrustPending":
             return bye
         return Bye(REFUSED, f"this cluster ended the peering before; its admin is to say 'liqodctl trust {claimed}'")
@@ -264,5 +268,5 @@ class Judge:
             return None
         if tombstone.fingerprint != certificate.fingerprint:
             return None
-        self._tasks.spawn(self._tombstones.told(claimed), f"noting that {claimed} was told")
+        self._tasks.spawn(self._tombstones.mark_notified(claimed), f"noting that {claimed} was told")
         return Bye("Unpeered", f"this cluster ended the peering at {tombstone.at}")

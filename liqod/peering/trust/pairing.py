@@ -58,7 +58,7 @@ class Secret(Object, frozen=True):
         return f"Secret({self.metadata.key})"
 
 
-class Tokens:
+class PairingTokens:
     """The issuer's side."""
 
     _log = Logger()
@@ -174,7 +174,7 @@ class Invitations:
         made = proof(verifier(token.secret), binding, token.id, self._own_key(), token.fingerprint)
         return Join(token.id, made)
 
-    async def drop(self, issuer: ClusterID) -> None:
+    async def delete(self, issuer: ClusterID) -> None:
         """Forget an invitation: it did its work, or cannot."""
         invited = self._find(issuer)
         if invited is not None:

@@ -39,7 +39,7 @@ from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import find_condition
 from liqod.model.records import rotation as names
 from liqod.model.timestamps import from_epoch, parse_rfc3339, rfc3339
-from liqod.peering.records.foreignclusters import Records
+from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.session.lifecycle import ever_connected
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
@@ -53,7 +53,7 @@ NAMED: Final = 8
 OWN: Final = "own"
 
 
-class Rotation:
+class KeyRotation:
     """Changes the key on order. ``within``: seconds that peers that are away have, unless the order says otherwise;
     ``changed`` is called when another key is in use; ``in_files``: the key is the administrator's, not the Secret's.
     """
@@ -69,7 +69,7 @@ class Rotation:
         cluster_id: ClusterID,
         tls: PeerTLS,
         peers: Mapping[ClusterID, Peer],
-        records: Records,
+        records: ForeignClusters,
         within: float,
         changed: Callable[[], None],
         *,
@@ -89,29 +89,29 @@ class Rotation:
         self._within = within
         self._changed = changed
         self._in_files = in_files
-        self._following: KeyPair | None = None
-        self._told: dict[ClusterID, tuple[PeerConnection, str]] = {}
+        self._next_key: KeyPair | None = None
+        self._announced: dict[ClusterID, tuple[PeerConnection, str]] = {}
 
-    def begin(self) -> Callable[[], None]:
+    def start(self) -> Callable[[], None]:
         """Use the key that is kept, and follow it; returns what ends that."""
-        self._adopt(self.informer.get(self._key))
+        self._use_key(self.informer.get(self._key))
         return self.informer.subscribe(lambda key, old, new: self.queue.add(OWN))
 
-    def poke(self) -> None:
+    def enqueue(self) -> None:
         """A peer came: it may not have heard yet."""
-        if self._following is not None:
+        if self._next_key is not None:
             self.queue.add(OWN)
 
     def noted(self, peer: Peer, event: KeyNoted) -> None:
         """A peer answered an announcement."""
-        following = self._following
+        following = self._next_key
         if following is None or not event.public_key or fingerprint_of_raw(event.public_key) != following.fingerprint:
             return
         if event.reason:
             self._log.warn("{peer} does not take our next key: {why}", peer=peer.id, why=event.message or event.reason)
             return
         peer.knows_key = following.fingerprint
-        self._records.poke(peer.id)
+        self._records.enqueue(peer.id)
         self.queue.add(OWN)
 
     async def process(self, _: str) -> float | None:
@@ -125,9 +125,9 @@ class Rotation:
                 sentence = "the key is in files named under [identity]: replace these; every peer must trust it anew"
                 await self._write(secret, {}, {names.ORDER: None, names.PROGRESS: sentence})
             return None
-        if not self._adopt(secret):
+        if not self._use_key(secret):
             return None
-        self._following = following = _next_of(secret)
+        self._next_key = following = _next_of(secret)
         until = parse_rfc3339(secret.metadata.annotations.get(names.UNTIL))
         # By the calendar: the order and its end are in the Secret, and another daemon may take the next step.
         now = wall_clock(self._clock)().timestamp()
@@ -153,7 +153,7 @@ class Rotation:
             case Promote(left_behind):
                 return await self._promote(secret, left_behind)
 
-    def _adopt(self, secret: Secret | None) -> bool:
+    def _use_key(self, secret: Secret | None) -> bool:
         """Use the key in the Secret; False when it holds none that can be used, and then nothing is changed."""
         if self._in_files or secret is None:
             return False
@@ -164,7 +164,7 @@ class Rotation:
             return False
         if kept.fingerprint != self._tls.keypair.fingerprint:
             self._tls.use(kept)
-            self._told.clear()
+            self._announced.clear()
             self._log.info("this cluster's key is now {words}", words=words(kept.fingerprint))
             self._changed()
         return True
@@ -192,19 +192,19 @@ class Rotation:
         return sorted(found, key=lambda one: one.name)
 
     def _announce(self) -> None:
-        following = self._following
+        following = self._next_key
         if following is None:
             return
         for peer in self._peers.values():
             session = peer.session
             if session is None or session.minor < SINCE_MINOR or peer.knows_key == following.fingerprint:
                 continue
-            if self._told.get(peer.id) == (session, following.fingerprint):
+            if self._announced.get(peer.id) == (session, following.fingerprint):
                 continue
             present = self._tls.keypair.fingerprint
             public_key, proof = announce(following, self._me, present, session.binding(NEW_KEY))
             if session.send(NewKey(public_key, proof)):
-                self._told[peer.id] = (session, following.fingerprint)
+                self._announced[peer.id] = (session, following.fingerprint)
 
     async def _make(self, secret: Secret, order: names.Order, now: float) -> float | None:
         made = generate(self._me, from_epoch(now))
@@ -218,12 +218,12 @@ class Rotation:
         )
 
     async def _drop(self, secret: Secret) -> float | None:
-        self._following = None
+        self._next_key = None
         for peer in self._peers.values():
-            if peer.id in self._told and peer.session is not None and peer.session.minor >= SINCE_MINOR:
+            if peer.id in self._announced and peer.session is not None and peer.session.minor >= SINCE_MINOR:
                 peer.session.send(NewKey(""))
             peer.knows_key = ""
-        self._told.clear()
+        self._announced.clear()
         self._log.info("the rotation of the cluster's key was taken back")
         return await self._write(
             secret,
@@ -232,7 +232,7 @@ class Rotation:
         )
 
     async def _promote(self, secret: Secret, left_behind: tuple[str, ...]) -> float | None:
-        following = self._following
+        following = self._next_key
         if following is None:
             return 0.1
         told = f"done: the key's words are {words(following.fingerprint)}"

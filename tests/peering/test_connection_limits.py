@@ -15,10 +15,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.admission import GRACE, HALF_OPEN, PER_ADDRESS, source_of
 from liqod.identity.tls import PeerTLS
-from liqod.peering.session.connection_limits import Admission
+from liqod.peering.session.connection_limits import ConnectionLimits
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.events import Bye, Hello, Ping, Pong
-from tests.peering.sides import keypair, settings
+from tests.peering.clusters import keypair, settings
 from tests.peering.test_hostile import HostileCase, Raw, Speaker
 
 CROWD = 500
@@ -31,7 +31,7 @@ HANDSHAKE = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64)
 """How a TLS handshake begins that is never complete."""
 
 
-class Place:
+class FakeConnection:
     """Stands for a connection."""
 
     def __init__(self, address: str) -> None:
@@ -42,22 +42,22 @@ class Place:
         self.ending = Bye(reason, message)
 
 
-class Admissions(SynchronousTestCase):
+class ConnectionLimitsTests(SynchronousTestCase):
     """The limits, by themselves."""
 
     def setUp(self) -> None:
         self.clock: Any = Clock()
         self.refused: list[str] = []
-        self.made: list[Place] = []
+        self.made: list[FakeConnection] = []
 
-    def admission(self, maximum: int = 512) -> Admission:
+    def admission(self, maximum: int = 512) -> ConnectionLimits:
         def make(address: str) -> PeerConnection:
-            self.made.append(Place(address))
+            self.made.append(FakeConnection(address))
             return cast(PeerConnection, self.made[-1])
 
-        return Admission(make, maximum, lambda reason, source, message: self.refused.append(reason), self.clock)
+        return ConnectionLimits(make, maximum, lambda reason, source, message: self.refused.append(reason), self.clock)
 
-    def come(self, admission: Admission, host: str, *, settle: bool = False) -> bool:
+    def come(self, admission: ConnectionLimits, host: str, *, settle: bool = False) -> bool:
         if not admission.has_room(host):
             return False
         connection = admission.connection(host, 1)
@@ -128,7 +128,7 @@ class Admissions(SynchronousTestCase):
         self.assertEqual((admission.waiting, len(admission), dict(admission._sources)), (0, 0, {}))
 
 
-class Crowds(HostileCase):
+class ManyConnectionsTests(HostileCase):
     """Five hundred who come and say nothing, or a byte a second."""
 
     timeout = 120

@@ -1,4 +1,4 @@
-"""Heads, bodies and paths of the API relay, and what borrowers may ask for."""
+"""HeadTests, bodies and paths of the API relay, and what borrowers may ask for."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def answer_of(head: bytes) -> policy.Answer:
     return policy.answer(response)
 
 
-class Heads(SynchronousTestCase):
+class HeadTests(SynchronousTestCase):
     """What is read of a request, and what becomes of it."""
 
     def test_what_could_be_read_in_two_ways_is_refused(self) -> None:
@@ -156,7 +156,7 @@ class Heads(SynchronousTestCase):
             self.assertEqual(written.replace(b"\r\n", b"").count(b"\n"), 0)
 
 
-class Targets(SynchronousTestCase):
+class TargetTests(SynchronousTestCase):
     """What a path asks for."""
 
     def test_forms(self) -> None:
@@ -227,7 +227,7 @@ class Targets(SynchronousTestCase):
                 self.assertNotIn("..", part)
 
 
-class Permits(SynchronousTestCase):
+class PermissionTests(SynchronousTestCase):
     """Which of it a borrower may have."""
 
     def test_every_rule_of_the_role(self) -> None:

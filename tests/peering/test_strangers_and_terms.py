@@ -12,7 +12,7 @@ from liqod.kube.resources import FOREIGNCLUSTERS, NODES
 from liqod.model.records.views import Advertisement, ForeignClusterStatus
 from liqod.peering.records import record_gc
 from liqod.peering.records.events import transition
-from tests.peering.sides import PairCase, Seen, Side, keypair, settings
+from tests.peering.clusters import FakeSighting, PairCase, PeerCluster, keypair, settings
 
 
 def lending(**sharing: object) -> Settings:
@@ -66,7 +66,7 @@ class StrangerTests(PairCase):
         await self.becomes(shown, "the new key is shown")
 
 
-class ForgettingTests(PairCase):
+class RecordCollectionTests(PairCase):
     """Which records go by themselves."""
 
     async def test_only_a_stranger_that_nobody_wants_is_forgotten(self) -> None:
@@ -97,7 +97,7 @@ class ForgettingTests(PairCase):
         self.assertTrue(await left())
 
 
-class TellingTests(PairCase):
+class EventTests(PairCase):
     """Events on transitions."""
 
     async def test_each_step_is_an_event_once(self) -> None:
@@ -143,7 +143,7 @@ class TransitionTests(SynchronousTestCase):
 class TermsTests(PairCase):
     """What is lent to one peer."""
 
-    async def offers(self, alpha: Side, beta: Side, **wanted: str) -> Advertisement:
+    async def offers(self, alpha: PeerCluster, beta: PeerCluster, **wanted: str) -> Advertisement:
         async def check() -> Advertisement | None:
             record = await alpha.offer_record(beta)
             found = record.spec.offer.resources
@@ -206,7 +206,7 @@ class PaceTests(PairCase):
         self.assertLessEqual(sent, took + 1)
 
 
-class HubTests(PairCase):
+class ManyPeersTests(PairCase):
     """What many peers must not cost."""
 
     async def test_nodes_that_are_not_lent_make_nobody_look_at_offers(self) -> None:
@@ -239,7 +239,10 @@ class AddressTests(PairCase):
     async def test_of_several_addresses_one_that_answers_is_taken(self) -> None:
         """Addresses that refuse, or lead nowhere, keep nobody from the one that answers."""
         alpha, beta = await self.pair(lending(), lending())
-        dead = [Seen("127.0.0.1", nowhere(), beta.id, beta.name), Seen("2001:db8::1", 5872, beta.id, beta.name)]
+        dead = [
+            FakeSighting("127.0.0.1", nowhere(), beta.id, beta.name),
+            FakeSighting("2001:db8::1", 5872, beta.id, beta.name),
+        ]
         alpha.peering.update_candidates([*dead, beta.seen()])
         await self.peered(alpha, beta)
         self.assertEqual(alpha.peering.sessions()[0].address, f"127.0.0.1:{beta.peering.port}")

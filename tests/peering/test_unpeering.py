@@ -19,7 +19,7 @@ from liqod.model.objects.meta import Object
 from liqod.model.records.unpeering import ORDER, TOMBSTONES
 from liqod.peering import unpeering
 from liqod.wire.events import Credential
-from tests.peering.sides import PairCase, Side, settings
+from tests.peering.clusters import PairCase, PeerCluster, settings
 
 KINDS = (FOREIGNCLUSTERS, ADVERTISEMENTS, VIRTUALNODES, NODES, NAMESPACES, SECRETS, CONFIGMAPS)
 
@@ -27,7 +27,7 @@ KINDS = (FOREIGNCLUSTERS, ADVERTISEMENTS, VIRTUALNODES, NODES, NAMESPACES, SECRE
 class UnpeerCase(PairCase):
     """Two clusters that trust each other and lend both ways."""
 
-    async def dump(self, side: Side) -> dict[str, dict[str, Any]]:
+    async def dump(self, side: PeerCluster) -> dict[str, dict[str, Any]]:
         """Return everything there is, without what every write changes."""
         found = {}
         for resource in KINDS:
@@ -38,27 +38,27 @@ class UnpeerCase(PairCase):
                 found[name] = {**{k: v for k, v in body.items() if k not in ("metadata", "status")}, "metadata": kept}
         return found
 
-    async def peers(self) -> tuple[Side, Side]:
+    async def peers(self) -> tuple[PeerCluster, PeerCluster]:
         alpha, beta = await self.pair()
         self.before = [await self.dump(side) for side in (alpha, beta)]
         await self.agree(alpha, beta)
         return alpha, beta
 
-    async def agree(self, alpha: Side, beta: Side) -> None:
+    async def agree(self, alpha: PeerCluster, beta: PeerCluster) -> None:
         await alpha.trust(beta)
         await beta.trust(alpha)
         alpha.sees(beta)
         await self.peered(alpha, beta)
         await self.peered(beta, alpha)
 
-    async def unpeer(self, side: Side, other: Side, order: str = "") -> None:
+    async def unpeer(self, side: PeerCluster, other: PeerCluster, order: str = "") -> None:
         """Do what ``liqodctl unpeer`` does."""
         if order:
             patch = {"metadata": {"annotations": {ORDER: order}}}
             await side.admin.patch(FOREIGNCLUSTERS, other.id, patch)
         await side.admin.delete(FOREIGNCLUSTERS, other.id)
 
-    async def forgotten(self, side: Side, other: Side) -> None:
+    async def forgotten(self, side: PeerCluster, other: PeerCluster) -> None:
         async def gone() -> bool:
             try:
                 record = await side.admin.get(FOREIGNCLUSTERS, other.id, view=Object)
@@ -236,8 +236,8 @@ class UnpeerTests(UnpeerCase):
     async def test_a_credential_does_not_outlast_the_trust_in_its_key(self) -> None:
         """What a key said before its offer was accepted is not kept for whoever is trusted after it."""
         alpha, beta = await self.peers()
-        keeper, peer = alpha.peering._keeper, alpha.peering._peers[beta.id]
-        keeper.received(peer, Credential("https://192.0.2.1", "", "stolen", 3600, "tenant"), accepted=False)
+        credential_store, peer = alpha.peering._credential_store, alpha.peering._peers[beta.id]
+        credential_store.received(peer, Credential("https://192.0.2.1", "", "stolen", 3600, "tenant"), accepted=False)
         spec = {"fingerprint": "", "outgoingPeering": "No", "incomingPeering": "No"}
         await alpha.admin.patch(FOREIGNCLUSTERS, beta.id, {"spec": spec})
 
@@ -246,6 +246,6 @@ class UnpeerTests(UnpeerCase):
 
         await self.becomes(unpinned, "the key is not trusted any more")
         kept: list[str] = []
-        self.patch(keeper.queue, "add", kept.append)
-        keeper.wanted(peer)
+        self.patch(credential_store.queue, "add", kept.append)
+        credential_store.offer_accepted(peer)
         self.assertEqual(kept, [])

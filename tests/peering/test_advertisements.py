@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import Offer
-from liqod.peering.borrowing.advertisements import Intake
+from liqod.peering.borrowing.advertisements import Advertisements
 from liqod.peering.session.peer import Received
 from liqod.wire.events import Advertise
 
@@ -28,7 +28,7 @@ class Lender:
     received: Received | None = None
 
 
-class Order(SynchronousTestCase):
+class OrderTests(SynchronousTestCase):
     """Offers of one session: the newest counts."""
 
     @given(st.lists(st.tuples(st.sampled_from((EPOCH - 1, EPOCH, EPOCH + 1)), st.integers(0, 9)), max_size=9))
@@ -40,12 +40,14 @@ class Order(SynchronousTestCase):
         def refused(reason: str, source: str, message: str) -> None:
             stale.append(reason)
 
-        intake = Intake(cast(Any, None), Clock(), {}, cast(Any, None), print, refused, lambda peer: False)
+        intake = Advertisements(cast(Any, None), Clock(), {}, cast(Any, None), print, refused, lambda peer: False)
         lender = Lender()
         newest: int | None = None
         for epoch, seq in sent:
             before = len(stale)
-            intake.advertised(cast(Any, lender), Advertise(epoch, seq, 1800, Offer(resources={"cpu": str(seq + 1)})))
+            intake.offer_received(
+                cast(Any, lender), Advertise(epoch, seq, 1800, Offer(resources={"cpu": str(seq + 1)}))
+            )
             if epoch == EPOCH and (newest is None or seq >= newest):
                 newest = seq
                 self.assertEqual(len(stale), before)
@@ -61,10 +63,10 @@ class Order(SynchronousTestCase):
 
     def test_a_peer_that_began_anew_counts_from_the_start(self) -> None:
         """Its sequence begins again with each epoch; what it said before does not outrank it."""
-        intake = Intake(cast(Any, None), Clock(), {}, cast(Any, None), print, print, lambda peer: False)
+        intake = Advertisements(cast(Any, None), Clock(), {}, cast(Any, None), print, print, lambda peer: False)
         lender = Lender()
-        intake.advertised(cast(Any, lender), Advertise(EPOCH, 9, 1800, Offer(resources={"cpu": "1"})))
+        intake.offer_received(cast(Any, lender), Advertise(EPOCH, 9, 1800, Offer(resources={"cpu": "1"})))
         lender.epoch = EPOCH + 1
-        intake.advertised(cast(Any, lender), Advertise(EPOCH + 1, 0, 1800, Offer(resources={"cpu": "2"})))
+        intake.offer_received(cast(Any, lender), Advertise(EPOCH + 1, 0, 1800, Offer(resources={"cpu": "2"})))
         assert lender.received is not None
         self.assertEqual((lender.received.epoch, lender.received.seq), (EPOCH + 1, 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.peering.sides import PairCase, Side, settings
+from tests.peering.clusters import PairCase, PeerCluster, settings
 
 
 class RaceTests(PairCase):
@@ -37,6 +37,6 @@ class RaceTests(PairCase):
             for side in (alpha, beta):
                 await side.start()
 
-    async def settled(self, alpha: Side, beta: Side) -> bool:
+    async def settled(self, alpha: PeerCluster, beta: PeerCluster) -> bool:
         views = (*alpha.peering.sessions(), *beta.peering.sessions())
         return sorted(view.role for view in views) == ["dialer", "listener"]

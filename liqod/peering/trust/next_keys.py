@@ -13,7 +13,7 @@ from liqod.identity.rotation import fingerprint_of, is_proven
 from liqod.identity.tls import NEW_KEY, PeerTLS
 from liqod.kube.errors import Conflict, NotFound
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.peering.records.foreignclusters import Records
+from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.events import KeyNoted, NewKey
@@ -31,14 +31,14 @@ class _Announced:
     following: str
 
 
-class NewKeys:
+class NextKeys:
     """Keeps what peers announce; ``queue`` holds those with something new, the newest announcement of each."""
 
     def __init__(
         self,
         clock: IReactorTime,
         tls: PeerTLS,
-        records: Records,
+        records: ForeignClusters,
         refused: Callable[[str, str, str], None],
     ) -> None:
         self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "new keys")
@@ -54,14 +54,14 @@ class NewKeys:
         self._announced.pop(peer, None)
         self._written.pop(peer, None)
 
-    def heard(self, peer: Peer, connection: PeerConnection, event: NewKey) -> None:
+    def announcement_received(self, peer: Peer, connection: PeerConnection, event: NewKey) -> None:
         """Take an announcement in; what is wrong with it is answered at once."""
         certificate = connection.certificate
         if certificate is None or self._records.pins.get(peer.id) != certificate.fingerprint:
             return  # a session that is about to end
         following, wrong = "", None
         if event.public_key:
-            following, wrong = self._examined(peer.id, certificate.fingerprint, connection, event)
+            following, wrong = self._examine(peer.id, certificate.fingerprint, connection, event)
         if wrong is not None:
             self._refused(wrong[0], peer.id, wrong[1])
             connection.send(KeyNoted(event.public_key, *wrong))
@@ -69,7 +69,7 @@ class NewKeys:
         self._announced[peer.id] = _Announced(connection, certificate.fingerprint, event.public_key, following)
         self.queue.add_after(peer.id, max(0.0, self._written.get(peer.id, -PACE) + PACE - self._clock.seconds()))
 
-    def _examined(
+    def _examine(
         self, peer: ClusterID, by: Fingerprint, connection: PeerConnection, event: NewKey
     ) -> tuple[str, tuple[str, str] | None]:
         """Return the key's fingerprint, and a reason and sentence when it may not be the peer's next."""
@@ -92,7 +92,7 @@ class NewKeys:
             return None
         before = self._records.next_key(peer_id)
         try:
-            kept = await self._records.announce(peer_id, announced.by, announced.following)
+            kept = await self._records.record_next_key(peer_id, announced.by, announced.following)
         except Conflict:
             return 0.1
         except NotFound:

@@ -18,7 +18,7 @@ from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.invitations import EXPIRES, INVITATION, INVITATION_LABEL, VERIFIER, invitation_name, token_name
 from liqod.model.timestamps import rfc3339
 from liqod.peering.trust.pairing import encoded
-from tests.peering.sides import PairCase, Side
+from tests.peering.clusters import PairCase, PeerCluster
 
 KEY = Fingerprint("sha256:" + "a" * 64)
 OTHER = Fingerprint("sha256:" + "b" * 64)
@@ -76,7 +76,7 @@ class TokenTests(SynchronousTestCase):
 class JoinTests(PairCase):
     """Two clusters and a token."""
 
-    async def issue(self, issuer: Side, *, ttl: float = 60.0, secret: bytes = TOKEN.secret) -> Token:
+    async def issue(self, issuer: PeerCluster, *, ttl: float = 60.0, secret: bytes = TOKEN.secret) -> Token:
         data = {
             VERIFIER: verifier(TOKEN.secret),
             EXPIRES: rfc3339(wall_clock(issuer.reactor)() + timedelta(seconds=ttl)),
@@ -86,7 +86,7 @@ class JoinTests(PairCase):
         address = f"127.0.0.1:{issuer.peering.port}"
         return Token("0a1b", issuer.id, issuer.name, issuer.key.fingerprint, [address], secret)
 
-    async def use(self, guest: Side, token: Token) -> None:
+    async def use(self, guest: PeerCluster, token: Token) -> None:
         """Do what ``liqodctl peer TOKEN`` does."""
         metadata = {
             "name": invitation_name(token.issuer),
@@ -101,11 +101,11 @@ class JoinTests(PairCase):
         }
         await guest.admin.create(FOREIGNCLUSTERS, {"metadata": {"name": token.issuer}, "spec": spec})
 
-    async def kept(self, issuer: Side) -> dict[str, str]:
+    async def kept(self, issuer: PeerCluster) -> dict[str, str]:
         data = (await issuer.admin.get(SECRETS, token_name("0a1b"), SYSTEM))["data"]
         return {key: base64.b64decode(value).decode("utf-8", "replace") for key, value in data.items()}
 
-    async def refused(self, guest: Side, issuer: Side) -> str:
+    async def refused(self, guest: PeerCluster, issuer: PeerCluster) -> str:
         """Wait until the guest is told no; returns why."""
 
         async def told() -> str:
@@ -186,8 +186,8 @@ class JoinTests(PairCase):
         issuer, guest = await self.pair()
         token = await self.issue(issuer)
         await issuer.admin.delete(SECRETS, token_name(token.id), SYSTEM)
-        issuer.peering._sessions._judge._tokens._guesses = 30
-        issuer.peering._sessions._judge._tokens._minute = int(issuer.reactor.seconds() // 60)
+        issuer.peering._sessions._authenticator._tokens._guesses = 30
+        issuer.peering._sessions._authenticator._tokens._minute = int(issuer.reactor.seconds() // 60)
         await self.use(guest, token)
         await self.refused(guest, issuer)
 

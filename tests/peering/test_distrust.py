@@ -30,7 +30,7 @@ from liqod.model.records.unpeering import DISTRUSTED, ORDER
 from liqod.model.timestamps import rfc3339
 from liqod.peering.trust.pairing import encoded
 from tests.identity.tls_pair import DAY, Authority
-from tests.peering.sides import PairCase, Side, settings
+from tests.peering.clusters import PairCase, PeerCluster, settings
 
 SECRET = bytes(range(32))
 SYSTEM = "liqo-system"
@@ -38,10 +38,10 @@ PAUSE = 3.0
 """Seconds in which a key that finds a way back would have: the attack took less than that wherever it succeeded."""
 
 
-class WithdrawalCase(PairCase):
+class DistrustCase(PairCase):
     """Two clusters that trusted each other."""
 
-    async def issue(self, issuer: Side, number: int = 0) -> Token:
+    async def issue(self, issuer: PeerCluster, number: int = 0) -> Token:
         """Do what ``liqodctl token create`` does."""
         name = f"0a1b{number}"
         data = {VERIFIER: verifier(SECRET), EXPIRES: rfc3339(wall_clock(issuer.reactor)() + timedelta(hours=1))}
@@ -50,7 +50,7 @@ class WithdrawalCase(PairCase):
         address = f"127.0.0.1:{issuer.peering.port}"
         return Token(name, issuer.id, issuer.name, issuer.key.fingerprint, [address], SECRET)
 
-    async def use(self, guest: Side, token: Token) -> None:
+    async def use(self, guest: PeerCluster, token: Token) -> None:
         """Do what ``liqodctl peer TOKEN`` does, whatever there is already."""
         metadata = {"name": invitation_name(token.issuer), "namespace": SYSTEM, "labels": {INVITATION_LABEL: "true"}}
         body = {"metadata": metadata, "data": encoded({INVITATION: token.text})}
@@ -62,7 +62,7 @@ class WithdrawalCase(PairCase):
         }
         await guest.admin.apply(FOREIGNCLUSTERS, {"metadata": {"name": token.issuer}, "spec": spec}, manager="liqodctl")
 
-    async def distrust(self, side: Side, other: Side) -> None:
+    async def distrust(self, side: PeerCluster, other: PeerCluster) -> None:
         """Do what ``liqodctl distrust`` does."""
         unseen = {"status": {"seenFingerprint": None, "words": None}}
         await side.admin.patch(FOREIGNCLUSTERS, other.id, unseen, subresource="status")
@@ -70,7 +70,7 @@ class WithdrawalCase(PairCase):
         metadata = {"annotations": {DISTRUSTED: other.key.fingerprint}}
         await side.admin.patch(FOREIGNCLUSTERS, other.id, {"metadata": metadata, "spec": spec})
 
-    async def gone(self, side: Side, other: Side) -> None:
+    async def gone(self, side: PeerCluster, other: PeerCluster) -> None:
         async def check() -> bool:
             try:
                 record = await side.admin.get(FOREIGNCLUSTERS, other.id, view=Object)
@@ -80,14 +80,14 @@ class WithdrawalCase(PairCase):
 
         await self.becomes(check, f"{side.name} has no peering with {other.name} any more")
 
-    async def refused(self, guest: Side, issuer: Side) -> str:
+    async def refused(self, guest: PeerCluster, issuer: PeerCluster) -> str:
         async def told() -> str:
             status = (await guest.cluster_record(issuer)).status
             return status.message if status.reason == "TokenRefused" else ""
 
         return await self.becomes(told, f"{guest.name} is refused")
 
-    async def stays_out(self, side: Side, other: Side, *, name: str = "") -> None:
+    async def stays_out(self, side: PeerCluster, other: PeerCluster, *, name: str = "") -> None:
         """Nothing pins the key again, and there is no session, however often it comes."""
         await self.pause(PAUSE)
         for body in (await side.admin.list(FOREIGNCLUSTERS)).items:
@@ -96,7 +96,7 @@ class WithdrawalCase(PairCase):
         self.assertEqual(side.peering._records.pins, {})
 
 
-class UsedTokens(WithdrawalCase):
+class UsedTokenTests(DistrustCase):
     """A pairing token is good for one session's beginning."""
 
     async def test_after_unpeering(self) -> None:
@@ -168,10 +168,10 @@ class UsedTokens(WithdrawalCase):
         await self.becomes(spent, "the token is spent")
 
 
-class WaysBack(WithdrawalCase):
+class ReturnTests(DistrustCase):
     """What trusts keys by itself."""
 
-    async def by_ca(self) -> tuple[Side, Side]:
+    async def by_ca(self) -> tuple[PeerCluster, PeerCluster]:
         now = datetime.datetime.now(datetime.UTC)
         self.authority = Authority(now=now)
         sides = [
@@ -248,10 +248,10 @@ class WaysBack(WithdrawalCase):
         self.assertIsNone(alpha.peering._tombstones.get(beta.id))
 
 
-class ClearedPins(WithdrawalCase):
+class ClearedPinTests(DistrustCase):
     """``spec.fingerprint: ""``, and nothing else said."""
 
-    async def lending(self) -> tuple[Side, Side]:
+    async def lending(self) -> tuple[PeerCluster, PeerCluster]:
         alpha, beta = await self.pair()
         await alpha.trust(beta)
         await beta.trust(alpha)

@@ -23,8 +23,8 @@ from liqod.model.records.offer import Refusal
 from liqod.model.records.unpeering import Tombstone
 from liqod.model.records.views import ForeignCluster, ForeignClusterSpec
 from liqod.peering.records.foreignclusters import STRANGER
-from liqod.peering.session.peer import Doubt
-from liqod.peering.trust.authenticator import Judge
+from liqod.peering.session.peer import ConnectionProblem
+from liqod.peering.trust.authenticator import Authenticator
 from liqod.wire.events import Bye, Hello, Join
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
@@ -115,7 +115,7 @@ class Around:
         self.room = True
         self.seen_there = False
 
-    # Records.
+    # ForeignClusters.
 
     def next_key(self, peer: ClusterID) -> Fingerprint | None:
         return KEY if self.world.announced else None
@@ -129,7 +129,7 @@ class Around:
     def in_sight(self, peer: ClusterID) -> bool:
         return self.seen_there
 
-    def poke(self, peer: ClusterID) -> None:
+    def enqueue(self, peer: ClusterID) -> None:
         self.trace.append("shown")
 
     async def ensure(self, peer: ClusterID, fingerprint: str, *, joined: bool) -> Any:
@@ -150,7 +150,7 @@ class Around:
     def refuses(self, peer: ClusterID, key: str) -> bool:
         return self.world.sent_away
 
-    # Tokens.
+    # PairingTokens.
 
     async def redeem(self, join: Join, binding: bytes, key: str, peer: ClusterID) -> None:
         self.trace.append("redeemed")
@@ -195,7 +195,7 @@ class JudgeCase(SynchronousTestCase):
         self.clock = Clock()
         self.clock.advance(1e9)
         self.peer = Shown()
-        self.doubts: list[Doubt] = []
+        self.doubts: list[ConnectionProblem] = []
         self.tombs = Tombs(self.around)
         by_hand = [Peer(address="192.0.2.1:5872", fingerprint=KEY)] if world.by_hand else []
         chosen = msgspec.structs.replace(
@@ -204,8 +204,8 @@ class JudgeCase(SynchronousTestCase):
             discovery=Discovery(peers=by_hand),
         )
         around = cast(Any, self.around)
-        doubt: Callable[[Any, Doubt], None] = lambda peer, doubt: self.doubts.append(doubt)  # noqa: E731
-        self.judge = Judge(
+        problem: Callable[[Any, ConnectionProblem], None] = lambda peer, problem: self.doubts.append(problem)  # noqa: E731
+        self.judge = Authenticator(
             ME,
             OWN_TLS,
             self.clock,
@@ -216,7 +216,7 @@ class JudgeCase(SynchronousTestCase):
             around,
             around,
             lambda peer: cast(Any, self.peer),
-            doubt,
+            problem,
             around,
         )
 
@@ -225,7 +225,7 @@ class JudgeCase(SynchronousTestCase):
 
     def answer(self, key: Fingerprint = KEY) -> Bye | None:
         join = None if self.around.world.token == "none" else JOIN
-        work = self.judge.judge(cast(Any, Call()), HELLO, ROME, self.certificate(key), join)
+        work = self.judge.authenticate(cast(Any, Call()), HELLO, ROME, self.certificate(key), join)
         return cast("Bye | None", self.successResultOf(Deferred.fromCoroutine(work)))
 
 
@@ -269,7 +269,7 @@ class Judgements(JudgeCase):
             self.assertEqual(self.around.trace, ["repeated"])
         elif world.token == "none":
             reasons = {"TrustPending"}
-            self.assertEqual([doubt.reason for doubt in self.doubts], ["TrustPending"])
+            self.assertEqual([problem.reason for problem in self.doubts], ["TrustPending"])
         else:
             reasons = {"TokenRefused"} if world.sent_away or not world.used_elsewhere else {"KeyInUse"}
         self.assertIn(bye.reason, reasons)
@@ -302,7 +302,7 @@ class Judgements(JudgeCase):
         """An API server that is away leaves no key that counts until the next start only."""
         self.begin(World(untrusted=True))
         self.around.written = OSError("away")
-        work = self.judge.judge(cast(Any, Call()), HELLO, ROME, self.certificate(), None)
+        work = self.judge.authenticate(cast(Any, Call()), HELLO, ROME, self.certificate(), None)
         self.failureResultOf(Deferred.fromCoroutine(work), OSError)
         self.assertNotIn(ROME, self.around.pins)
 
@@ -332,7 +332,7 @@ class Mistakes(JudgeCase):
             (Call(expected=ROME, expected_key=KEY), ROME, KEY, ""),
             (Call(), ROME, KEY, ""),
         ):
-            bye = self.judge.mistaken(cast(Any, call), claimed, self.certificate(key))
+            bye = self.judge.check_identity(cast(Any, call), claimed, self.certificate(key))
             self.assertEqual(bye.reason if bye is not None else "", reason)
 
 

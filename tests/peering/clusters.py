@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 @attrs.frozen
-class Seen:
+class FakeSighting:
     """A sighting, as discovery would give it."""
 
     host: str
@@ -45,7 +45,7 @@ class Seen:
     source: str = "Manual"
 
 
-class Room:
+class FakeLender:
     """A lender that keeps its tenants in a dict; ``refuse`` makes it say no, ``fail`` makes it unable to dismiss."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Room:
         return self.used
 
 
-class Events:
+class FakeRecorder:
     """Keeps the events that were emitted."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ def keypair(cluster_id: str) -> KeyPair:
     return generate(ClusterID(cluster_id), datetime.datetime.now(datetime.UTC))
 
 
-class Side:
+class PeerCluster:
     """One cluster: its API server outlives its daemon, which can be started and stopped."""
 
     def __init__(
@@ -126,8 +126,8 @@ class Side:
         self.name = name
         self.settings = chosen or settings()
         self.key = key or keypair(name)
-        self.room = Room()
-        self.events = Events()
+        self.room = FakeLender()
+        self.events = FakeRecorder()
         self.epoch = 1
 
     async def make(self, cpu: str = "10") -> None:
@@ -179,26 +179,26 @@ class Side:
         await self.informers.stopService()
         await self.daemon.close()
 
-    def seen(self, nameless: bool = False, fingerprint: str = "") -> Seen:
-        return Seen("127.0.0.1", self.peering.port, "" if nameless else self.id, self.name, fingerprint)
+    def seen(self, nameless: bool = False, fingerprint: str = "") -> FakeSighting:
+        return FakeSighting("127.0.0.1", self.peering.port, "" if nameless else self.id, self.name, fingerprint)
 
-    def sees(self, *others: Side) -> None:
+    def sees(self, *others: PeerCluster) -> None:
         self.peering.update_candidates([other.seen() for other in others])
 
-    async def trust(self, other: Side) -> None:
+    async def trust(self, other: PeerCluster) -> None:
         body = {"metadata": {"name": other.id}, "spec": {"clusterID": other.id, "fingerprint": other.key.fingerprint}}
         await self.admin.apply(FOREIGNCLUSTERS, body, manager="liqodctl")
 
-    async def cluster_record(self, other: Side) -> ForeignCluster:
+    async def cluster_record(self, other: PeerCluster) -> ForeignCluster:
         return await self.admin.get(FOREIGNCLUSTERS, other.id, view=ForeignCluster)
 
-    async def offer_record(self, other: Side) -> Advertisement:
+    async def offer_record(self, other: PeerCluster) -> Advertisement:
         return await self.admin.get(ADVERTISEMENTS, advertisement_name(other.id), view=Advertisement)
 
-    async def virtual_node(self, other: Side) -> VirtualNode:
+    async def virtual_node(self, other: PeerCluster) -> VirtualNode:
         return await self.admin.get(VIRTUALNODES, other.id, tenant_namespace(other.id), view=VirtualNode)
 
-    async def credential(self, other: Side) -> dict[str, Any]:
+    async def credential(self, other: PeerCluster) -> dict[str, Any]:
         secret = await self.admin.get(SECRETS, "liqo-credential", tenant_namespace(other.id))
         data: dict[str, Any] = secret["data"]
         return data
@@ -228,8 +228,8 @@ class PairCase(TestCase):
         cpu: str = "10",
         key: KeyPair | None = None,
         ca: bytes | None = None,
-    ) -> Side:
-        side = Side(name, chosen, key, ca)
+    ) -> PeerCluster:
+        side = PeerCluster(name, chosen, key, ca)
         await side.make()
 
         async def end() -> None:
@@ -242,7 +242,7 @@ class PairCase(TestCase):
         await side.start()
         return side
 
-    async def pair(self, one: Settings | None = None, two: Settings | None = None) -> tuple[Side, Side]:
+    async def pair(self, one: Settings | None = None, two: Settings | None = None) -> tuple[PeerCluster, PeerCluster]:
         return await self.side("alpha", one), await self.side("beta", two)
 
     async def becomes(self, check: Callable[[], Awaitable[T | None]], what: str) -> T:
@@ -267,7 +267,7 @@ class PairCase(TestCase):
 
         await deferLater(reactor, seconds)
 
-    async def phase(self, side: Side, other: Side, phase: str) -> ForeignCluster:
+    async def phase(self, side: PeerCluster, other: PeerCluster, phase: str) -> ForeignCluster:
         async def check() -> ForeignCluster | None:
             record = await side.cluster_record(other)
             self.last = record.status
@@ -278,7 +278,7 @@ class PairCase(TestCase):
         except FailTest as error:
             raise FailTest(f"{error}; status {getattr(self, 'last', None)}") from None
 
-    async def peered(self, borrower: Side, lender: Side) -> None:
+    async def peered(self, borrower: PeerCluster, lender: PeerCluster) -> None:
         async def check() -> bool:
             await borrower.credential(lender)
             node = await borrower.virtual_node(lender)

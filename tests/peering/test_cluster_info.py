@@ -6,13 +6,13 @@ import msgspec
 
 from liqod.config.schema import Sharing
 from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES
-from tests.peering.sides import PairCase, Side, settings
+from tests.peering.clusters import PairCase, PeerCluster, settings
 
 
-class FacilityTests(PairCase):
+class ClusterInfoTests(PairCase):
     """Version and classes of the lender."""
 
-    async def offered(self, alpha: Side, beta: Side, storage: list[str], ingress: list[str]) -> str:
+    async def offered(self, alpha: PeerCluster, beta: PeerCluster, storage: list[str], ingress: list[str]) -> str:
         async def check() -> str:
             offer = (await alpha.offer_record(beta)).spec.offer
             told = (offer.storage_classes, offer.ingress_classes) == (storage, ingress)

@@ -15,20 +15,20 @@ from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.unpeering import DISTRUSTED, JOINED, Tombstone, is_trust_withdrawn
 from liqod.model.records.views import ForeignCluster
 from liqod.model.timestamps import rfc3339
-from liqod.peering.records.foreignclusters import Records
+from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.records.tombstones import Tombstones
-from liqod.peering.trust.pairing import Invitations, Tokens
+from liqod.peering.trust.pairing import Invitations, PairingTokens
 
 
-class Withdrawals:
+class DistrustRecorder:
     """``process`` is the work on one peer; ``unpinned`` notes which key it had."""
 
     def __init__(
         self,
         clock: IReactorTime,
-        records: Records,
+        records: ForeignClusters,
         tombstones: Tombstones,
-        tokens: Tokens,
+        tokens: PairingTokens,
         invitations: Invitations,
     ) -> None:
         self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "withdrawals")
@@ -71,4 +71,4 @@ class Withdrawals:
             await self._tombstones.put(peer, tombstone)
         if key:
             await self._tokens.revoke(key)
-        await self._invitations.drop(peer)
+        await self._invitations.delete(peer)

@@ -14,7 +14,7 @@ MAX_SOURCES: Final = 1024
 """Sources remembered: beyond that the oldest is forgotten, and may be logged again sooner."""
 
 
-class Refusals:
+class RefusalLog:
     """Counts by reason; logs each source at most once a minute."""
 
     _log = Logger()
@@ -24,7 +24,7 @@ class Refusals:
         self._clock = clock
         self._logged: dict[str, float] = {}
 
-    def note(self, reason: str, source: str, message: str) -> None:
+    def record(self, reason: str, source: str, message: str) -> None:
         """Count a refusal; ``source`` is an address or a cluster ID."""
         self.counts[reason] += 1
         now = self._clock.seconds()

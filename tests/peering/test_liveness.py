@@ -12,62 +12,62 @@ from liqod.model.objects.meta import Condition, ObjectMeta
 from liqod.model.objects.node import Node, NodeSpec, NodeStatus
 from liqod.model.objects.pod import Container, PodSpec, Requirements, pod_requests
 from liqod.model.records.unpeering import ORDER, Kind, Order, order_of
-from liqod.peering.session.liveness import MISSES, Pulse, Standing, outlook
+from liqod.peering.session.liveness import MISSES, Heartbeat, Liveness, assess_liveness
 from liqod.peering.session.tiebreak import RACE, Opened, newcomer_stays
 
 A, B = ClusterID("a"), ClusterID("b")
 
 
-class PulseTests(SynchronousTestCase):
+class HeartbeatTests(SynchronousTestCase):
     """Beats of a session."""
 
     def test_three_silent_beats_end_it(self) -> None:
         """The first beat after a sign of life forgives; the third silent one in a row does not."""
-        pulse = Pulse().beat()
+        heartbeat = Heartbeat().beat()
         for _ in range(MISSES):
-            self.assertFalse(pulse.dead)
-            pulse = pulse.beat()
-        self.assertTrue(pulse.dead)
+            self.assertFalse(heartbeat.dead)
+            heartbeat = heartbeat.beat()
+        self.assertTrue(heartbeat.dead)
 
     def test_a_sign_of_life_starts_the_count_anew(self) -> None:
         """Hearing anything at all makes the session as good as new."""
-        self.assertEqual(Pulse(2, False).hear(), Pulse())
+        self.assertEqual(Heartbeat(2, False).note_activity(), Heartbeat())
 
     @given(st.lists(st.booleans()))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_it_is_dead_only_after_three_in_a_row(self, heard: list[bool]) -> None:
         """Whatever the sequence, dead means that nothing came during the last three beats."""
-        pulse = Pulse()
+        heartbeat = Heartbeat()
         for n, was_heard in enumerate(heard):
-            pulse = (pulse.hear() if was_heard else pulse).beat()
-            if pulse.dead:
+            heartbeat = (heartbeat.note_activity() if was_heard else heartbeat).beat()
+            if heartbeat.dead:
                 self.assertFalse(any(heard[max(0, n - MISSES + 1) : n + 1]))
 
 
-class OutlookTests(SynchronousTestCase):
+class LivenessTests(SynchronousTestCase):
     """How a peer stands."""
 
     def test_broken_then_suspect_then_lost(self) -> None:
         """Two intervals of grace, then Suspect until the offer expires, then Lost."""
         for now, standing, until in (
-            (5.0, Standing.ALIVE, 20.0),
-            (20.0, Standing.SUSPECT, 100.0),
-            (100.0, Standing.LOST, None),
+            (5.0, Liveness.ALIVE, 20.0),
+            (20.0, Liveness.SUSPECT, 100.0),
+            (100.0, Liveness.LOST, None),
         ):
-            seen = outlook(now, connected=False, missed=0, broken_since=0.0, interval=10.0, expires=100.0)
+            seen = assess_liveness(now, connected=False, missed=0, broken_since=0.0, interval=10.0, expires=100.0)
             self.assertEqual((seen.standing, seen.until), (standing, until))
 
     def test_without_an_offer_a_peer_is_never_lost(self) -> None:
         """Nothing expires where nothing was offered."""
-        seen = outlook(1e9, connected=False, missed=0, broken_since=0.0, interval=10.0, expires=None)
-        self.assertEqual(seen.standing, Standing.SUSPECT)
+        seen = assess_liveness(1e9, connected=False, missed=0, broken_since=0.0, interval=10.0, expires=None)
+        self.assertEqual(seen.standing, Liveness.SUSPECT)
 
     def test_a_session_makes_it_alive_whatever_was_before(self) -> None:
         """An open session is alive even when an offer has expired; missed pings make it suspect."""
-        seen = outlook(1e9, connected=True, missed=0, broken_since=0.0, interval=10.0, expires=1.0)
-        self.assertEqual(seen.standing, Standing.ALIVE)
-        seen = outlook(0.0, connected=True, missed=MISSES, broken_since=0.0, interval=10.0, expires=None)
-        self.assertEqual(seen.standing, Standing.SUSPECT)
+        seen = assess_liveness(1e9, connected=True, missed=0, broken_since=0.0, interval=10.0, expires=1.0)
+        self.assertEqual(seen.standing, Liveness.ALIVE)
+        seen = assess_liveness(0.0, connected=True, missed=MISSES, broken_since=0.0, interval=10.0, expires=None)
+        self.assertEqual(seen.standing, Liveness.SUSPECT)
 
 
 class TieBreakTests(SynchronousTestCase):

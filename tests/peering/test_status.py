@@ -18,10 +18,10 @@ from liqod.model.records.views import AdvertisementStatus, ForeignClusterStatus,
 from liqod.peering.borrowing.accept_pipeline import node_name
 from liqod.peering.records.status import Facts, describe
 from liqod.peering.session.dial import STAGGER, Race, join_address, split_address
-from liqod.peering.session.liveness import Standing
+from liqod.peering.session.liveness import Liveness
 from liqod.peering.session.peer import is_on
 from liqod.peering.session.protocol import PeerConnection
-from liqod.peering.session.refusals import MAX_SOURCES, QUIET, Refusals
+from liqod.peering.session.refusal_log import MAX_SOURCES, QUIET, RefusalLog
 
 NOW = "2030-01-01T00:00:00Z"
 UP = Facts(connected=True, met=True, pinned=True)
@@ -43,22 +43,30 @@ class PhaseTests(SynchronousTestCase):
 
     def test_each_situation_has_its_phase_and_reason(self) -> None:
         """The furthest step that was reached, or what stands in the way."""
-        away = attrs.evolve(UP, connected=False, doubt=("ConnectionLost", "it broke"))
+        away = attrs.evolve(UP, connected=False, problem=("ConnectionLost", "it broke"))
         for facts, phase, reason in (
             (Facts(), "Discovered", "NotContacted"),
             (Facts(pinned=True), "Connecting", "Dialing"),
-            (Facts(pinned=True, doubt=("Unreachable", "no route")), "Connecting", "Unreachable"),
-            (Facts(doubt=("TrustPending", "compare"), doubt_about_key=True), "TrustPending", "TrustPending"),
-            (Facts(doubt=("WaitingForPeerTrust", "wait"), doubt_about_key=True), "TrustPending", "WaitingForPeerTrust"),
-            (Facts(doubt=("ClusterIDRepetition", "impostor"), doubt_about_key=True), "Refused", "ClusterIDRepetition"),
+            (Facts(pinned=True, problem=("Unreachable", "no route")), "Connecting", "Unreachable"),
+            (Facts(problem=("TrustPending", "compare"), problem_about_key=True), "TrustPending", "TrustPending"),
+            (
+                Facts(problem=("WaitingForPeerTrust", "wait"), problem_about_key=True),
+                "TrustPending",
+                "WaitingForPeerTrust",
+            ),
+            (
+                Facts(problem=("ClusterIDRepetition", "impostor"), problem_about_key=True),
+                "Refused",
+                "ClusterIDRepetition",
+            ),
             (UP, "Authenticated", "SessionEstablished"),
             (attrs.evolve(UP, offer=offer("Pending", "DecisionPending")), "Offered", "DecisionPending"),
             (attrs.evolve(UP, offer=offer("Refused", "NoRoom")), "Refused", "NoRoom"),
             (attrs.evolve(UP, offer=offer("Accepted")), "Accepted", "Why"),
             (attrs.evolve(UP, offer=offer("Accepted"), node_ready=True), "Ready", "Peered"),
             (attrs.evolve(UP, lent=Lent(verdict="Accepted")), "Ready", "Lending"),
-            (attrs.evolve(away, standing=Standing.SUSPECT), "Suspect", "ConnectionLost"),
-            (attrs.evolve(away, standing=Standing.LOST), "Lost", "OfferExpired"),
+            (attrs.evolve(away, standing=Liveness.SUSPECT), "Suspect", "ConnectionLost"),
+            (attrs.evolve(away, standing=Liveness.LOST), "Lost", "OfferExpired"),
         ):
             status = describe(facts, FRESH, NOW)
             self.assertEqual((status.phase, status.reason), (phase, reason), facts)
@@ -67,7 +75,7 @@ class PhaseTests(SynchronousTestCase):
     def test_a_short_break_shows_nothing(self) -> None:
         """Within the grace after a break the phase stays what it was."""
         before = describe(attrs.evolve(UP, offer=offer("Accepted"), node_ready=True), FRESH, NOW)
-        facts = attrs.evolve(UP, connected=False, offer=offer("Accepted"), node_ready=True, doubt=("X", "y"))
+        facts = attrs.evolve(UP, connected=False, offer=offer("Accepted"), node_ready=True, problem=("X", "y"))
         after = describe(facts, before, NOW)
         self.assertEqual((after.phase, after.reason, after.message), (before.phase, before.reason, before.message))
 
@@ -86,7 +94,7 @@ class PhaseTests(SynchronousTestCase):
     def test_a_broken_session_does_not_undo_what_was_proven(self) -> None:
         """Authenticated stays True while the peer is away."""
         before = describe(UP, FRESH, NOW)
-        after = describe(attrs.evolve(UP, connected=False, standing=Standing.LOST), before, NOW)
+        after = describe(attrs.evolve(UP, connected=False, standing=Liveness.LOST), before, NOW)
         condition = find_condition(after.conditions, "Authenticated")
         self.assertEqual(condition.status if condition else "", "True")
 
@@ -150,11 +158,11 @@ class RefusalsTests(SynchronousTestCase):
     def test_memory_and_log_are_bounded(self) -> None:
         """Every refusal counts; sources beyond the bound are forgotten, the oldest first."""
         clock = Clock()
-        refusals = Refusals(clock)
+        refusals = RefusalLog(clock)
         for number in range(MAX_SOURCES + 10):
-            refusals.note("Bad", f"10.0.{number // 256}.{number % 256}", "why")
+            refusals.record("Bad", f"10.0.{number // 256}.{number % 256}", "why")
         clock.advance(QUIET)
-        refusals.note("Bad", "10.0.4.1", "again")
+        refusals.record("Bad", "10.0.4.1", "again")
         self.assertEqual(refusals.counts["Bad"], MAX_SOURCES + 11)
         self.assertLessEqual(len(refusals._logged), MAX_SOURCES)
 
