@@ -126,7 +126,7 @@ class Around:
     def has_room_for(self, peer: ClusterID) -> bool:
         return self.room
 
-    def in_sight(self, peer: ClusterID) -> bool:
+    def is_sighted(self, peer: ClusterID) -> bool:
         return self.seen_there
 
     def enqueue(self, peer: ClusterID) -> None:
@@ -136,7 +136,7 @@ class Around:
         self.trace.append(f"pinned{' by itself' if joined else ''}")
         return self._wrote()
 
-    async def succeed(self, peer: ClusterID, fingerprint: str) -> Any:
+    async def promote_next_key(self, peer: ClusterID, fingerprint: str) -> Any:
         self.trace.append("succeeded")
         return self._wrote()
 
@@ -159,16 +159,16 @@ class Around:
 
     # The rest.
 
-    def note(self, reason: str, source: str, message: str) -> None:
+    def record(self, reason: str, source: str, message: str) -> None:
         self.trace.append(reason)
 
     def spawn(self, work: Coroutine[Any, Any, Any], what: str) -> None:
         Deferred.fromCoroutine(work)
 
-    def repeated(self, peer: ClusterID, seen: Fingerprint) -> None:
+    def key_mismatch(self, peer: ClusterID, seen: Fingerprint) -> None:
         self.trace.append("repeated")
 
-    def rotated(self, peer: ClusterID, new: Fingerprint) -> None:
+    def key_rotated(self, peer: ClusterID, new: Fingerprint) -> None:
         self.trace.append("rotated")
 
 
@@ -183,11 +183,11 @@ class Tombs:
     def get(self, peer: ClusterID) -> Tombstone | None:
         return self.kept
 
-    async def told(self, peer: ClusterID) -> None:
+    async def mark_notified(self, peer: ClusterID) -> None:
         self.told_to.append(peer)
 
 
-class JudgeCase(SynchronousTestCase):
+class AuthenticatorCase(SynchronousTestCase):
     """A judge, and what it knows."""
 
     def begin(self, world: World) -> None:
@@ -229,7 +229,7 @@ class JudgeCase(SynchronousTestCase):
         return cast("Bye | None", self.successResultOf(Deferred.fromCoroutine(work)))
 
 
-class Judgements(JudgeCase):
+class AuthenticatorTests(AuthenticatorCase):
     """A key that claims to be rome."""
 
     @given(worlds)
@@ -316,7 +316,7 @@ class Judgements(JudgeCase):
         self.assertEqual(bye.reason, "ClusterIDRepetition")
 
 
-class Mistakes(JudgeCase):
+class Mistakes(AuthenticatorCase):
     """Who cannot be whom it claims to be, or is not whom was called."""
 
     def test_each_has_its_reason(self) -> None:
@@ -336,7 +336,7 @@ class Mistakes(JudgeCase):
             self.assertEqual(bye.reason if bye is not None else "", reason)
 
 
-class Strangers(JudgeCase):
+class StrangerTests(AuthenticatorCase):
     """What the user is shown of keys that nobody trusts."""
 
     def test_a_second_key_is_shown_only_after_a_while_without_the_first(self) -> None:

@@ -174,8 +174,8 @@ class RotationTests(RotationCase):
         """A peer that speaks minor 0 gets no NewKey: it is waited for as one that is away, and named."""
         alpha, beta = await self.pair(accepting("AutoAcceptAll"), accepting("AutoAcceptAll"))
         sessions: Any = beta.peering._sessions
-        greeting = sessions.greeting
-        sessions.greeting = lambda connection: msgspec.structs.replace(greeting(connection), max_minor=0)
+        hello = sessions.hello
+        sessions.hello = lambda connection: msgspec.structs.replace(hello(connection), max_minor=0)
         await self.keep(alpha)
         await alpha.trust(beta)
         await beta.trust(alpha)
@@ -228,14 +228,14 @@ class CrashTests(RotationCase):
         alpha, beta = await self.trusting_pair()
         before = alpha.key.fingerprint
         records: Any = beta.peering._records
-        kept = records.announce
+        kept = records.record_next_key
         said: list[bool] = []
 
         async def announced(*arguments: Any) -> bool:
             said.append(await kept(*arguments))
             return False  # as if the daemon had ended here
 
-        records.announce = announced
+        records.record_next_key = announced
         await self.order(alpha)
 
         async def on_record() -> bool:
@@ -269,7 +269,7 @@ class CrashTests(RotationCase):
     def die_after(self, side: PeerCluster, words: str) -> None:
         """Let a daemon take no step any more after it wrote a sentence."""
         rotation: Any = side.peering._rotation
-        adopt, write = rotation._adopt, rotation._write
+        adopt, write = rotation._use_key, rotation._write
         dead: list[bool] = []
 
         async def last(secret: Any, data: Any, annotations: Any) -> Any:
@@ -281,7 +281,7 @@ class CrashTests(RotationCase):
             return result
 
         rotation._write = last
-        rotation._adopt = lambda secret: not dead and adopt(secret)
+        rotation._use_key = lambda secret: not dead and adopt(secret)
 
 
 class ForgeryTests(HostileCase):

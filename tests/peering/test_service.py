@@ -62,7 +62,7 @@ class TrustTests(PairCase):
         record = await self.phase(alpha, beta, "TrustPending")
         await self.phase(beta, alpha, "TrustPending")
         self.assertEqual(record.status.seen_fingerprint, beta.key.fingerprint)
-        self.assertEqual(len(record.status.words.split("-")), 6)
+        self.assertEqual(len(record.status.words.split("-")), 10)
         self.assertEqual(record.spec.fingerprint, "")
         self.assertEqual(alpha.peering.sessions(), ())
         await alpha.trust(beta)
