@@ -2,8 +2,8 @@
 
 The parts know records and peers; who tells whom what is decided here and nowhere else:
 
-    sessions -> (offers) intake -> decisions -> intake (answers), accept pipeline
-             -> (verdicts) broadcaster, grants -> (credentials) keeper -> accept pipeline
+    sessions -> (offers) advertisements -> decisions -> advertisements (namespace_responses), accept pipeline
+             -> (verdicts) advertiser, grants -> (credentials) credential_store -> accept pipeline
     watches of records, nodes and pods -> whoever depends on them
 """
 
@@ -50,33 +50,33 @@ from liqod.model.records.network import NetworkConfig
 from liqod.model.records.unpeering import is_trust_withdrawn
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 from liqod.peering.borrowing.accept_pipeline import AcceptPipeline
-from liqod.peering.borrowing.acceptance_loop import Decisions, rules_of
-from liqod.peering.borrowing.advertisements import Intake
-from liqod.peering.exchange.credentials import Grants, Keeper
-from liqod.peering.exchange.namespaces import Answers, Questions
-from liqod.peering.exchange.network import Networks
-from liqod.peering.lending.advertiser import Broadcaster
+from liqod.peering.borrowing.acceptance_loop import AcceptanceLoop, rules_of
+from liqod.peering.borrowing.advertisements import Advertisements
+from liqod.peering.exchange.credentials import CredentialIssuer, CredentialStore
+from liqod.peering.exchange.namespaces import NamespaceRequests, NamespaceResponses
+from liqod.peering.exchange.network import NetworkExchange
+from liqod.peering.lending.advertiser import Advertiser
 from liqod.peering.lending.capacity import Capacity
-from liqod.peering.lending.cluster_info import Facilities
+from liqod.peering.lending.cluster_info import ClusterInfo
 from liqod.peering.ports import Lender, Sighting
-from liqod.peering.records.foreignclusters import Records
-from liqod.peering.records.leftovers import Traces
+from liqod.peering.records.foreignclusters import ForeignClusters
+from liqod.peering.records.leftovers import Leftovers
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.relay.callers import Callers
 from liqod.peering.relay.dial import RelayEndpoint
 from liqod.peering.relay.service import Relay
-from liqod.peering.routing.event_router import Hearing
+from liqod.peering.routing.event_router import EventRouter
 from liqod.peering.routing.parts import Parts
-from liqod.peering.routing.record_router import Watches
+from liqod.peering.routing.record_router import RecordRouter
 from liqod.peering.session.listener import Listener
 from liqod.peering.session.peer import Peer, is_on
-from liqod.peering.session.refusals import Refusals
+from liqod.peering.session.refusal_log import RefusalLog
 from liqod.peering.sessions import Sessions
-from liqod.peering.trust.new_keys import NewKeys
-from liqod.peering.trust.pairing import Invitations, Tokens
-from liqod.peering.trust.rotation import Rotation
-from liqod.peering.trust.withdrawals import Withdrawals
-from liqod.peering.unpeering import Endings
+from liqod.peering.trust.distrust import DistrustRecorder
+from liqod.peering.trust.next_keys import NextKeys
+from liqod.peering.trust.pairing import Invitations, PairingTokens
+from liqod.peering.trust.rotation import KeyRotation
+from liqod.peering.unpeering import UnpeeringController
 from liqod.wire.events import MapNamespace, ReleaseNamespace
 
 WORKERS: Final = 4
@@ -125,18 +125,18 @@ class Peering(MultiService):
         self._key_changed = key_changed
         self._peers: dict[ClusterID, Peer] = {}
         self._tasks = Tasks()
-        self._refusals = Refusals(reactor)
+        self._refusals = RefusalLog(reactor)
         self._clusters = informers.of(FOREIGNCLUSTERS, ForeignCluster)
-        self._advertisements = informers.of(ADVERTISEMENTS, Advertisement)
+        self._offer_records = informers.of(ADVERTISEMENTS, Advertisement)
         self._virtual_nodes = informers.of(VIRTUALNODES, VirtualNode)
         self._nodes = nodes = informers.of(NODES, Node)
         self._tables = informers.of(NATTINGTABLES, NamespaceNattingTable)
-        self._traces = Traces(self._virtual_nodes, nodes, self._tables)
+        self._leftovers = Leftovers(self._virtual_nodes, nodes, self._tables)
         self._invitations = Invitations(client, informers, settings.kubernetes.namespace, self._own_key)
         self._tombstones = Tombstones(client, reactor, settings.kubernetes.namespace)
         self._epoch = int(wall_clock(reactor)().timestamp()) if epoch is None else epoch
-        offers = MutationCache(self._advertisements, reactor)
-        self._records = Records(
+        offers = MutationCache(self._offer_records, reactor)
+        self._records = ForeignClusters(
             client,
             reactor,
             self._clusters,
@@ -151,55 +151,64 @@ class Peering(MultiService):
         # Only pods that hold something: what waits for a node or has finished would be one event more for each.
         holding = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
         self._capacity = Capacity(nodes, holding, reactor, self._capacity_changed)
-        self._facilities = Facilities(client, informers, reactor, self._tasks, self._capacity_changed)
-        self._broadcaster = Broadcaster(
+        self._cluster_info = ClusterInfo(client, informers, reactor, self._tasks, self._capacity_changed)
+        self._advertiser = Advertiser(
             reactor,
             self._peers,
             self._records,
             self._capacity,
-            self._facilities,
+            self._cluster_info,
             settings.sharing,
             lender,
             self._epoch,
             self._wants,
         )
-        self._grants = Grants(reactor, self._peers, self._records, lender, self._wants)
-        self._keeper = Keeper(client, reactor, self._peers, self._credential_kept, self._refusals.note)
-        self._accept = AcceptPipeline(
-            client, reactor, self._peers, self._records, self._keeper, self._virtual_nodes, nodes, self._traces
+        self._credential_issuer = CredentialIssuer(reactor, self._peers, self._records, lender, self._wants)
+        self._credential_store = CredentialStore(
+            client, reactor, self._peers, self._credential_kept, self._refusals.record
         )
-        self._tokens = Tokens(client, reactor, settings.kubernetes.namespace, self._own_key)
-        self._withdrawals = Withdrawals(reactor, self._records, self._tombstones, self._tokens, self._invitations)
-        self._endings = Endings(
+        self._accept = AcceptPipeline(
+            client,
+            reactor,
+            self._peers,
+            self._records,
+            self._credential_store,
+            self._virtual_nodes,
+            nodes,
+            self._leftovers,
+        )
+        self._tokens = PairingTokens(client, reactor, settings.kubernetes.namespace, self._own_key)
+        self._distrust = DistrustRecorder(reactor, self._records, self._tombstones, self._tokens, self._invitations)
+        self._unpeering = UnpeeringController(
             client,
             reactor,
             self._peers,
             self._records,
             self._tombstones,
-            self._traces,
+            self._leftovers,
             tokens=self._tokens,
-            withdrawals=self._withdrawals,
+            distrust=self._distrust,
         )
-        self._intake = Intake(
+        self._advertisements = Advertisements(
             client,
             reactor,
             self._peers,
             offers,
             self._decide,
-            self._refusals.note,
-            lambda peer: bool(self._traces.of(peer)),
+            self._refusals.record,
+            lambda peer: bool(self._leftovers.of(peer)),
         )
         rules = rules_of(settings.acceptance)
-        self._decisions = Decisions(
+        self._acceptance = AcceptanceLoop(
             client, reactor, self._peers, self._records, offers, rules, self._wants, self._decided
         )
-        self._networks: Networks | None = None
+        self._networks: NetworkExchange | None = None
         if settings.network.mode != "none":
             configs = informers.of(NETWORKCONFIGS, NetworkConfig)
-            self._networks = Networks(client, reactor, self._peers, configs)
-        self._questions = Questions(reactor)
-        self._answers = Answers(lender, self._tasks, self._records, self._wants)
-        self._rotation = Rotation(
+            self._networks = NetworkExchange(client, reactor, self._peers, configs)
+        self._namespace_requests = NamespaceRequests(reactor)
+        self._namespace_responses = NamespaceResponses(lender, self._tasks, self._records, self._wants)
+        self._rotation = KeyRotation(
             client,
             reactor,
             informers,
@@ -212,24 +221,24 @@ class Peering(MultiService):
             self._has_new_key,
             in_files=bool(settings.identity.key),
         )
-        self._new_keys = NewKeys(reactor, tls, self._records, self._refusals.note)
+        self._next_keys = NextKeys(reactor, tls, self._records, self._refusals.record)
         parts = Parts(
             self._records,
-            self._traces,
+            self._leftovers,
             self._tombstones,
-            self._broadcaster,
-            self._grants,
-            self._keeper,
+            self._advertiser,
+            self._credential_issuer,
+            self._credential_store,
             self._accept,
-            self._endings,
-            self._intake,
+            self._unpeering,
+            self._advertisements,
             self._networks,
-            self._questions,
-            self._answers,
+            self._namespace_requests,
+            self._namespace_responses,
             self._rotation,
-            self._new_keys,
+            self._next_keys,
             self._tasks,
-            self._withdrawals,
+            self._distrust,
         )
         self._sessions = Sessions(
             reactor,
@@ -240,7 +249,7 @@ class Peering(MultiService):
             self._epoch,
             self._refusals,
             self._tasks,
-            Hearing(parts, recorder),
+            EventRouter(parts, recorder),
             self._records,
             self._peers,
             random,
@@ -248,13 +257,13 @@ class Peering(MultiService):
             self._tokens,
             self._invitations,
         )
-        self._watches = Watches(
+        self._record_router = RecordRouter(
             parts, self._peers, self._sessions, self._decide, lambda peer: self._ruled.pop(peer, None), reactor
         )
         self._callers = Callers(self._records, self._peers)
         self.relay: Relay | None = None
         if settings.peering.api != "direct":
-            refused = self._refusals.note
+            refused = self._refusals.record
             self.relay = Relay(client, reactor, tls, lender, self._callers.caller, refused, self._tasks)
         relayed = self.relay.protocol if self.relay is not None else None
         self._listener = Listener(reactor, settings.peering.listen, tls, self._sessions.admission, relayed)
@@ -269,16 +278,16 @@ class Peering(MultiService):
     def _employ(self) -> None:
         """Give every part that has a queue its workers."""
         self._work(self._records.queue, self._records.process, "recording the state of")
-        self._work(self._broadcaster.queue, self._broadcaster.process, "offering to")
-        self._work(self._grants.queue, self._grants.process, "admitting")
-        self._work(self._keeper.queue, self._keeper.process, "keeping the credential of")
+        self._work(self._advertiser.queue, self._advertiser.process, "offering to")
+        self._work(self._credential_issuer.queue, self._credential_issuer.process, "admitting")
+        self._work(self._credential_store.queue, self._credential_store.process, "keeping the credential of")
         self._work(self._accept.queue, self._accept.process, "making the virtual node of")
-        self._work(self._intake.queue, self._intake.process, "taking in the offer of")
-        self._work(self._endings.queue, self._endings.process, "ending the peering with")
-        self._work(self._withdrawals.queue, self._withdrawals.process, "remembering who is not trusted:")
-        self._work(self._decisions.queue, self._decisions.process, "deciding about offers:", 1)
+        self._work(self._advertisements.queue, self._advertisements.process, "taking in the offer of")
+        self._work(self._unpeering.queue, self._unpeering.process, "ending the peering with")
+        self._work(self._distrust.queue, self._distrust.process, "remembering who is not trusted:")
+        self._work(self._acceptance.queue, self._acceptance.process, "deciding about offers:", 1)
         self._work(self._rotation.queue, self._rotation.process, "rotating the cluster's", 1)
-        self._work(self._new_keys.queue, self._new_keys.process, "noting the next key of")
+        self._work(self._next_keys.queue, self._next_keys.process, "noting the next key of")
         if self._networks is not None:
             self._work(self._networks.queue, self._networks.process, "exchanging networks with")
 
@@ -312,7 +321,7 @@ class Peering(MultiService):
                 peer.session.address,
                 peer.session.role,
                 peer.session.established_at or 0.0,
-                peer.session.pulse.missed,
+                peer.session.heartbeat.missed,
             )
             for _, peer in sorted(self._peers.items())
             if peer.session is not None
@@ -320,23 +329,25 @@ class Peering(MultiService):
 
     def update_candidates(self, candidates: Iterable[Sighting]) -> None:
         """Take over what discovery sees now, all of it."""
-        self._sessions.sighted(candidates)
+        self._sessions.update_sightings(candidates)
 
-    def heard_of(self, peer: ClusterID) -> None:
+    def peer_answered(self, peer: ClusterID) -> None:
         """A peer was heard of by another way than a session: it is dialled now, not when its turn comes."""
         known = self._peers.get(peer)
         if known is not None and known.session is None:
-            known.dialer.encouraged()
+            known.dialer.dial_now()
 
     async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
         """Ask a lender for a place for ``local``; raises Refusal or PeerUnreachable."""
-        return await self._questions.ask(
+        return await self._namespace_requests.request(
             self._peers.get(peer), peer, lambda number: MapNamespace(number, local, remote)
         )
 
     async def release_namespace(self, peer: ClusterID, remote: str) -> None:
         """Tell a lender that a namespace is not needed any more; raises Refusal or PeerUnreachable."""
-        await self._questions.ask(self._peers.get(peer), peer, lambda number: ReleaseNamespace(number, remote))
+        await self._namespace_requests.request(
+            self._peers.get(peer), peer, lambda number: ReleaseNamespace(number, remote)
+        )
 
     def relay_of(self, peer: ClusterID) -> IStreamClientEndpoint:
         """Return what connects to the API relay of a lender, with its key judged before anything is sent."""
@@ -345,7 +356,7 @@ class Peering(MultiService):
 
     def use_rules(self, rules: Rules) -> None:
         """Change the acceptance policy; what is accepted stays accepted."""
-        self._decisions.rules = rules
+        self._acceptance.rules = rules
         self._decide()
 
     # Life.
@@ -355,32 +366,32 @@ class Peering(MultiService):
         self._tasks.spawn(self._begin(), "starting to peer")
 
     async def _begin(self) -> None:
-        records = (self._clusters, self._advertisements, self._virtual_nodes, self._nodes, self._tables)
+        records = (self._clusters, self._offer_records, self._virtual_nodes, self._nodes, self._tables)
         await self._invitations.informer.when_synced()
         await self._rotation.informer.when_synced()
         await gatherResults([informer.when_synced() for informer in records], consumeErrors=True)
         await self._remember()
         if self._stopping:
             return
-        self._watches.begin(
+        self._record_router.start(
             self._clusters,
-            self._advertisements,
+            self._offer_records,
             self._virtual_nodes,
             self._nodes,
             self._tables,
             self._invitations.informer,
         )
-        self._ends.append(self._rotation.begin())
+        self._ends.append(self._rotation.start())
         if self._networks is not None:
-            self._ends.append(self._networks.begin())
+            self._ends.append(self._networks.start())
         if (relay := self.relay) is not None:
             # After the watches: the pins are those of the record by then.
             self._ends.append(
                 self._clusters.subscribe(lambda key, old, new: relay.review(ClusterID(key.name), gone=new is None))
             )
         self._capacity.start()
-        self._facilities.start()
-        self._sessions.begin()
+        self._cluster_info.start()
+        self._sessions.start()
         self._decide()
 
     async def _remember(self) -> None:
@@ -397,12 +408,12 @@ class Peering(MultiService):
 
     def stopService(self) -> Deferred[None]:
         self._stopping = True
-        self._watches.stop()
+        self._record_router.stop()
         for end in self._ends:
             end()
         self._ends = []
         self._capacity.stop()
-        self._facilities.stop()
+        self._cluster_info.stop()
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
@@ -436,22 +447,22 @@ class Peering(MultiService):
         self._key_changed(self._own_key())
 
     def _capacity_changed(self) -> None:
-        self._broadcaster.poke_all()
+        self._advertiser.enqueue_all()
 
     def _decide(self, peer: ClusterID | None = None) -> None:
-        self._decisions.poke(peer)
+        self._acceptance.enqueue(peer)
 
     def _decided(self, peer_id: ClusterID, ruling: Ruling) -> None:
         before = self._ruled.get(peer_id)
         self._ruled[peer_id] = ruling
         peer = self._sessions.peer(peer_id) if self._records.get(peer_id) is not None else self._peers.get(peer_id)
         if peer is not None:
-            self._intake.answer(peer)
-            self._endings.acknowledge(peer)
+            self._advertisements.send_verdict(peer)
+            self._unpeering.acknowledge(peer)
             self._accept.queue.add(peer_id)
         if before is not None and (before.phase, before.reason) == (ruling.phase, ruling.reason):
             return
-        self._records.poke(peer_id)
+        self._records.enqueue(peer_id)
         if ruling.phase == "Refused" and (key := self._records.pins.get(peer_id)) is not None:
             self._tasks.spawn(self._tokens.revoke(key), f"revoking the pairing tokens of {peer_id}")
         self._log.info("offer of {peer}: {phase} ({reason})", peer=peer_id, phase=ruling.phase, reason=ruling.reason)

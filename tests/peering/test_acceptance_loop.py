@@ -24,14 +24,14 @@ from liqod.model.records.views import (
     ForeignCluster,
     ForeignClusterSpec,
 )
-from liqod.peering.borrowing.acceptance_loop import ALL, RETURN, SPACING, Decisions
+from liqod.peering.borrowing.acceptance_loop import ALL, RETURN, SPACING, AcceptanceLoop
 from liqod.peering.session.peer import Peer, Received
 from tests.clocks import HostClock
 
 TTL = 1800
 
 
-class Shelf:
+class FakeAdvertisements:
     """An informer's cache: what the API server has is seen at once."""
 
     def __init__(self) -> None:
@@ -44,10 +44,10 @@ class Shelf:
         return list(self.records)
 
 
-class Server:
+class FakeServer:
     """Takes status patches, and says Conflict to the next ``conflicts`` of them."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: FakeAdvertisements) -> None:
         self.shelf = shelf
         self.patched: list[str] = []
         self.conflicts = 0
@@ -65,8 +65,8 @@ class Server:
         return after
 
 
-class Known:
-    """Records of peers that are all trusted."""
+class TrustedClusters:
+    """ForeignClusters of peers that are all trusted."""
 
     def get(self, peer: ClusterID) -> ForeignCluster:
         return ForeignCluster(
@@ -75,7 +75,7 @@ class Known:
 
 
 @attrs.define
-class Heard:
+class FakePeer:
     """What the loop asks about a peer."""
 
     received: Received
@@ -86,15 +86,15 @@ def versioned(record: Advertisement) -> Advertisement:
     return msgspec.structs.replace(record, metadata=msgspec.structs.replace(record.metadata, resource_version=version))
 
 
-class DecisionsTests(SynchronousTestCase):
+class AcceptanceLoopTests(SynchronousTestCase):
     """Sixty-four offers."""
 
     def setUp(self) -> None:
         self.clock = HostClock()
         self.clock.advance(1e9)
-        self.shelf = Shelf()
-        self.server = Server(self.shelf)
-        self.peers: dict[ClusterID, Heard] = {}
+        self.shelf = FakeAdvertisements()
+        self.server = FakeServer(self.shelf)
+        self.peers: dict[ClusterID, FakePeer] = {}
         self.changed: list[str] = []
         self.ids = [ClusterID(f"peer-{number}") for number in range(64)]
         for peer in self.ids:
@@ -103,11 +103,11 @@ class DecisionsTests(SynchronousTestCase):
 
     def restart(self) -> None:
         """Begin with nothing but what the records say."""
-        self.decisions = Decisions(
+        self.decisions = AcceptanceLoop(
             cast(Any, self.server),
             self.clock,
             cast("dict[ClusterID, Peer]", self.peers),
-            cast(Any, Known()),
+            cast(Any, TrustedClusters()),
             MutationCache(cast(Any, self.shelf), self.clock),
             Rules(policy="AutoAcceptAll", maximum=5),
             lambda record: (True, True),
@@ -128,13 +128,13 @@ class DecisionsTests(SynchronousTestCase):
         self.hears(peer)
 
     def hears(self, peer: ClusterID) -> None:
-        self.peers[peer] = Heard(Received(1, 1, TTL, Offer(), "", self.clock.seconds()))
+        self.peers[peer] = FakePeer(Received(1, 1, TTL, Offer(), "", self.clock.seconds()))
 
     def run_once(self) -> float | None:
         return self.successResultOf(Deferred.fromCoroutine(self.decisions.process(ALL)))
 
     def begin(self) -> None:
-        self.decisions.poke()
+        self.decisions.enqueue()
         self.run_once()
         self.assertEqual(len(self.server.patched), 64)
         self.assertEqual(len(self.changed), 64)
@@ -146,7 +146,7 @@ class DecisionsTests(SynchronousTestCase):
         """The others are ruled, and neither written nor passed on again."""
         self.begin()
         self.offers(self.ids[7], "11")
-        self.decisions.poke(self.ids[7])
+        self.decisions.enqueue(self.ids[7])
         self.run_once()
         self.assertEqual(self.changed, ["peer-7 Accepted"])
         self.assertEqual(self.server.patched, [])
@@ -154,11 +154,11 @@ class DecisionsTests(SynchronousTestCase):
     def test_who_is_named_is_told_though_nothing_is_new(self) -> None:
         """An acknowledgement or an answer through a new session may be owed; new rules concern everybody."""
         self.begin()
-        self.decisions.poke(self.ids[3])
+        self.decisions.enqueue(self.ids[3])
         self.run_once()
         self.assertEqual(self.changed, ["peer-3 Accepted"])
         self.changed.clear()
-        self.decisions.poke()
+        self.decisions.enqueue()
         self.run_once()
         self.assertEqual(len(self.changed), 64)
 
@@ -167,7 +167,7 @@ class DecisionsTests(SynchronousTestCase):
         self.begin()
         self.clock.advance(RETURN + TTL)
         self.hears(self.ids[0])
-        self.decisions.poke(self.ids[0])
+        self.decisions.enqueue(self.ids[0])
         self.run_once()
         self.assertEqual(len(self.changed), 64)
         self.assertEqual(len([told for told in self.changed if told.endswith("Expired")]), 63)
@@ -179,13 +179,13 @@ class DecisionsTests(SynchronousTestCase):
         self.peers.clear()  # whatever was heard is in the records only
         self.restart()
         self.clock.advance(RETURN - 1)
-        self.decisions.poke()
+        self.decisions.enqueue()
         self.run_once()
         self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Accepted"})
         self.changed.clear()
         self.hears(self.ids[0])
         self.clock.advance(2)
-        self.decisions.poke()
+        self.decisions.enqueue()
         self.run_once()
         self.assertEqual(len([told for told in self.changed if told.endswith(" Expired")]), 63)
         self.assertIn("peer-0 Accepted", self.changed)
@@ -201,22 +201,22 @@ class DecisionsTests(SynchronousTestCase):
                 self.clock.advance(RETURN)
                 for peer in self.ids:
                     self.hears(peer)
-                self.decisions.poke()
+                self.decisions.enqueue()
                 self.run_once()
                 if restarted:
                     self.peers.clear()
                     self.restart()
-                    self.decisions.poke()
+                    self.decisions.enqueue()
                     self.run_once()
                 self.clock.set_date(hours * 3600.0)
                 self.clock.advance(RETURN - 1)
                 self.changed.clear()
-                self.decisions.poke()
+                self.decisions.enqueue()
                 self.run_once()
                 self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Accepted"})
                 self.clock.advance(TTL)
                 self.changed.clear()
-                self.decisions.poke()
+                self.decisions.enqueue()
                 self.run_once()
                 self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Expired"})
 
@@ -226,13 +226,13 @@ class DecisionsTests(SynchronousTestCase):
         self.clock.advance(TTL / 2 + 1)
         for peer in self.ids[:5]:
             self.hears(peer)
-        self.decisions.poke(self.ids[0])
+        self.decisions.enqueue(self.ids[0])
         self.run_once()
         self.assertEqual(len(self.server.patched), 5)
 
     def test_what_was_not_written_is_tried_again(self) -> None:
         """A conflict leaves the one that it met to the next run."""
-        self.decisions.poke()
+        self.decisions.enqueue()
         self.server.conflicts = 1
         self.assertLess(cast(float, self.run_once()), 1.0)
         self.assertEqual((len(self.changed), len(self.server.patched)), (63, 63))
@@ -246,14 +246,14 @@ class DecisionsTests(SynchronousTestCase):
         taken = queue.get()
         self.clock.advance(0)
         queue.done(self.successResultOf(taken))
-        self.decisions.poke(self.ids[1])
-        self.decisions.poke(self.ids[2])
+        self.decisions.enqueue(self.ids[1])
+        self.decisions.enqueue(self.ids[2])
         self.assertEqual((len(queue), queue.delayed), (0, 1))
-        self.decisions.poke(ClusterID("newcomer"))
+        self.decisions.enqueue(ClusterID("newcomer"))
         self.assertEqual(len(queue), 1)
         self.clock.advance(SPACING)
         self.assertEqual(queue.delayed, 0)
-        self.decisions.poke(self.ids[1])
+        self.decisions.enqueue(self.ids[1])
         self.assertEqual(len(queue), 1)
 
     def test_nothing_is_kept_of_offers_that_are_gone(self) -> None:
@@ -261,10 +261,10 @@ class DecisionsTests(SynchronousTestCase):
         self.begin()
         key = Key("", advertisement_name(self.ids[0]))
         record = self.shelf.records.pop(key)
-        self.decisions.poke(self.ids[0])
+        self.decisions.enqueue(self.ids[0])
         self.run_once()
         self.assertEqual(self.changed, [])
         self.shelf.records[key] = record
-        self.decisions.poke(self.ids[1])
+        self.decisions.enqueue(self.ids[1])
         self.run_once()
         self.assertEqual(sorted(self.changed), ["peer-0 Accepted", "peer-1 Accepted"])

@@ -76,7 +76,7 @@ class Memory(SynchronousTestCase):
         peer, other = ClusterID("rome"), ClusterID("milan")
         self.does(self.tombstones.put(peer, self.tombstone(joined=joined, distrusted=distrusted)))
         if told:
-            self.does(self.tombstones.told(peer))
+            self.does(self.tombstones.mark_notified(peer))
         self.clock.advance(AFTERWARDS + around)
         goes = told and not joined and not distrusted and around > 0
         self.assertEqual(self.tombstones.get(peer) is None, goes)
@@ -89,8 +89,8 @@ class Memory(SynchronousTestCase):
         self.does(self.tombstones.load())
         peer = ClusterID("rome")
         self.does(self.tombstones.put(peer, self.tombstone()))
-        self.does(self.tombstones.told(peer))
-        self.does(self.tombstones.told(ClusterID("nobody")))
+        self.does(self.tombstones.mark_notified(peer))
+        self.does(self.tombstones.mark_notified(ClusterID("nobody")))
         assert self.server.data is not None
         self.assertNotEqual(getattr(read(self.server.data[peer]), "told", ""), "")
         self.server.data |= {"not a label": self.server.data[peer], "milan": "{"}
@@ -108,5 +108,5 @@ class Memory(SynchronousTestCase):
         self.does(self.tombstones.trusted(ClusterID("c9"), "key-10"))
         self.assertEqual(len(self.kept()), KEPT - 2)
         for number in range(KEPT + 3):
-            self.does(self.tombstones.drop(ClusterID(f"c{number}")))
+            self.does(self.tombstones.delete(ClusterID(f"c{number}")))
         self.assertIsNone(self.server.data)

@@ -34,7 +34,7 @@ from liqod.model.records import hours
 from liqod.model.records.views import Advertisement, AdvertisementStatus, ForeignCluster
 from liqod.model.timestamps import parse_rfc3339, rfc3339
 from liqod.peering.borrowing.advertisements import AGAIN, PROBLEM, WITHDRAWN
-from liqod.peering.records.foreignclusters import Records
+from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.session.peer import Peer
 
 ALL: Final = "all"
@@ -45,7 +45,7 @@ SPACING: Final = 0.25
 
 
 @attrs.frozen
-class _Told:
+class _Decided:
     """What was made of an offer: of which version of its record, and how it was ruled."""
 
     version: str
@@ -53,7 +53,7 @@ class _Told:
 
 
 @attrs.frozen
-class _Asked:
+class _Demand:
     """The numbers of an offer, read once for each version of its record."""
 
     version: str
@@ -61,7 +61,7 @@ class _Asked:
     prices: Resources
 
 
-class Decisions:
+class AcceptanceLoop:
     """Decides; ``changed`` is called with each peer of which something is new, when its record is up to date."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Decisions:
         client: Client,
         clock: IReactorTime,
         peers: Mapping[ClusterID, Peer],
-        records: Records,
+        records: ForeignClusters,
         offers: MutationCache[Advertisement],
         rules: Rules,
         wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
@@ -88,17 +88,17 @@ class Decisions:
         self._started = clock.seconds()
         self._ran = float("-inf")
         self._touched: set[ClusterID] = set()
-        self._told: dict[ClusterID, _Told] = {}
-        self._read: dict[ClusterID, _Asked] = {}
+        self._decided: dict[ClusterID, _Decided] = {}
+        self._read: dict[ClusterID, _Demand] = {}
         self._noted: dict[ClusterID, tuple[str, float]] = {}
 
-    def poke(self, peer: ClusterID | None = None) -> None:
+    def enqueue(self, peer: ClusterID | None = None) -> None:
         """Something that decisions depend on changed, about one peer or (None) about all of them."""
         if peer is None:
-            self._touched.update(self._told)
+            self._touched.update(self._decided)
         else:
             self._touched.add(peer)
-        if peer is None or peer not in self._told:
+        if peer is None or peer not in self._decided:
             self.queue.add(ALL)
         else:
             self.queue.add_after(ALL, self._ran + SPACING - self._clock.seconds())
@@ -115,7 +115,7 @@ class Decisions:
         self._forget_others(found)
         for peer, ruling in rule_all(cases, self.rules).items():
             record = found[peer]
-            if peer not in touched and self._is_told(peer, record, ruling):
+            if peer not in touched and self._is_unchanged(peer, record, ruling):
                 continue
             try:
                 version = await self._record(peer, record, ruling)
@@ -127,7 +127,7 @@ class Decisions:
                 self._touched.add(peer)
                 trouble = error
             else:
-                self._told[peer] = _Told(version, ruling)
+                self._decided[peer] = _Decided(version, ruling)
         if trouble is not None:
             raise trouble
         change = hours.until_change(self.rules.windows, self._wall().timestamp())
@@ -136,29 +136,29 @@ class Decisions:
         return min(coming) if coming else None
 
     def _forget_others(self, found: Mapping[ClusterID, Advertisement]) -> None:
-        for kept in (self._told, self._read, self._noted):
+        for kept in (self._decided, self._read, self._noted):
             for gone in kept.keys() - found.keys():
                 del kept[gone]
 
-    def _is_told(self, peer: ClusterID, record: Advertisement, ruling: Ruling) -> bool:
+    def _is_unchanged(self, peer: ClusterID, record: Advertisement, ruling: Ruling) -> bool:
         """Whether nothing is new about an offer: not its record, not the ruling, not when it was last heard."""
         noted = record.status.received_at
         return (
-            self._told.get(peer) == _Told(record.metadata.resource_version, ruling)
-            and self._note(noted, self._heard(peer, record), record.spec.time_to_live) == noted
+            self._decided.get(peer) == _Decided(record.metadata.resource_version, ruling)
+            and self._note(noted, self._last_received(peer, record), record.spec.time_to_live) == noted
         )
 
-    def _asked(self, peer: ClusterID, record: Advertisement) -> _Asked:
+    def _demand(self, peer: ClusterID, record: Advertisement) -> _Demand:
         known = self._read.get(peer)
         version = record.metadata.resource_version
         if known is None or known.version != version:
             offer = record.spec.offer
-            known = self._read[peer] = _Asked(version, _quantities(offer.resources), _quantities(offer.prices))
+            known = self._read[peer] = _Demand(version, _quantities(offer.resources), _quantities(offer.prices))
         return known
 
     def _case(self, peer: ClusterID, record: Advertisement, expired: bool) -> Case:
         cluster = self._records.get(peer)
-        asked, seated = self._asked(peer, record), is_seated(record)
+        demand, seated = self._demand(peer, record), is_seated(record)
         annotations = record.metadata.annotations
         return Case(
             peer=peer,
@@ -171,13 +171,13 @@ class Decisions:
             problem=annotations.get(PROBLEM, ""),
             withdrawn=annotations.get(WITHDRAWN, ""),
             expired=expired,
-            resources=asked.resources,
-            prices=asked.prices,
+            resources=demand.resources,
+            prices=demand.prices,
             labels=record.spec.offer.labels,
             now=self._wall().timestamp(),
         )
 
-    def _heard(self, peer: ClusterID, record: Advertisement) -> float | None:
+    def _last_received(self, peer: ClusterID, record: Advertisement) -> float | None:
         known = self._peers.get(peer)
         received = known.received if known is not None else None
         if received is not None:
@@ -193,7 +193,7 @@ class Decisions:
         return at[1]
 
     def _expires(self, peer: ClusterID, record: Advertisement) -> float:
-        heard = self._heard(peer, record)
+        heard = self._last_received(peer, record)
         ends = heard + record.spec.time_to_live if heard is not None else self._started
         return max(ends, self._started + RETURN)
 
@@ -226,7 +226,7 @@ class Decisions:
             phase=ruling.phase,
             reason=reason,
             message=message[:1024],
-            received_at=self._note(before.received_at, self._heard(peer, record), record.spec.time_to_live),
+            received_at=self._note(before.received_at, self._last_received(peer, record), record.spec.time_to_live),
             conditions=set_condition(before.conditions, accepted, now),
         )
 

@@ -17,7 +17,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.records.offer import PeerUnreachable, Refusal
 from liqod.model.records.views import ForeignCluster
 from liqod.peering.ports import Lender
-from liqod.peering.records.foreignclusters import Records
+from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.check import plain
@@ -32,66 +32,66 @@ Request = MapNamespace | ReleaseNamespace
 
 
 @attrs.frozen
-class _Asked:
-    """A question of ours: where it was asked, who waits, until when."""
+class _PendingRequest:
+    """A question of ours: where it was pending, who waits, until when."""
 
     through: PeerConnection
     answer: Deferred[str]
     timer: IDelayedCall
 
 
-class Questions:
+class NamespaceRequests:
     """Our requests to lenders, by number."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
-        self._asked: dict[int, _Asked] = {}
+        self._pending: dict[int, _PendingRequest] = {}
         self._number = 0
 
-    async def ask(self, peer: Peer | None, peer_id: ClusterID, make: Callable[[int], Request]) -> str:
+    async def request(self, peer: Peer | None, peer_id: ClusterID, make: Callable[[int], Request]) -> str:
         """Send a request and return the namespace's name; raises Refusal, or PeerUnreachable when no answer comes."""
         connection = peer.session if peer is not None else None
         self._number += 1
         number = self._number
         if connection is None or not connection.send(make(number)):
-            raise PeerUnreachable(f"there is no session with {peer_id}; asked again when there is")
+            raise PeerUnreachable(f"there is no session with {peer_id}; pending again when there is")
         answer: Deferred[str] = Deferred()
         timer = self._clock.callLater(TIMEOUT, self._fail, number, f"{peer_id} did not answer in {TIMEOUT:.0f} seconds")
-        self._asked[number] = _Asked(connection, answer, timer)
+        self._pending[number] = _PendingRequest(connection, answer, timer)
         try:
             return await answer
         finally:
-            asked = self._asked.pop(number, None)
-            if asked is not None and asked.timer.active():
-                asked.timer.cancel()
+            pending = self._pending.pop(number, None)
+            if pending is not None and pending.timer.active():
+                pending.timer.cancel()
 
-    def answered(self, connection: PeerConnection, event: NamespaceMapped) -> None:
+    def response_received(self, connection: PeerConnection, event: NamespaceMapped) -> None:
         """Give an answer to who waits for it; one that nobody waits for is dropped."""
-        asked = self._asked.get(event.request)
-        if asked is None or asked.through is not connection:
+        pending = self._pending.get(event.request)
+        if pending is None or pending.through is not connection:
             return
-        del self._asked[event.request]
-        asked.timer.cancel()
+        del self._pending[event.request]
+        pending.timer.cancel()
         if event.reason:
-            asked.answer.errback(Refusal(event.reason, event.message))
+            pending.answer.errback(Refusal(event.reason, event.message))
         else:
-            asked.answer.callback(event.remote)
+            pending.answer.callback(event.remote)
 
-    def broken(self, connection: PeerConnection) -> None:
-        """Fail what was asked through a session that ended."""
-        for number, asked in list(self._asked.items()):
-            if asked.through is connection:
-                self._fail(number, "the session ended before the answer came; asked again in the next one")
+    def session_closed(self, connection: PeerConnection) -> None:
+        """Fail what was pending through a session that ended."""
+        for number, pending in list(self._pending.items()):
+            if pending.through is connection:
+                self._fail(number, "the session ended before the answer came; pending again in the next one")
 
     def _fail(self, number: int, why: str) -> None:
-        asked = self._asked.pop(number, None)
-        if asked is not None:
-            if asked.timer.active():
-                asked.timer.cancel()
-            asked.answer.errback(PeerUnreachable(why))
+        pending = self._pending.pop(number, None)
+        if pending is not None:
+            if pending.timer.active():
+                pending.timer.cancel()
+            pending.answer.errback(PeerUnreachable(why))
 
 
-class Answers:
+class NamespaceResponses:
     """Requests of borrowers, answered in order, a few peers' at a time."""
 
     _log = Logger()
@@ -100,7 +100,7 @@ class Answers:
         self,
         lender: Lender,
         tasks: Tasks,
-        records: Records,
+        records: ForeignClusters,
         wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
     ) -> None:
         self._lender = lender
@@ -109,7 +109,7 @@ class Answers:
         self._wants = wants
         self._waiting: dict[PeerConnection, deque[Request]] = {}
 
-    def asked(self, peer: Peer, connection: PeerConnection, request: Request) -> None:
+    def request_received(self, peer: Peer, connection: PeerConnection, request: Request) -> None:
         """Queue a request of a peer."""
         waiting = self._waiting.get(connection)
         if waiting is None:

@@ -31,7 +31,7 @@ PATIENCE: Final = 2.0
 
 
 @attrs.frozen
-class About:
+class ClusterFacts:
     """What goes into an offer; empty where unknown."""
 
     version: str = ""
@@ -39,7 +39,7 @@ class About:
     ingress_classes: tuple[str, ...] = ()
 
 
-class Facilities:
+class ClusterInfo:
     """Follows the classes and asks for the version once; ``changed`` is called when ``about()`` may differ."""
 
     _log = Logger()
@@ -64,9 +64,9 @@ class Facilities:
         """Whether there is nothing more to wait for before the first offer."""
         return self._waited or (self._asked and self._storage.synced and self._ingress.synced)
 
-    def about(self) -> About:
+    def about(self) -> ClusterFacts:
         """Return what is known now."""
-        return About(self._version, _storage_classes(self._storage.items()), _names(self._ingress.items()))
+        return ClusterFacts(self._version, _storage_classes(self._storage.items()), _names(self._ingress.items()))
 
     def start(self) -> None:
         """Begin to follow."""

@@ -30,10 +30,10 @@ from liqod.model.records.unpeering import FINALIZER, JOINED, is_trust_withdrawn
 from liqod.model.records.views import Advertisement, ForeignCluster, ForeignClusterStatus, VirtualNode
 from liqod.model.timestamps import rfc3339
 from liqod.peering.records.events import reference, transition
-from liqod.peering.records.record_gc import forgotten_at
+from liqod.peering.records.record_gc import collected_at
 from liqod.peering.records.status import MAX_ENDPOINTS, Facts, describe
 from liqod.peering.session.lifecycle import Disconnected, NoRoom, Stranger, Withdrawing, ever_connected
-from liqod.peering.session.liveness import outlook
+from liqod.peering.session.liveness import assess_liveness
 from liqod.peering.session.peer import Peer, addresses
 
 COALESCE: Final = 0.05
@@ -44,7 +44,7 @@ NO_ROOM: Final = 60.0
 """Seconds after which a stranger in sight for which there was no room is looked at again."""
 
 
-class Records:
+class ForeignClusters:
     """The ForeignClusters, with the pins they hold. ``wants`` tells (lends, borrows) for a record."""
 
     _log = Logger()
@@ -74,7 +74,7 @@ class Records:
         self._peers = peers
         self._recorder = recorder
         self._max_strangers = max_strangers
-        self._introducing: set[ClusterID] = set()
+        self._creating: set[ClusterID] = set()
 
     def get(self, peer: ClusterID) -> ForeignCluster | None:
         """Return the newest known record of a peer."""
@@ -84,7 +84,7 @@ class Records:
         """Return the newest known Advertisement of a peer."""
         return self._offers.get(Key("", advertisement_name(peer)))
 
-    def poke(self, peer: ClusterID) -> None:
+    def enqueue(self, peer: ClusterID) -> None:
         """Have the status of a peer looked at soon."""
         self.queue.add_after(peer, COALESCE)
 
@@ -97,7 +97,7 @@ class Records:
         recorded = {record.metadata.name for record in self.clusters.items() if not record.spec.fingerprint}
         return len(recorded.union(awaited) - {peer}) < self._max_strangers
 
-    def in_sight(self, peer: ClusterID) -> bool:
+    def is_sighted(self, peer: ClusterID) -> bool:
         """Tell whether a source shows a cluster."""
         known = self._peers.get(peer)
         return known is not None and bool(known.sightings)
@@ -113,7 +113,7 @@ class Records:
             record = self.clusters.get(key)
             if record is None:
                 spec = {"clusterID": peer, "fingerprint": pin} if pin else {"clusterID": peer}
-                body = {"metadata": {"name": peer, **(_guards(joined) if pin else {})}, "spec": spec}
+                body = {"metadata": {"name": peer, **(_pin_metadata(joined) if pin else {})}, "spec": spec}
                 try:
                     made = await self._client.create(FOREIGNCLUSTERS, body, view=ForeignCluster)
                 except AlreadyExists:
@@ -122,7 +122,7 @@ class Records:
                 patch = {
                     "metadata": {
                         "resourceVersion": record.metadata.resource_version,
-                        **_guards(joined, record.metadata.finalizers),
+                        **_pin_metadata(joined, record.metadata.finalizers),
                     },
                     "spec": {"clusterID": peer, "fingerprint": pin},
                 }
@@ -137,7 +137,7 @@ class Records:
             if not pin or made.spec.fingerprint or is_trust_withdrawn(made):
                 return made
 
-    async def release(self, record: ForeignCluster) -> bool:
+    async def remove_finalizer(self, record: ForeignCluster) -> bool:
         """Take the finalizer off the record of a peering that is over; False when it is not what is known any more.
 
         With the last finalizer the record is gone, and so is its pin, however late the watch tells: meanwhile the peer
@@ -174,7 +174,7 @@ class Records:
                 return announced.fingerprint
         return key
 
-    async def announce(self, peer: ClusterID, by: Fingerprint, following: str) -> bool:
+    async def record_next_key(self, peer: ClusterID, by: Fingerprint, following: str) -> bool:
         """Keep the next key of a peer beside its present one, nothing to forget it; False when the present one is
         another by now. Raises KubeError, Conflict among them.
         """
@@ -188,7 +188,7 @@ class Records:
         await self._change(key, record, {"announcedKey": announced})
         return True
 
-    async def succeed(self, peer: ClusterID, following: Fingerprint) -> ForeignCluster | None:
+    async def promote_next_key(self, peer: ClusterID, following: Fingerprint) -> ForeignCluster | None:
         """Pin the key that was announced in place of the one that announced it; returns what is on record then."""
         key = Key("", peer)
         record = self.clusters.get(key)
@@ -214,33 +214,33 @@ class Records:
         peer = self._peers.get(peer_id)
         if peer is None:
             return None
-        if peer.state == Stranger(recorded=False) and (wait := await self._introduce(peer)) is not None:
+        if peer.state == Stranger(recorded=False) and (wait := await self._create_for_stranger(peer)) is not None:
             return wait
         again = await self.sync(peer)
-        left = await self._let_go(peer)
+        left = await self._collect(peer)
         return min((wait for wait in (again, left) if wait is not None), default=None)
 
-    async def _introduce(self, peer: Peer) -> float | None:
+    async def _create_for_stranger(self, peer: Peer) -> float | None:
         """Make the record of a stranger; returns when to try again while there is no room for one that is in sight."""
         if self.get(peer.id) is None:
-            if not self._fits(peer.id, self._introducing):
+            if not self._fits(peer.id, self._creating):
                 peer.advance(NoRoom(sighted=bool(peer.sightings)))
                 return NO_ROOM
-            self._introducing.add(peer.id)
+            self._creating.add(peer.id)
             try:
                 await self.ensure(peer.id, None)
             finally:
-                self._introducing.discard(peer.id)
+                self._creating.discard(peer.id)
         return None
 
-    async def _let_go(self, peer: Peer) -> float | None:
+    async def _collect(self, peer: Peer) -> float | None:
         """Delete the record of a stranger that was not seen for long; returns the seconds until then."""
         record = self.get(peer.id)
         if record is None:
             return None
         in_sight = bool(peer.sightings) or peer.session is not None
         last = max(peer.called_at, peer.sighted_at, peer.broken_at)
-        moment = forgotten_at(record, in_sight=in_sight, last=last)
+        moment = collected_at(record, in_sight=in_sight, last=last)
         if moment is None:
             return None
         if (wait := moment - self._clock.seconds()) > 0:
@@ -269,7 +269,7 @@ class Records:
                 raise NotFound(404, "NotFound", f"there is no ForeignCluster {peer.id} to record an offer in")
             return None
         if record.spec.fingerprint and not record.metadata.deleting and FINALIZER not in record.metadata.finalizers:
-            guarded = await self._guard(key, record)
+            guarded = await self._add_finalizer(key, record)
             if guarded is None:
                 return 0.1
             record = guarded
@@ -307,7 +307,7 @@ class Records:
             self._recorder.emit(reference(record), *told)
         return again
 
-    async def _guard(self, key: Key, record: ForeignCluster) -> ForeignCluster | None:
+    async def _add_finalizer(self, key: Key, record: ForeignCluster) -> ForeignCluster | None:
         """Have the end of a peering wait until everything made for it is gone; None when the record just changed."""
         finalizers = [*record.metadata.finalizers, FINALIZER]
         patch = {"metadata": {"resourceVersion": record.metadata.resource_version, "finalizers": finalizers}}
@@ -323,7 +323,7 @@ class Records:
         offer = self.offer_of(peer.id)
         connected = peer.session is not None
         suspect = isinstance(peer.state, Disconnected) and peer.state.suspect
-        view = outlook(
+        view = assess_liveness(
             now,
             connected=connected,
             missed=0,
@@ -346,8 +346,8 @@ class Records:
             pinned=bool(record.spec.fingerprint),
             withdrawn=is_trust_withdrawn(record),
             standing=view.standing,
-            doubt=(peer.doubt.reason, peer.doubt.message) if peer.doubt is not None else None,
-            doubt_about_key=peer.doubt is not None and peer.doubt.about_key,
+            problem=(peer.problem.reason, peer.problem.message) if peer.problem is not None else None,
+            problem_about_key=peer.problem is not None and peer.problem.about_key,
             offer=offer.status if offer is not None else None,
             node_ready=node is not None and is_ready(node),
             api=node.status.api if node is not None else "",
@@ -357,12 +357,12 @@ class Records:
             trouble=peer.trouble,
             ending=peer.state.waiting_for if isinstance(peer.state, Withdrawing) else "",
             knows_key=peer.knows_key,
-            retry_within=peer.dialer.within if not connected else 0,
+            retry_within=peer.dialer.retry_within if not connected else 0,
         )
         return facts, view.until
 
 
-def _guards(joined: bool, finalizers: Sequence[str] = ()) -> dict[str, Any]:
+def _pin_metadata(joined: bool, finalizers: Sequence[str] = ()) -> dict[str, Any]:
     guards: dict[str, Any] = {"finalizers": [*finalizers, *([] if FINALIZER in finalizers else [FINALIZER])]}
     if joined:
         guards["annotations"] = {JOINED: "true"}
