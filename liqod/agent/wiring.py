@@ -97,7 +97,17 @@ class Features:
             direct=settings.peering.api != "relay",
             relay=settings.peering.api != "direct",
         )
-        self.hosting = Hosting(client, self.informers, reactor, settings, home.cluster_id, access, self.recorder)
+        self.hosting = Hosting(
+            client,
+            self.informers,
+            reactor,
+            settings=settings,
+            cluster_id=home.cluster_id,
+            access=access,
+            recorder=self.recorder,
+            wall=wall,
+            metrics=metrics,
+        )
         self.peering = Peering(
             reactor,
             client,

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import attrs
 from twisted.application.service import MultiService
@@ -218,7 +218,7 @@ class Controller(MultiService, Generic[K]):
     """
 
     name: str
-    workers: ClassVar[int] = 1
+    workers: int = 1
 
     _log = Logger()
 

@@ -5,7 +5,6 @@ Whose endpoints they are is written on each as node name: the borrower's cluster
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -25,9 +24,6 @@ from liqod.model.records.views import ShadowEndpointSlice, SliceEndpoint, SliceP
 
 LABELS: Final = {MANAGED_BY_LABEL: MANAGED_BY_SHADOWSLICE, SLICE_MANAGED_BY_LABEL: REFLECTED_SLICE}
 _LABELS_KEPT: Final = (SERVICE_NAME_LABEL, "service.kubernetes.io/headless")
-
-Mapped = Callable[[str, str], str]
-"""From the borrower's cluster ID and an address there to the address that it is reached by here; empty: not known."""
 
 
 class EndpointSlice(Object, frozen=True):
@@ -90,16 +86,17 @@ def labels_of(shadow: ObjectMeta) -> dict[str, str]:
     return {**{key: shadow.labels[key] for key in _LABELS_KEPT if key in shadow.labels}, **LABELS}
 
 
-def template_of(shadow: ShadowEndpointSlice, tenant: str, mapped: Mapped) -> SliceTemplate:
-    """Return what the slice should hold; endpoints whose address here is not known (yet) are left out."""
+def template_of(shadow: ShadowEndpointSlice, tenant: str) -> SliceTemplate:
+    """Return what the slice should hold; endpoints without an address are left out.
+
+    The addresses are the borrower's own translation into addresses that are reached from here.
+    """
     template = shadow.spec.template
-    endpoints = []
-    for endpoint in template.endpoints or ():
-        addresses = endpoint.addresses
-        if template.address_type != "FQDN":
-            addresses = [mapped(tenant, address) for address in addresses]
-        if addresses and all(addresses):
-            endpoints.append(msgspec.structs.replace(endpoint, addresses=addresses, node_name=tenant))
+    endpoints = [
+        msgspec.structs.replace(endpoint, node_name=tenant)
+        for endpoint in template.endpoints or ()
+        if endpoint.addresses and all(endpoint.addresses)
+    ]
     return SliceTemplate(address_type=template.address_type, endpoints=endpoints or None, ports=template.ports or None)
 
 

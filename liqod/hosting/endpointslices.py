@@ -1,23 +1,21 @@
-"""ShadowEndpointSlices made real: each an EndpointSlice of its name, kept also while the borrower is away.
+"""Creates an EndpointSlice for every ShadowEndpointSlice and keeps it up to date, also while the borrower is away.
 
-The slice belongs to its ShadowEndpointSlice and goes with it (the API server's garbage collector sees to that).
+The slice is owned by its ShadowEndpointSlice and deleted with it by the garbage collector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Hashable, Iterable
 from typing import Final
 
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred
+import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.backoff import Backoff
-from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.hosting.endpointslice_forge import (
     Create,
     EndpointSlice,
-    Mapped,
     Nothing,
     Replace,
     Step,
@@ -27,138 +25,152 @@ from liqod.hosting.endpointslice_forge import (
     template_of,
 )
 from liqod.hosting.shadowpods.admission import sentence
-from liqod.hosting.shadowpods.status import Recorder
+from liqod.hosting.shadowpods.crash_backoff import Creations
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from liqod.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
+from liqod.kube.events import Recorder
+from liqod.kube.mutation_cache import MutationCache
+from liqod.kube.refusals import Refusal, Refusals, Retry, refusal_of
 from liqod.kube.resources import ENDPOINTSLICES, SHADOWENDPOINTSLICES
 from liqod.model.ids import Key
 from liqod.model.objects.meta import reference_to
 from liqod.model.records.views import ShadowEndpointSlice, SliceTemplate
 
-SETTLING: Final = Backoff(initial=1.0, cap=300.0)
+REFUSED: Final = Backoff(initial=4.0, cap=300.0)
 
 
-def _same(tenant: str, address: str) -> str:
-    return address
+@attrs.frozen
+class Written:
+    """The content last written for a ShadowEndpointSlice (by its UID), and how often in a row."""
+
+    uid: str
+    template: SliceTemplate
+    creations: Creations = attrs.field(factory=Creations)
+
+    def again(self, uid: str, template: SliceTemplate, now: float) -> Written:
+        """Return the record of one more write; other content starts a new count."""
+        same = self.uid == uid and self.template == template
+        return Written(uid, template, (self.creations if same else Creations()).created(now))
 
 
-class ShadowSlices(MultiService):
-    """The reconciler of ShadowEndpointSlices. ``mapped`` turns addresses of borrowers into addresses here."""
+_NEVER: Final = Written("", SliceTemplate())
+
+
+class ShadowEndpointSlices(Controller[Key]):
+    """Reconciles each ShadowEndpointSlice with the EndpointSlice of its name; tenants take turns."""
+
+    name = "shadowendpointslices"
 
     def __init__(
         self,
         client: Client,
         clock: IReactorTime,
+        *,
         shadows: Informer[ShadowEndpointSlice],
         slices: Informer[EndpointSlice],
         namespaces: Namespaces,
         recorder: Recorder,
         workers: int,
-        mapped: Mapped = _same,
+        metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
-        super().__init__()
+        super().__init__(clock, metrics=metrics)
+        self.workers = workers
         self._client = client
-        self._clock = clock
         self._shadows = shadows
-        self._slices = slices
+        self._slices = MutationCache(slices, clock)
         self._namespaces = namespaces
         self._recorder = recorder
-        self._mapped = mapped
-        self._queue: WorkQueue[Key] = WorkQueue(clock, "shadow endpoint slices")
-        self._workers = Workers(self._queue, workers, self._process, "keeping the slice of ShadowEndpointSlice")
-        self._subscriptions: list[Callable[[], None]] = []
-        self._attempts: dict[Key, int] = {}
-        self._written: dict[Key, tuple[str, SliceTemplate, float]] = {}
+        self._refusals: Refusals[Key] = Refusals(REFUSED)
+        self._written: dict[Key, Written] = {}
 
-    def begin(self) -> None:
-        """Start working; to be called when every watch has listed."""
-        self._subscriptions = [
-            self._shadows.subscribe(lambda key, old, new: self._queue.add(key)),
-            self._slices.subscribe(lambda key, old, new: self._queue.add(key)),
-        ]
-        self._workers.setServiceParent(self)
+    def sources(self) -> Iterable[Source[Key]]:
+        """ShadowEndpointSlices and their slices."""
+        yield watch(self._shadows)
+        yield watch(self._slices.informer, self._slice_changed)
 
-    def look_all(self) -> None:
-        """Have every slice looked at again, because what addresses map to changed."""
-        for shadow in self._shadows.items():
-            self._queue.add(shadow.metadata.key)
+    async def prepare(self) -> None:
+        """Await the namespaces: until they are known nothing is taken for not granted."""
+        await self._namespaces.informer.when_synced()
 
-    def stopService(self) -> Deferred[None]:
-        for unsubscribe in self._subscriptions:
-            unsubscribe()
-        self._subscriptions = []
-        stopped: Deferred[None] = super().stopService()
-        return stopped.addCallback(lambda _: self._queue.close())
+    def fair_by(self, key: Key) -> Hashable:
+        """Return the tenant that the namespace of a ShadowEndpointSlice was granted to."""
+        return self._namespaces.known_tenant(key.namespace) or key.namespace
 
-    async def _process(self, key: Key) -> float | None:
+    async def reconcile(self, key: Key) -> After | None:
+        """Take the next step for one name; returns when to take another look."""
         shadow = self._shadows.get(key)
+        # Namespace lifecycle admission answers 403 for everything that is created in a terminating namespace.
         if shadow is None or self._namespaces.is_ending(key.namespace):
-            self._attempts.pop(key, None)
+            self._refusals.forget(key)
             self._written.pop(key, None)
             return None
         tenant = await self._namespaces.tenant_of(key.namespace)
         if not tenant:
-            self._tell(shadow, "NotGranted", f"namespace {key.namespace} was granted to no cluster")
+            self._record_event(shadow, "NotGranted", f"namespace {key.namespace} was granted to no cluster")
             return None
-        wanted = template_of(shadow, tenant, self._mapped)
+        wanted = template_of(shadow, tenant)
         step = decide(shadow, self._slices.get(key), wanted)
         if isinstance(step, Nothing):
             return None
-        if (left := self._left(shadow, wanted)) > 0:
-            return left
+        written, now = self._written.get(key, _NEVER), self.clock.seconds()
+        # Something in this cluster may undo what is written: that is repeated ever more slowly.
+        again = written.again(shadow.metadata.uid, wanted, now)
+        if again.creations.count > 1 and (wait := written.creations.wait(now)) > 0:
+            return After(wait)
         try:
-            await self._carry_out(shadow, wanted, step)
+            if await self._apply(shadow, wanted, step):
+                self._written[key] = again
         except (Invalid, Forbidden, AlreadyExists) as error:
             return self._refused(shadow, error)
-        self._attempts.pop(key, None)
+        self._refusals.forget(key)
         return None
 
-    async def _carry_out(self, shadow: ShadowEndpointSlice, wanted: SliceTemplate, step: Step) -> None:
+    async def _apply(self, shadow: ShadowEndpointSlice, wanted: SliceTemplate, step: Step) -> bool:
+        """Take a step; returns whether the slice has the wanted content now."""
         key, client = shadow.metadata.key, self._client
+        present, body = self._slices.get(key), body_of(shadow, wanted)
         match step:
             case Create():
-                await client.create(ENDPOINTSLICES, body_of(shadow, wanted), key.namespace, view=None)
+                created = await client.create(ENDPOINTSLICES, body, key.namespace, view=EndpointSlice)
+                self._slices.wrote(key, None, created)
+                return True
             case Update(uid):
-                body = body_of(shadow, wanted)
                 patch = {
                     "metadata": {"uid": uid, "labels": body["metadata"]["labels"]},
                     "endpoints": body["endpoints"],
                     "ports": body["ports"],
                 }
                 try:
-                    await client.patch(ENDPOINTSLICES, key.name, patch, key.namespace, view=None)
+                    answer = await client.patch(ENDPOINTSLICES, key.name, patch, key.namespace, view=EndpointSlice)
                 except (NotFound, Conflict):
-                    return  # The watch tells what became of it.
+                    self._slices.forget(key)  # deleted or replaced: the watch enqueues the key
+                    return False
+                self._slices.wrote(key, present, answer)
+                return True
             case Replace(uid):
+                # The address type is immutable (Kubernetes: "EndpointSlices", address types). The watch enqueues the
+                # key when the slice is gone.
                 await client.delete(ENDPOINTSLICES, key.name, key.namespace, uid=uid)
-                return
-        self._written[key] = (shadow.metadata.uid, wanted, self._clock.seconds())
+        return False
 
-    def _left(self, shadow: ShadowEndpointSlice, wanted: SliceTemplate) -> float:
-        """Return for how long the same thing is not written again: the watch may lag, or somebody here undoes it."""
-        uid, template, at = self._written.get(shadow.metadata.key, ("", None, 0.0))
-        if uid != shadow.metadata.uid or template != wanted:
-            self._attempts.pop(shadow.metadata.key, None)
-            return 0.0
-        attempt = self._attempts.get(shadow.metadata.key, 0)
-        left = at + SETTLING.delay(attempt) - self._clock.seconds()
-        if left <= 0:
-            self._attempts[shadow.metadata.key] = attempt + 1
-        return max(0.0, left)
+    def _slice_changed(self, key: Key, old: EndpointSlice | None, new: EndpointSlice | None) -> Iterable[Key]:
+        if new is None:
+            self._slices.forget(key)
+        yield key
 
-    def _refused(self, shadow: ShadowEndpointSlice, error: ApiError) -> float:
+    def _refused(self, shadow: ShadowEndpointSlice, error: KubeError) -> After | None:
         key = shadow.metadata.key
-        attempt = self._attempts.get(key, 0)
-        self._attempts[key] = attempt + 1
         if isinstance(error, AlreadyExists):
             message = f"an endpoint slice {key.name} that is not of this ShadowEndpointSlice exists; it is left alone"
-            self._tell(shadow, "NameTaken", message)
+            refusal = Refusal(Retry.LATER, "NameTaken", message)
         else:
-            self._tell(shadow, "SliceRefused", sentence(error.message))
-        return SETTLING.delay(attempt + 2)
+            refusal = attrs.evolve(refusal_of(error, creating=True), reason="SliceRefused")
+        self._record_event(shadow, refusal.reason, sentence(refusal.message))
+        seconds = self._refusals.refused(key, refusal)
+        return After(seconds) if seconds is not None else None
 
-    def _tell(self, shadow: ShadowEndpointSlice, reason: str, message: str) -> None:
+    def _record_event(self, shadow: ShadowEndpointSlice, reason: str, message: str) -> None:
         regarding = reference_to(SHADOWENDPOINTSLICES.api_version, SHADOWENDPOINTSLICES.kind, shadow.metadata)
         self._recorder.emit(regarding, "Warning", reason, message)

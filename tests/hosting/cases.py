@@ -82,7 +82,15 @@ class HostingCases(TestCase):
         client = Client(self.admin.config, reactor)
         informers = Informers(client, reactor)
         access = ApiAccess(self.admin.config.server, (self.admin.config.ca_pem or b"").decode())
-        hosting = Hosting(client, informers, reactor, Settings(), ClusterID("lender"), access, self.events)
+        hosting = Hosting(
+            client,
+            informers,
+            reactor,
+            settings=Settings(),
+            cluster_id=ClusterID("lender"),
+            access=access,
+            recorder=self.events,
+        )
         informers.startService()
         hosting.startService()
         await informers.when_synced()

@@ -11,23 +11,22 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.shadowpods import rejections
 from liqod.hosting.shadowpods.admission import MAX_CONTAINERS, MAX_MESSAGE, Admit, Refuse, admit, sentence
-from liqod.hosting.shadowpods.crash_backoff import Pace
+from liqod.hosting.shadowpods.crash_backoff import Creations
 from liqod.hosting.shadowpods.decide import (
-    Collide,
     Create,
-    End,
-    Finish,
-    Follow,
+    Delete,
+    NameTaken,
     Nothing,
-    Remove,
+    RecordResult,
     Step,
+    Terminate,
+    Update,
     decide,
-    how_it_ended,
+    result_of,
 )
 from liqod.hosting.shadowpods.forge import MAX_GRACE
 from liqod.hosting.views import Pod
 from liqod.kube.errors import from_status
-from liqod.model.ids import Key
 from liqod.model.records.views import ShadowPod
 
 
@@ -142,8 +141,8 @@ class DecideTests(SynchronousTestCase):
         self.table(
             [
                 (shadow(), None, Create()),
-                (shadow(), pod(), Follow()),
-                (shadow(), pod(phase="Pending"), Follow()),
+                (shadow(), pod(), Update()),
+                (shadow(), pod(phase="Pending"), Update()),
                 (shadow(), pod(deleting=True), Nothing()),
                 (None, None, Nothing()),
             ]
@@ -153,42 +152,42 @@ class DecideTests(SynchronousTestCase):
         """The pod of a ShadowPod that is gone goes too; it is asked for first unless that was witnessed."""
         self.table(
             [
-                (None, pod(), Remove("p-1", "s-1", certain=False)),
+                (None, pod(), Delete("p-1", "s-1", certain=False)),
                 (None, pod(deleting=True), Nothing()),
                 (None, pod(managed=False), Nothing()),
-                (shadow(deleting=True), pod(), Remove("p-1", "s-1", certain=True)),
+                (shadow(deleting=True), pod(), Delete("p-1", "s-1", certain=True)),
                 (shadow(deleting=True), None, Nothing()),
-                (shadow("s-2"), pod(owner="s-1"), Remove("p-1", "s-1", certain=False)),
+                (shadow("s-2"), pod(owner="s-1"), Delete("p-1", "s-1", certain=False)),
                 (shadow("s-2"), pod(owner="s-1", deleting=True), Nothing()),
             ]
         )
-        self.assertEqual(decide(None, pod(), witnessed="s-1"), Remove("p-1", "s-1", certain=True))
-        self.assertEqual(decide(None, pod(), witnessed="s-0"), Remove("p-1", "s-1", certain=False))
+        self.assertEqual(decide(None, pod(), deleted_uid="s-1"), Delete("p-1", "s-1", certain=True))
+        self.assertEqual(decide(None, pod(), deleted_uid="s-0"), Delete("p-1", "s-1", certain=False))
 
     def test_strangers_are_left_alone(self) -> None:
         """A pod that no ShadowPod controls is never touched, whatever its labels say."""
-        self.assertEqual(decide(shadow(), pod(managed=False)), Collide())
+        self.assertEqual(decide(shadow(), pod(managed=False)), NameTaken())
 
     def test_finished_never_runs_again(self) -> None:
         """The end is recorded once; after that nothing is done, with or without the pod."""
         for policy in ("Never", "OnFailure", "Always"):
-            self.assertEqual(decide(shadow(), pod(phase="Succeeded", policy=policy)), Finish("Succeeded"))
+            self.assertEqual(decide(shadow(), pod(phase="Succeeded", policy=policy)), RecordResult("Succeeded"))
         self.assertEqual(
-            decide(shadow(), pod(phase="Failed", policy="Never", reason="Error")), Finish("Failed", "Error")
+            decide(shadow(), pod(phase="Failed", policy="Never", reason="Error")), RecordResult("Failed", "Error")
         )
-        self.assertEqual(decide(shadow(), pod(phase="Failed")), Finish("Failed"))
+        self.assertEqual(decide(shadow(), pod(phase="Failed")), RecordResult("Failed"))
         late = pod(phase="Failed", reason="DeadlineExceeded", deleting=True)
-        self.assertEqual(decide(shadow(), late), Finish("Failed", "DeadlineExceeded"))
+        self.assertEqual(decide(shadow(), late), RecordResult("Failed", "DeadlineExceeded"))
         for seen in (None, pod(phase="Succeeded"), pod()):
             self.assertEqual(decide(shadow(phase="Succeeded"), seen), Nothing())
 
     def test_finished_before_it_was_recorded(self) -> None:
         """A pod that was seen to end and is gone before the record shows it is recorded, not run again."""
-        self.assertEqual(decide(shadow(), None, ended=Finish("Succeeded")), Finish("Succeeded"))
+        self.assertEqual(decide(shadow(), None, result=RecordResult("Succeeded")), RecordResult("Succeeded"))
 
     def test_taken_away_is_not_finished(self) -> None:
         """A pod that was evicted, preempted or lost its node is removed and so made again, also one of a job."""
-        again = Remove("p-1", "s-1", certain=True)
+        again = Delete("p-1", "s-1", certain=True)
         for policy in (None, "Always", "OnFailure", "Never"):
             for reason in ("NodeLost", "Preempting", "Terminated", "OutOfcpu", "UnexpectedAdmissionError"):
                 self.assertEqual(decide(shadow(), pod(phase="Failed", reason=reason, policy=policy)), again)
@@ -197,30 +196,30 @@ class DecideTests(SynchronousTestCase):
                 self.assertEqual(decide(shadow(), low), again)
             drained = pod(phase="Failed", disrupted=True, policy=policy, deleting=True)
             self.assertEqual(decide(shadow(), drained), Nothing())
-            self.assertIsNone(how_it_ended(drained))
+            self.assertIsNone(result_of(drained))
         done = pod(phase="Succeeded", disrupted=True, policy="Never", deleting=True)
-        self.assertEqual(decide(shadow(), done), Finish("Succeeded"))
+        self.assertEqual(decide(shadow(), done), RecordResult("Succeeded"))
 
     def test_more_than_its_limits_allow(self) -> None:
         """A pod that was evicted for the storage it used itself has ended: made again, it would do the same."""
         for policy in (None, "Always", "OnFailure", "Never"):
             for deleting in (False, True):
                 greedy = pod(phase="Failed", reason="Evicted", policy=policy, deleting=deleting)
-                self.assertEqual(decide(shadow(), greedy), Finish("Failed", "Evicted"))
-                self.assertEqual(how_it_ended(greedy), Finish("Failed", "Evicted"))
+                self.assertEqual(decide(shadow(), greedy), RecordResult("Failed", "Evicted"))
+                self.assertEqual(result_of(greedy), RecordResult("Failed", "Evicted"))
 
     def test_the_borrower_saw_it_end(self) -> None:
         """A pod that is gone and that the borrower saw end is not made again; other notes mean nothing."""
         for told, step in (
-            ("Succeeded", Finish("Succeeded", "SeenByBorrower")),
-            ("Failed", Finish("Failed", "SeenByBorrower")),
+            ("Succeeded", RecordResult("Succeeded", "SeenByBorrower")),
+            ("Failed", RecordResult("Failed", "SeenByBorrower")),
             ("Running", Create()),
             ("", Create()),
         ):
             noted = shadow()
             noted.metadata.annotations["offloading.liqo.io/finished"] = told
             self.assertEqual(decide(noted, None), step)
-            self.assertEqual(decide(noted, pod()), Follow())
+            self.assertEqual(decide(noted, pod()), Update())
 
     def test_a_grace_to_end_with(self) -> None:
         """A pod ends with the seconds that its borrower says, once, and is not made again; nonsense means nothing."""
@@ -237,42 +236,43 @@ class DecideTests(SynchronousTestCase):
             )
 
         for text, grace in (("7", 7), ("0", 1), ("999999999", MAX_GRACE)):
-            self.assertEqual(decide(asked(text), pod()), End("p-1", grace))
+            self.assertEqual(decide(asked(text), pod()), Terminate("p-1", grace))
         for text in ("", "-1", "soon", "1.5", "\u0661", "9999999999", " 7"):
-            self.assertEqual(decide(asked(text), pod()), Follow(), text)
-        self.assertEqual(decide(asked("7"), ends(30)), End("p-1", 7))
+            self.assertEqual(decide(asked(text), pod()), Update(), text)
+        self.assertEqual(decide(asked("7"), ends(30)), Terminate("p-1", 7))
         for left in (7, 3, 0):
             self.assertEqual(decide(asked("7"), ends(left)), Nothing())
         self.assertEqual(decide(asked("7"), None), Nothing())
         self.assertEqual(decide(asked("7"), pod(managed=False)), Nothing())
         self.assertEqual(decide(asked("7"), pod(owner="s-0")), Nothing())
-        self.assertEqual(decide(asked("7"), pod(phase="Succeeded", policy="Never"), ended=Finish("x")), Finish("x"))
+        self.assertEqual(
+            decide(asked("7"), pod(phase="Succeeded", policy="Never"), result=RecordResult("x")), RecordResult("x")
+        )
 
     def test_ended_by_its_deletion_is_not_finished(self) -> None:
         """A kubelet ends a pod it is told to delete: that says nothing about a pod that was to run for ever."""
         for phase in ("Succeeded", "Failed"):
             self.assertEqual(decide(shadow(), pod(phase=phase, deleting=True)), Nothing())
-            self.assertIsNone(how_it_ended(pod(phase=phase, deleting=True)))
-            self.assertEqual(decide(shadow(), pod(phase=phase, deleting=True, policy="Never")), Finish(phase))
+            self.assertIsNone(result_of(pod(phase=phase, deleting=True)))
+            self.assertEqual(decide(shadow(), pod(phase=phase, deleting=True, policy="Never")), RecordResult(phase))
 
 
-class PaceTests(SynchronousTestCase):
+class CreationsTests(SynchronousTestCase):
     def test_at_once_then_slower(self) -> None:
         """A pod that vanished is back at once, one that keeps vanishing ever later; a long life resets that."""
-        pace, key, now = Pace(), Key("n", "p"), 1000.0
+        creations, now = Creations(), 1000.0
         waits = []
         for _ in range(13):
-            waits.append(wait := pace.wait(key, now))
+            waits.append(wait := creations.wait(now))
             now += wait
-            pace.created(key, now)
+            creations = creations.created(now)
         self.assertEqual(waits[:5], [0, 0, 1, 2, 4])
         self.assertEqual(waits[-1], 300)
-        self.assertEqual(pace.wait(key, now + 601), 0)
-        pace.forget(key)
-        self.assertEqual(pace.wait(key, now), 0)
+        self.assertEqual(creations.wait(now + 601), 0)
+        self.assertEqual(creations.created(now + 601), Creations(1, now + 601))
 
 
-class WordsTests(SynchronousTestCase):
+class RejectionsTests(SynchronousTestCase):
     def reason(self, code: int, message: str, **fields: Any) -> str:
         refusal = rejections.refusal(
             from_status(code, json.dumps({"message": message, "code": code, **fields}).encode())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.shadowpods import resource_requests
-from liqod.hosting.shadowpods.quota import MOST_MISFITS, MOST_WAITING, Ledger, Waiting, fitting, remember, shortage
+from liqod.hosting.shadowpods.quota import MOST_MISFITS, MOST_WAITING, Ledger, Waiting, WaitingList, fitting, shortage
 from liqod.hosting.views import PodSpec
 from liqod.model.ids import Key
 from liqod.model.objects import quantity
@@ -154,12 +154,24 @@ class FittingTests(SynchronousTestCase):
 
     def test_those_that_wait_are_bounded(self) -> None:
         """Beyond a number of them, one more is not remembered; those known already are kept up to date."""
-        kept: dict[Key, Waiting] = {}
+        kept = WaitingList()
         for n in range(MOST_WAITING + 5):
-            remember(kept, waiting(f"p{n}", "1", 1))
-        self.assertEqual(len(kept), MOST_WAITING)
-        remember(kept, waiting("p0", "1", 7))
-        self.assertEqual(kept[Key("ns", "p0")].wanted["cpu"], 7)
+            kept.add("t", waiting(f"p{n}", "1", 1))
+        self.assertEqual(len(kept.of("t")), MOST_WAITING)
+        before = kept.add("t", waiting("p0", "1", 7))
+        assert before is not None
+        self.assertEqual(before.wanted["cpu"], 1)
+        self.assertEqual({entry.key.name: entry.wanted["cpu"] for entry in kept.of("t")}["p0"], 7)
+
+    def test_removed(self) -> None:
+        """What runs waits no more, for whichever tenant it waited; a tenant without entries is forgotten."""
+        kept = WaitingList()
+        kept.add("a", waiting("p", "1", 1))
+        self.assertIsNone(kept.add("b", waiting("p", "1", 1)))
+        self.assertEqual((len(kept.of("a")), len(kept.of("b"))), (0, 1))
+        kept.remove(Key("ns", "p"))
+        kept.remove(Key("ns", "p"))
+        self.assertEqual(len(kept.of("b")), 0)
 
 
 class LedgerTests(SynchronousTestCase):

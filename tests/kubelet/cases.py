@@ -106,7 +106,15 @@ class KubeletSides(TestCase):
         lending = Client(self.lender.config, reactor)
         informers = Informers(lending, reactor)
         access = ApiAccess(self.lender.config.server, (self.lender.config.ca_pem or b"").decode())
-        hosting = Hosting(lending, informers, reactor, Settings(), self.peer, access, Events())
+        hosting = Hosting(
+            lending,
+            informers,
+            reactor,
+            settings=Settings(),
+            cluster_id=self.peer,
+            access=access,
+            recorder=Events(),
+        )
         for service in (informers, hosting):
             service.startService()
         self.addCleanup(lending.close)

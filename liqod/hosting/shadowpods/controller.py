@@ -1,499 +1,334 @@
-"""ShadowPods made real and kept real, also while the borrower is away.
+"""Creates a pod for every ShadowPod and keeps it running, also while the borrower is away.
 
-One queue of names, a few workers. A pod costs one POST on its way to running; what follows is read from the watches.
-Writes to a ShadowPod's status are two: a refusal (with the API server's own words where it was the one to refuse) and
-the end of the pod.
+A pod costs one POST; everything else is read from watches. A ShadowPod's status is written for two reasons: a refusal
+(in the API server's own words where it refused) and the result of a finished pod.
 """
 
 from __future__ import annotations
 
-import random as _random
-from collections.abc import Callable, Mapping
-from fractions import Fraction
-from typing import Any, Final
+from collections.abc import Hashable, Iterable
+from typing import Final
 
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
-from liqod.flow.workqueue import Workers, WorkQueue
-from liqod.hosting.shadowpods import forge, lost_nodes, pod_update, rejections, resource_requests
+from liqod.flow.clocks import WallClock, wall_clock
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
+from liqod.hosting.shadowpods import forge, lost_nodes, rejections, resource_requests
 from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
-from liqod.hosting.shadowpods.crash_backoff import Pace
+from liqod.hosting.shadowpods.capacity import Capacity
 from liqod.hosting.shadowpods.decide import (
     FINAL_PHASES,
-    Collide,
     Create,
-    End,
-    Finish,
-    Follow,
-    Remove,
+    Delete,
+    NameTaken,
+    RecordResult,
     Step,
+    Terminate,
+    Update,
     decide,
-    how_it_ended,
+    result_of,
 )
-from liqod.hosting.shadowpods.quota import Ledger, Waiting, fitting, remember
-from liqod.hosting.shadowpods.status import Recorder, Statuses
+from liqod.hosting.shadowpods.in_place_update import InPlaceUpdate
+from liqod.hosting.shadowpods.quota import Waiting
+from liqod.hosting.shadowpods.reports import ShadowPodReports
+from liqod.hosting.shadowpods.tracked import Observed, Orphan, Tracked
 from liqod.hosting.tenants.namespaces import Namespaces
+from liqod.hosting.tenants.offers import Offers
 from liqod.hosting.views import Pod, controller_of, is_managed, order_of_creation
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from liqod.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from liqod.kube.events import Recorder
+from liqod.kube.mutation_cache import TTL, MutationCache
+from liqod.kube.refusals import Refusal, Refusals, Retry
 from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.model.ids import Key
-from liqod.model.names import ORIGIN_LABEL
-from liqod.model.objects import quantity
 from liqod.model.objects.meta import Object
-from liqod.model.objects.quantity import Resources
 from liqod.model.records.views import ShadowPod, ShadowPodStatus
 
-LOOK_AGAIN: Final = 300.0
-"""Seconds after which a refused ShadowPod is judged again, should no event have led to it before."""
-UNSEEN: Final = 30.0
-"""Seconds that a created pod may take to come back through the watch before it is asked for."""
+RETRY_ADMISSION: Final = 300.0
+"""Seconds after which a refused ShadowPod is admitted again, should nothing have led to that before."""
 COLLECTED: Final = 5.0
 """Seconds that the cluster's garbage collector has for the pod of a deleted ShadowPod before it is deleted from here:
-where the collector is at work a second deletion of every pod would only cost the API server a request."""
+where the collector works, a second deletion of every pod would only cost the API server a request."""
 SETTLING: Final = 0.05
-"""Seconds between a new ShadowPod and its pod. The cluster's garbage collector watches both kinds apart from each
-other; about a pod of which it hears before its owner it asks the API server whether there is such an owner."""
+"""Seconds between a new ShadowPod and its pod. The garbage collector watches the two kinds independently; for a pod
+that it sees before its owner it asks the API server whether the owner exists (kube-controller-manager,
+garbagecollector.go, attemptToDeleteItem)."""
 REPLACED: Final = 0.5
-"""Seconds until a name is looked at again that another pod had, or has by now."""
-_ROOM_DELAY: Final = 0.05
-_MAX_WITNESSED: Final = 16384
+"""Seconds until the next step for a name that another pod had, or has by now."""
+STILL_THERE: Final = 1.0
+"""Seconds until the next look at a pod whose ShadowPod is missing from the cache but exists at the API server."""
 
 
-class ShadowPods(MultiService):
-    """The reconciler of ShadowPods.
+class ShadowPods(Controller[Key]):
+    """Reconciles each ShadowPod with the pod of its name; tenants take turns."""
 
-    ``offers`` returns what is lent to a tenant now (None: nothing). Counting and reconciling begin when all watches
-    have listed: what is unknown is not taken for absent.
-    """
-
+    name = "shadowpods"
     _log = Logger()
 
     def __init__(
         self,
         client: Client,
         clock: IReactorTime,
+        *,
         shadows: Informer[ShadowPod],
         pods: Informer[Pod],
         namespaces: Namespaces,
-        offers: Callable[[str], Resources | None],
+        offers: Offers,
         recorder: Recorder,
         workers: int,
-        random: Callable[[], float] = _random.random,
+        wall: WallClock | None = None,
+        metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
-        super().__init__()
+        super().__init__(clock, metrics=metrics)
+        self.workers = workers
         self._client = client
-        self._clock = clock
-        self._shadows = shadows
-        self._pods = pods
+        self._wall = wall or wall_clock(clock)
+        self._shadows = MutationCache(shadows, clock)
+        self._pods = MutationCache(pods, clock)
         self._namespaces = namespaces
         self._offers = offers
-        self._statuses = Statuses(client, recorder)
-        self._refusals = Backoff(initial=1.0, cap=LOOK_AGAIN, random=random)
-        self._queue: WorkQueue[Key] = WorkQueue(clock, "shadowpods", Backoff(random=random))
-        self._workers = Workers(self._queue, workers, self.process, "keeping the pod of ShadowPod")
-        self._subscriptions: list[Callable[[], None]] = []
-        self.ledger = Ledger()
-        self._pace = Pace()
-        self._waiting: dict[str, dict[Key, Waiting]] = {}
-        self._ended: dict[Key, tuple[str, Finish]] = {}
-        self._witnessed: dict[Key, str] = {}
-        self._posted: dict[Key, float] = {}
-        self._left: dict[Key, tuple[str, float]] = {}
-        self._followed: dict[Key, tuple[str, str]] = {}
-        self._short: dict[Key, tuple[str, str]] = {}
-        self._attempts: dict[Key, int] = {}
-        self._room: set[str] = set()
-        self._room_timer: IDelayedCall | None = None
+        self.capacity = Capacity(clock, pods=self._pods, namespaces=namespaces, offers=offers, metrics=metrics)
+        self.capacity.setServiceParent(self)
+        self._reports = ShadowPodReports(client, recorder, self._shadows)
+        self._updates = InPlaceUpdate(client, namespaces=namespaces, capacity=self.capacity, reports=self._reports)
+        self._refusals: Refusals[Key] = Refusals(Backoff(initial=1.0, cap=RETRY_ADMISSION))
+        self._tracked: dict[Key, Tracked] = {}
 
-    def begin(self) -> None:
-        """Start working; to be called when every watch has listed."""
-        for shadow in sorted(self._shadows.items(), key=order_of_creation):
-            self._queue.add(shadow.metadata.key)
-        self._subscriptions = [
-            self._shadows.subscribe(self._shadow_changed),
-            self._pods.subscribe(self._pod_changed),
-        ]
-        self._workers.setServiceParent(self)
+    def sources(self) -> Iterable[Source[Key]]:
+        """ShadowPods, their pods, and freed capacity."""
+        yield watch(self._shadows.informer, self._shadow_changed)
+        yield watch(self._pods.informer, self._pod_changed)
+        yield observe(self.capacity, lambda key: (key,))
 
-    def stopService(self) -> Deferred[None]:
-        for unsubscribe in self._subscriptions:
-            unsubscribe()
-        self._subscriptions = []
-        if self._room_timer is not None:
-            self._room_timer.cancel()
-            self._room_timer = None
-        stopped: Deferred[None] = super().stopService()
-        return stopped.addCallback(lambda _: self._queue.close())
+    async def prepare(self) -> None:
+        """Count the pods and enqueue everything, the oldest first, once it is known who may use what."""
+        for synced in (self._namespaces.informer.when_synced(), self._offers.informer.when_synced()):
+            await synced
+        for pod in self._pods.informer.items():
+            self._observe(pod)
+            self.capacity.recount(pod.metadata.key)
+        for one in (*sorted(self._shadows.informer.items(), key=order_of_creation), *self._pods.informer.items()):
+            self.enqueue(one.metadata.key)
 
-    def room(self, tenant: str) -> None:
-        """Have the refused ShadowPods of a tenant judged again, those that fit now, oldest first."""
-        if self._waiting.get(tenant):
-            self._room.add(tenant)
-            if self._room_timer is None:
-                self._room_timer = self._clock.callLater(_ROOM_DELAY, self._look_for_room)
+    def fair_by(self, key: Key) -> Hashable:
+        """Return the tenant that the namespace of a ShadowPod was granted to."""
+        return self._namespaces.known_tenant(key.namespace) or key.namespace
 
-    async def process(self, key: Key) -> float | None:
-        """Do the next step for one name; returns when to look again."""
+    async def reconcile(self, key: Key) -> After | None:
+        """Take the next step for one name; returns when to take another look."""
         shadow, pod = self._shadows.get(key), self._pods.get(key)
-        if shadow is None:
-            self._forget(key)
-            if pod is None:
-                self._witnessed.pop(key, None)
-                self._left.pop(key, None)
-        else:
-            self._left.pop(key, None)
-        step = decide(shadow, pod, ended=self._ended_of(key, shadow), witnessed=self._witnessed.get(key, ""))
-        if isinstance(step, Remove):
-            if shadow is None and (wait := self._time_of_collector(key, step.uid)) > 0:
-                return wait
-            return await self._remove(key, step)
+        tracked = self._track(key, shadow, pod)
+        step = decide(shadow, pod, result=tracked.result_of(shadow), deleted_uid=tracked.deleted_uid)
+        if isinstance(step, Delete):
+            if shadow is None and (wait := self._collected_in(tracked, step.uid)) > 0:
+                return After(wait)
+            return await self._delete_owned(key, step)
         if shadow is None:
             return None
-        return await self._about(shadow, pod, step)
+        return await self._take(step, shadow, pod, tracked)
 
-    async def _about(self, shadow: ShadowPod, pod: Pod | None, step: Step) -> float | None:
+    async def _take(self, step: Step, shadow: ShadowPod, pod: Pod | None, tracked: Tracked) -> After | None:
         match step:
             case Create():
-                return await self._create(shadow)
-            case Follow() if pod is not None:
-                return await self._follow(shadow, pod)
-            case Finish():
-                await self._statuses.write(shadow, _status_of(step))
-                return None
-            case Collide():
+                return await self._create(shadow, tracked)
+            case Update() if pod is not None:
+                retry = await self._reports.clear(shadow)
+                return await self._updates.apply(shadow, pod, tracked) or retry
+            case RecordResult(phase, reason, message):
+                return await self._reports.write(shadow, ShadowPodStatus(phase=phase, reason=reason, message=message))
+            case NameTaken():
                 return await self._refuse(shadow, _name_taken(shadow.metadata.key))
-            case End(uid, grace):
-                return None if await self._delete(shadow.metadata.key, uid, grace) else REPLACED
+            case Terminate(uid, grace):
+                return await self._delete(shadow.metadata.key, uid, grace)
             case _:
-                return None if pod is None else await self._await_end(pod)
+                return None if pod is None else await self._await_termination(pod)
 
-    async def _await_end(self, pod: Pod) -> float | None:
-        """See to it that a pod that is being deleted ends, also on a node that is lost."""
-        left = lost_nodes.time_left(pod, self._clock.seconds())
-        if left is None or left > 0:
-            return left
-        if not await lost_nodes.is_on_lost_node(self._client, pod):
-            return lost_nodes.PATIENCE
-        meta = pod.metadata
-        self._log.info("{pod} is removed: its node is lost, it is made again elsewhere", pod=str(meta.key))
-        return lost_nodes.PATIENCE if await self._delete(meta.key, meta.uid, grace=0) else REPLACED
+    # Creation
 
-    async def _create(self, shadow: ShadowPod) -> float | None:
-        key = shadow.metadata.key
-        now = self._clock.seconds()
-        if (wait := max(self._pace.wait(key, now), self._posted.get(key, -UNSEEN) + UNSEEN - now)) > 0:
-            return wait
+    async def _create(self, shadow: ShadowPod, tracked: Tracked) -> After | None:
+        key, now = shadow.metadata.key, self.clock.seconds()
+        settled = 0.0 if tracked.appeared is None else tracked.appeared + SETTLING - now
+        if (wait := max(settled, tracked.creations.wait(now))) > 0:
+            return After(wait)
+        # Namespace lifecycle admission answers 403 for everything that is created in a terminating namespace.
         if self._namespaces.is_ending(key.namespace):
             return None
         tenant = await self._namespaces.tenant_of(key.namespace)
-        offered = self._offers(tenant)
-        # From here to the charge nothing is awaited: no two workers can count on the same room.
-        verdict = admit(shadow, tenant, offered, self.ledger.used_without(tenant, key))
+        offered = self.capacity.offered(tenant)
+        # From here to the charge nothing is awaited: no two workers can admit pods for the same capacity.
+        verdict = admit(shadow, tenant, offered, self.capacity.used_without(tenant, key))
         if isinstance(verdict, Refuse):
-            return await self._refuse(shadow, verdict, tenant, offered)
+            return await self._refuse(shadow, verdict, tenant)
         try:
             body = forge.pod(shadow)
         except ValueError as error:
             return await self._refuse(shadow, Refuse("InvalidPod", f"spec.pod cannot be run: {error}"))
-        self.ledger.charge(key, tenant, verdict.asked)
+        self.capacity.charge(key, tenant, verdict.asked)
         try:
-            await self._client.create(PODS, body, key.namespace, view=None)
+            pod = await self._client.create(PODS, body, key.namespace, view=Pod)
         except AlreadyExists:
-            self._count(key)
-            return await self._settle_name(shadow)
+            self.capacity.recount(key)
+            return await self._resolve_name(shadow, tracked)
         except ApiError as error:
-            self._count(key)
+            self.capacity.recount(key)
             if isinstance(error, NotFound) or (refusal := rejections.refusal(error)) is None:
                 raise
             return await self._refuse(shadow, refusal)
-        except BaseException:
-            self._count(key)
+        except BaseException:  # a cancelled request as well: what was charged may not exist
+            self.capacity.recount(key)
             raise
-        self._created(key, shadow)
-        await self._statuses.clear(shadow)
-        return None
+        self._created(pod, tracked)
+        # Should the watch never show the pod, it is created again when the mutation cache has dropped it.
+        return await self._reports.clear(shadow) or After(TTL)
 
-    def _created(self, key: Key, shadow: ShadowPod) -> None:
-        now = self._clock.seconds()
-        self._pace.created(key, now)
-        self._attempts.pop(key, None)
-        self._stop_waiting(key)
-        if (pod := self._pods.get(key)) is None or _owner_uid(pod) != shadow.metadata.uid:
-            self._posted[key] = now
-            self._queue.add_after(key, UNSEEN)
+    def _created(self, pod: Pod, tracked: Tracked) -> None:
+        key = pod.metadata.key
+        self._pods.wrote(key, None, pod)
+        tracked.creations = tracked.creations.created(self.clock.seconds())
+        self._refusals.forget(key)
+        self.capacity.stop_waiting(key)
 
-    async def _settle_name(self, shadow: ShadowPod) -> float | None:
-        """A pod of the name is there though no watch showed it: ours, an earlier ShadowPod's, or a stranger's."""
+    async def _resolve_name(self, shadow: ShadowPod, tracked: Tracked) -> After | None:
+        """Read the pod that has the name though no watch showed it: ours, an earlier ShadowPod's, or a stranger's."""
         key = shadow.metadata.key
         try:
             present = await self._client.get(PODS, key.name, key.namespace, view=Pod)
         except NotFound:
-            return REPLACED
+            return After(REPLACED)
         if not is_managed(present):
             return await self._refuse(shadow, _name_taken(key))
         if _owner_uid(present) == shadow.metadata.uid:
-            self._created(key, shadow)
-            return None
-        await self._remove(key, Remove(present.metadata.uid, _owner_uid(present), certain=False))
-        return REPLACED
+            self._created(present, tracked)
+            return After(TTL)
+        owner = _owner_uid(present)
+        return await self._delete_owned(key, Delete(present.metadata.uid, owner, certain=False)) or After(REPLACED)
 
-    def _time_of_collector(self, key: Key, uid: str) -> float:
-        """Return how long the garbage collector still has to delete a pod whose ShadowPod is gone."""
-        now: float = self._clock.seconds()
-        known, since = self._left.get(key, ("", now))
-        if known != uid:
-            self._left[key] = (uid, since := now)
-        return since + COLLECTED - now
+    async def _refuse(self, shadow: ShadowPod, refuse: Refuse, tenant: str = "") -> After:
+        """Write why a pod does not run, unless the status says so; returns when to try again."""
+        key, present = shadow.metadata.key, shadow.status
+        status = ShadowPodStatus(phase="Pending", reason=refuse.reason, message=refuse.message)
+        written, retry = present == status, RETRY_ADMISSION
+        if refuse.reason in ("QuotaExceeded", "NotLent"):
+            created, offered = shadow.metadata.creation_timestamp or "", self.capacity.offered(tenant)
+            requested = resource_requests.of_pod(read_spec(shadow))
+            before = self.capacity.wait(tenant, Waiting(created, key, requested, offered))
+            # The free capacity changes with every pod that finishes; that alone is not worth a write to each of the
+            # refused.
+            written |= present.reason == refuse.reason and (before is None or before.offered == offered)
+        else:
+            self.capacity.stop_waiting(key)
+            # Always later: policies, Pod Security levels and names in use change without a trace in the ShadowPod.
+            retry = self._refusals.refused(key, Refusal(Retry.LATER, refuse.reason, refuse.message)) or retry
+        if written:
+            return After(retry)
+        again = await self._reports.write(shadow, status)
+        self._reports.record_event(shadow, refuse.reason, refuse.message)
+        return again or After(retry)
 
-    async def _remove(self, key: Key, step: Remove) -> float | None:
-        if not step.certain and not await self._is_gone(key, step.owner):
-            return 1.0
-        if not await self._delete(key, step.uid):
-            return REPLACED
-        self._witnessed.pop(key, None)
-        return None
+    # Deletion
 
-    async def _delete(self, key: Key, uid: str, grace: int | None = None) -> bool:
-        """Delete a pod; False when another one has its name by now, of which the watch tells soon."""
+    async def _delete(self, key: Key, uid: str, grace: int | None = None) -> After | None:
+        """Delete the pod of this UID; returns when to look again if another one has its name by now."""
         try:
             await self._client.delete(PODS, key.name, key.namespace, uid=uid, grace=grace)
-        except Conflict:
-            return False
-        return True
-
-    async def _is_gone(self, key: Key, uid: str) -> bool:
-        try:
-            present = await self._client.get(SHADOWPODS, key.name, key.namespace, view=Object)
-        except NotFound:
-            return True
-        return present.metadata.uid != uid or present.metadata.deleting
-
-    async def _follow(self, shadow: ShadowPod, pod: Pod) -> float | None:
-        key = shadow.metadata.key
-        await self._statuses.clear(shadow)
-        try:
-            if key in self._short and not pod_update.resize(shadow, pod):
-                del self._short[key]
-                self._stop_waiting(key)
-            patch = pod_update.changes(shadow, pod)
-            if not patch or self._followed.get(key) == (pod.metadata.uid, digest := forge.digest_of(shadow)):
-                return None
-            parts = {"resize": pod_update.resize(shadow, pod), "ephemeralcontainers": pod_update.debugging(shadow, pod)}
-        except ValueError as error:
-            self._statuses.tell_pod(pod, "UpdateRefused", f"the pod goes on as it was: {error}")
-            return None
-        is_short = bool(parts["resize"]) and not await self._resize(shadow, pod, parts["resize"])
-        if is_short:
-            patch = pod_update.changes(shadow, pod, resized=False)
-        # What the pod was forged from is noted last: after a crash in between, all of it is compared again.
-        part = parts["ephemeralcontainers"]
-        if part and not await self._change(pod, part, "ephemeralcontainers"):
-            return None
-        if patch and not await self._change(pod, patch):
-            metadata_only = pod_update.changes(shadow, pod, spec=False, resized=not is_short)
-            if metadata_only != patch:
-                await self._change(pod, metadata_only)
-        if is_short:
-            return LOOK_AGAIN
-        self._followed[key] = (pod.metadata.uid, digest)
+        except Conflict:  # the precondition on the UID failed
+            return After(REPLACED)
         return None
 
-    async def _resize(self, shadow: ShadowPod, pod: Pod, part: list[dict[str, Any]]) -> bool:
-        """Give a pod its new size; returns whether nothing is left to be tried.
+    async def _delete_owned(self, key: Key, step: Delete) -> After | None:
+        """Delete a pod whose ShadowPod is gone; a cache that does not show it is not enough to believe that."""
+        if not step.certain:
+            try:
+                present = await self._client.get(SHADOWPODS, key.name, key.namespace, view=Object)
+            except NotFound:
+                pass
+            else:
+                if present.metadata.uid == step.owner and not present.metadata.deleting:
+                    return After(STILL_THERE)
+        return await self._delete(key, step.uid)
 
-        For a size for which there is no room now it is told once, and tried again when there is.
-        """
-        key = shadow.metadata.key
-        tenant = await self._namespaces.tenant_of(key.namespace)
-        offered = self._offers(tenant)
-        used = self.ledger.used_without(tenant, key)
-        verdict = admit(shadow, tenant, offered, used)
-        if isinstance(verdict, Refuse):
-            self._want_room(shadow, tenant, offered)
-            refused = verdict.message
-        else:
-            self.ledger.charge(key, tenant, verdict.asked)
-            refused = await self._change_size(pod, part)
-            if not refused:
-                self._stop_waiting(key)
-                self._short.pop(key, None)
-                return True
-            self._count(key)
-        told = pod.metadata.uid, forge.size_of(shadow)
-        if self._short.get(key) != told:
-            self._short[key] = told
-            self._statuses.tell_pod(pod, "UpdateRefused", f"the pod is not resized: {refused}")
-        return False
+    def _collected_in(self, tracked: Tracked, uid: str) -> float:
+        """Return for how long the garbage collector may still delete a pod whose ShadowPod is gone."""
+        now = self.clock.seconds()
+        if tracked.orphan is None or tracked.orphan.uid != uid:
+            tracked.orphan = Orphan(uid, now)
+        return tracked.orphan.since + COLLECTED - now
 
-    def _want_room(self, shadow: ShadowPod, tenant: str, offered: Resources | None) -> None:
-        """Have a pod looked at again when there is room for what it asks for beyond what it has."""
-        key = shadow.metadata.key
-        more = quantity.subtract(resource_requests.of_pod(read_spec(shadow)), self.ledger.charged(key))
-        wanted = {name: amount for name, amount in more.items() if amount > 0}
-        created = shadow.metadata.creation_timestamp or ""
-        remember(self._waiting.setdefault(tenant, {}), Waiting(created, key, wanted, offered))
-
-    async def _change_size(self, pod: Pod, part: list[dict[str, Any]]) -> str:
-        """Have the API server resize a pod; returns why it does not, where that may change."""
-        key = pod.metadata.key
-        try:
-            await self._client.patch(PODS, key.name, part, key.namespace, subresource="resize", kind="json", view=None)
-        except Forbidden as error:
-            return error.message
-        except NotFound as error:
-            if not await self._is_pod_gone(pod):
-                self._statuses.tell_pod(pod, "UpdateRefused", f"the pod goes on as it was: {error.message}")
-        except Invalid as error:
-            self._statuses.tell_pod(pod, "UpdateRefused", f"the pod goes on as it was: {error.message}")
-        return ""
-
-    async def _change(self, pod: Pod, patch: list[dict[str, Any]], subresource: str = "") -> bool:
-        """Change a pod in place; what the API server says against it is told. Returns whether the pod is still there
-        (and took it, where it is the pod itself that was to change).
-        """
-        key = pod.metadata.key
-        try:
-            await self._client.patch(
-                PODS, key.name, patch, key.namespace, subresource=subresource, kind="json", view=None
-            )
-        except NotFound as error:
-            if not subresource or await self._is_pod_gone(pod):
-                return False
-            self._statuses.tell_pod(pod, "UpdateRefused", f"the pod goes on as it was: {error.message}")
-        except (Invalid, Forbidden) as error:
-            self._statuses.tell_pod(pod, "UpdateRefused", f"the pod goes on as it was: {error.message}")
-            return bool(subresource)
-        return True
-
-    async def _is_pod_gone(self, pod: Pod) -> bool:
-        """Tell a pod that is gone from a cluster that does not know the subresource asked for."""
-        key = pod.metadata.key
-        try:
-            await self._client.get(PODS, key.name, key.namespace, view=Object)
-        except NotFound:
-            return True
-        return False
-
-    async def _refuse(
-        self, shadow: ShadowPod, refusal: Refuse, tenant: str = "", offered: Resources | None = None
-    ) -> float:
-        """Tell the borrower why its pod does not run, when it was not told so before; returns when to try again."""
-        key = shadow.metadata.key
-        status = ShadowPodStatus(phase="Pending", reason=refusal.reason, message=refusal.message)
-        present = self._statuses.of(shadow)
-        told = present == status
-        again = LOOK_AGAIN
-        if refusal.reason in ("QuotaExceeded", "NotLent"):
-            before = self._waiting.setdefault(tenant, {}).get(key)
-            # What is left changes with every pod that ends; that alone is not worth a write to each of the refused.
-            told |= present.reason == refusal.reason and (before is None or before.offered == offered)
-            created, asked = shadow.metadata.creation_timestamp or "", resource_requests.of_pod(read_spec(shadow))
-            remember(self._waiting[tenant], Waiting(created, key, asked, offered))
-        else:
-            self._stop_waiting(key)
-            attempt = self._attempts.get(key, 0)
-            self._attempts[key] = attempt + 1
-            again = self._refusals.delay(attempt)
-        if not told:
-            await self._statuses.write(shadow, status)
-            self._statuses.tell(shadow, refusal.reason, refusal.message)
-        return again
-
-    def _shadow_changed(self, key: Key, old: ShadowPod | None, new: ShadowPod | None) -> None:
-        if new is None and old is not None:
-            while len(self._witnessed) >= _MAX_WITNESSED:
-                del self._witnessed[next(iter(self._witnessed))]
-            self._witnessed[key] = old.metadata.uid
-        elif new is not None:
-            self._statuses.seen(new)
-            if new.status.phase in FINAL_PHASES:
-                self._ended.pop(key, None)
-            if old is not None and _same_wish(old, new):
-                return
-        self._attempts.pop(key, None)
-        self._queue.add_after(key, SETTLING if old is None else 0.0)
-
-    def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
-        self._posted.pop(key, None)
-        if new is not None and new.finished and is_managed(new) and (ended := how_it_ended(new)) is not None:
-            # Kept here at once: the pod may be deleted before the record shows that it ended.
-            self._ended[key] = (_owner_uid(new), ended)
-        if old is None or new is None or _countable(old) != _countable(new):
-            self._count(key)
-        if old is None or new is None or _telling(old) != _telling(new):
-            self._queue.add(key)
-
-    def _count(self, key: Key) -> None:
-        """Let the ledger say what the watch says."""
-        pod = self._pods.get(key)
-        if pod is None or pod.finished or not is_managed(pod):
-            if freed := self.ledger.release(key):
-                self.room(freed)
-            return
-        tenant = self._namespaces.known_tenant(key.namespace) or pod.metadata.labels.get(ORIGIN_LABEL, "")
-        self.ledger.charge(key, tenant, _asked(pod))
-        # It may have become smaller.
-        self.room(tenant)
-
-    def _look_for_room(self) -> None:
-        self._room_timer = None
-        tenants, self._room = self._room, set()
-        for tenant in sorted(tenants):
-            waiting = self._waiting.get(tenant, {})
-            offered = self._offers(tenant)
-            if offered is None:
-                continue
-            keys = dict.fromkeys(fitting(waiting.values(), self.ledger.used(tenant), offered))
-            # Those told that nothing is lent are told what is, also when it is too little.
-            for key in (*keys, *(key for key, entry in waiting.items() if entry.offered is None)):
-                self._queue.add(key)
-
-    def _ended_of(self, key: Key, shadow: ShadowPod | None) -> Finish | None:
-        uid, ended = self._ended.get(key, ("", None))
-        if shadow is not None and (uid != shadow.metadata.uid or shadow.status.phase in FINAL_PHASES):
-            self._ended.pop(key, None)
+    async def _await_termination(self, pod: Pod) -> After | None:
+        """Force-delete a terminating pod whose node is lost; returns when to look again."""
+        left = lost_nodes.overdue_in(pod, self._wall())
+        if left is None:
             return None
-        return ended
+        if left > 0:
+            return After(left)
+        if not await lost_nodes.is_on_lost_node(self._client, pod):
+            return After(lost_nodes.PATIENCE)
+        meta = pod.metadata
+        self._log.info("pod {pod} is force-deleted: its node is lost; it is created again elsewhere", pod=str(meta.key))
+        return await self._delete(meta.key, meta.uid, grace=0) or After(lost_nodes.PATIENCE)
 
-    def _stop_waiting(self, key: Key) -> None:
-        for tenant, waiting in list(self._waiting.items()):
-            if waiting.pop(key, None) is not None and not waiting:
-                del self._waiting[tenant]
+    # What the watches show
 
-    def _forget(self, key: Key) -> None:
-        self._pace.forget(key)
-        self._stop_waiting(key)
-        self._queue.forget(key)
-        self._statuses.forget(key)
-        for table in (self._ended, self._posted, self._followed, self._short, self._attempts):
-            _drop(table, key)
+    def _track(self, key: Key, shadow: ShadowPod | None, pod: Pod | None) -> Tracked:
+        """Return the memory about a name; without a ShadowPod only what is needed to delete its pod is kept."""
+        tracked = self._tracked.get(key) or Tracked()
+        if shadow is not None:
+            tracked.orphan = None
+            return self._tracked.setdefault(key, tracked)
+        self._refusals.forget(key)
+        self._reports.forget(key)
+        self.capacity.stop_waiting(key)
+        tracked = tracked.without_shadowpod()
+        if pod is None:
+            self._tracked.pop(key, None)
+        else:
+            self._tracked[key] = tracked
+        return tracked
 
+    def _shadow_changed(self, key: Key, old: ShadowPod | None, new: ShadowPod | None) -> Iterable[Key]:
+        if not self.started:
+            return  # ``prepare`` enqueues what is there
+        self._shadows.get(key)  # the mutation cache drops what the watch shows
+        if new is None:
+            self._shadows.forget(key)
+            if old is not None and (key in self._tracked or self._pods.get(key) is not None):
+                self._tracked.setdefault(key, Tracked()).deleted_uid = old.metadata.uid
+        elif old is None:
+            self._tracked.setdefault(key, Tracked()).appeared = self.clock.seconds()
+        else:
+            if new.status.phase in FINAL_PHASES and key in self._tracked:
+                self._tracked[key].observed = None
+            if _is_same_wish(old, new):
+                return
+        self._refusals.forget(key)
+        yield key
 
-def _drop(table: dict[Key, Any], key: Key) -> None:
-    table.pop(key, None)
+    def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> Iterable[Key]:
+        if not self.started:
+            return
+        if new is not None:
+            self._observe(new)
+        elif old is not None and (known := self._pods.get(key)) is not None and known.metadata.uid == old.metadata.uid:
+            self._pods.forget(key)
+        if old is None or new is None or _counted(old) != _counted(new):
+            self.capacity.recount(key)
+        if old is None or new is None or _deciding(old) != _deciding(new):
+            yield key
 
-
-def _asked(pod: Pod) -> Mapping[str, Fraction]:
-    try:
-        return resource_requests.of_pod(pod.spec)
-    except ValueError:
-        # The API server took a quantity that is not understood here; the pod still counts as one.
-        return {resource_requests.PODS: Fraction(1)}
+    def _observe(self, pod: Pod) -> None:
+        """Note how a pod finished: it may be deleted before the record shows that."""
+        if pod.finished and is_managed(pod) and (result := result_of(pod)) is not None:
+            tracked = self._tracked.setdefault(pod.metadata.key, Tracked())
+            tracked.observed = Observed(_owner_uid(pod), result)
 
 
 def _owner_uid(pod: Pod) -> str:
     owner = controller_of(pod)
     return "" if owner is None else owner.uid
-
-
-def _status_of(end: Finish) -> ShadowPodStatus:
-    return ShadowPodStatus(phase=end.phase, reason=end.reason, message=end.message)
 
 
 def _name_taken(key: Key) -> Refuse:
@@ -502,7 +337,7 @@ def _name_taken(key: Key) -> Refuse:
     )
 
 
-def _same_wish(old: ShadowPod, new: ShadowPod) -> bool:
+def _is_same_wish(old: ShadowPod, new: ShadowPod) -> bool:
     """Tell whether two states differ in nothing but what this cluster wrote itself."""
     before, after = old.metadata, new.metadata
     return (
@@ -514,7 +349,7 @@ def _same_wish(old: ShadowPod, new: ShadowPod) -> bool:
     )
 
 
-def _countable(pod: Pod) -> tuple[object, ...]:
+def _counted(pod: Pod) -> tuple[object, ...]:
     """Return what of a pod decides how much of the quota it uses; labels and owner are those it was created with."""
     spec = pod.spec
     return (
@@ -528,7 +363,7 @@ def _countable(pod: Pod) -> tuple[object, ...]:
     )
 
 
-def _telling(pod: Pod) -> tuple[object, ...]:
+def _deciding(pod: Pod) -> tuple[object, ...]:
     """Return what of a pod may lead to a step."""
     return (
         pod.metadata.uid,

@@ -1,4 +1,4 @@
-"""How soon a pod that vanished is made again: at once the first time, then ever slower while it keeps vanishing."""
+"""Back-off of an object that is created again and again: at once the first time, then ever slower."""
 
 from __future__ import annotations
 
@@ -7,34 +7,26 @@ from typing import Final
 import attrs
 
 from liqod.flow.backoff import Backoff
-from liqod.model.ids import Key
 
-_SLOWING: Final = Backoff(initial=1.0, cap=300.0, jitter=0.0)
-SETTLED: Final = 600.0
-"""Seconds that a pod must have lived for its earlier disappearances to be forgotten."""
+BACKOFF: Final = Backoff(initial=1.0, cap=300.0, jitter=0.0)
+STABLE: Final = 600.0
+"""Seconds that an object must have existed for its earlier disappearances to be forgotten. The kubelet resets the
+CrashLoopBackOff of a container after the same 10 minutes (Kubernetes: "Pod Lifecycle", restart policy)."""
 
 
-@attrs.define
-class Pace:
-    """Counts creations by name; ``now`` is any steady clock's seconds. As large as the number of ShadowPods that were
-    run.
-    """
+@attrs.frozen
+class Creations:
+    """How often an object was created in a row and when last; ``now`` is in seconds of the reactor's clock."""
 
-    backoff: Backoff = _SLOWING
-    _created: dict[Key, tuple[int, float]] = attrs.field(factory=dict, init=False)
+    count: int = 0
+    last: float = 0.0
 
-    def wait(self, key: Key, now: float) -> float:
-        """Return how many seconds the next creation has to wait; 0 when it may happen."""
-        count, last = self._created.get(key, (0, 0.0))
-        if count < 2 or now - last > SETTLED:
+    def wait(self, now: float) -> float:
+        """Return the seconds until the next creation is due; 0 when it is."""
+        if self.count < 2 or now - self.last > STABLE:
             return 0.0
-        return max(0.0, last + self.backoff.delay(count - 2) - now)
+        return max(0.0, self.last + BACKOFF.delay(self.count - 2) - now)
 
-    def created(self, key: Key, now: float) -> None:
-        """Take note of a creation."""
-        count, last = self._created.get(key, (0, 0.0))
-        self._created[key] = (1 if now - last > SETTLED else count + 1, now)
-
-    def forget(self, key: Key) -> None:
-        """Forget a name that nobody wants run any more."""
-        self._created.pop(key, None)
+    def created(self, now: float) -> Creations:
+        """Return the count with one more creation."""
+        return Creations(1 if now - self.last > STABLE else self.count + 1, now)

@@ -1,8 +1,8 @@
-"""What to do about one ShadowPod and the pod of its name: a function of the two, without doing it.
+"""The next step for one ShadowPod and the pod of its name: a function of the two.
 
-A pod that vanished is made again; a pod that ended is never run again; a pod that this cluster took away (eviction, a
-lost node, preemption) has not ended. Nothing is deleted on absence alone: ``Remove`` says
-whether the disappearance of the ShadowPod was witnessed or has to be asked for first.
+A pod that vanished is created again; a pod that finished never runs again; a pod that this cluster took away (eviction,
+a lost node, preemption) has not finished. Nothing is deleted on absence alone: ``Delete`` says whether the deletion of
+the ShadowPod was observed or must be confirmed by a read first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FINAL_PHASES: Final = ("Succeeded", "Failed")
 
 @frozen
 class Nothing:
-    """All is as it should be, or an event will tell."""
+    """The states agree, or an event of a watch will say when there is something to do."""
 
 
 @frozen
@@ -32,15 +32,13 @@ class Create:
 
 
 @frozen
-class Follow:
-    """The pod runs: bring changed labels, annotations and images to it."""
+class Update:
+    """The pod runs: apply changed labels, annotations and images to it."""
 
 
 @frozen
-class Remove:
-    """The pod of this uid should not be; unless ``certain``, ask first whether the ShadowPod ``owner`` is really
-    gone.
-    """
+class Delete:
+    """The pod of this UID should not exist; unless ``certain``, read first whether the ShadowPod ``owner`` does."""
 
     uid: str
     owner: str
@@ -48,8 +46,8 @@ class Remove:
 
 
 @frozen
-class Finish:
-    """The pod has ended for good: keep that in the ShadowPod's status."""
+class RecordResult:
+    """The pod has finished for good: write that to the ShadowPod's status."""
 
     phase: str
     reason: str = ""
@@ -57,62 +55,66 @@ class Finish:
 
 
 @frozen
-class Collide:
-    """A pod that this ShadowPod has no right to bears its name."""
+class NameTaken:
+    """A pod of this name exists that no ShadowPod controls."""
 
 
 @frozen
-class End:
-    """The pod of this uid is to end with ``grace`` seconds: the borrower wants it, and deletes the ShadowPod then."""
+class Terminate:
+    """Delete the pod of this UID with ``grace`` seconds: the borrower deletes the ShadowPod when it has terminated."""
 
     uid: str
     grace: int
 
 
-Step = Nothing | Create | Follow | Remove | Finish | Collide | End
+Step = Nothing | Create | Update | Delete | RecordResult | NameTaken | Terminate
 
 
-def decide(shadow: ShadowPod | None, pod: Pod | None, *, ended: Finish | None = None, witnessed: str = "") -> Step:
+def decide(
+    shadow: ShadowPod | None, pod: Pod | None, *, result: RecordResult | None = None, deleted_uid: str = ""
+) -> Step:
     """Return the next step.
 
-    ``ended`` is how the pod of this very ShadowPod was seen to end, should the record not show it yet; ``witnessed``
-    is the uid of the ShadowPod of this name that was seen being deleted.
+    ``result`` is how the pod of this very ShadowPod was seen to finish, should the record not show it yet;
+    ``deleted_uid`` is the UID of the ShadowPod of this name whose deletion was observed.
     """
     if shadow is None or shadow.metadata.deleting:
         if pod is None or pod.metadata.deleting or not is_managed(pod):
             return Nothing()
         owner = _owner(pod)
         known = shadow is not None and owner == shadow.metadata.uid
-        return Remove(pod.metadata.uid, owner, certain=known or owner == witnessed)
+        return Delete(pod.metadata.uid, owner, certain=known or owner == deleted_uid)
     if shadow.status.phase in FINAL_PHASES:
         return Nothing()
-    if ended is not None:
-        return ended
-    if (grace := grace_to_end(shadow)) is not None:
-        return _end(shadow, pod, grace)
+    if result is not None:
+        return result
+    if (grace := requested_grace(shadow)) is not None:
+        return _terminate(shadow, pod, grace)
     if pod is None:
-        # The borrower saw it end while nobody here looked, and it is gone since.
-        told = shadow.metadata.annotations.get(FINISHED_ANNOTATION, "")
-        return Finish(told, "SeenByBorrower") if told in FINAL_PHASES else Create()
+        # It finished, and was deleted, while no daemon ran here; the borrower observed it.
+        phase = shadow.metadata.annotations.get(FINISHED_ANNOTATION, "")
+        return RecordResult(phase, "SeenByBorrower") if phase in FINAL_PHASES else Create()
     if not is_managed(pod):
-        return Collide()
+        return NameTaken()
     if _owner(pod) != shadow.metadata.uid:
-        gone = _owner(pod) == witnessed
-        return Nothing() if pod.metadata.deleting else Remove(pod.metadata.uid, _owner(pod), certain=gone)
-    return _about_own(pod)
+        gone = _owner(pod) == deleted_uid
+        return Nothing() if pod.metadata.deleting else Delete(pod.metadata.uid, _owner(pod), certain=gone)
+    return _own_pod(pod)
 
 
-def how_it_ended(pod: Pod) -> Finish | None:
-    """Return how a pod ended for good, or None while it runs or is to be run again."""
+def result_of(pod: Pod) -> RecordResult | None:
+    """Return how a pod finished for good, or None while it runs or is to be created again."""
     if not pod.finished or _is_to_return(pod):
         return None
-    return Finish(pod.status.phase, sentence(pod.status.reason)[:64], sentence(pod.status.message))
+    return RecordResult(pod.status.phase, sentence(pod.status.reason)[:64], sentence(pod.status.message))
 
 
-def grace_to_end(shadow: ShadowPod) -> int | None:
-    """Return the seconds within which a borrower wants a pod to end; None when it wants none to, or says it wrongly.
+def requested_grace(shadow: ShadowPod) -> int | None:
+    """Return the grace period in seconds with which a borrower wants its pod to terminate; None when it does not, or
+    the annotation is invalid.
 
-    It is a second at least: the node has to see the pod end. Source: kubelet, "Termination of Pods".
+    It is a second at least: with 0 the API server removes the pod at once, and the node would still run it (source:
+    Kubernetes, "Pod termination, forced").
     """
     text = shadow.metadata.annotations.get(DELETION_GRACE_ANNOTATION, "")
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
@@ -120,28 +122,30 @@ def grace_to_end(shadow: ShadowPod) -> int | None:
     return min(max(1, int(text)), MAX_GRACE)
 
 
-def _end(shadow: ShadowPod, pod: Pod | None, grace: int) -> Step:
-    """End what runs; nothing is made again, and what is no pod of this ShadowPod is left alone."""
+def _terminate(shadow: ShadowPod, pod: Pod | None, grace: int) -> Step:
+    """Terminate what runs; nothing is created again, and a pod that is not of this ShadowPod is left alone."""
     if pod is None or not is_managed(pod) or _owner(pod) != shadow.metadata.uid:
         return Nothing()
     left = pod.metadata.deletion_grace_period_seconds
-    # An API server lets a pod's grace be shortened only. Source: Kubernetes, pkg/registry/core/pod/strategy.go.
+    # A grace period can only be shortened. Source: Kubernetes, pkg/registry/core/pod/strategy.go, CheckGracefulDelete.
     if pod.metadata.deleting and (left is None or left <= grace):
         return Nothing()
-    return End(pod.metadata.uid, grace)
+    return Terminate(pod.metadata.uid, grace)
 
 
-def _about_own(pod: Pod) -> Step:
-    if (ended := how_it_ended(pod)) is not None:
-        return ended
+def _own_pod(pod: Pod) -> Step:
+    if (result := result_of(pod)) is not None:
+        return result
     if pod.metadata.deleting:
         return Nothing()
     if pod.finished:
-        return Remove(pod.metadata.uid, _owner(pod), certain=True)
-    return Follow()
+        return Delete(pod.metadata.uid, _owner(pod), certain=True)
+    return Update()
 
 
 def _is_to_return(pod: Pod) -> bool:
+    # DisruptionTarget marks pods that eviction, preemption, a taint or the garbage collector ends, not their own doing
+    # (Kubernetes: "Pod disruption conditions").
     disrupted = any(c.type == "DisruptionTarget" and c.status == "True" for c in pod.status.conditions or ())
     return is_to_return(
         pod.spec.restart_policy or "",

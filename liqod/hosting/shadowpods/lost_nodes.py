@@ -1,7 +1,7 @@
-"""Pods that cannot end because their node is lost: nobody there confirms their deletion, and so they keep their name.
+"""Pods that stay Terminating because their node is lost: no kubelet confirms their deletion, so they keep their name.
 
-Elsewhere the owner makes another pod under another name meanwhile. The pod of a ShadowPod has one name, so the first
-must go from the API; should its node come back, the kubelet there ends what is left of it (source: Kubernetes, "Pod
+Elsewhere the owner creates another pod under another name meanwhile. The pod of a ShadowPod has one name, so the first
+must be force-deleted; should its node come back, the kubelet there stops what is left of it (source: Kubernetes, "Pod
 garbage collection", "Non-graceful node shutdown").
 """
 
@@ -16,26 +16,30 @@ from liqod.kube.errors import NotFound
 from liqod.kube.resources import NODES
 
 PATIENCE: Final = 60.0
-"""Seconds beyond its grace that a pod may take to end before its node is looked at."""
+"""Seconds beyond its grace period that a pod may take to terminate before its node is checked."""
 
-UNIQUE: Final = "statefulset.kubernetes.io/pod-name"
-"""The label of pods of a StatefulSet, of which no two may ever run: those wait for an administrator."""
+STATEFULSET_POD_LABEL: Final = "statefulset.kubernetes.io/pod-name"
+"""The label of pods of a StatefulSet, of which no two may ever run: those wait for an administrator (Kubernetes: "Force
+Delete StatefulSet Pods")."""
 
 
-def time_left(pod: Pod, now: float) -> float | None:
-    """Return in how many seconds a pod that is being deleted is overdue (0: it is); None if that means nothing."""
-    if not pod.metadata.deleting or UNIQUE in pod.metadata.labels or not pod.spec.node_name:
+def overdue_in(pod: Pod, now: datetime) -> float | None:
+    """Return in how many seconds a terminating pod is overdue (0: it is); None for one that must not be forced.
+
+    ``now`` is a date, since the API server wrote the other one.
+    """
+    if not pod.metadata.deleting or STATEFULSET_POD_LABEL in pod.metadata.labels or not pod.spec.node_name:
         return None
     try:
-        # The timestamp is that of the end of the grace.
-        end = datetime.fromisoformat(pod.metadata.deletion_timestamp or "").timestamp()
-    except ValueError:
+        # metadata.deletionTimestamp is the time at which the grace period ends, not at which the deletion was asked.
+        end = datetime.fromisoformat(pod.metadata.deletion_timestamp or "")
+        return max(0.0, (end - now).total_seconds() + PATIENCE)
+    except (ValueError, TypeError):  # TypeError: a date without a time zone
         return None
-    return max(0.0, end + PATIENCE - now)
 
 
 async def is_on_lost_node(client: Client, pod: Pod) -> bool:
-    """Tell whether the node of a pod is not Ready, or gone."""
+    """Tell whether the node of a pod is not Ready, or does not exist any more."""
     try:
         node = await client.get(NODES, pod.spec.node_name or "", view=Node)
     except NotFound:

@@ -7,7 +7,7 @@ what is used.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from fractions import Fraction
 from typing import Final
 
@@ -76,10 +76,41 @@ def fitting(waiting: Iterable[Waiting], used: Resources, offered: Resources) -> 
     return found
 
 
-def remember(waiting: dict[Key, Waiting], entry: Waiting) -> None:
-    """Keep a refused ShadowPod among those of its tenant, unless there are ``MOST_WAITING`` others."""
-    if entry.key in waiting or len(waiting) < MOST_WAITING:
-        waiting[entry.key] = entry
+class WaitingList:
+    """The ShadowPods that wait for capacity, by tenant; at most ``MOST_WAITING`` of each."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, dict[Key, Waiting]] = {}
+        self._tenants: dict[Key, str] = {}
+
+    def of(self, tenant: str) -> Collection[Waiting]:
+        """Return what waits of a tenant."""
+        return self._entries.get(tenant, _EMPTY).values()
+
+    def add(self, tenant: str, entry: Waiting) -> Waiting | None:
+        """Add or replace an entry, unless there are too many others; returns the one before."""
+        key = entry.key
+        if self._tenants.get(key, tenant) != tenant:
+            self.remove(key)
+        entries = self._entries.get(tenant, {})
+        before = entries.get(key)
+        if before is not None or len(entries) < MOST_WAITING:
+            self._entries[tenant] = entries
+            entries[key] = entry
+            self._tenants[key] = tenant
+        return before
+
+    def remove(self, key: Key) -> None:
+        """Drop an entry."""
+        if (tenant := self._tenants.pop(key, None)) is None:
+            return
+        entries = self._entries[tenant]
+        del entries[key]
+        if not entries:
+            del self._entries[tenant]
+
+
+_EMPTY: Final[dict[Key, Waiting]] = {}
 
 
 class Ledger:

@@ -26,19 +26,19 @@ _MAX_RECENT: Final = 4096
 
 
 class Namespaces:
-    """The grants of this cluster; ``namespaces`` watches those that bear a remote cluster's ID."""
+    """The grants of this cluster; ``informer`` watches those that bear a remote cluster's ID."""
 
     _log = Logger()
 
     def __init__(
-        self, client: Client, namespaces: Informer[Object], pod_security: str, names: Sequence[str] = ()
+        self, client: Client, informer: Informer[Object], pod_security: str, names: Sequence[str] = ()
     ) -> None:
         self._client = client
-        self._namespaces = namespaces
+        self.informer = informer
         self._pod_security = pod_security
         self._names = tuple(names)
         self._recent: dict[str, str] = {}
-        self._unsubscribe = namespaces.subscribe(self._seen)
+        self._unsubscribe = informer.subscribe(self._seen)
 
     def close(self) -> None:
         """Stop listening to the informer."""
@@ -46,13 +46,13 @@ class Namespaces:
 
     def known_tenant(self, namespace: str) -> str | None:
         """Return whose a namespace is (empty: nobody's), or None when it was not seen yet."""
-        if (seen := self._namespaces.get(Key("", namespace))) is not None:
+        if (seen := self.informer.get(Key("", namespace))) is not None:
             return grants.tenant_of(seen)
         return self._recent.get(namespace)
 
     def is_ending(self, namespace: str) -> bool:
         """Tell whether a namespace is being deleted: nothing can be made in it any more."""
-        seen = self._namespaces.get(Key("", namespace))
+        seen = self.informer.get(Key("", namespace))
         return seen is not None and seen.metadata.deleting
 
     async def tenant_of(self, namespace: str) -> str:
@@ -69,7 +69,7 @@ class Namespaces:
 
     def granted(self, peer: str) -> list[Object]:
         """Return the namespaces granted to a borrower, as far as the watch shows them."""
-        return [seen for seen in self._namespaces.items() if grants.tenant_of(seen) == peer]
+        return [seen for seen in self.informer.items() if grants.tenant_of(seen) == peer]
 
     async def grant(self, peer: str, local: str, remote: str) -> str:
         """Make a namespace for a borrower, with its rights in it; asking again changes nothing.
@@ -110,7 +110,7 @@ class Namespaces:
 
     async def _make(self, peer: str, local: str, remote: str) -> None:
         wanted = grants.body(peer, local, remote, self._pod_security)
-        present = self._namespaces.get(Key("", remote))
+        present = self.informer.get(Key("", remote))
         if present is None:
             count = len(self.granted(peer))
             if count >= grants.MAX_NAMESPACES:

@@ -71,7 +71,15 @@ class ThreeClusterTests(KubeletSides):
         lending = Client(self.third.config, reactor)
         informers = Informers(lending, reactor)
         access = ApiAccess(self.third.config.server, (self.third.config.ca_pem or b"").decode())
-        hosting = Hosting(lending, informers, reactor, Settings(), self.other, access, Events())
+        hosting = Hosting(
+            lending,
+            informers,
+            reactor,
+            settings=Settings(),
+            cluster_id=self.other,
+            access=access,
+            recorder=Events(),
+        )
         for service in (informers, hosting):
             service.startService()
         self.addCleanup(lending.close)

@@ -1,0 +1,142 @@
+"""Applies changes of a ShadowPod to its running pod: metadata and images, containers for debugging, and its size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from liqod.flow.controller import After
+from liqod.hosting.shadowpods import forge, pod_update, resource_requests
+from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
+from liqod.hosting.shadowpods.capacity import Capacity
+from liqod.hosting.shadowpods.quota import Waiting
+from liqod.hosting.shadowpods.reports import ShadowPodReports
+from liqod.hosting.shadowpods.tracked import Tracked
+from liqod.hosting.tenants.namespaces import Namespaces
+from liqod.hosting.views import Pod
+from liqod.kube.client import Client
+from liqod.kube.errors import Forbidden, Invalid, NotFound
+from liqod.kube.resources import PODS
+from liqod.model.objects import quantity
+from liqod.model.objects.meta import Object
+from liqod.model.records.views import ShadowPod
+
+RETRY_RESIZE = 300.0
+"""Seconds after which a refused resize is tried again, should no capacity have been freed before."""
+
+
+class InPlaceUpdate:
+    """Updates pods; what the API server refuses is recorded as an event, and the pod runs on as it is."""
+
+    def __init__(
+        self, client: Client, *, namespaces: Namespaces, capacity: Capacity, reports: ShadowPodReports
+    ) -> None:
+        self._client = client
+        self._namespaces = namespaces
+        self._capacity = capacity
+        self._reports = reports
+
+    async def apply(self, shadow: ShadowPod, pod: Pod, tracked: Tracked) -> After | None:
+        """Bring a pod to its ShadowPod; returns when to try a refused resize again. Raises KubeError."""
+        uid = pod.metadata.uid
+        try:
+            if tracked.refused_size is not None and not pod_update.resize(shadow, pod):
+                tracked.refused_size = None
+                self._capacity.stop_waiting(shadow.metadata.key)
+            patch = pod_update.changes(shadow, pod)
+            if not patch or tracked.applied == (uid, digest := forge.digest_of(shadow)):
+                return None
+            resize, debug = pod_update.resize(shadow, pod), pod_update.debugging(shadow, pod)
+        except ValueError as error:
+            self._refused(pod, str(error))
+            return None
+        resized = not resize or await self._resize(shadow, pod, tracked, resize)
+        if not resized:
+            patch = pod_update.changes(shadow, pod, resized=False)
+        # The pod's annotation says what it was forged from. It is written last: after a crash in between everything is
+        # compared again.
+        if debug and not await self._change(pod, debug, "ephemeralcontainers"):
+            return None
+        if patch and not await self._change(pod, patch):
+            # A patch is applied whole or not at all: without its spec the metadata may still be accepted.
+            metadata_only = pod_update.changes(shadow, pod, spec=False, resized=resized)
+            if metadata_only != patch:
+                await self._change(pod, metadata_only)
+        if not resized:
+            return After(RETRY_RESIZE)
+        tracked.applied = (uid, digest)
+        return None
+
+    async def _resize(self, shadow: ShadowPod, pod: Pod, tracked: Tracked, patch: list[dict[str, Any]]) -> bool:
+        """Resize a pod; returns whether nothing is left to be tried.
+
+        A size for which there is no capacity is recorded once, and tried again when capacity is freed.
+        """
+        key = shadow.metadata.key
+        tenant = await self._namespaces.tenant_of(key.namespace)
+        offered = self._capacity.offered(tenant)
+        # From here to the charge nothing is awaited: no two workers can admit pods for the same capacity.
+        verdict = admit(shadow, tenant, offered, self._capacity.used_without(tenant, key))
+        if isinstance(verdict, Refuse):
+            more = quantity.subtract(resource_requests.of_pod(read_spec(shadow)), self._capacity.charged(key))
+            wanted = {name: amount for name, amount in more.items() if amount > 0}
+            created = shadow.metadata.creation_timestamp or ""
+            self._capacity.wait(tenant, Waiting(created, key, wanted, offered))
+            why = verdict.message
+        else:
+            self._capacity.charge(key, tenant, verdict.asked)
+            why = await self._patch_size(pod, patch)
+            if not why:
+                self._capacity.stop_waiting(key)
+                tracked.refused_size = None
+                return True
+            self._capacity.recount(key)
+        refused = pod.metadata.uid, forge.size_of(shadow)
+        if tracked.refused_size != refused:
+            tracked.refused_size = refused
+            self._reports.record_update_refused(pod, f"the pod is not resized: {why}")
+        return False
+
+    async def _patch_size(self, pod: Pod, patch: list[dict[str, Any]]) -> str:
+        """Patch the size of a pod; returns why the API server refuses it where that may change."""
+        try:
+            # In-place resize is a subresource of its own (Kubernetes 1.33, KEP-1287): a patch of the pod itself that
+            # changes requests or limits is Invalid.
+            await self._patch(pod, patch, "resize")
+        except Forbidden as error:
+            # ResourceQuota, LimitRange and other admission plugins answer 403: what they count changes.
+            return error.message
+        except NotFound as error:
+            if await self._exists(pod):  # so it is the subresource that this API server does not have
+                self._refused(pod, error.message)
+        except Invalid as error:
+            self._refused(pod, error.message)
+        return ""
+
+    async def _change(self, pod: Pod, patch: list[dict[str, Any]], subresource: str = "") -> bool:
+        """Patch a pod; returns whether it still exists (and, for the pod itself, whether the patch was accepted)."""
+        try:
+            await self._patch(pod, patch, subresource)
+        except NotFound as error:
+            if not subresource or not await self._exists(pod):
+                return False
+            self._refused(pod, error.message)
+        except (Invalid, Forbidden) as error:
+            self._refused(pod, error.message)
+            return bool(subresource)
+        return True
+
+    async def _patch(self, pod: Pod, patch: list[dict[str, Any]], subresource: str) -> None:
+        key = pod.metadata.key
+        await self._client.patch(PODS, key.name, patch, key.namespace, subresource=subresource, kind="json", view=None)
+
+    async def _exists(self, pod: Pod) -> bool:
+        """Read whether a pod exists: 404 is also the answer about a subresource that the API server does not know."""
+        key = pod.metadata.key
+        try:
+            await self._client.get(PODS, key.name, key.namespace, view=Object)
+        except NotFound:
+            return False
+        return True
+
+    def _refused(self, pod: Pod, why: str) -> None:
+        self._reports.record_update_refused(pod, f"the pod goes on as it was: {why}")

@@ -1,0 +1,57 @@
+"""Writes ShadowPod statuses and events; an unchanged status is not written."""
+
+from __future__ import annotations
+
+from twisted.logger import Logger
+
+from liqod.flow.controller import After
+from liqod.kube.client import Client
+from liqod.kube.events import Recorder
+from liqod.kube.mutation_cache import MutationCache
+from liqod.kube.refusals import Refusal, Refusals
+from liqod.kube.resources import SHADOWPODS
+from liqod.kube.status_writer import StatusWriter
+from liqod.model.ids import Key
+from liqod.model.objects.meta import Object, reference_to
+from liqod.model.records.views import ShadowPod, ShadowPodStatus
+
+
+class ShadowPodReports:
+    """What borrowers learn about their ShadowPods: statuses, and events about them and about their pods."""
+
+    _log = Logger()
+
+    def __init__(self, client: Client, recorder: Recorder, shadows: MutationCache[ShadowPod]) -> None:
+        self._recorder = recorder
+        # Without the resource version: nobody else writes this status, and a borrower that changes the spec meanwhile
+        # is no reason to fail. The UID keeps a ShadowPod from inheriting the result of another one of its name.
+        self._writer = StatusWriter(client, SHADOWPODS, ShadowPod, shadows, versioned=False)
+        self._refusals: Refusals[Key] = Refusals()
+
+    async def clear(self, shadow: ShadowPod) -> After | None:
+        """Remove a refusal from the status: the pod runs now. Returns like ``write``."""
+        return await self.write(shadow, ShadowPodStatus()) if shadow.status.reason else None
+
+    async def write(self, shadow: ShadowPod, status: ShadowPodStatus) -> After | None:
+        """Write a status, unless the record has it; returns when to try again what was refused. Raises KubeError."""
+        key = shadow.metadata.key
+        answer = await self._writer.write(shadow, status)
+        if not isinstance(answer, Refusal):
+            self._refusals.forget(key)
+            return None
+        self._log.debug("status of {key} not written: {reason}", key=str(key), reason=answer.message)
+        seconds = self._refusals.refused(key, answer)
+        return After(seconds) if seconds is not None else None
+
+    def record_event(self, shadow: ShadowPod, reason: str, message: str) -> None:
+        """Record a warning about a ShadowPod."""
+        regarding = reference_to(SHADOWPODS.api_version, SHADOWPODS.kind, shadow.metadata)
+        self._recorder.emit(regarding, "Warning", reason, message)
+
+    def record_update_refused(self, pod: Object, message: str) -> None:
+        """Record a warning about a pod that cannot be changed; its borrower sees it as one about its own pod."""
+        self._recorder.emit(reference_to("v1", "Pod", pod.metadata), "Warning", "UpdateRefused", message)
+
+    def forget(self, key: Key) -> None:
+        """Forget the refusals of a ShadowPod that is gone."""
+        self._refusals.forget(key)

@@ -1,0 +1,239 @@
+"""When the pods of ShadowPods are created, and in which order, in simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import msgspec
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock, deferLater
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.hosting.shadowpods.controller import SETTLING, ShadowPods
+from liqod.hosting.tenants.namespaces import Namespaces
+from liqod.hosting.tenants.offers import Offers
+from liqod.hosting.views import Pod
+from liqod.kube.errors import NotFound, from_status
+from liqod.kube.resources import PODS, Resource
+from liqod.model.ids import Key
+from liqod.model.names import ORIGIN_LABEL, ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
+from liqod.model.objects.meta import Object, ObjectMeta
+from liqod.model.records.views import ForeignCluster, ShadowPod, ShadowPodSpec
+
+KEY = Key("shop", "web")
+REQUEST = 0.01
+"""Seconds that the server takes to answer a request."""
+
+
+class Cache:
+    """An informer that holds what it is given."""
+
+    def __init__(self) -> None:
+        self.held: dict[Key, Any] = {}
+        self.subscribers: list[Callable[[Key, Any, Any], None]] = []
+
+    def get(self, key: Key) -> Any:
+        return self.held.get(key)
+
+    def items(self) -> list[Any]:
+        return list(self.held.values())
+
+    def keys(self) -> list[Key]:
+        return list(self.held)
+
+    def when_synced(self) -> Deferred[None]:
+        return succeed(None)
+
+    def subscribe(self, subscriber: Callable[[Key, Any, Any], None]) -> Callable[[], None]:
+        for key, value in self.held.items():
+            subscriber(key, None, value)
+        self.subscribers.append(subscriber)
+        return lambda: self.subscribers.remove(subscriber)
+
+    def put(self, new: Any) -> None:
+        """Change an object and notify the subscribers."""
+        key = new.metadata.key
+        old = self.held.get(key)
+        self.held[key] = new
+        for subscriber in list(self.subscribers):
+            subscriber(key, old, new)
+
+
+class Server:
+    """Answers requests after a while: creates every pod, stores every status, and has no nodes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.created: list[tuple[str, float]] = []
+        self.deleted: list[tuple[str, int | None]] = []
+        self.patches = 0
+
+    async def create(self, resource: Resource, body: Mapping[str, Any], namespace: str, **options: Any) -> Pod:
+        await deferLater(self.clock, REQUEST)
+        self.created.append((body["metadata"]["name"], self.clock.seconds()))
+        return msgspec.convert({**body, "metadata": {**body["metadata"], "uid": "p1", "resourceVersion": "9"}}, Pod)
+
+    async def patch(self, resource: Resource, name: str, body: Any, namespace: str, **options: Any) -> ShadowPod:
+        await deferLater(self.clock, REQUEST)
+        self.patches += 1
+        meta = ObjectMeta(name=name, namespace=namespace, uid=body["metadata"]["uid"], resource_version="99")
+        return ShadowPod(metadata=meta)
+
+    async def get(self, resource: Resource, name: str, namespace: str = "", **options: Any) -> Any:
+        raise cast(NotFound, from_status(404, b'{"message": "no such object"}'))
+
+    async def delete(self, resource: Resource, name: str, namespace: str, **options: Any) -> None:
+        assert resource is PODS
+        self.deleted.append((name, options["grace"]))
+
+
+class Events:
+    """Drops what is recorded."""
+
+    def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+        """Drop it."""
+
+
+def shadow(key: Key = KEY, tenant: str = "borrower") -> ShadowPod:
+    """Return a ShadowPod as a watch shows it."""
+    spec = {"containers": [{"name": "main", "image": "web:1", "resources": {"requests": {"cpu": "1"}}}]}
+    meta = ObjectMeta(
+        name=key.name, namespace=key.namespace, uid=f"u-{key}", resource_version="1", labels={ORIGIN_LABEL: tenant}
+    )
+    return ShadowPod(metadata=meta, spec=ShadowPodSpec(pod=msgspec.Raw(msgspec.json.encode(spec))))
+
+
+def namespace(name: str, tenant: str) -> Object:
+    """Return a namespace that was granted to a tenant."""
+    labels, annotations = {REMOTE_CLUSTER_LABEL: tenant}, {ORIGINAL_NAME_ANNOTATION: name}
+    return Object(metadata=ObjectMeta(name=name, labels=labels, annotations=annotations))
+
+
+def offer(tenant: str, cpu: str) -> ForeignCluster:
+    """Return the record of a tenant to which CPU is lent."""
+    return msgspec.convert(
+        {"metadata": {"name": tenant}, "status": {"lent": {"resources": {"cpu": cpu}}}}, ForeignCluster
+    )
+
+
+class ControllerCases(SynchronousTestCase):
+    """A controller with caches, a server and a clock of its own; no case."""
+
+    workers = 1
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.shadows, self.pods, self.namespaces, self.foreign = (Cache() for _ in range(4))
+        self.server = Server(self.clock)
+        self.date = datetime(2030, 1, 1, tzinfo=UTC)
+        self.namespaces.held[Key("", "shop")] = namespace("shop", "borrower")
+        self.foreign.held[Key("", "borrower")] = offer("borrower", "5")
+
+    def start(self) -> None:
+        client: Any = self.server
+        caches: list[Any] = [self.shadows, self.pods, self.namespaces, self.foreign]
+        self.controller = ShadowPods(
+            client,
+            self.clock,
+            shadows=caches[0],
+            pods=caches[1],
+            namespaces=Namespaces(client, caches[2], "baseline"),
+            offers=Offers(caches[3]),
+            recorder=Events(),
+            workers=self.workers,
+            wall=lambda: self.date,
+        )
+        self.addCleanup(self.controller.stopService)
+        self.controller.startService()
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass in steps that are short beside what is waited for."""
+        end = self.clock.seconds() + seconds
+        while self.clock.seconds() < end:
+            self.clock.advance(min(REQUEST / 4, end - self.clock.seconds()))
+        self.clock.pump([0.0] * 4)
+
+
+class SettlingTests(ControllerCases):
+    """The garbage collector sees a ShadowPod before it sees the pod."""
+
+    def test_a_new_one_settles(self) -> None:
+        """The pod of a ShadowPod that appears is created once, when the moment is over and not before."""
+        self.start()
+        self.pass_time(1.0)
+        self.shadows.put(shadow())
+        self.pass_time(SETTLING / 2)
+        self.assertEqual(self.server.created, [])
+        self.pass_time(SETTLING + REQUEST)
+        self.assertEqual([name for name, _ in self.server.created], ["web"])
+        self.pass_time(1.0)
+        self.assertEqual(len(self.server.created), 1)
+
+    def test_what_was_there_before_has_settled(self) -> None:
+        """What a daemon finds when it starts waits for nothing."""
+        self.shadows.put(shadow())
+        self.start()
+        self.pass_time(REQUEST + REQUEST / 2)
+        self.assertEqual(len(self.server.created), 1)
+
+    def test_a_pod_that_no_watch_shows(self) -> None:
+        """A pod that was created counts as there for half a minute; lost without a trace it is created again."""
+        self.shadows.put(shadow())
+        self.start()
+        self.pass_time(25.0)
+        self.assertEqual(len(self.server.created), 1)
+        self.pass_time(10.0)
+        self.assertEqual(len(self.server.created), 2)
+
+
+class FairnessTests(ControllerCases):
+    """Tenants take turns."""
+
+    def test_a_thousand_refused_ones_delay_nobody(self) -> None:
+        """With a thousand ShadowPods of one tenant being refused, another tenant's pod is created within two turns."""
+        self.namespaces.held[Key("", "other")] = namespace("other", "second")
+        self.foreign.held[Key("", "second")] = offer("second", "5")
+        self.foreign.held[Key("", "borrower")] = offer("borrower", "0")
+        self.start()
+        for number in range(1000):
+            self.shadows.put(shadow(Key("shop", f"greedy-{number}")))
+        self.pass_time(2 * SETTLING)
+        begun = self.clock.seconds()
+        self.shadows.put(shadow(Key("other", "modest"), "second"))
+        self.pass_time(SETTLING + 10 * REQUEST)
+        ((name, at),) = self.server.created
+        self.assertEqual(name, "modest")
+        self.assertLessEqual(at - begun, SETTLING + 4 * REQUEST)
+        self.assertLess(self.server.patches, 100, "the other tenant still waits for its turns")
+
+
+class LostNodeTests(ControllerCases):
+    """A pod whose node is lost gives its name free."""
+
+    def terminating(self) -> Pod:
+        owner = {"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod", "uid": f"u-{KEY}", "controller": True}
+        metadata = {
+            "name": KEY.name,
+            "namespace": KEY.namespace,
+            "uid": "p1",
+            "resourceVersion": "2",
+            "labels": {"liqo.io/managed-by": "shadowpod"},
+            "ownerReferences": [owner],
+            "deletionTimestamp": "2030-01-01T00:00:10Z",
+        }
+        status = {"phase": "Running"}
+        return msgspec.convert({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status}, Pod)
+
+    def test_after_its_grace_and_a_minute(self) -> None:
+        """It is force-deleted a minute after the date at which its grace period ends, whatever the clock says."""
+        self.shadows.put(shadow())
+        self.pods.put(self.terminating())
+        self.start()
+        self.pass_time(0.1)
+        self.assertEqual(self.server.deleted, [])
+        self.date = datetime(2030, 1, 1, 0, 1, 11, tzinfo=UTC)
+        self.clock.advance(70.0)
+        self.pass_time(0.1)
+        self.assertEqual(self.server.deleted, [("web", 0)])
