@@ -23,14 +23,9 @@ from liqod.kube.client import Client
 from liqod.kube.connection.config import from_grant
 from liqod.kube.errors import Forbidden, KubeError, NotFound, Unauthorized
 from liqod.kube.resources import (
-    CONFIGMAPS,
-    ENDPOINTSLICES,
     FOREIGNCLUSTERS,
     NAMESPACES,
-    NODES,
     PODS,
-    ROLEBINDINGS,
-    SECRETS,
     SHADOWPODS,
     VIRTUALNODES,
 )
@@ -451,93 +446,6 @@ class HostingCases(TestCase):
         await self.shadow(borrower, namespace, "odd", spec={"containers": [{"name": "UPPER", "image": "x"}]})
         for name in ("none", "odd"):
             await self.told(namespace, name, phase="Pending", reason="InvalidPod")
-
-    # Attacks
-
-    async def test_a_borrower_can_do_nothing_elsewhere(self) -> None:
-        """With its token a borrower reaches its own namespaces, and there what it needs; all else is denied."""
-        borrower, namespace = await self.tenant()
-        tenant = tenant_namespace(self.peer)
-        await self.admin.create(SECRETS, {"metadata": {"name": "liqo-credential"}, "stringData": {"a": "b"}}, tenant)
-        await borrower.create(CONFIGMAPS, {"metadata": {"name": "ok"}, "data": {}}, namespace)
-        shadow = await self.shadow(borrower, namespace)
-        plain = {"metadata": {"name": "x"}, "spec": pod_spec()}
-        attempts: list[Callable[[], Awaitable[object]]] = [
-            lambda: borrower.list(NAMESPACES),
-            lambda: borrower.list(NODES),
-            lambda: borrower.list(SHADOWPODS),
-            lambda: borrower.list(PODS),
-            lambda: borrower.list(PODS, "default"),
-            lambda: borrower.list(SECRETS, "kube-system"),
-            lambda: borrower.list(SECRETS, tenant),
-            lambda: borrower.get(SECRETS, "liqo-credential", tenant),
-            lambda: self.shadow(borrower, "default"),
-            lambda: self.shadow(borrower, tenant),
-            lambda: borrower.create(PODS, plain, namespace),
-            lambda: borrower.patch(PODS, "web", {"metadata": {"labels": {"a": "b"}}}, namespace),
-            lambda: borrower.patch(SHADOWPODS, "web", {"status": {"phase": "x"}}, namespace, subresource="status"),
-            lambda: borrower.delete(PODS, "web", namespace),
-            lambda: borrower.delete(NAMESPACES, namespace),
-            lambda: borrower.patch(NAMESPACES, namespace, {"metadata": {"labels": {"a": "b"}}}),
-            lambda: borrower.list(ROLEBINDINGS, namespace),
-            lambda: borrower.create(ENDPOINTSLICES, {"metadata": {"name": "x"}, "addressType": "IPv4"}, namespace),
-            lambda: borrower.create(NAMESPACES, {"metadata": {"name": f"x-{self.peer}"}}),
-            lambda: borrower.list(FOREIGNCLUSTERS),
-        ]
-        for number, attempt in enumerate(attempts):
-            with self.assertRaises(Forbidden, msg=f"attempt {number}"):
-                await attempt()
-        self.assertEqual(shadow["metadata"]["name"], "web")
-
-    async def test_one_tenant_against_another(self) -> None:
-        """A borrower reaches neither another borrower's namespace nor runs pods in its name."""
-        other = f"{self.peer}x"
-        borrower, namespace = await self.tenant()
-        _, theirs = await self.tenant(peer=other)
-        with self.assertRaises(Forbidden):
-            await self.shadow(borrower, theirs)
-        with self.assertRaises(Refusal) as caught:
-            await self.hosting.map_namespace(self.peer, "shop", theirs)
-        self.assertEqual(caught.exception.reason, "NameNotYours")
-        await self.shadow(borrower, namespace, origin=other)
-        await self.told(namespace, "web", phase="Pending", reason="OriginMismatch")
-        await self.has_no_pod(namespace)
-        self.assertEqual(dict(self.hosting.used_by(ClusterID(other))), {})
-
-    async def test_a_strangers_pod(self) -> None:
-        """A pod of the same name that is not ours is never touched; the borrower is told that the name is taken."""
-        borrower, namespace = await self.tenant()
-        stranger = await self.admin.create(PODS, {"metadata": {"name": "web"}, "spec": pod_spec()}, namespace)
-        await self.shadow(borrower, namespace)
-        await self.told(namespace, "web", phase="Pending", reason="NameTaken")
-        await borrower.delete(SHADOWPODS, "web", namespace)
-        await self.settle()
-        self.assertEqual((await self.pod(namespace))["metadata"]["uid"], stranger["metadata"]["uid"])
-
-    async def test_namespaces_that_are_not_given(self) -> None:
-        """System, foreign and tenant namespaces cannot be mapped, and are not changed by the attempt."""
-        await self.hosting.admit(self.peer, {"cpu": "1"})
-        existing = f"mine-{self.peer}"
-        await self.admin.create(NAMESPACES, {"metadata": {"name": existing}})
-        cases = [
-            (self.peer, "default", "default", "NameReserved"),
-            (self.peer, "shop", "somebody-elses", "NameNotYours"),
-            (self.peer, "kube-system", "kube-system", "NameReserved"),
-            (ClusterID("system"), "kube", "kube-system", "NameReserved"),
-            (self.peer, "liqo-tenant", tenant_namespace(self.peer), "NameReserved"),
-            (self.peer, "mine", existing, "NamespaceTaken"),
-            (ClusterID("lender"), "shop", "shop-lender", "InvalidClusterID"),
-            (ClusterID("not/an/id"), "shop", "shop-not", "InvalidClusterID"),
-        ]
-        for peer, local, remote, reason in cases:
-            with self.assertRaises(Refusal) as caught:
-                await self.hosting.map_namespace(peer, local, remote)
-            self.assertEqual(caught.exception.reason, reason)
-        labels = (await self.admin.get(NAMESPACES, existing))["metadata"].get("labels", {})
-        self.assertNotIn("liqo.io/remote-cluster-id", labels)
-        with self.assertRaises(Refusal):
-            await self.hosting.release_namespace(self.peer, existing)
-        await self.admin.get(NAMESPACES, existing)
 
     # Life of a tenant
 

@@ -12,11 +12,11 @@ from twisted.internet.defer import Deferred
 from liqod.demo.access import client_config
 from liqod.kube.client import Client
 from liqod.kube.resources import SHADOWPODS
-from tests.hosting import confined
+from tests.hosting import isolation_cases
 from tests.hosting.cases import pod_spec
 
 
-class HostingOnTheSandbox(confined.ConfinedCases):
+class HostingOnTheSandboxTests(isolation_cases.IsolationCases):
     """The cases of hosting, each with a cluster of its own."""
 
     patience = 10.0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.hosting import confined
+from tests.hosting import isolation_cases
 from tests.real.sides import Asked
 
 
-class HostingOnRealClusters(Asked, confined.ConfinedCases):
+class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCases):
     """The cases of hosting, each with a tenant of its own on one cluster."""
 
     cluster_count = 1

@@ -1,0 +1,143 @@
+"""The cases of hosting, and those of borrowers that try to reach what belongs to others.
+
+Import the module, not the class: trial runs what it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from liqod.kube.errors import Forbidden
+from liqod.kube.resources import (
+    CONFIGMAPS,
+    ENDPOINTSLICES,
+    FOREIGNCLUSTERS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    ROLEBINDINGS,
+    SECRETS,
+    SHADOWPODS,
+)
+from liqod.model.ids import ClusterID
+from liqod.model.names import REMOTE_CLUSTER_LABEL, tenant_namespace
+from liqod.model.records.offer import Refusal
+from tests.hosting import cases
+from tests.hosting.cases import pod_spec
+
+
+class IsolationCases(cases.HostingCases):
+    """All cases; a subclass provides the cluster."""
+
+    async def test_what_is_of_others(self) -> None:
+        """A pod gets no token of this cluster's accounts, and keeps off nobody's pods but its own tenant's."""
+        borrower, namespace = await self.tenant()
+        token = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+        await self.shadow(borrower, namespace, name="thief", spec=pod_spec(volumes=[token]))
+        told = await self.told(namespace, "thief", reason="InvalidPod")
+        self.assertIn("serviceAccountToken", told["message"])
+        term = {"topologyKey": "kubernetes.io/os", "labelSelector": {}, "namespaceSelector": {}}
+        alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        await self.shadow(borrower, namespace, name="alone", spec=pod_spec(affinity=alone))
+        pod = await self.runs(namespace, "alone")
+        (kept,) = pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        self.assertEqual(kept["namespaceSelector"]["matchLabels"], {REMOTE_CLUSTER_LABEL: str(self.peer)})
+        await self.has_no_pod(namespace, "thief")
+
+    async def test_an_origin_rewritten_later(self) -> None:
+        """A pod stays on its tenant's account, whatever origin its ShadowPod claims afterwards."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        await self.runs(namespace)
+        used = self.hosting.used_by(self.peer)
+        await borrower.patch(
+            SHADOWPODS, "web", {"metadata": {"labels": {"offloading.liqo.io/origin": "other"}}}, namespace
+        )
+        await self.settle()
+        self.assertEqual((await self.pod(namespace))["metadata"]["labels"]["offloading.liqo.io/origin"], self.peer)
+        self.assertEqual(self.hosting.used_by(self.peer), used)
+
+    async def test_a_borrower_can_do_nothing_elsewhere(self) -> None:
+        """With its token a borrower reaches its own namespaces, and there what it needs; all else is denied."""
+        borrower, namespace = await self.tenant()
+        tenant = tenant_namespace(self.peer)
+        await self.admin.create(SECRETS, {"metadata": {"name": "liqo-credential"}, "stringData": {"a": "b"}}, tenant)
+        await borrower.create(CONFIGMAPS, {"metadata": {"name": "ok"}, "data": {}}, namespace)
+        shadow = await self.shadow(borrower, namespace)
+        plain = {"metadata": {"name": "x"}, "spec": pod_spec()}
+        attempts: list[Callable[[], Awaitable[object]]] = [
+            lambda: borrower.list(NAMESPACES),
+            lambda: borrower.list(NODES),
+            lambda: borrower.list(SHADOWPODS),
+            lambda: borrower.list(PODS),
+            lambda: borrower.list(PODS, "default"),
+            lambda: borrower.list(SECRETS, "kube-system"),
+            lambda: borrower.list(SECRETS, tenant),
+            lambda: borrower.get(SECRETS, "liqo-credential", tenant),
+            lambda: self.shadow(borrower, "default"),
+            lambda: self.shadow(borrower, tenant),
+            lambda: borrower.create(PODS, plain, namespace),
+            lambda: borrower.patch(PODS, "web", {"metadata": {"labels": {"a": "b"}}}, namespace),
+            lambda: borrower.patch(SHADOWPODS, "web", {"status": {"phase": "x"}}, namespace, subresource="status"),
+            lambda: borrower.delete(PODS, "web", namespace),
+            lambda: borrower.delete(NAMESPACES, namespace),
+            lambda: borrower.patch(NAMESPACES, namespace, {"metadata": {"labels": {"a": "b"}}}),
+            lambda: borrower.list(ROLEBINDINGS, namespace),
+            lambda: borrower.create(ENDPOINTSLICES, {"metadata": {"name": "x"}, "addressType": "IPv4"}, namespace),
+            lambda: borrower.create(NAMESPACES, {"metadata": {"name": f"x-{self.peer}"}}),
+            lambda: borrower.list(FOREIGNCLUSTERS),
+        ]
+        for number, attempt in enumerate(attempts):
+            with self.assertRaises(Forbidden, msg=f"attempt {number}"):
+                await attempt()
+        self.assertEqual(shadow["metadata"]["name"], "web")
+
+    async def test_one_tenant_against_another(self) -> None:
+        """A borrower reaches neither another borrower's namespace nor runs pods in its name."""
+        other = f"{self.peer}x"
+        borrower, namespace = await self.tenant()
+        _, theirs = await self.tenant(peer=other)
+        with self.assertRaises(Forbidden):
+            await self.shadow(borrower, theirs)
+        with self.assertRaises(Refusal) as caught:
+            await self.hosting.map_namespace(self.peer, "shop", theirs)
+        self.assertEqual(caught.exception.reason, "NameNotYours")
+        await self.shadow(borrower, namespace, origin=other)
+        await self.told(namespace, "web", phase="Pending", reason="OriginMismatch")
+        await self.has_no_pod(namespace)
+        self.assertEqual(dict(self.hosting.used_by(ClusterID(other))), {})
+
+    async def test_a_strangers_pod(self) -> None:
+        """A pod of the same name that is not ours is never touched; the borrower is told that the name is taken."""
+        borrower, namespace = await self.tenant()
+        stranger = await self.admin.create(PODS, {"metadata": {"name": "web"}, "spec": pod_spec()}, namespace)
+        await self.shadow(borrower, namespace)
+        await self.told(namespace, "web", phase="Pending", reason="NameTaken")
+        await borrower.delete(SHADOWPODS, "web", namespace)
+        await self.settle()
+        self.assertEqual((await self.pod(namespace))["metadata"]["uid"], stranger["metadata"]["uid"])
+
+    async def test_namespaces_that_are_not_given(self) -> None:
+        """System, foreign and tenant namespaces cannot be mapped, and are not changed by the attempt."""
+        await self.hosting.admit(self.peer, {"cpu": "1"})
+        existing = f"mine-{self.peer}"
+        await self.admin.create(NAMESPACES, {"metadata": {"name": existing}})
+        cases = [
+            (self.peer, "default", "default", "NameReserved"),
+            (self.peer, "shop", "somebody-elses", "NameNotYours"),
+            (self.peer, "kube-system", "kube-system", "NameReserved"),
+            (ClusterID("system"), "kube", "kube-system", "NameReserved"),
+            (self.peer, "liqo-tenant", tenant_namespace(self.peer), "NameReserved"),
+            (self.peer, "mine", existing, "NamespaceTaken"),
+            (ClusterID("lender"), "shop", "shop-lender", "InvalidClusterID"),
+            (ClusterID("not/an/id"), "shop", "shop-not", "InvalidClusterID"),
+        ]
+        for peer, local, remote, reason in cases:
+            with self.assertRaises(Refusal) as caught:
+                await self.hosting.map_namespace(peer, local, remote)
+            self.assertEqual(caught.exception.reason, reason)
+        labels = (await self.admin.get(NAMESPACES, existing))["metadata"].get("labels", {})
+        self.assertNotIn("liqo.io/remote-cluster-id", labels)
+        with self.assertRaises(Refusal):
+            await self.hosting.release_namespace(self.peer, existing)
+        await self.admin.get(NAMESPACES, existing)
