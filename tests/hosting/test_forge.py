@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.hosting.shadowpods import forge, pod_update
+from liqod.hosting.shadowpods import forge
+from liqod.hosting.shadowpods.pod_update import patches
 from liqod.hosting.views import Pod, is_managed
 from liqod.model.records.views import ShadowPod
 
@@ -185,17 +186,17 @@ class ChangesTests(SynchronousTestCase):
     def test_nothing_changed(self) -> None:
         """A pod as it was forged asks for no patch, also after this cluster changed things about it."""
         pod = forge.pod(shadow(labels={"app": "web"}))
-        self.assertEqual(pod_update.changes(shadow(labels={"app": "web"}), running(pod)), [])
+        self.assertEqual(patches.changes(shadow(labels={"app": "web"}), running(pod)), [])
         pod["spec"]["containers"][0]["image"] = "mirror/app:1"
         pod["metadata"]["labels"]["team"] = "ops"
-        self.assertEqual(pod_update.changes(shadow(labels={"app": "web"}), running(pod)), [])
+        self.assertEqual(patches.changes(shadow(labels={"app": "web"}), running(pod)), [])
 
     def test_labels_follow(self) -> None:
         """Changed labels are set, removed ones removed; those of others stay; the origin never changes."""
         pod = forge.pod(shadow(labels={"app": "web", "a/b": "1"}))
         pod["metadata"]["labels"]["team"] = "ops"
         after = shadow(labels={"app": "api", "offloading.liqo.io/origin": "c2"})
-        patch = pod_update.changes(after, running(pod))
+        patch = patches.changes(after, running(pod))
         self.assertEqual(patch[0], {"op": "test", "path": "/metadata/uid", "value": "p-1"})
         self.assertEqual(
             [step for step in patch if step["path"].startswith("/metadata/labels")],
@@ -214,7 +215,7 @@ class ChangesTests(SynchronousTestCase):
             "activeDeadlineSeconds": 60,
             "hostNetwork": True,
         }
-        patch = pod_update.changes(shadow(after), running(forge.pod(shadow(before))))
+        patch = patches.changes(shadow(after), running(forge.pod(shadow(before))))
         self.assertEqual(
             [step for step in patch if step["path"].startswith("/spec")],
             [
@@ -223,13 +224,13 @@ class ChangesTests(SynchronousTestCase):
                 {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 60},
             ],
         )
-        metadata = pod_update.changes(shadow(after), running(forge.pod(shadow(before))), spec=False)
+        metadata = patches.changes(shadow(after), running(forge.pod(shadow(before))), spec=False)
         self.assertFalse([step for step in metadata if step["path"].startswith("/spec")])
 
     def test_the_patch_settles_it(self) -> None:
         """The patch carries the record of what was forged, so that the next look asks for nothing."""
         after = shadow(labels={"app": "api"})
-        patch = pod_update.changes(after, running(forge.pod(shadow(labels={"app": "web"}))))
+        patch = patches.changes(after, running(forge.pod(shadow(labels={"app": "web"}))))
         path = "/metadata/annotations/offloading.liqo.io~1forged-from"
         record = next(step["value"] for step in patch if step["path"] == path)
         self.assertEqual(record, forge.pod(after)["metadata"]["annotations"][forge.FORGED_ANNOTATION])
@@ -238,7 +239,7 @@ class ChangesTests(SynchronousTestCase):
         """A pod whose record was removed or damaged gets it back, and loses no label by it."""
         pod = forge.pod(shadow(labels={"app": "web"}))
         pod["metadata"]["annotations"] = {forge.FORGED_ANNOTATION: "[not what it was"}
-        patch = pod_update.changes(shadow(labels={"app": "web"}), running(pod))
+        patch = patches.changes(shadow(labels={"app": "web"}), running(pod))
         self.assertEqual([step["op"] for step in patch], ["test", "add"])
 
     def test_resizing(self) -> None:
@@ -250,17 +251,17 @@ class ChangesTests(SynchronousTestCase):
             "initContainers": [{"name": "once", "image": "o:1"}, sidecar],
         }
         pod = forge.pod(shadow(before))
-        self.assertEqual(pod_update.resize(shadow(before), running(pod)), [])
+        self.assertEqual(patches.resize(shadow(before), running(pod)), [])
         pod["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "2"
         pod["spec"]["containers"][0]["resources"]["requests"]["memory"] = "128Mi"
-        self.assertEqual(pod_update.resize(shadow(before), running(pod)), [])
+        self.assertEqual(patches.resize(shadow(before), running(pod)), [])
         after = json.loads(json.dumps(before))
         after["containers"][0]["resources"]["requests"] = {"cpu": "0.2", "memory": "0.125Gi"}
         after["containers"][1]["resources"] = {"requests": {"cpu": "1"}}
         after["initContainers"][0]["resources"] = {"requests": {"example.com/gpu": "1"}}
         after["initContainers"][1]["resources"] = {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}
         self.assertEqual(
-            pod_update.resize(shadow(after), running(pod)),
+            patches.resize(shadow(after), running(pod)),
             [
                 {"op": "test", "path": "/metadata/uid", "value": "p-1"},
                 {"op": "add", "path": "/spec/containers/0/resources/requests/cpu", "value": "0.2"},
@@ -270,7 +271,7 @@ class ChangesTests(SynchronousTestCase):
                 {"op": "add", "path": "/spec/initContainers/1/resources/limits", "value": {"cpu": "2"}},
             ],
         )
-        self.assertTrue(pod_update.changes(shadow(after), running(pod)))
+        self.assertTrue(patches.changes(shadow(after), running(pod)))
 
     def test_containers_for_debugging(self) -> None:
         """A container added to a running pod is added here too, once; a pod made anew starts without the old ones."""
@@ -278,20 +279,20 @@ class ChangesTests(SynchronousTestCase):
         before, after = {"containers": CONTAINERS}, {"containers": CONTAINERS, "ephemeralContainers": [one]}
         pod = forge.pod(shadow(before))
         same = {"op": "test", "path": "/metadata/uid", "value": "p-1"}
-        added = pod_update.debugging(shadow(after), running(pod))
+        added = patches.debugging(shadow(after), running(pod))
         self.assertEqual(added, [same, {"op": "add", "path": "/spec/ephemeralContainers", "value": [one]}])
-        self.assertTrue(pod_update.changes(shadow(after), running(pod)))
+        self.assertTrue(patches.changes(shadow(after), running(pod)))
         pod["spec"]["ephemeralContainers"] = [one]
-        self.assertEqual(pod_update.debugging(shadow(after), running(pod)), [])
+        self.assertEqual(patches.debugging(shadow(after), running(pod)), [])
         both = {**after, "ephemeralContainers": [one, two]}
         appended = {"op": "add", "path": "/spec/ephemeralContainers/-", "value": two}
-        self.assertEqual(pod_update.debugging(shadow(both), running(pod)), [same, appended])
+        self.assertEqual(patches.debugging(shadow(both), running(pod)), [same, appended])
         anew = forge.pod(shadow(after))
         self.assertNotIn("ephemeralContainers", anew["spec"])
-        self.assertEqual(pod_update.changes(shadow(after), running(anew)), [])
-        self.assertEqual(pod_update.debugging(shadow(after), running(anew)), [])
+        self.assertEqual(patches.changes(shadow(after), running(anew)), [])
+        self.assertEqual(patches.debugging(shadow(after), running(anew)), [])
         self.assertEqual(
-            pod_update.debugging(shadow(both), running(anew)),
+            patches.debugging(shadow(both), running(anew)),
             [same, {"op": "add", "path": "/spec/ephemeralContainers", "value": [two]}],
         )
 
@@ -299,7 +300,7 @@ class ChangesTests(SynchronousTestCase):
         """The seconds of a toleration follow; it is not added a second time."""
         before = {"containers": CONTAINERS, "tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": 5}]}
         after = {"containers": CONTAINERS, "tolerations": [{"key": "a", "operator": "Exists"}]}
-        patch = pod_update.changes(shadow(after), running(forge.pod(shadow(before))))
+        patch = patches.changes(shadow(after), running(forge.pod(shadow(before))))
         self.assertEqual(
             [step for step in patch if step["path"].startswith("/spec")],
             [{"op": "replace", "path": "/spec/tolerations/0", "value": {"key": "a", "operator": "Exists"}}],

@@ -9,8 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.hosting.shadowpods import resource_requests
-from liqod.hosting.shadowpods.quota import MOST_MISFITS, MOST_WAITING, Ledger, Waiting, WaitingList, fitting, shortage
+from liqod.hosting.shadowpods.quota import resource_requests
+from liqod.hosting.shadowpods.quota.ledger import (
+    MOST_MISFITS,
+    MOST_WAITING,
+    Ledger,
+    Waiting,
+    WaitingList,
+    fitting,
+    shortage,
+)
 from liqod.hosting.views import PodSpec
 from liqod.model.ids import Key
 from liqod.model.objects import quantity

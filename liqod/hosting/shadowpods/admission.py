@@ -7,8 +7,8 @@ from __future__ import annotations
 import msgspec
 from attrs import field, frozen
 
-from liqod.hosting.shadowpods import resource_requests
-from liqod.hosting.shadowpods.quota import shortage
+from liqod.hosting.shadowpods.quota import resource_requests
+from liqod.hosting.shadowpods.quota.ledger import shortage
 from liqod.hosting.views import PodSpec
 from liqod.model.names import ORIGIN_LABEL
 from liqod.model.objects.quantity import Resources

@@ -15,25 +15,28 @@ from twisted.logger import Logger
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import WallClock, wall_clock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
-from liqod.hosting.shadowpods import forge, lost_nodes, rejections, resource_requests
+from liqod.hosting.shadowpods import forge, lost_nodes, rejections
 from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
-from liqod.hosting.shadowpods.capacity import Capacity
 from liqod.hosting.shadowpods.decide import (
     FINAL_PHASES,
     Create,
     Delete,
     NameTaken,
+    Observed,
+    Orphan,
     RecordResult,
     Step,
     Terminate,
+    Tracked,
     Update,
     decide,
     result_of,
 )
-from liqod.hosting.shadowpods.in_place_update import InPlaceUpdate
-from liqod.hosting.shadowpods.quota import Waiting
-from liqod.hosting.shadowpods.reports import ShadowPodReports
-from liqod.hosting.shadowpods.tracked import Observed, Orphan, Tracked
+from liqod.hosting.shadowpods.pod_update.in_place import InPlaceUpdate
+from liqod.hosting.shadowpods.quota import resource_requests
+from liqod.hosting.shadowpods.quota.capacity import Capacity
+from liqod.hosting.shadowpods.quota.ledger import Waiting
+from liqod.hosting.shadowpods.status import ShadowPodReports
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.offers import Offers
 from liqod.hosting.views import Pod, controller_of, is_managed, order_of_creation

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from liqod.hosting.shadowpods.admission import sentence
+from liqod.hosting.shadowpods.crash_backoff import Creations
 from liqod.hosting.shadowpods.forge import MAX_GRACE
 from liqod.hosting.views import Pod, controller_of, is_managed
 from liqod.model.names import DELETION_GRACE_ANNOTATION, FINISHED_ANNOTATION
@@ -68,6 +69,50 @@ class Terminate:
 
 
 Step = Nothing | Create | Update | Delete | RecordResult | NameTaken | Terminate
+
+
+@frozen
+class Observed:
+    """The result of a pod that was seen to finish, and the UID of its ShadowPod."""
+
+    owner: str
+    result: RecordResult
+
+
+@frozen
+class Orphan:
+    """The UID of a pod whose ShadowPod is gone, and since when that is known (seconds of the reactor's clock)."""
+
+    uid: str
+    since: float
+
+
+@define
+class Tracked:
+    """The memory about one name, dropped when neither ShadowPod nor pod of that name exist any more."""
+
+    appeared: float | None = None
+    """When the ShadowPod appeared, in seconds of the reactor's clock; None for one that was there at the start."""
+    creations: Creations = field(factory=Creations)
+    observed: Observed | None = None
+    """How its pod finished, until the informer shows that in the record's status."""
+    applied: tuple[str, str] | None = None
+    """UID of the pod, and digest of the ShadowPod, that was last brought to it."""
+    refused_size: tuple[str, str] | None = None
+    """UID of the pod, and digest of the resources, for which a resize was refused and an event recorded."""
+    deleted_uid: str = ""
+    """UID of the ShadowPod of this name whose deletion was observed."""
+    orphan: Orphan | None = None
+
+    def result_of(self, shadow: ShadowPod | None) -> RecordResult | None:
+        """Return how the pod of this very ShadowPod finished, as far as its record may not show it yet."""
+        if shadow is None or self.observed is None or self.observed.owner != shadow.metadata.uid:
+            return None
+        return self.observed.result
+
+    def without_shadowpod(self) -> Tracked:
+        """Return what is worth remembering while only the pod is left."""
+        return Tracked(deleted_uid=self.deleted_uid, orphan=self.orphan)
 
 
 def decide(

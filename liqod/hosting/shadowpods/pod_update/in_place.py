@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from liqod.flow.controller import After
-from liqod.hosting.shadowpods import forge, pod_update, resource_requests
+from liqod.hosting.shadowpods import forge
 from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
-from liqod.hosting.shadowpods.capacity import Capacity
-from liqod.hosting.shadowpods.quota import Waiting
-from liqod.hosting.shadowpods.reports import ShadowPodReports
-from liqod.hosting.shadowpods.tracked import Tracked
+from liqod.hosting.shadowpods.decide import Tracked
+from liqod.hosting.shadowpods.pod_update import patches
+from liqod.hosting.shadowpods.quota import resource_requests
+from liqod.hosting.shadowpods.quota.capacity import Capacity
+from liqod.hosting.shadowpods.quota.ledger import Waiting
+from liqod.hosting.shadowpods.status import ShadowPodReports
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.views import Pod
 from liqod.kube.client import Client
@@ -39,26 +41,26 @@ class InPlaceUpdate:
         """Bring a pod to its ShadowPod; returns when to try a refused resize again. Raises KubeError."""
         uid = pod.metadata.uid
         try:
-            if tracked.refused_size is not None and not pod_update.resize(shadow, pod):
+            if tracked.refused_size is not None and not patches.resize(shadow, pod):
                 tracked.refused_size = None
                 self._capacity.stop_waiting(shadow.metadata.key)
-            patch = pod_update.changes(shadow, pod)
+            patch = patches.changes(shadow, pod)
             if not patch or tracked.applied == (uid, digest := forge.digest_of(shadow)):
                 return None
-            resize, debug = pod_update.resize(shadow, pod), pod_update.debugging(shadow, pod)
+            resize, debug = patches.resize(shadow, pod), patches.debugging(shadow, pod)
         except ValueError as error:
             self._refused(pod, str(error))
             return None
         resized = not resize or await self._resize(shadow, pod, tracked, resize)
         if not resized:
-            patch = pod_update.changes(shadow, pod, resized=False)
+            patch = patches.changes(shadow, pod, resized=False)
         # The pod's annotation says what it was forged from. It is written last: after a crash in between everything is
         # compared again.
         if debug and not await self._change(pod, debug, "ephemeralcontainers"):
             return None
         if patch and not await self._change(pod, patch):
             # A patch is applied whole or not at all: without its spec the metadata may still be accepted.
-            metadata_only = pod_update.changes(shadow, pod, spec=False, resized=resized)
+            metadata_only = patches.changes(shadow, pod, spec=False, resized=resized)
             if metadata_only != patch:
                 await self._change(pod, metadata_only)
         if not resized:

@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from liqod.hosting.shadowpods.resource_requests import PODS
+from liqod.hosting.shadowpods.quota.resource_requests import PODS
 from liqod.model.ids import Key
 from liqod.model.objects import quantity
 from liqod.model.objects.quantity import Resources

@@ -9,8 +9,8 @@ from typing import Final
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe
-from liqod.hosting.shadowpods import resource_requests
-from liqod.hosting.shadowpods.quota import Ledger, Waiting, WaitingList, fitting
+from liqod.hosting.shadowpods.quota import resource_requests
+from liqod.hosting.shadowpods.quota.ledger import Ledger, Waiting, WaitingList, fitting
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.offers import Offers
 from liqod.hosting.views import Pod, is_managed
