@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import random as _random
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import attrs
 from twisted.application.service import MultiService
@@ -26,8 +26,8 @@ from liqod.acceptance.stages import Rules
 from liqod.config.schema import Settings
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import Reactor, wall_clock
+from liqod.flow.controller import Controller
 from liqod.flow.tasks import Tasks
-from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.identity.tls import PeerTLS
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -78,11 +78,6 @@ from liqod.peering.trust.pairing import Invitations, PairingTokens
 from liqod.peering.trust.rotation import KeyRotation
 from liqod.peering.unpeering import UnpeeringController
 from liqod.wire.events import MapNamespace, ReleaseNamespace
-
-WORKERS: Final = 4
-"""Peers that one part works on at a time; one peer is never worked on twice at once."""
-
-K = TypeVar("K", bound=Hashable)
 
 
 @attrs.frozen
@@ -269,31 +264,26 @@ class Peering(MultiService):
         self._listener = Listener(reactor, settings.peering.listen, tls, self._sessions.admission, relayed)
         self._ends: list[Callable[[], None]] = []
         self._stopping = False
-        self._queues: list[WorkQueue[Any]] = []
         self._ruled: dict[ClusterID, Ruling] = {}
         self._tasks.setServiceParent(self)
-        self._employ()
+        controllers: tuple[Controller[Any] | None, ...] = (
+            self._records,
+            self._advertiser,
+            self._credential_issuer,
+            self._credential_store,
+            self._accept,
+            self._advertisements,
+            self._unpeering,
+            self._distrust,
+            self._acceptance,
+            self._rotation,
+            self._next_keys,
+            self._networks,
+        )
+        for controller in controllers:
+            if controller is not None:
+                controller.setServiceParent(self)
         self._listener.setServiceParent(self)
-
-    def _employ(self) -> None:
-        """Give every part that has a queue its workers."""
-        self._work(self._records.queue, self._records.process, "recording the state of")
-        self._work(self._advertiser.queue, self._advertiser.process, "offering to")
-        self._work(self._credential_issuer.queue, self._credential_issuer.process, "admitting")
-        self._work(self._credential_store.queue, self._credential_store.process, "keeping the credential of")
-        self._work(self._accept.queue, self._accept.process, "making the virtual node of")
-        self._work(self._advertisements.queue, self._advertisements.process, "taking in the offer of")
-        self._work(self._unpeering.queue, self._unpeering.process, "ending the peering with")
-        self._work(self._distrust.queue, self._distrust.process, "remembering who is not trusted:")
-        self._work(self._acceptance.queue, self._acceptance.process, "deciding about offers:", 1)
-        self._work(self._rotation.queue, self._rotation.process, "rotating the cluster's", 1)
-        self._work(self._next_keys.queue, self._next_keys.process, "noting the next key of")
-        if self._networks is not None:
-            self._work(self._networks.queue, self._networks.process, "exchanging networks with")
-
-    def _work(self, queue: WorkQueue[K], process: Any, what: str, count: int = WORKERS) -> None:
-        self._queues.append(queue)
-        Workers(queue, count, process, what).setServiceParent(self)
 
     # For the rest of the daemon.
 
@@ -421,8 +411,6 @@ class Peering(MultiService):
             self.relay.close()
         await self._sessions.stop()
         await maybeDeferred(super().stopService)
-        for queue in self._queues:
-            queue.close()
 
     # What is wanted.
 
@@ -450,7 +438,7 @@ class Peering(MultiService):
         self._advertiser.enqueue_all()
 
     def _decide(self, peer: ClusterID | None = None) -> None:
-        self._acceptance.enqueue(peer)
+        self._acceptance.offers_changed(peer)
 
     def _decided(self, peer_id: ClusterID, ruling: Ruling) -> None:
         before = self._ruled.get(peer_id)
@@ -459,7 +447,7 @@ class Peering(MultiService):
         if peer is not None:
             self._advertisements.send_verdict(peer)
             self._unpeering.acknowledge(peer)
-            self._accept.queue.add(peer_id)
+            self._accept.enqueue(peer_id)
         if before is not None and (before.phase, before.reason) == (ruling.phase, ruling.reason):
             return
         self._records.enqueue(peer_id)
@@ -468,4 +456,4 @@ class Peering(MultiService):
         self._log.info("offer of {peer}: {phase} ({reason})", peer=peer_id, phase=ruling.phase, reason=ruling.reason)
 
     def _credential_kept(self, peer: ClusterID) -> None:
-        self._accept.queue.add(peer)
+        self._accept.enqueue(peer)

@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.clocks import wall_clock
-from liqod.flow.workqueue import WorkQueue
+from liqod.flow.controller import After, Controller
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACES
@@ -41,8 +41,11 @@ LOCAL: Final = 120.0
 """Seconds after which the end goes on although something of this cluster is left: its own parts need 40."""
 
 
-class UnpeeringController:
+class UnpeeringController(Controller[ClusterID]):
     """Ends peerings; ``process`` is the work on one peer."""
+
+    name = "unpeering"
+    workers = 4
 
     _log = Logger()
 
@@ -58,7 +61,7 @@ class UnpeeringController:
         tokens: PairingTokens,
         distrust: DistrustRecorder,
     ) -> None:
-        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "endings")
+        super().__init__(clock)
         self._client = client
         self._clock = clock
         self._peers = peers
@@ -85,10 +88,14 @@ class UnpeeringController:
         if self._leftovers.is_clear(peer.id, self._records.offer_of(peer.id)):
             if peer.session.send(Withdrawn(owed, "lender")):
                 peer.advance(Acknowledged())
-            self.queue.add(peer.id)
+            self.enqueue(peer.id)
 
-    async def process(self, peer_id: ClusterID) -> float | None:
+    async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Take the next step; returns when to look again, None when something will tell or it is over."""
+        seconds = await self._reconcile(peer_id)
+        return None if seconds is None else After(seconds)
+
+    async def _reconcile(self, peer_id: ClusterID) -> float | None:
         peer, record = self._peers.get(peer_id), self._records.get(peer_id)
         if peer is None or record is None:
             return None
@@ -159,7 +166,7 @@ class UnpeeringController:
 
     async def _finish(self, peer: Peer, record: ForeignCluster, passed: float) -> float | None:
         if is_trust_withdrawn(record) and not self._distrust.is_remembered(peer.id):
-            self._distrust.queue.add(peer.id)
+            self._distrust.enqueue(peer.id)
             return self._wait(peer, "waiting until it is noted that the key is not trusted any more", POLL)
         if record.spec.fingerprint:
             await self._tokens.revoke(record.spec.fingerprint)

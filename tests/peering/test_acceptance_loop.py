@@ -131,10 +131,10 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.peers[peer] = FakePeer(Received(1, 1, TTL, Offer(), "", self.clock.seconds()))
 
     def run_once(self) -> float | None:
-        return self.successResultOf(Deferred.fromCoroutine(self.decisions.process(ALL)))
+        return self.successResultOf(Deferred.fromCoroutine(self.decisions._reconcile(ALL)))
 
     def begin(self) -> None:
-        self.decisions.enqueue()
+        self.decisions.offers_changed()
         self.run_once()
         self.assertEqual(len(self.server.patched), 64)
         self.assertEqual(len(self.changed), 64)
@@ -146,7 +146,7 @@ class AcceptanceLoopTests(SynchronousTestCase):
         """The others are ruled, and neither written nor passed on again."""
         self.begin()
         self.offers(self.ids[7], "11")
-        self.decisions.enqueue(self.ids[7])
+        self.decisions.offers_changed(self.ids[7])
         self.run_once()
         self.assertEqual(self.changed, ["peer-7 Accepted"])
         self.assertEqual(self.server.patched, [])
@@ -154,11 +154,11 @@ class AcceptanceLoopTests(SynchronousTestCase):
     def test_who_is_named_is_told_though_nothing_is_new(self) -> None:
         """An acknowledgement or an answer through a new session may be owed; new rules concern everybody."""
         self.begin()
-        self.decisions.enqueue(self.ids[3])
+        self.decisions.offers_changed(self.ids[3])
         self.run_once()
         self.assertEqual(self.changed, ["peer-3 Accepted"])
         self.changed.clear()
-        self.decisions.enqueue()
+        self.decisions.offers_changed()
         self.run_once()
         self.assertEqual(len(self.changed), 64)
 
@@ -167,7 +167,7 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.begin()
         self.clock.advance(RETURN + TTL)
         self.hears(self.ids[0])
-        self.decisions.enqueue(self.ids[0])
+        self.decisions.offers_changed(self.ids[0])
         self.run_once()
         self.assertEqual(len(self.changed), 64)
         self.assertEqual(len([told for told in self.changed if told.endswith("Expired")]), 63)
@@ -179,13 +179,13 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.peers.clear()  # whatever was heard is in the records only
         self.restart()
         self.clock.advance(RETURN - 1)
-        self.decisions.enqueue()
+        self.decisions.offers_changed()
         self.run_once()
         self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Accepted"})
         self.changed.clear()
         self.hears(self.ids[0])
         self.clock.advance(2)
-        self.decisions.enqueue()
+        self.decisions.offers_changed()
         self.run_once()
         self.assertEqual(len([told for told in self.changed if told.endswith(" Expired")]), 63)
         self.assertIn("peer-0 Accepted", self.changed)
@@ -201,22 +201,22 @@ class AcceptanceLoopTests(SynchronousTestCase):
                 self.clock.advance(RETURN)
                 for peer in self.ids:
                     self.hears(peer)
-                self.decisions.enqueue()
+                self.decisions.offers_changed()
                 self.run_once()
                 if restarted:
                     self.peers.clear()
                     self.restart()
-                    self.decisions.enqueue()
+                    self.decisions.offers_changed()
                     self.run_once()
                 self.clock.set_date(hours * 3600.0)
                 self.clock.advance(RETURN - 1)
                 self.changed.clear()
-                self.decisions.enqueue()
+                self.decisions.offers_changed()
                 self.run_once()
                 self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Accepted"})
                 self.clock.advance(TTL)
                 self.changed.clear()
-                self.decisions.enqueue()
+                self.decisions.offers_changed()
                 self.run_once()
                 self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Expired"})
 
@@ -226,13 +226,13 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.clock.advance(TTL / 2 + 1)
         for peer in self.ids[:5]:
             self.hears(peer)
-        self.decisions.enqueue(self.ids[0])
+        self.decisions.offers_changed(self.ids[0])
         self.run_once()
         self.assertEqual(len(self.server.patched), 5)
 
     def test_what_was_not_written_is_tried_again(self) -> None:
         """A conflict leaves the one that it met to the next run."""
-        self.decisions.enqueue()
+        self.decisions.offers_changed()
         self.server.conflicts = 1
         self.assertLess(cast(float, self.run_once()), 1.0)
         self.assertEqual((len(self.changed), len(self.server.patched)), (63, 63))
@@ -242,18 +242,18 @@ class AcceptanceLoopTests(SynchronousTestCase):
     def test_first_answers_do_not_wait_and_moves_do(self) -> None:
         """An offer that has no ruling yet is looked at at once, those that move are gathered for a moment."""
         self.begin()
-        queue = self.decisions.queue
+        queue = self.decisions._queue
         taken = queue.get()
         self.clock.advance(0)
         queue.done(self.successResultOf(taken))
-        self.decisions.enqueue(self.ids[1])
-        self.decisions.enqueue(self.ids[2])
+        self.decisions.offers_changed(self.ids[1])
+        self.decisions.offers_changed(self.ids[2])
         self.assertEqual((len(queue), queue.delayed), (0, 1))
-        self.decisions.enqueue(ClusterID("newcomer"))
+        self.decisions.offers_changed(ClusterID("newcomer"))
         self.assertEqual(len(queue), 1)
         self.clock.advance(SPACING)
         self.assertEqual(queue.delayed, 0)
-        self.decisions.enqueue(self.ids[1])
+        self.decisions.offers_changed(self.ids[1])
         self.assertEqual(len(queue), 1)
 
     def test_nothing_is_kept_of_offers_that_are_gone(self) -> None:
@@ -261,10 +261,10 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.begin()
         key = Key("", advertisement_name(self.ids[0]))
         record = self.shelf.records.pop(key)
-        self.decisions.enqueue(self.ids[0])
+        self.decisions.offers_changed(self.ids[0])
         self.run_once()
         self.assertEqual(self.changed, [])
         self.shelf.records[key] = record
-        self.decisions.enqueue(self.ids[1])
+        self.decisions.offers_changed(self.ids[1])
         self.run_once()
         self.assertEqual(sorted(self.changed), ["peer-0 Accepted", "peer-1 Accepted"])

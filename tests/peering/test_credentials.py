@@ -84,7 +84,7 @@ class RenewalTests(SynchronousTestCase):
         )
 
     def look(self) -> float | None:
-        return self.successResultOf(Deferred.fromCoroutine(self.grants.process(PEER)))
+        return self.successResultOf(Deferred.fromCoroutine(self.grants._reconcile(PEER)))
 
     def test_a_credential_is_renewed_at_two_thirds_of_its_life(self) -> None:
         """Of 3600 s: nothing is minted or sent before 2400 s, a new one then."""
@@ -123,7 +123,7 @@ class RenewalTests(SynchronousTestCase):
         self.grants = CredentialIssuer(
             self.clock, {PEER: self.peer}, cast(Any, NoForeignClusters()), room, lambda _: (True, True)
         )
-        self.looking = Deferred.fromCoroutine(self.grants.process(PEER))
+        self.looking = Deferred.fromCoroutine(self.grants._reconcile(PEER))
         return room
 
     def test_who_is_being_admitted_has_something_here(self) -> None:
@@ -225,7 +225,7 @@ class StoreTests(SynchronousTestCase):
         self.work()
 
     def work(self) -> None:
-        self.successResultOf(Deferred.fromCoroutine(self.credential_store.process(PEER)))
+        self.successResultOf(Deferred.fromCoroutine(self.credential_store.reconcile(PEER)))
 
     def accept(self) -> None:
         self.credential_store.offer_accepted(self.peer)
@@ -269,7 +269,7 @@ class StoreTests(SynchronousTestCase):
         self.client.busy = Deferred()
         credential = Credential("https://milan:6443", "", "of the former key", 3600, "tenant", False)
         self.credential_store.received(self.peer, credential, accepted=True)
-        writing = Deferred.fromCoroutine(self.credential_store.process(PEER))
+        writing = Deferred.fromCoroutine(self.credential_store.reconcile(PEER))
         self.client.busy.errback(OSError("no answer"))
         self.failureResultOf(writing, OSError)
         self.client.busy = None
@@ -283,7 +283,7 @@ class StoreTests(SynchronousTestCase):
         self.client.busy = busy
         credential = Credential("https://milan:6443", "", "of the former key", 3600, "tenant", False)
         self.credential_store.received(self.peer, credential, accepted=True)
-        writing = Deferred.fromCoroutine(self.credential_store.process(PEER))
+        writing = Deferred.fromCoroutine(self.credential_store.reconcile(PEER))
         self.credential_store.forget(PEER)
         busy.callback(None)
         self.successResultOf(writing)

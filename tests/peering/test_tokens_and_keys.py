@@ -118,7 +118,7 @@ class Announcements(SynchronousTestCase):
             keys = NextKeys(Clock(), PeerTLS(own), cast(Any, records), lambda *why: refused.append(why))  # noqa: B023
             session = Said(key)
             keys.announcement_received(cast(Any, Named(ROME)), cast(Any, session), event)
-            self.assertEqual(len(keys.queue) > 0, counts, (pin, key))
+            self.assertEqual(keys.waiting > 0, counts, (pin, key))
             self.assertEqual((session.sent, refused), ([], []))
 
     def test_a_key_that_did_not_sign_or_is_anothers_is_answered_with_why(self) -> None:
@@ -141,4 +141,4 @@ class Announcements(SynchronousTestCase):
             )
             self.assertEqual([noted.reason for noted in session.sent], [reason] if reason else [])
             self.assertEqual(refused, [reason] if reason else [])
-            self.assertEqual(len(keys.queue) > 0, not reason)
+            self.assertEqual(keys.waiting > 0, not reason)

@@ -246,6 +246,6 @@ class UnpeerTests(UnpeerCase):
 
         await self.becomes(unpinned, "the key is not trusted any more")
         kept: list[str] = []
-        self.patch(credential_store.queue, "add", kept.append)
+        self.patch(credential_store, "enqueue", kept.append)
         credential_store.offer_accepted(peer)
         self.assertEqual(kept, [])

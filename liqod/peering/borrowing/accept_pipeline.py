@@ -12,7 +12,7 @@ from typing import Final
 
 from twisted.internet.interfaces import IReactorTime
 
-from liqod.flow.workqueue import WorkQueue
+from liqod.flow.controller import Controller
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
@@ -30,8 +30,11 @@ PREFIX: Final = "liqo-"
 _OTHER = re.compile(r"[^a-z0-9]+")
 
 
-class AcceptPipeline:
+class AcceptPipeline(Controller[ClusterID]):
     """Brings one peer's VirtualNode in line with what was decided about its offer."""
+
+    name = "accept"
+    workers = 4
 
     def __init__(
         self,
@@ -44,7 +47,7 @@ class AcceptPipeline:
         nodes: Informer[Node],
         leftovers: Leftovers,
     ) -> None:
-        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "accept")
+        super().__init__(clock)
         self._client = client
         self._peers = peers
         self._records = records
@@ -53,7 +56,7 @@ class AcceptPipeline:
         self._nodes = nodes
         self._leftovers = leftovers
 
-    async def process(self, peer_id: ClusterID) -> None:
+    async def reconcile(self, peer_id: ClusterID) -> None:
         """Take the next steps for one peer, forwards or backwards."""
         peer = self._peers.get(peer_id)
         offer = self._records.offer_of(peer_id)

@@ -20,7 +20,7 @@ from liqod.acceptance.pipeline import Ruling, rule_all
 from liqod.acceptance.stages import Case, Rules
 from liqod.config.schema import Acceptance
 from liqod.flow.clocks import reactor_time, wall_clock
-from liqod.flow.workqueue import WorkQueue
+from liqod.flow.controller import After, Controller
 from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, KubeError, NotFound
 from liqod.kube.merge_patch import merge_patch
@@ -61,8 +61,10 @@ class _Demand:
     prices: Resources
 
 
-class AcceptanceLoop:
+class AcceptanceLoop(Controller[str]):
     """Decides; ``changed`` is called with each peer of which something is new, when its record is up to date."""
+
+    name = "acceptance"
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class AcceptanceLoop:
         wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
         changed: Callable[[ClusterID, Ruling], None],
     ) -> None:
-        self.queue: WorkQueue[str] = WorkQueue(clock, "acceptance")
+        super().__init__(clock)
         self.rules = rules
         self._client = client
         self._clock = clock
@@ -92,19 +94,23 @@ class AcceptanceLoop:
         self._read: dict[ClusterID, _Demand] = {}
         self._noted: dict[ClusterID, tuple[str, float]] = {}
 
-    def enqueue(self, peer: ClusterID | None = None) -> None:
+    def offers_changed(self, peer: ClusterID | None = None) -> None:
         """Something that decisions depend on changed, about one peer or (None) about all of them."""
         if peer is None:
             self._touched.update(self._decided)
         else:
             self._touched.add(peer)
         if peer is None or peer not in self._decided:
-            self.queue.add(ALL)
+            self.enqueue(ALL)
         else:
-            self.queue.add_after(ALL, self._ran + SPACING - self._clock.seconds())
+            self.enqueue(ALL, self._ran + SPACING - self._clock.seconds())
 
-    async def process(self, _: str) -> float | None:
+    async def reconcile(self, _: str) -> After | None:
         """Decide about every offer; returns when the first of them expires."""
+        seconds = await self._reconcile(_)
+        return None if seconds is None else After(seconds)
+
+    async def _reconcile(self, _: str) -> float | None:
         now = self._ran = self._clock.seconds()
         touched, self._touched = self._touched, set()
         found = {ClusterID(record.spec.cluster_id): record for record in self._offers.items()}

@@ -14,7 +14,7 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.acceptance.check import check, check_ttl
-from liqod.flow.workqueue import WorkQueue
+from liqod.flow.controller import After, Controller
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound
 from liqod.kube.merge_patch import merge_patch
@@ -45,11 +45,14 @@ class _SentVerdict:
     verdict: Verdict
 
 
-class Advertisements:
+class Advertisements(Controller[ClusterID]):
     """Takes offers in and answers them; ``decide`` is called when a peer's record wants a decision.
 
     ``in_use`` tells whether something of a virtual node for the peer is still there.
     """
+
+    name = "advertisements"
+    workers = 4
 
     def __init__(
         self,
@@ -61,7 +64,7 @@ class Advertisements:
         refused: Callable[[str, str, str], None],
         in_use: Callable[[ClusterID], bool],
     ) -> None:
-        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "advertisements")
+        super().__init__(clock)
         self._client = client
         self._clock = clock
         self._peers = peers
@@ -87,21 +90,26 @@ class Advertisements:
         self._withdrawn.pop(peer.id, None)
         self._sent.pop(peer.id, None)  # every offer gets an answer, a renewed one too
         peer.received = Received(event.epoch, event.seq, ttl, offer, problem, self._clock.seconds())
-        self.queue.add(peer.id)
+        self.enqueue(peer.id)
 
     def offer_withdrawn(self, peer: Peer, reason: str) -> None:
         """Note that the peer took its offer back."""
         peer.received = None
         self._withdrawn[peer.id] = reason or "no reason given"
-        self.queue.add(peer.id)
+        self.enqueue(peer.id)
 
     def forget(self, peer: ClusterID) -> None:
         """The peer is known no more."""
+        super().forget(peer)
         self._sent.pop(peer, None)
         self._withdrawn.pop(peer, None)
 
-    async def process(self, peer_id: ClusterID) -> float | None:
+    async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Bring the record of one peer's offer up to date, and answer."""
+        seconds = await self._reconcile(peer_id)
+        return None if seconds is None else After(seconds)
+
+    async def _reconcile(self, peer_id: ClusterID) -> float | None:
         try:
             await self._process(peer_id)
         except Conflict:

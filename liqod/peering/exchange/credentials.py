@@ -19,7 +19,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import wall_clock
-from liqod.flow.workqueue import WorkQueue
+from liqod.flow.controller import After, Controller
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import NAMESPACES, SECRETS
@@ -56,8 +56,11 @@ class _Issued:
         return self.minted + self.grant.lifetime * 2 / 3
 
 
-class CredentialIssuer:
+class CredentialIssuer(Controller[ClusterID]):
     """The lender's side: admits those who accepted, dismisses those who no longer do."""
+
+    name = "grants"
+    workers = 4
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class CredentialIssuer:
         lender: Lender,
         wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
     ) -> None:
-        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "grants")
+        super().__init__(clock)
         self._clock = clock
         self._peers = peers
         self._records = records
@@ -75,8 +78,12 @@ class CredentialIssuer:
         self._wants = wants
         self._issued: dict[ClusterID, _Issued] = {}
 
-    async def process(self, peer_id: ClusterID) -> float | None:
+    async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Make one peer's rights what they should be; returns when its credential is to be renewed."""
+        seconds = await self._reconcile(peer_id)
+        return None if seconds is None else After(seconds)
+
+    async def _reconcile(self, peer_id: ClusterID) -> float | None:
         peer = self._peers.get(peer_id)
         if peer is None or peer.lent is None:
             return None
@@ -180,11 +187,15 @@ class CredentialIssuer:
 
     def forget(self, peer: ClusterID) -> None:
         """The peer is known no more."""
+        super().forget(peer)
         self._issued.pop(peer, None)
 
 
-class CredentialStore:
+class CredentialStore(Controller[ClusterID]):
     """The borrower's side: keeps the newest credential of each lender; ``kept`` is called when there is one."""
+
+    name = "credentials"
+    workers = 4
 
     def __init__(
         self,
@@ -194,7 +205,7 @@ class CredentialStore:
         kept: Callable[[ClusterID], None],
         refused: Callable[[str, str, str], None],
     ) -> None:
-        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "credentials")
+        super().__init__(clock)
         self._client = client
         self._clock = clock
         self._peers = peers
@@ -220,21 +231,22 @@ class CredentialStore:
             return
         self._unaccepted.pop(peer.id, None)
         self._newest[peer.id] = (credential, self._clock.seconds())
-        self.queue.add(peer.id)
+        self.enqueue(peer.id)
 
     def offer_accepted(self, peer: Peer) -> None:
         """An offer of the peer is accepted: what came before that is kept now, unless it is about to expire."""
         waiting = self._unaccepted.pop(peer.id, None)
         if waiting is not None and waiting[1] + waiting[0].lifetime - self._clock.seconds() >= MIN_LIFETIME:
             self._newest[peer.id] = waiting
-            self.queue.add(peer.id)
+            self.enqueue(peer.id)
 
     def forget(self, peer: ClusterID) -> None:
         """The peer is known no more, or what its key said means nothing any more."""
+        super().forget(peer)
         self._unaccepted.pop(peer, None)
         self._newest.pop(peer, None)
 
-    async def process(self, peer_id: ClusterID) -> None:
+    async def reconcile(self, peer_id: ClusterID) -> None:
         """Write the newest credential of one peer to its Secret."""
         newest = self._newest.get(peer_id)
         peer = self._peers.get(peer_id)

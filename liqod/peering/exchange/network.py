@@ -14,7 +14,7 @@ import attrs
 import msgspec
 from twisted.internet.interfaces import IReactorTime
 
-from liqod.flow.workqueue import WorkQueue
+from liqod.flow.controller import Controller
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
@@ -40,8 +40,11 @@ class _Exchange:
     told: tuple[PeerConnection, Network, NetworkAck | None] | None = None
 
 
-class NetworkExchange:
+class NetworkExchange(Controller[ClusterID]):
     """The exchange of networks with all peers; ``queue`` holds the peers to look at."""
+
+    name = "networks"
+    workers = 4
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class NetworkExchange:
         peers: Mapping[ClusterID, Peer],
         configs: Informer[NetworkConfig],
     ) -> None:
-        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "networks")
+        super().__init__(clock)
         self._client = client
         self._peers = peers
         self._configs = configs
@@ -58,7 +61,7 @@ class NetworkExchange:
 
     def start(self) -> Callable[[], None]:
         """Follow the records; returns what ends that."""
-        return self._configs.subscribe(lambda key, old, new: self.queue.add(ClusterID(key.name)))
+        return self._configs.subscribe(lambda key, old, new: self.enqueue(ClusterID(key.name)))
 
     def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
         """Note what a peer said; the newest counts."""
@@ -82,13 +85,14 @@ class NetworkExchange:
                 known_key=event.known_key,
                 external_six=event.external_six,
             )
-        self.queue.add_after(peer.id, SETTLE)
+        self.enqueue(peer.id, SETTLE)
 
     def forget(self, peer: ClusterID) -> None:
         """The peer is known no more."""
+        super().forget(peer)
         self._exchanges.pop(peer, None)
 
-    async def process(self, peer_id: ClusterID) -> None:
+    async def reconcile(self, peer_id: ClusterID) -> None:
         """Tell one peer what changed, and write down what it said."""
         config = self._configs.get(Key("", peer_id))
         if config is None or config.metadata.deleting:

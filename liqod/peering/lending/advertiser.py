@@ -15,7 +15,7 @@ import msgspec
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.config.schema import Sharing
-from liqod.flow.workqueue import WorkQueue
+from liqod.flow.controller import After, Controller
 from liqod.model.ids import ClusterID
 from liqod.model.objects import quantity
 from liqod.model.objects.quantity import Resources
@@ -49,8 +49,11 @@ class _Sent:
     answered: bool = True
 
 
-class Advertiser:
+class Advertiser(Controller[ClusterID]):
     """Keeps every peer's picture of what we lend up to date; ``process`` is the work on one peer."""
+
+    name = "offers"
+    workers = 4
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class Advertiser:
         epoch: int,
         wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
     ) -> None:
-        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "offers")
+        super().__init__(clock)
         self.epoch = epoch
         self._clock = clock
         self._peers = peers
@@ -82,10 +85,11 @@ class Advertiser:
         """The capacity may have changed."""
         for peer in self._peers.values():
             if peer.session is not None:
-                self.queue.add(peer.id)
+                self.enqueue(peer.id)
 
     def forget(self, peer: ClusterID) -> None:
         """The peer is known no more."""
+        super().forget(peer)
         self._sent.pop(peer, None)
 
     def verdict_received(self, peer: Peer, verdict: Verdict) -> bool:
@@ -96,11 +100,15 @@ class Advertiser:
         sent.answered = True
         if peer.lent is not None:
             peer.lent = msgspec.structs.replace(peer.lent, verdict=verdict.decision, reason=verdict.reason)
-        self.queue.add(peer.id)
+        self.enqueue(peer.id)
         return True
 
-    async def process(self, peer_id: ClusterID) -> float | None:
+    async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Send what is to be sent to one peer now; returns when to look again, None when something will tell."""
+        seconds = await self._reconcile(peer_id)
+        return None if seconds is None else After(seconds)
+
+    async def _reconcile(self, peer_id: ClusterID) -> float | None:
         peer = self._peers.get(peer_id)
         connection = peer.session if peer is not None else None
         if peer is None or connection is None:

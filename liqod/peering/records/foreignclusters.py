@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.clocks import wall_clock
-from liqod.flow.workqueue import WorkQueue
+from liqod.flow.controller import After, Controller
 from liqod.identity.fingerprint_words import words
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -44,8 +44,11 @@ NO_ROOM: Final = 60.0
 """Seconds after which a stranger in sight for which there was no room is looked at again."""
 
 
-class ForeignClusters:
+class ForeignClusters(Controller[ClusterID]):
     """The ForeignClusters, with the pins they hold. ``wants`` tells (lends, borrows) for a record."""
+
+    name = "foreignclusters"
+    workers = 4
 
     _log = Logger()
 
@@ -62,8 +65,8 @@ class ForeignClusters:
         recorder: Recorder,
         max_strangers: int,
     ) -> None:
+        super().__init__(clock)
         self.clusters = MutationCache(clusters, clock)
-        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "foreignclusters")
         self.pins: dict[ClusterID, Fingerprint] = {}
         self._client = client
         self._clock = clock
@@ -84,9 +87,9 @@ class ForeignClusters:
         """Return the newest known Advertisement of a peer."""
         return self._offers.get(Key("", advertisement_name(peer)))
 
-    def enqueue(self, peer: ClusterID) -> None:
-        """Have the status of a peer looked at soon."""
-        self.queue.add_after(peer, COALESCE)
+    def enqueue(self, key: ClusterID, after: float = COALESCE) -> None:
+        """Have the status of a peer brought up to date, by default after what happens to it was collected."""
+        super().enqueue(key, after)
 
     def has_room_for(self, peer: ClusterID) -> bool:
         """Tell whether one more cluster that nobody trusts may have a record, besides those that are to have one."""
@@ -209,8 +212,12 @@ class ForeignClusters:
         self.clusters.wrote(key, record, written)
         return written
 
-    async def process(self, peer_id: ClusterID) -> float | None:
+    async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Write the status of a peer if it changed; returns when it changes by itself, None when it does not."""
+        seconds = await self._reconcile(peer_id)
+        return None if seconds is None else After(seconds)
+
+    async def _reconcile(self, peer_id: ClusterID) -> float | None:
         peer = self._peers.get(peer_id)
         if peer is None:
             return None

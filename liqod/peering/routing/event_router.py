@@ -52,12 +52,12 @@ class EventRouter:
     def session_opened(self, peer: Peer) -> None:
         self._advance(peer, SessionOpened())
         if self._parts.records.get(peer.id) is not None:
-            self._parts.advertiser.queue.add(peer.id)
-        self._parts.credential_issuer.queue.add(peer.id)
-        self._parts.unpeering.queue.add(peer.id)
-        self._parts.rotation.enqueue()
+            self._parts.advertiser.enqueue(peer.id)
+        self._parts.credential_issuer.enqueue(peer.id)
+        self._parts.unpeering.enqueue(peer.id)
+        self._parts.rotation.peer_connected()
         if self._parts.networks is not None:
-            self._parts.networks.queue.add(peer.id)
+            self._parts.networks.enqueue(peer.id)
 
     def session_closed(self, peer: Peer, connection: PeerConnection, *, unresponsive: bool) -> None:
         self._advance(peer, SessionClosed(unresponsive))
@@ -91,7 +91,7 @@ class EventRouter:
                 if self._parts.advertiser.verdict_received(peer, event):
                     if event.decision == "Accepted" and before != "Accepted":
                         self._parts.credential_issuer.resend(peer.id)
-                    self._parts.credential_issuer.queue.add(peer.id)
+                    self._parts.credential_issuer.enqueue(peer.id)
                     self._parts.records.enqueue(peer.id)
             case Credential():
                 offer = self._parts.records.offer_of(peer.id)
@@ -113,8 +113,8 @@ class EventRouter:
                 connection.send(Withdrawn(event.epoch, "borrower"))
             case Withdrawn(role="lender") if peer.withdrawal is not None and peer.withdrawal.through is connection:
                 peer.withdrawal = attrs.evolve(peer.withdrawal, acknowledged=True)
-                self._parts.credential_issuer.queue.add(peer.id)
-                self._parts.unpeering.queue.add(peer.id)
+                self._parts.credential_issuer.enqueue(peer.id)
+                self._parts.unpeering.enqueue(peer.id)
             case _:
                 pass
 
@@ -122,7 +122,7 @@ class EventRouter:
         """The borrower no longer uses what we lend."""
         if peer.lent is not None:
             peer.lent = msgspec.structs.replace(peer.lent, verdict="Refused", reason="WithdrawnByBorrower")
-            self._parts.credential_issuer.queue.add(peer.id)
+            self._parts.credential_issuer.enqueue(peer.id)
             self._parts.records.enqueue(peer.id)
 
     def has_peering(self, peer: Peer) -> bool:
@@ -138,14 +138,14 @@ class EventRouter:
 
     def peer_unpeered(self, peer: Peer) -> None:
         self._advance(peer, UnpeeredByPeer())
-        self._parts.credential_issuer.queue.add(peer.id)
-        self._parts.unpeering.queue.add(peer.id)
+        self._parts.credential_issuer.enqueue(peer.id)
+        self._parts.unpeering.enqueue(peer.id)
 
     def _advance(self, peer: Peer, event: LifecycleEvent) -> None:
         before = peer.state
         if Action.FOLLOW not in peer.advance(event):
             return
-        self._parts.unpeering.queue.add(peer.id)
+        self._parts.unpeering.enqueue(peer.id)
         record = self._parts.records.get(peer.id)
         if record is not None and not isinstance(before, Unpeered):
             message = f"{peer.name or peer.id} ended the peering; it is removed here"

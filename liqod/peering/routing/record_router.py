@@ -95,23 +95,23 @@ class RecordRouter:
             )
         )
         if ends and (old is None or not old.metadata.deleting):
-            self._parts.unpeering.queue.add(cluster_id)
-            self._parts.accept.queue.add(cluster_id)
+            self._parts.unpeering.enqueue(cluster_id)
+            self._parts.accept.enqueue(cluster_id)
         elif old is not None and new is not None and old.spec == new.spec:
             if ends and old.metadata.annotations.get(ORDER) != record.metadata.annotations.get(ORDER):
-                self._parts.credential_issuer.queue.add(
+                self._parts.credential_issuer.enqueue(
                     cluster_id
                 )  # whoever was patient is so no more, or the other way round
-                self._parts.unpeering.queue.add(cluster_id)
+                self._parts.unpeering.enqueue(cluster_id)
             return
         self._parts.records.enqueue(cluster_id)
-        self._parts.advertiser.queue.add(cluster_id)
-        self._parts.credential_issuer.queue.add(cluster_id)
+        self._parts.advertiser.enqueue(cluster_id)
+        self._parts.credential_issuer.enqueue(cluster_id)
         self._decide(cluster_id)
         unpinned = old is not None and old.spec.fingerprint != "" and not ends
         if self._sessions.ready and (record.spec.fingerprint or record.spec.endpoints or unpinned):
             peer.dialer.link.wake()
-        self._parts.distrust.queue.add(cluster_id)
+        self._parts.distrust.enqueue(cluster_id)
 
     def _pin_changed(self, peer: Peer, record: ForeignCluster) -> None:
         pinned = Fingerprint(record.spec.fingerprint)
@@ -163,14 +163,14 @@ class RecordRouter:
             cluster = self._parts.records.get(peer)
             ends = cluster is None or cluster.metadata.deleting
             if known is not None and known.received is not None and not ends:
-                self._parts.advertisements.queue.add(peer)  # whoever deleted the record wants it decided afresh
+                self._parts.advertisements.enqueue(peer)  # whoever deleted the record wants it decided afresh
         self._decide(peer)
 
     def _virtual_node_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> None:
         peer = ClusterID(key.name)
         self._parts.records.enqueue(peer)
         if old is None or new is None:
-            self._parts.accept.queue.add(peer)
+            self._parts.accept.enqueue(peer)
             self._trace_changed(peer)
 
     def _node_changed(self, _: Key, old: Node | None, new: Node | None) -> None:
@@ -191,7 +191,7 @@ class RecordRouter:
         """When the last trace of a virtual node is gone, the credential goes and the lender is told."""
         peer = self._peers.get(peer_id)
         if peer is not None and not self._parts.leftovers.of(peer_id):
-            self._parts.accept.queue.add(peer_id)
+            self._parts.accept.enqueue(peer_id)
             self._parts.advertisements.send_verdict(peer)
             self._parts.unpeering.acknowledge(peer)
-            self._parts.unpeering.queue.add(peer_id)
+            self._parts.unpeering.enqueue(peer_id)

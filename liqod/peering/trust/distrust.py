@@ -10,7 +10,7 @@ from __future__ import annotations
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.clocks import wall_clock
-from liqod.flow.workqueue import WorkQueue
+from liqod.flow.controller import Controller
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.unpeering import DISTRUSTED, JOINED, Tombstone, is_trust_withdrawn
 from liqod.model.records.views import ForeignCluster
@@ -20,8 +20,11 @@ from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.trust.pairing import Invitations, PairingTokens
 
 
-class DistrustRecorder:
+class DistrustRecorder(Controller[ClusterID]):
     """``process`` is the work on one peer; ``unpinned`` notes which key it had."""
+
+    name = "distrust"
+    workers = 4
 
     def __init__(
         self,
@@ -31,7 +34,7 @@ class DistrustRecorder:
         tokens: PairingTokens,
         invitations: Invitations,
     ) -> None:
-        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "withdrawals")
+        super().__init__(clock)
         self._clock = clock
         self._records = records
         self._tombstones = tombstones
@@ -42,14 +45,14 @@ class DistrustRecorder:
     def unpinned(self, peer: ClusterID, key: Fingerprint) -> None:
         """A key is pinned no more."""
         self._former[peer] = key
-        self.queue.add(peer)
+        self.enqueue(peer)
 
     def is_remembered(self, peer: ClusterID) -> bool:
         """Tell whether a restart, or the end of the record, would not bring the key back."""
         known = self._tombstones.get(peer)
         return known is not None and known.distrusted and self._tombstones.is_written(peer)
 
-    async def process(self, peer: ClusterID) -> None:
+    async def reconcile(self, peer: ClusterID) -> None:
         """Have what is remembered of one peer follow its record; raises KubeError."""
         record = self._records.get(peer)
         if record is None:

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
-from liqod.flow.workqueue import WorkQueue
+from liqod.flow.controller import After, Controller
 from liqod.identity.rotation import fingerprint_of, is_proven
 from liqod.identity.tls import NEW_KEY, PeerTLS
 from liqod.kube.errors import Conflict, NotFound
@@ -31,8 +31,11 @@ class _Announced:
     following: str
 
 
-class NextKeys:
+class NextKeys(Controller[ClusterID]):
     """Keeps what peers announce; ``queue`` holds those with something new, the newest announcement of each."""
+
+    name = "new keys"
+    workers = 4
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class NextKeys:
         records: ForeignClusters,
         refused: Callable[[str, str, str], None],
     ) -> None:
-        self.queue: WorkQueue[ClusterID] = WorkQueue(clock, "new keys")
+        super().__init__(clock)
         self._clock = clock
         self._tls = tls
         self._records = records
@@ -51,6 +54,7 @@ class NextKeys:
 
     def forget(self, peer: ClusterID) -> None:
         """The record is gone."""
+        super().forget(peer)
         self._announced.pop(peer, None)
         self._written.pop(peer, None)
 
@@ -67,7 +71,7 @@ class NextKeys:
             connection.send(KeyNoted(event.public_key, *wrong))
             return
         self._announced[peer.id] = _Announced(connection, certificate.fingerprint, event.public_key, following)
-        self.queue.add_after(peer.id, max(0.0, self._written.get(peer.id, -PACE) + PACE - self._clock.seconds()))
+        self.enqueue(peer.id, max(0.0, self._written.get(peer.id, -PACE) + PACE - self._clock.seconds()))
 
     def _examine(
         self, peer: ClusterID, by: Fingerprint, connection: PeerConnection, event: NewKey
@@ -85,8 +89,12 @@ class NextKeys:
     def _next(self, peer: ClusterID) -> Fingerprint | None:
         return self._records.next_key(peer)
 
-    async def process(self, peer_id: ClusterID) -> float | None:
+    async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Put the newest announcement of a peer on record, then acknowledge it."""
+        seconds = await self._reconcile(peer_id)
+        return None if seconds is None else After(seconds)
+
+    async def _reconcile(self, peer_id: ClusterID) -> float | None:
         announced = self._announced.get(peer_id)
         if announced is None:
             return None

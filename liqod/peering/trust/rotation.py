@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.clocks import wall_clock
-from liqod.flow.workqueue import WorkQueue
+from liqod.flow.controller import After, Controller
 from liqod.identity.certs import IdentityError, KeyPair, generate
 from liqod.identity.fingerprint_words import words
 from liqod.identity.rotation import (
@@ -53,10 +53,12 @@ NAMED: Final = 8
 OWN: Final = "own"
 
 
-class KeyRotation:
+class KeyRotation(Controller[str]):
     """Changes the key on order. ``within``: seconds that peers that are away have, unless the order says otherwise;
     ``changed`` is called when another key is in use; ``in_files``: the key is the administrator's, not the Secret's.
     """
+
+    name = "key rotation"
 
     _log = Logger()
 
@@ -75,7 +77,7 @@ class KeyRotation:
         *,
         in_files: bool = False,
     ) -> None:
-        self.queue: WorkQueue[str] = WorkQueue(clock, "key rotation")
+        super().__init__(clock)
         self.informer = informers.of(
             SECRETS, Secret, namespace=namespace, fields=f"metadata.name={names.IDENTITY_SECRET}"
         )
@@ -95,12 +97,12 @@ class KeyRotation:
     def start(self) -> Callable[[], None]:
         """Use the key that is kept, and follow it; returns what ends that."""
         self._use_key(self.informer.get(self._key))
-        return self.informer.subscribe(lambda key, old, new: self.queue.add(OWN))
+        return self.informer.subscribe(lambda key, old, new: self.enqueue(OWN))
 
-    def enqueue(self) -> None:
+    def peer_connected(self) -> None:
         """A peer came: it may not have heard yet."""
         if self._next_key is not None:
-            self.queue.add(OWN)
+            self.enqueue(OWN)
 
     def noted(self, peer: Peer, event: KeyNoted) -> None:
         """A peer answered an announcement."""
@@ -112,10 +114,14 @@ class KeyRotation:
             return
         peer.knows_key = following.fingerprint
         self._records.enqueue(peer.id)
-        self.queue.add(OWN)
+        self.enqueue(OWN)
 
-    async def process(self, _: str) -> float | None:
+    async def reconcile(self, _: str) -> After | None:
         """Take the next step; returns when to look again, None when something will tell."""
+        seconds = await self._reconcile(_)
+        return None if seconds is None else After(seconds)
+
+    async def _reconcile(self, _: str) -> float | None:
         secret = self.informer.get(self._key)
         if secret is None:
             return None
