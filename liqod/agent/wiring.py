@@ -213,7 +213,7 @@ class Features:
                 self.client,
                 self.informers.of(SEARCHDOMAINS, SearchDomain),
                 resolver=partial(make_resolver, self._reactor, self._settings.discovery.dns_servers),
-                on_sightings=self.discovery.saw,
+                on_sightings=self.discovery.merge_sightings,
                 metrics=self._metrics,
             ),
         )

@@ -1,7 +1,7 @@
-"""A candidate: a place where a peer may answer. Only a hint where to dial; nothing is believed because of one.
+"""Candidates: addresses at which a peer may answer. They are hints where to dial; nothing is trusted because of one.
 
-Also the TXT record that carries a cluster's claims about itself (keys ``id``, ``name``, ``fp``, ``proto``), and which
-addresses are worth dialling, in which order.
+Also the TXT record that has a cluster's claims about itself (keys ``id``, ``name``, ``fp``, ``proto``), and which of
+its addresses are dialled, in which order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import attrs
 from liqod.model.ids import is_dns_label, parse_fingerprint
 
 PROTOCOL: Final = 1
-"""The major version of the peer protocol that is spoken here; a record that leaves it out is not worth dialling."""
+"""The major version of the peer protocol that is spoken here; clusters whose record leaves it out are not dialled."""
 MAX_TXT: Final = 1300
 """Bytes of a TXT record, as RFC 6763 (6.2) advises: what fits one packet."""
 MAX_ADDRESSES: Final = 8
@@ -37,7 +37,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 class Candidate:
     """Where a peer may answer, and what the source claims about who it is (empty: nothing claimed).
 
-    ``stale`` says that the source no longer shows it: still worth a try, after the others.
+    ``stale``: the source no longer shows it; it is dialled after the others.
     """
 
     host: str
@@ -55,9 +55,9 @@ def _texts(values: Iterable[str]) -> tuple[str, ...]:
 
 @attrs.frozen
 class Announcement:
-    """What this cluster tells about itself. ``addresses`` empty: those of the chosen interfaces.
+    """What this cluster announces of itself. ``addresses`` empty: those of the chosen interfaces.
 
-    ``port`` 0 announces nothing: whoever has no listener only looks.
+    ``port`` 0 announces nothing: without a listener this cluster only browses.
     """
 
     cluster_id: str
@@ -77,7 +77,7 @@ class Claims:
 
 
 class BadRecord(ValueError):
-    """A record that nobody of ours would send; the text says what is wrong with it."""
+    """A record that no release of liqod sends; the message has what is wrong with it."""
 
 
 def to_txt(me: Announcement) -> dict[str, str]:
@@ -109,7 +109,7 @@ def from_txt(properties: Mapping[bytes, bytes | None]) -> Claims:
 
 
 def instance_label(me: Announcement) -> str:
-    """Return the name of this cluster's announcement: readable, and its own even where two clusters share a name."""
+    """Return the instance name of this cluster (RFC 6763, 4.1.1): readable, and unique even where names are equal."""
     suffix = hashlib.sha256(me.cluster_id.encode()).hexdigest()[:8]
     readable = re.sub(r"[^a-z0-9-]+", "-", me.cluster_name.lower()).strip("-")
     return f"{readable[: MAX_NAME - len(suffix) - 1].rstrip('-') or 'cluster'}-{suffix}"
@@ -143,7 +143,7 @@ def candidates_of(
 
 
 def _rank(text: str, local: tuple[Network, ...], loopback: bool) -> int | None:
-    """Return how promising an address is (less is better), or None when it cannot be that of a peer."""
+    """Return the rank of an address, the lowest is dialled first; None when it cannot be a peer's."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""SearchDomain records: each domain searched as its records' TTL says, what was found kept while DNS fails.
+"""SearchDomain records: searches each domain when the TTLs of its answers end; what was found stays while DNS fails.
 
-What a search finds goes into the same table as what mDNS shows. A failing domain, or a failing instance in it, changes
-nothing in that table; only a search that worked and does not show an instance any more lets it go.
+Sightings of a search go into the same table as those of mDNS. A failing domain, or a failing instance in it, changes
+nothing in that table; an instance is lost only when a search that succeeded does not list it any more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_SERVERS: Final = 8
 def make_resolver(reactor: Reactor, servers: Sequence[str]) -> Resolver:
     """Return a resolver for one search: it asks the given servers (``host`` or ``host:port``), else the system's.
 
-    Made anew for every search, so that a changed resolv.conf counts from the next one on and nothing is to be ended.
+    Each search has its own, so that a changed resolv.conf counts from the next one on and nothing has to be closed.
     """
     named = [_server(text) for text in servers] or [(address, dns.PORT) for address in system_servers()]
     return Resolver(servers=named or [("127.0.0.1", dns.PORT)], reactor=reactor)
@@ -64,7 +64,7 @@ def _with_another_spec(key: Key, old: SearchDomain | None, new: SearchDomain | N
 
 
 class DomainSearch(Controller[str]):
-    """Searches the domains on record; ``on_sightings`` gets what changed in what they show."""
+    """Searches the domains of all SearchDomains; ``on_sightings`` gets the changes of what they list."""
 
     name = "searchdomains"
     workers = 4
@@ -100,7 +100,7 @@ class DomainSearch(Controller[str]):
         record = self._domains.get(Key("", name))
         if record is None or record.metadata.deleting:
             self._failures.pop(name, None)
-            self._show(name, {}, ())
+            self._report(name, {}, ())
             return None
         domain = record.spec.domain
         if not is_domain(domain):
@@ -118,7 +118,7 @@ class DomainSearch(Controller[str]):
         except SearchFailed as failure:
             return await self._failed(record, str(failure))
         self._failures.pop(name, None)
-        self._show(name, {seen.instance: seen for seen in found.seen}, found.unknown)
+        self._report(name, {seen.instance: seen for seen in found.seen}, found.unknown)
         await self._record(record, self._success(record, name, found))
         return found.again
 
@@ -132,8 +132,8 @@ class DomainSearch(Controller[str]):
         await self._record(record, self._status(record, "Stale" if record.status.found else "Failed", "NoAnswer", kept))
         return AFTER_FAILURE.delay(attempt)
 
-    def _show(self, name: str, now: dict[str, Seen], unknown: Any) -> None:
-        """Tell what changed; an instance that could not be resolved this time stays as it was."""
+    def _report(self, name: str, now: dict[str, Seen], unknown: Any) -> None:
+        """Report changes; an instance that could not be resolved this time stays as it was."""
         before = self._found.get(name, {})
         kept = {instance: seen for instance, seen in before.items() if instance in unknown and instance not in now}
         now = {**now, **kept}
@@ -156,10 +156,12 @@ class DomainSearch(Controller[str]):
             for _, seen in sorted(self._found.get(name, {}).items())
             for candidate in seen.candidates
         ]
-        trouble = "; ".join(f"{instance.rpartition(':')[2]}: {why}" for instance, why in sorted(found.unknown.items()))
-        message = f"{len(self._found.get(name, {}))} clusters" + (f"; not resolved: {trouble}" if trouble else "")
+        unresolved = "; ".join(
+            f"{instance.rpartition(':')[2]}: {why}" for instance, why in sorted(found.unknown.items())
+        )
+        message = f"{len(self._found.get(name, {}))} clusters" + (f"; not resolved: {unresolved}" if unresolved else "")
         status = self._status(
-            record, "Found" if peers else "Empty", "PartlyResolved" if trouble else "Searched", message
+            record, "Found" if peers else "Empty", "PartlyResolved" if unresolved else "Searched", message
         )
         return msgspec.structs.replace(status, found=peers[:64], refresh_seconds=int(found.again))
 

@@ -1,4 +1,4 @@
-"""Which network interfaces mDNS uses: the machine's real ones, not those of containers and tunnels."""
+"""Chooses the network interfaces for mDNS: the host's real ones, not those of containers and tunnels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONTAINER_NAMES: Final = re.compile(
     r"(docker|podman|cni|veth|cali|cilium|lxc|flannel|kube-|virbr|vnet|vxlan|geneve|weave|antrea|ovs|ovn|dummy|nodelocal"
     r"|tun|tap|wg|tailscale|zt|utun|liqo)[-\w.]*|br-[0-9a-f]{12}|k?ipvs0?"
 )
-"""What container runtimes, network plugins, virtual machines and tunnels call their devices."""
+"""Names of the devices of container runtimes, CNI plugins, virtual machines and tunnels."""
 
 
 @attrs.frozen
@@ -40,18 +40,18 @@ class Interface:
 
 @attrs.frozen
 class Choice:
-    """The interfaces to use: what to bind to, what to announce, what counts as near."""
+    """The interfaces to use: what to bind to, what to announce, and which networks are on-link."""
 
     listen: tuple[str | int, ...]
-    """IPv4 addresses, and indexes of interfaces with IPv6: what the mDNS library asks for."""
+    """IPv4 addresses, and indexes of interfaces with IPv6: the form that zeroconf takes."""
     addresses: tuple[str, ...]
-    """Addresses at which we can be dialled; no link-local IPv4, no loopback unless that was asked for."""
+    """Addresses at which we can be dialled; no link-local IPv4, no loopback unless it is configured."""
     networks: tuple[Network, ...]
     loopback: bool
 
 
 def observe() -> tuple[Interface, ...]:
-    """Return the interfaces of the network namespace we are in, sorted by name; one cheap system call for each."""
+    """Return the interfaces of this process's network namespace, sorted by name; one ioctl for each."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for adapter in ifaddr.get_adapters():

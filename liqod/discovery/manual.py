@@ -1,4 +1,4 @@
-"""Candidates named by hand, in ``[discovery] peers``."""
+"""Candidates from the configuration, ``[discovery] peers``."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The mDNS source: announces this cluster on the LAN and watches for others. The only door to zeroconf.
+"""The mDNS source: announces this cluster on the LAN and browses for others. The only user of zeroconf.
 
-Two flavours of coroutine meet here and are kept apart: ``Responder`` is asyncio's, and runs only through
-``liqod.flow.aio``; ``Mdns`` is Twisted's. Zeroconf is made inside a coroutine on the reactor's loop, because anywhere
-else it would start a thread of its own.
+Two kinds of coroutine meet here: those of ``Responder`` are asyncio's, and run only through ``liqod.flow.aio``; those
+of ``Mdns`` are Twisted's. Zeroconf is created inside a coroutine on the reactor's loop, because anywhere else it would
+start a thread of its own.
 
-Probing is skipped: the name of the announcement and of the host carry a digest of the cluster ID, so they are this
-cluster's alone, and the first announcement goes out at once instead of after a second.
+Probing (RFC 6762, 8.1) is skipped: the names of instance and host have a digest of the cluster ID, so no other cluster
+claims them, and the first announcement goes out at once instead of after a second.
 """
 
 from __future__ import annotations
@@ -33,28 +33,29 @@ from liqod.flow import aio
 TYPE: Final = "_liqod._tcp.local."
 POINTER: Final = 12
 INTERNET: Final = 1
-"""Numbers of the DNS: the type PTR and the class IN."""
+"""DNS numbers (RFC 1035): the type PTR and the class IN."""
 CHECK_INTERVAL: Final = 30.0
-"""Seconds between looks at our own addresses; also how soon a failed start is tried again."""
+"""Seconds between two checks of our own addresses, and until a failed start is tried again."""
 COALESCE: Final = 0.05
-"""Seconds that changes are collected for before they are acted upon."""
+"""Seconds that changes are collected (debounced) before they are processed."""
 MAX_PENDING: Final = 512
-"""Names waiting to be looked at: twice what the table can hold. What comes on top is dropped; it is announced again."""
+"""Names waiting to be processed: twice what the table can hold. More are dropped; they are announced again."""
 MAX_NAMES: Final = 1024
-"""Names that zeroconf keeps: it goes through all of them, in one turn of the reactor, whenever it asks a question."""
+"""Names in zeroconf's cache: for each query it goes through all of them without yielding to the reactor."""
 MAX_PER_TURN: Final = 64
-"""Names looked at in one turn of the reactor: some 5 ms."""
+"""Names processed before the reactor may do something else: some 5 ms."""
 MAX_RESOLVING: Final = 16
-"""Questions in flight for announcements that came without their addresses."""
+"""Queries in flight for instances that came without their addresses."""
 RESOLVE_TIMEOUT: Final = 3000
-SECOND_LOOK: Final = 15.0
-"""Seconds after a change: replaced addresses live one second longer, and zeroconf sweeps its cache every ten."""
+RECHECK_DELAY: Final = 15.0
+"""Seconds after a change: flushed addresses live one second longer (RFC 6762, 10.2), and zeroconf expires its cache
+every ten."""
 MAX_INSTANCE: Final = 255
 CLOSE_DEADLINE: Final = 3.0
 
 
 class Responder:
-    """A running zeroconf; every coroutine here is asyncio's."""
+    """Runs zeroconf; every coroutine here is asyncio's."""
 
     def __init__(self, me: Announcement, choice: Choice, on_change: Callable[[str, bool], None]) -> None:
         self._me = me
@@ -62,13 +63,13 @@ class Responder:
         self.choice = choice
         self.moved = False
         self.refused = 0
-        """Announcements that were not kept because there were too many."""
+        """Instances that were not cached because there were too many."""
         self._zeroconf = Zeroconf(interfaces=list(choice.listen), use_asyncio=True)
         self._service = AsyncZeroconf(zc=self._zeroconf)
         self._browser: AsyncServiceBrowser | None = None
 
     async def start(self) -> None:
-        """Watch first, then announce; returns when all repetitions of the announcement are out."""
+        """Browse first, then announce; returns when all repetitions of the announcement are sent (RFC 6762, 8.3)."""
         await self._zeroconf.async_wait_for_start()
         self._browser = AsyncServiceBrowser(self._zeroconf, TYPE, handlers=[self._changed])
         if self._me.port:
@@ -76,7 +77,7 @@ class Responder:
             await announcing
 
     async def move(self, choice: Choice) -> None:
-        """Follow a change of our addresses."""
+        """Use other interfaces and announce their addresses."""
         self.choice = choice
         if not self._me.port:
             await self._service.async_update_interfaces(interfaces=list(choice.listen))
@@ -89,7 +90,7 @@ class Responder:
         self.moved = True
 
     async def renew(self, me: Announcement) -> None:
-        """Announce something else under the same name."""
+        """Announce another record under the same name."""
         self._me = me
         if me.port:
             await (await self._service.async_update_service(self._record()))
@@ -100,29 +101,29 @@ class Responder:
         await (await self._service.async_update_service(self._record()))
 
     def known(self, name: str) -> Seen | None:
-        """Return what the cache says about an announcement, or None while it is incomplete; raises BadRecord."""
+        """Return the cached records of an instance, or None while they are incomplete; raises BadRecord."""
         info = AsyncServiceInfo(TYPE, name)
         return self._sighting(info) if info.load_from_cache(self._zeroconf) else None
 
     async def resolve(self, name: str) -> Seen | None:
-        """Ask the network about an announcement; None when nobody answers. Raises BadRecord."""
+        """Query the records of an instance; None without an answer. Raises BadRecord."""
         info = AsyncServiceInfo(TYPE, name)
         return self._sighting(info) if await info.async_request(self._zeroconf, RESOLVE_TIMEOUT) else None
 
     @property
     def crowded(self) -> bool:
-        """Whether more names are kept than anybody needs."""
+        """Whether the cache holds more than MAX_NAMES names."""
         return len(self._zeroconf.cache.cache.get(TYPE, ())) > MAX_NAMES
 
     def forget(self, name: str) -> None:
-        """Keep an announcement no longer, as if it had not been heard."""
+        """Remove an instance from the cache, as if it had not been announced."""
         cache = self._zeroconf.cache
         known = cache.async_get_unique(DNSPointer(TYPE, POINTER, INTERNET, 0, name))
         if known is not None:
             cache.async_remove_records([known])
 
     async def close(self) -> None:
-        """Say goodbye and close the sockets."""
+        """Send goodbyes (TTL 0) and close the sockets."""
         if self._browser is not None:
             await self._browser.async_cancel()
         await self._service.async_close()
@@ -160,7 +161,7 @@ class Responder:
 
 
 class Mdns(Service):
-    """Keeps a Responder running on the right interfaces and reports what it sees, in batches.
+    """Keeps a Responder running on the chosen interfaces and reports its sightings, in batches.
 
     ``on_sightings`` gets a batch at most every 50 ms. Needs ``--reactor=asyncio``; without it, starting raises
     RuntimeError.
@@ -185,23 +186,23 @@ class Mdns(Service):
         self._responder: Responder | None = None
         self._pending: dict[str, bool] = {}
         self._drain_call: IDelayedCall | None = None
-        self._again: set[str] = set()
-        self._again_call: IDelayedCall | None = None
+        self._to_recheck: set[str] = set()
+        self._recheck_call: IDelayedCall | None = None
         self._resolving: dict[str, Deferred[None]] = {}
         self._loop: Deferred[None] | None = None
         self.problem = ""
-        """Why mDNS does not run at the moment; empty when it does."""
+        """Why mDNS does not run now; empty when it does."""
         self.dropped = 0
-        """Changes that were not looked at because too many came at once."""
+        """Changes that were not processed because too many came at once."""
 
     def announce(self, me: Announcement) -> None:
-        """Announce something else from now on; a responder that cannot is made anew."""
+        """Replace what is announced; a responder that cannot is created again."""
         self._me = me
         responder = self._responder
         if responder is None or not self.running:
             return
         renewing = aio.from_coroutine(responder.renew(me))
-        renewing.addErrback(lambda failure: self._note_problem(f"announcing failed: {failure.getErrorMessage()}"))
+        renewing.addErrback(lambda failure: self._set_problem(f"announcing failed: {failure.getErrorMessage()}"))
 
     def startService(self) -> None:
         if not aio.reactor_is_asyncio(self._clock):
@@ -218,12 +219,12 @@ class Mdns(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        for call in (self._drain_call, self._again_call):
+        for call in (self._drain_call, self._recheck_call):
             if call is not None:
                 call.cancel()
-        self._drain_call = self._again_call = None
+        self._drain_call = self._recheck_call = None
         self._pending.clear()
-        self._again.clear()
+        self._to_recheck.clear()
         for resolving in list(self._resolving.values()):
             resolving.cancel()
         loop, self._loop = self._loop, None
@@ -238,12 +239,12 @@ class Mdns(Service):
             await deferLater(self._clock, CHECK_INTERVAL)
 
     async def _converge(self) -> None:
-        """Make what runs fit the interfaces that are there."""
+        """Open, move or close the responder, as the host's interfaces are now."""
         try:
             choice = interfaces.choose(self._observe(), self._wanted)
             if not choice.listen:
                 await self._close()
-                self._note_problem(
+                self._set_problem(
                     f"none of the interfaces {', '.join(self._wanted)} is up"
                     if self._wanted
                     else "no interface is up, multicast and not a container's: name one under [discovery] interfaces"
@@ -256,8 +257,8 @@ class Mdns(Service):
             elif self._responder.moved:
                 await aio.from_coroutine(self._responder.repeat())
         except (OSError, RuntimeError, ZeroconfError) as error:
-            # What was half changed is not repaired but made anew at the next look.
-            self._note_problem(f"mDNS cannot use the network: {error}")
+            # A responder that was changed halfway is not repaired: the next check opens another one.
+            self._set_problem(f"mDNS cannot use the network: {error}")
             await self._close()
 
     async def _open(self, choice: Choice) -> None:
@@ -286,7 +287,7 @@ class Mdns(Service):
         closing.addErrback(lambda failure: self._log.warn("closing mDNS failed: {why}", why=failure.getErrorMessage()))
         await closing
 
-    def _note_problem(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         if problem != self.problem:
             self._log.warn("{problem}; trying again every {seconds} s", problem=problem, seconds=int(CHECK_INTERVAL))
         self.problem = problem
@@ -296,7 +297,7 @@ class Mdns(Service):
             self._log.failure("mDNS ended", failure)
 
     def _changed(self, name: str, shown: bool) -> None:
-        """Note a change; called by zeroconf, so it neither raises nor works."""
+        """Note a change; zeroconf calls it in the middle of its own work, so it must not raise."""
         if not self.running:
             return
         if not name.endswith(f".{TYPE}") or len(name) > MAX_INSTANCE:
@@ -304,7 +305,7 @@ class Mdns(Service):
         if name not in self._pending and len(self._pending) >= MAX_PENDING:
             self.dropped += 1
             if shown and self._responder is not None:
-                self._responder.forget(name)  # it is news again when it is announced again
+                self._responder.forget(name)  # so that zeroconf reports it when it is announced again
             return
         self._pending[name] = shown
         if self._drain_call is None:
@@ -315,7 +316,7 @@ class Mdns(Service):
         sightings: list[Seen | Lost] = []
         for name in list(self._pending)[:MAX_PER_TURN]:
             shown = self._pending.pop(name)
-            sighting = self._look_at(name) if shown else Lost(name)
+            sighting = self._process(name) if shown else Lost(name)
             if sighting is not None:
                 sightings.append(sighting)
         if self._pending:
@@ -323,7 +324,7 @@ class Mdns(Service):
         if sightings:
             self._on_sightings(sightings)
 
-    def _look_at(self, name: str) -> Seen | Lost | None:
+    def _process(self, name: str) -> Seen | Lost | None:
         if self._responder is None:
             return None
         try:
@@ -337,25 +338,25 @@ class Mdns(Service):
             else:
                 self.dropped += 1
         if known is not None:
-            self._look_later(name)
+            self._schedule_recheck(name)
         return known
 
-    def _look_later(self, name: str) -> None:
-        """Look once more when addresses that were replaced have left the cache: nothing tells of that."""
-        if len(self._again) < MAX_PENDING:
-            self._again.add(name)
-        if self._again_call is None:
-            self._again_call = self._clock.callLater(SECOND_LOOK, self._look_again)
+    def _schedule_recheck(self, name: str) -> None:
+        """Read an instance again when flushed addresses have left the cache: zeroconf does not report that."""
+        if len(self._to_recheck) < MAX_PENDING:
+            self._to_recheck.add(name)
+        if self._recheck_call is None:
+            self._recheck_call = self._clock.callLater(RECHECK_DELAY, self._recheck)
 
-    def _look_again(self) -> None:
-        self._again_call = None
+    def _recheck(self) -> None:
+        self._recheck_call = None
         sightings: list[Seen | Lost] = []
-        names, self._again = self._again, set()
+        names, self._to_recheck = self._to_recheck, set()
         for name in names:
             try:
                 known = self._responder.known(name) if self._responder is not None else None
             except BadRecord:
-                continue  # its change was, or is about to be, looked at by itself
+                continue  # its own change was, or will be, processed
             if known is not None:
                 sightings.append(known)
         if sightings:

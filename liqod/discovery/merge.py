@@ -1,8 +1,7 @@
-"""The table of what was seen: a pure fold of sightings, bounded, with expiry.
+"""The table of sightings: bounded, with expiry. Pure.
 
-A lost announcement is not a lost peer: its candidates turn stale and stay for a grace period. Whoever floods the
-network with invented clusters fills at most the table, never pushes out a cluster that is shown in it, and gets only a
-few entries per address.
+A lost announcement is not a lost peer: its candidates become stale and stay for a grace period. A flood of invented
+clusters fills at most the table, never evicts a cluster that is shown in it, and gets only a few entries per address.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ MAX_CANDIDATES: Final = 256
 MAX_PER_HOST: Final = 16
 """Announcements that may name the same address: clusters that share a machine, each with its port."""
 GRACE: Final = 300.0
-"""Seconds that a lost announcement's candidates stay, for a peer that restarts or a network that hiccups."""
+"""Seconds that a lost announcement's candidates stay: peers restart, and multicast packets get lost."""
 
 
 @attrs.frozen
 class Seen:
-    """An announcement was resolved to these candidates."""
+    """An instance was resolved to these candidates."""
 
     instance: str
     candidates: tuple[Candidate, ...]
@@ -32,14 +31,14 @@ class Seen:
 
 @attrs.frozen
 class Lost:
-    """An announcement was taken back, or expired."""
+    """An instance said goodbye (TTL 0, RFC 6762, 10.1), or expired."""
 
     instance: str
 
 
 @attrs.frozen
 class Entry:
-    """What is known of one announcement; ``lost_at`` is None while it is shown."""
+    """What is known of one instance; ``lost_at`` is None while it is shown."""
 
     candidates: tuple[Candidate, ...]
     lost_at: float | None = None
@@ -50,7 +49,7 @@ Table = Mapping[str, Entry]
 
 
 def fold(table: Table, sightings: Iterable[Seen | Lost], now: float) -> Table:
-    """Return the table after some sightings, without what outlived its grace."""
+    """Return the table after some sightings, without entries whose grace period is over."""
     result = {name: entry for name, entry in table.items() if entry.lost_at is None or now < entry.lost_at + GRACE}
     hosts = Counter(candidate.host for entry in result.values() for candidate in entry.candidates)
     for sighting in sightings:
@@ -62,7 +61,7 @@ def fold(table: Table, sightings: Iterable[Seen | Lost], now: float) -> Table:
         if old is not None:
             hosts.subtract(candidate.host for candidate in old.candidates)
         fitting = [candidate for candidate in sighting.candidates if hosts[candidate.host] < MAX_PER_HOST]
-        for name in _in_the_way(result, sighting.instance, hosts.total() + len(fitting) - MAX_CANDIDATES):
+        for name in _evictable(result, sighting.instance, hosts.total() + len(fitting) - MAX_CANDIDATES):
             hosts.subtract(candidate.host for candidate in result.pop(name).candidates)
         fitting = fitting[: MAX_CANDIDATES - hosts.total()]
         hosts.update(candidate.host for candidate in fitting)
@@ -91,8 +90,8 @@ def next_expiry(table: Table) -> float | None:
     return min((entry.lost_at + GRACE for entry in table.values() if entry.lost_at is not None), default=None)
 
 
-def _in_the_way(table: Table, newcomer: str, excess: int) -> Iterable[str]:
-    """Return the announcements to forget for so many candidates' room: only lost ones, the longest lost first."""
+def _evictable(table: Table, newcomer: str, excess: int) -> Iterable[str]:
+    """Return the instances to evict to free room for ``excess`` candidates: only lost ones, the longest lost first."""
     if excess <= 0:
         return []
     gone = []

@@ -1,4 +1,4 @@
-"""Discovery: runs the sources, folds what they see into one table, publishes it when it changes."""
+"""Discovery: runs the sources, merges their sightings into one table of candidates, publishes it when it changes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ("Announcement", "Candidate", "Discovery")
 
 
 class Source(Protocol):
-    """Looks for others, and announces this cluster."""
+    """Browses for other clusters, and announces this one."""
 
     def setServiceParent(self, parent: Any) -> object: ...
 
     def announce(self, me: Announcement) -> None:
-        """Announce something else from now on."""
+        """Replace what is announced."""
 
 
 class MakeSource(Protocol):
@@ -43,8 +43,8 @@ class MakeSource(Protocol):
 class Discovery(MultiService):
     """Finds peers, by mDNS and from the configuration, and announces this cluster.
 
-    ``on_change`` gets the full tuple at start and whenever it differs from the last one; at most every 50 ms. Raises
-    ValueError at once for a configured address that is none.
+    ``on_change`` gets the full tuple at start and whenever it differs from the last one; at most every 50 ms. The
+    constructor raises ValueError for a configured address that is none.
     """
 
     def __init__(
@@ -66,17 +66,17 @@ class Discovery(MultiService):
         self._me = me
         self._mdns: Source | None = None
         if settings.mdns:
-            self._mdns = make_mdns(me, settings.interfaces, clock, self.saw)
+            self._mdns = make_mdns(me, settings.interfaces, clock, self.merge_sightings)
             self._mdns.setServiceParent(self)
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """Return the candidates as they stand: those named by hand first."""
+        """Return the candidates known now: those from the configuration first."""
         return (*self._manual, *merge.candidates(self._table))
 
     def startService(self) -> None:
         super().startService()
-        self.saw(())
+        self.merge_sightings(())
 
     def stopService(self) -> Deferred[None]:
         if self._expiry is not None:
@@ -85,13 +85,13 @@ class Discovery(MultiService):
         return maybeDeferred(super().stopService).addCallback(lambda _: None)
 
     def announce_key(self, fingerprint: str) -> None:
-        """Announce this cluster with another key from now on."""
+        """Announce this cluster with another key."""
         self._me = attrs.evolve(self._me, fingerprint=fingerprint)
         if self._mdns is not None:
             self._mdns.announce(self._me)
 
-    def saw(self, sightings: Sequence[Seen | Lost]) -> None:
-        """Take over what a source saw; ignored while the service does not run."""
+    def merge_sightings(self, sightings: Sequence[Seen | Lost]) -> None:
+        """Merge the sightings of a source; ignored while the service does not run."""
         if not self.running:
             return
         now = self._clock.seconds()
@@ -100,9 +100,9 @@ class Discovery(MultiService):
         if current != self._published:
             self._published = current
             self._on_change(current)
-        self._plan_expiry(now)
+        self._schedule_expiry(now)
 
-    def _plan_expiry(self, now: float) -> None:
+    def _schedule_expiry(self, now: float) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -112,4 +112,4 @@ class Discovery(MultiService):
 
     def _expire(self) -> None:
         self._expiry = None
-        self.saw(())
+        self.merge_sightings(())

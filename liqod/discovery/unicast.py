@@ -1,7 +1,7 @@
 """One search of a DNS-SD domain (RFC 6763) over unicast DNS: PTR, then SRV and TXT of each instance, then addresses.
 
-Each instance is on its own: one that cannot be resolved is named as unknown and keeps nobody else back. Whatever DNS
-says is a hint where to dial, like any other sighting.
+Instances are independent: one that cannot be resolved is reported as unknown and delays no other. What DNS answers is a
+hint where to dial, like any other sighting.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from liqod.model.text import clean_text
 
 SERVICE: Final = "_liqod._tcp"
 MAX_INSTANCES: Final = 64
-"""Instances of one domain that are followed."""
+"""Instances of one domain that are resolved."""
 MAX_TARGETS: Final = 4
-FLOOR: Final = 30.0
-CEILING: Final = 3600.0
+MIN_DELAY: Final = 30.0
+MAX_DELAY: Final = 3600.0
 """Seconds between two searches at least and at most, whatever the records' TTL."""
-NOTHING: Final = 300.0
+EMPTY_DELAY: Final = 300.0
 """Seconds until a domain without instances is searched again."""
 TIMEOUT: Final = (1, 3, 5)
 
@@ -36,12 +36,12 @@ Lookup = Callable[[bytes, Sequence[int]], Deferred[Answer]]
 
 
 class SearchFailed(Exception):
-    """The domain itself could not be searched; the text says why."""
+    """The domain itself could not be searched; the message has the cause."""
 
 
 @attrs.frozen
 class Found:
-    """What a search brought: instances that were resolved, what was wrong with others by name, when to search again."""
+    """The result of a search: resolved instances, the problem of each other one by name, seconds until the next."""
 
     seen: tuple[Seen, ...]
     unknown: dict[str, str]
@@ -52,11 +52,11 @@ async def search(resolver: Any, domain: str) -> Found:
     """Search a domain; raises SearchFailed when its instances cannot be listed."""
     name = f"{SERVICE}.{domain.strip('.')}".encode("ascii")
     try:
-        answers = await _ask(resolver.lookupPointer, name, dns.PTR)
+        answers = await _query(resolver.lookupPointer, name, dns.PTR)
     except DNSNameError:
-        return Found((), {}, NOTHING)
+        return Found((), {}, EMPTY_DELAY)
     except Exception as error:
-        raise SearchFailed(f"{domain} cannot be searched: {_told(error)}") from error
+        raise SearchFailed(f"{domain} cannot be searched: {_problem(error)}") from error
     ttls = [answer.ttl for answer in answers]
     instances = list(dict.fromkeys(bytes(answer.payload.name.name) for answer in answers))[:MAX_INSTANCES]
     own = [instance for instance in instances if instance.lower().endswith(b"." + name.lower())]
@@ -70,19 +70,19 @@ async def search(resolver: Any, domain: str) -> Found:
             candidates, ttl = outcome
             ttls.append(ttl)
             seen.append(Seen(shown, candidates))
-    return Found(tuple(seen), unknown, min(CEILING, max(FLOOR, min(ttls, default=NOTHING))))
+    return Found(tuple(seen), unknown, min(MAX_DELAY, max(MIN_DELAY, min(ttls, default=EMPTY_DELAY))))
 
 
 def key_of(domain: str, instance: bytes) -> str:
-    """Return what an instance is called in the table of sightings."""
+    """Return the key of an instance in the table of sightings."""
     label = instance.split(b"." + SERVICE.encode())[0].decode("utf-8", "replace")
     return f"dns:{domain}:{clean_text(label, len(label), replacement='?')}"
 
 
 async def _resolve(resolver: Any, instance: bytes) -> tuple[tuple[Candidate, ...], float]:
-    """Return the candidates of one instance, and the smallest TTL; raises with what is wrong."""
+    """Return the candidates of one instance, and the smallest TTL; raises SearchFailed, BadRecord or DomainError."""
     (services, why), (texts, why_not) = await _all(
-        [_ask(resolver.lookupService, instance, dns.SRV), _ask(resolver.lookupText, instance, dns.TXT)]
+        [_query(resolver.lookupService, instance, dns.SRV), _query(resolver.lookupText, instance, dns.TXT)]
     )
     if services is None or texts is None:
         raise SearchFailed(why or why_not)
@@ -96,7 +96,7 @@ async def _resolve(resolver: Any, instance: bytes) -> tuple[tuple[Candidate, ...
     for answer in ordered:
         target, port = bytes(answer.payload.target.name), int(answer.payload.port)
         for records, why in await _all(
-            [_ask(resolver.lookupAddress, target, dns.A), _ask(resolver.lookupIPV6Address, target, dns.AAAA)]
+            [_query(resolver.lookupAddress, target, dns.A), _query(resolver.lookupIPV6Address, target, dns.AAAA)]
         ):
             problem = why or problem
             addresses = [_address(record) for record in records or ()]
@@ -107,17 +107,17 @@ async def _resolve(resolver: Any, instance: bytes) -> tuple[tuple[Candidate, ...
     return tuple(dict.fromkeys(candidates))[:MAX_ADDRESSES], float(min(ttls))
 
 
-async def _ask(lookup: Lookup, name: bytes, kind: int) -> list[Any]:
-    """Return the records of the kind that was asked for; aliases and whatever else came along are left out."""
+async def _query(lookup: Lookup, name: bytes, kind: int) -> list[Any]:
+    """Return the records of the queried type; CNAMEs and additional records are left out."""
     answers, _, _ = await lookup(name, TIMEOUT)
     return [answer for answer in answers if answer.type == kind][:MAX_INSTANCES]
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, T]]) -> list[tuple[T | None, str]]:
-    """Do things at once; returns for each (result, ""), or (None, why not)."""
+    """Run coroutines concurrently; return for each (result, ""), or (None, problem)."""
     running = [Deferred.fromCoroutine(each) for each in work]
     results: list[tuple[bool, Any]] = await DeferredList(running, consumeErrors=True)
-    return [(value, "") if ok else (None, _told(value.value)) for ok, value in results]
+    return [(value, "") if ok else (None, _problem(value.value)) for ok, value in results]
 
 
 def _address(record: Any) -> str:
@@ -133,8 +133,8 @@ def _properties(data: Sequence[bytes]) -> dict[bytes, bytes | None]:
     return found
 
 
-def _told(error: BaseException) -> str:
-    """Return what went wrong in words that stay the same from one search to the next."""
+def _problem(error: BaseException) -> str:
+    """Return what went wrong, in the same words at every search: the status would else be written each time."""
     if isinstance(error, SearchFailed | BadRecord):
         return str(error)
     if isinstance(error, DNSNameError):

@@ -1,4 +1,4 @@
-"""The lines to put into a DNS zone so that others find this cluster by DNS-SD (RFC 6763). Pure."""
+"""Resource records for a DNS zone in which others find this cluster by DNS-SD (RFC 6763). Pure."""
 
 from __future__ import annotations
 

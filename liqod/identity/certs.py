@@ -1,4 +1,4 @@
-"""Keys and X.509 certificates: making them, reading them, and what a peer's certificate must be.
+"""Keys and X.509 certificates: creates and reads them, and checks what a peer's certificate must be.
 
 A cluster's identity is the SHA-256 of its public key (SubjectPublicKeyInfo), never a name in a certificate: a
 certificate may be renewed around the same key, and its names are only claims.
@@ -46,7 +46,7 @@ class IdentityError(Exception):
 
 
 class CertificateRefused(Refusal):
-    """A peer's certificate is nothing we would ever trust."""
+    """A peer's certificate is of a kind that is never trusted."""
 
 
 @attrs.frozen(slots=False)
@@ -75,22 +75,22 @@ class KeyPair:
 
 
 def fingerprint_of(certificate: x509.Certificate) -> Fingerprint:
-    """Return the digest of a certificate's public key, the identity of whoever holds the private one."""
+    """Return the SHA-256 of a certificate's public key: the identity of the holder of the private key."""
     spki = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return Fingerprint(f"sha256:{hashlib.sha256(spki).hexdigest()}")
 
 
 def generate(cluster_id: ClusterID, not_before: datetime.datetime) -> KeyPair:
-    """Make a new Ed25519 key and its self-signed certificate.
+    """Generate an Ed25519 key and its self-signed certificate.
 
-    The certificate lives ten years and is dated a day back, so that a peer whose clock is behind does not stumble; it
-    serves as client and server alike, because either side may dial.
+    The certificate is valid for ten years from yesterday on, for peers whose clock is slow; it has both extended key
+    usages, client and server, because either side may dial.
     """
     return certify(ed25519.Ed25519PrivateKey.generate(), cluster_id, not_before)
 
 
 def certify(key: PrivateKey, cluster_id: ClusterID, not_before: datetime.datetime) -> KeyPair:
-    """Make a self-signed certificate for an existing key; the identity stays what the key says."""
+    """Create a self-signed certificate for an existing key; the identity is the key's and does not change."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, cluster_id)])
     start = not_before - BACK_DATED
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
@@ -115,7 +115,7 @@ def certify(key: PrivateKey, cluster_id: ClusterID, not_before: datetime.datetim
 def load(key_pem: bytes, certificate_pem: bytes) -> KeyPair:
     """Return the pair after checking that both can be read, belong together and would be accepted by peers.
 
-    Raises IdentityError otherwise. Dates are not looked at: peers that pinned the key do not look at them either.
+    Raises IdentityError otherwise. Dates are not checked: peers that pinned the key do not check them either.
     """
     key = read_key(key_pem)
     try:
@@ -181,7 +181,7 @@ def check_key(certificate: x509.Certificate) -> PublicKey:
 
 
 def is_signature_strong(certificate: x509.Certificate) -> bool:
-    """Tell whether a certificate's signature rests on a hash that still holds."""
+    """Tell whether a certificate's signature uses a hash without known collisions."""
     try:
         digest = certificate.signature_hash_algorithm
     except Exception:  # an algorithm, or parameters of one, that the library does not know
@@ -200,7 +200,7 @@ def common_name(certificate: x509.Certificate) -> str:
 
 
 def serves_as(certificate: x509.Certificate, usage: x509.ObjectIdentifier) -> bool:
-    """Tell whether a certificate may be used so; without the extension it may be for all (RFC 5280, 4.2.1.12)."""
+    """Tell whether a certificate allows a usage; without the extension it allows all (RFC 5280, 4.2.1.12)."""
     try:
         allowed = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:

@@ -1,8 +1,8 @@
-"""Pairing tokens: what one administrator hands to the other, so that two clusters trust each other at once. Pure.
+"""Pairing tokens: one administrator hands a token to the other, and the two clusters trust each other at once. Pure.
 
-A token names the issuer (cluster ID, fingerprint, addresses) and holds a secret. Whoever dials the issuer checks the
-fingerprint first, then proves the secret without telling it: an HMAC over the TLS exporter (RFC 8446, 7.5) and both
-keys. Somebody in the middle has another exporter on each side, learns nothing, and can use nothing of it elsewhere.
+A token names the issuer (cluster ID, fingerprint, addresses) and holds a secret. The dialer checks the issuer's
+fingerprint first, then proves that it has the secret without sending it: an HMAC over the TLS exporter (RFC 8446, 7.5)
+and both keys. A man in the middle has a different exporter on each side, so a proof is worthless in any other session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BadToken(ValueError):
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
-    """What a token says. Its secret is in ``text`` alone, never in ``repr``."""
+    """A pairing token. Its secret is in ``text`` alone, never in ``repr``."""
 
     id: str
     issuer: ClusterID
@@ -42,7 +42,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def text(self) -> str:
-        """The token as it is handed over: one word."""
+        """The token as text without spaces."""
         packed = msgspec.msgpack.encode(self)
         checked = packed + hashlib.sha256(packed).digest()[:4]
         return PREFIX + base64.urlsafe_b64encode(checked).decode().rstrip("=")
@@ -84,5 +84,5 @@ def proof(verifier: bytes, binding: bytes, token_id: str, dialer: Fingerprint, i
 
 
 def is_proven(given: str, expected: str) -> bool:
-    """Compare two proofs in a time that tells nothing about them."""
+    """Compare two proofs in constant time."""
     return hmac.compare_digest(given.encode(), expected.encode())

@@ -1,4 +1,4 @@
-"""The decision about a key: pure, made once per handshake, before anything is believed or sent."""
+"""Decides whether to trust a peer's key: once per handshake, before anything is believed or sent. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from liqod.model.ids import ClusterID, Fingerprint
 
 @attrs.frozen
 class Trusted:
-    """The key is the one pinned for that ID, or the next by its holder's word; or a configured CA vouches for it."""
+    """The key is pinned for that ID, or announced as the next one by its holder; or a configured CA signed it."""
 
     by: Literal["pin", "announcement", "ca"]
 
 
 @attrs.frozen
 class Unknown:
-    """Nothing speaks for or against the key; a person has to."""
+    """No pin, announcement or CA for or against the key: an administrator has to decide."""
 
 
 @attrs.frozen

@@ -1,10 +1,10 @@
-"""Changing a cluster's key: what proves the next one, and which step comes when. Pure.
+"""Rotates a cluster's key: the proof of the next one, and the order of the steps. Pure.
 
-A key is believed on the word of the one before it. The next key is announced in a session of the present one, with a
-signature of the next one over what only the two ends of that session know: whoever repeats an announcement elsewhere,
-or announces a key of somebody else's, has no such signature. A peer keeps both keys on record until it sees the next
-one in use. The present key serves until everybody heard of the next one, or until the time for that is over: at every
-moment at least one key is in the cluster's hands and on record with every peer that heard.
+A key is trusted because the one before it announced it. The next key is announced in a session of the current one, with
+a signature of the next one over the session's TLS exporter: an announcement that is replayed in another session, or of
+a key that the sender does not hold, has no valid signature. A peer keeps both pins until it sees the next key in use.
+The current key stays in use until every peer has the next one, or until the time for that is over: at every moment
+there is one key that the cluster holds and that every peer that was told has pinned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.rotation import Order
 
 ANSWER: Final = 60.0
-"""Seconds beyond the end of the wait that a connected peer has to answer: nobody may keep a key from changing."""
+"""Seconds after the end of the wait that a connected peer has to answer: no peer can block a rotation."""
 
 
 class NotRotatable(Exception):
@@ -68,7 +68,7 @@ def _text(raw: bytes) -> str:
 
 @attrs.frozen
 class Kept:
-    """What the Secret holds: the next key's fingerprint (empty: none), the order, and until when to wait (seconds)."""
+    """What the Secret holds: the next key's fingerprint (empty: none), the order, and the end of the wait (seconds)."""
 
     following: str = ""
     order: Order | None = None
@@ -87,22 +87,22 @@ class Audience:
 
 @attrs.frozen
 class Rest:
-    """Nothing is to be done: there is no order and no next key."""
+    """Nothing to do: no order and no next key."""
 
 
 @attrs.frozen
 class Make:
-    """Make the next key."""
+    """Generate the next key."""
 
 
 @attrs.frozen
 class Drop:
-    """The order was taken back: forget the next key, and say so."""
+    """The order was withdrawn: delete the next key, and say so."""
 
 
 @attrs.frozen
 class Wait:
-    """Announce to whoever is connected, and look again at ``until``; ``missing`` have not heard yet."""
+    """Announce to all that are connected, and reconcile again at ``until``; ``missing`` do not have it yet."""
 
     missing: tuple[str, ...]
     until: float
@@ -110,7 +110,7 @@ class Wait:
 
 @attrs.frozen
 class Promote:
-    """The next key is the present one now; ``left_behind`` never heard of it and must trust the cluster anew."""
+    """Make the next key the current one; peers ``left_behind`` never got it and have to trust the cluster again."""
 
     left_behind: tuple[str, ...]
 
@@ -119,7 +119,7 @@ Step = Rest | Make | Drop | Wait | Promote
 
 
 def decide(kept: Kept, audience: Sequence[Audience], now: float) -> Step:
-    """Return the next step of a rotation, from what is on record and who has heard."""
+    """Return the next step of a rotation, from the records and which peers have the next key."""
     if kept.order is None:
         return Drop() if kept.following else Rest()
     if not kept.following or kept.until is None:

@@ -1,9 +1,8 @@
-"""Certificates for what this daemon serves to its own cluster: a CA of its own and a leaf, or a request for a leaf.
+"""Certificates of the daemon's ports inside its own cluster: a CA of its own with a leaf, or a signing request.
 
-Where callers are told whom to trust (as the API server is, by the webhook's configuration) the CA needs no one else's
-signature. A bundle holds the CA before and after a rotation for as long as either's leaf may be served: there is no
-moment at which the certificate shown is not in the bundle used. Where the cluster's signer is what callers trust,
-``request`` makes what it is to sign.
+Where clients get the CA by configuration (the API server does, as the webhook's ``caBundle``) a CA of our own is
+enough. A bundle holds the CA before and after a rotation for as long as a leaf of either may be served: at no moment is
+a leaf served whose CA is not in the bundle. Where clients trust the cluster's signer, ``request`` makes a CSR for it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Bundle:
 
     @property
     def trusted_pem(self) -> bytes:
-        """What callers are to trust: this CA, and the one before it, whose leaf another daemon may still show."""
+        """The CAs for clients to trust: this one, and the former one, whose leaf another daemon may still serve."""
         return self.ca_pem + self.former_ca_pem
 
     @property
@@ -112,7 +111,7 @@ def validity(certificate_pem: bytes) -> tuple[datetime, datetime]:
 
 
 def is_due(bundle: Bundle, hosts: Sequence[str], now: datetime) -> bool:
-    """Tell whether a leaf must be made anew: it expires soon, or lacks one of the names it is called by."""
+    """Tell whether a leaf must be renewed: it expires soon, or lacks one of the host names."""
     return bundle.not_after - now < RENEW_BEFORE or not {*hosts} <= names_of(bundle)
 
 

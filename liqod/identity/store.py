@@ -1,6 +1,6 @@
-"""Where the cluster's key is kept: a directory readable by the daemon only, or a Kubernetes Secret.
+"""Stores the cluster's key: in a directory that only the daemon can read, or in a Kubernetes Secret.
 
-The key is the identity: it is made once, never overwritten, and never read from a place that others can read.
+The key is the identity: it is created once, never overwritten, and never read from a file that others can read.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from liqod.model.ids import ClusterID
 KEY: Final = "tls.key"
 CERTIFICATE: Final = "tls.crt"
 MAX_BYTES: Final = 256 * 1024
-"""More than any key or chain; a mistaken path to something huge is not read into memory."""
+"""More than any key or chain: a wrong path must not read a huge file into memory."""
 
 
 def load_or_create(path: Path | str, cluster_id: ClusterID, now: datetime.datetime) -> KeyPair:
-    """Return the pair kept in a directory (``tls.key`` and ``tls.crt``), made now where there is none.
+    """Return the pair in a directory (``tls.key`` and ``tls.crt``); creates it where there is none.
 
     A key without its certificate, as a crash between the two writes leaves it, gets a new one: the identity stays.
     Raises IdentityError when the files cannot be trusted, read or written.
@@ -101,7 +101,7 @@ def _make_private(directory: Path) -> None:
 
 
 def _read_private(path: Path) -> bytes:
-    """Return a private file's content; looks at the very file that it reads, not at its name twice."""
+    """Return a private file's content; checks the mode of the opened file, not of its name (TOCTOU)."""
     with path.open("rb") as file:
         mode = os.fstat(file.fileno()).st_mode
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -118,7 +118,7 @@ def _read(path: Path) -> bytes:
 
 
 def _create(path: Path, content: bytes) -> None:
-    """Write a file of mode 0600 that appears whole or not at all, and survives a power cut."""
+    """Write a file of mode 0600 atomically and durably: temporary file, fsync, rename, fsync of the directory."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""TLS between peers: version 1.3 only, both sides with a certificate, decided by key and not by name.
+"""TLS between peers: version 1.3 only, mutual, trusted by pinned key and not by name.
 
 The verify callback accepts every certificate, because peers are self-signed and pinned. That is safe on one condition,
 which the user of this module keeps: **nothing is sent and nothing is believed before the peer's key was judged.** So a
@@ -44,7 +44,7 @@ from liqod.model.ids import ClusterID, Fingerprint
 
 ALPN: Final = b"liqod/1"
 HTTP: Final = b"http/1.1"
-"""What is spoken with the API relay, on the same port."""
+"""The ALPN protocol of the API relay, on the same port."""
 EXPORTER: Final = b"EXPORTER-liqod-pairing"
 NEW_KEY: Final = b"EXPORTER-liqod-new-key"
 MAX_CHAIN: Final = 6
@@ -79,7 +79,7 @@ class PeerCertificate:
 
 
 class PeerTLS:
-    """The TLS side of a cluster's identity: makes connections, and reads who is at the other end of one."""
+    """TLS with a cluster's own key: creates connections, and reads the peer's certificate from one."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class PeerTLS:
         self.relay_context = _make_context(keypair, HTTP)
 
     def use(self, keypair: KeyPair) -> None:
-        """Show another key from the next connection on; those that are open go on as they are."""
+        """Use another key from the next connection on; open ones are not affected."""
         self.context = _make_context(keypair)
         self.relay_context = _make_context(keypair, HTTP)
         self.keypair = keypair
@@ -127,21 +127,19 @@ class PeerTLS:
                 "NoCommonProtocol",
                 f"the other side does not speak {protocol.decode()}: is it liqod, and of this major version?",
             )
-        # Whoever answered our call acts as a server, whoever called us as a client.
+        # The peer that we dialled needs the server's extended key usage, one that dialled us the client's.
         dialed = isinstance(connection, _Dialed)
         usage = ExtendedKeyUsageOID.SERVER_AUTH if dialed else ExtendedKeyUsageOID.CLIENT_AUTH
         return self.read_chain(_shown_by_peer(connection), usage)
 
     def refusal(self, transport: object) -> CertificateRefused | None:
-        """Return why a handshake was ended over the peer's certificate, None where that was not the reason."""
+        """Return why the peer's certificate ended a handshake, None where something else did."""
         connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None
-        said = connection.get_app_data() if isinstance(connection, SSL.Connection) else None
-        return said if isinstance(said, CertificateRefused) else None
+        refused = connection.get_app_data() if isinstance(connection, SSL.Connection) else None
+        return refused if isinstance(refused, CertificateRefused) else None
 
     def binding(self, transport: object, purpose: bytes = EXPORTER) -> bytes:
-        """Return the TLS exporter of a session (RFC 8446, 7.5): 32 bytes that only its two ends know; others for each
-        purpose.
-        """
+        """Return the TLS exporter of a session (RFC 8446, 7.5): 32 bytes that only its two ends know, by purpose."""
         connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None
         if not isinstance(connection, SSL.Connection):
             raise CertificateRefused("NotTLS", "the connection is not a TLS connection")
@@ -168,7 +166,7 @@ class PeerTLS:
                 )
             return PeerCertificate(
                 fingerprint=fingerprint_of(leaf),
-                chains_to_ca=bool(path) and serves_as(leaf, usage) and self._is_timely(path),
+                chains_to_ca=bool(path) and serves_as(leaf, usage) and self._is_valid_now(path),
                 subject_cn=common_name(leaf),
                 not_before=leaf.not_valid_before_utc,
                 not_after=leaf.not_valid_after_utc,
@@ -182,7 +180,7 @@ class PeerTLS:
         """Return the certificates from the first to the configured CA that signed it, nothing where none did.
 
         OpenSSL validates the path: signatures, CA flags, lengths, name constraints, critical extensions; dates are
-        left to ``_is_timely``. What would be costly to validate is not tried.
+        left to ``_is_valid_now``. What would be costly to validate is not tried.
         """
         if not self._authorities or not all(_is_affordable(certificate) for certificate in chain):
             return []
@@ -197,9 +195,9 @@ class PeerTLS:
             return []
         return [certificate.to_cryptography() for certificate in verified]
 
-    def _is_timely(self, path: Sequence[x509.Certificate]) -> bool:
+    def _is_valid_now(self, path: Sequence[x509.Certificate]) -> bool:
         """Tell whether all certificates are valid at one moment within the clocks' skew of now."""
-        # A clock that is behind sees "not yet valid", one that is ahead "expired": what holds within the skew, holds.
+        # A clock that is slow sees "not yet valid", a fast one "expired": both are tolerated within the skew.
         begin = max(certificate.not_valid_before_utc for certificate in path)
         end = min(certificate.not_valid_after_utc for certificate in path)
         now = self._now()
@@ -212,7 +210,7 @@ class _Dialed(SSL.Connection):
 
 @implementer(IOpenSSLClientConnectionCreator, IOpenSSLServerConnectionCreator)
 class _Creator:
-    """Makes connections with the key of the moment."""
+    """Creates connections with the current key."""
 
     def __init__(self, tls: PeerTLS, protocol: bytes = ALPN) -> None:
         self._tls = tls
@@ -234,7 +232,7 @@ def _make_context(keypair: KeyPair, protocol: bytes = ALPN) -> SSL.Context:
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_session_id(ALPN)
     context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _accept)
-    # The pin decides, or `_path`: of the chain that a stranger chose OpenSSL is to verify as little as it can.
+    # The pin decides, or `_path`: OpenSSL must not spend time on a chain that a stranger chose.
     context.set_verify_depth(0)
     context.set_alpn_protos([protocol])
     context.set_alpn_select_callback(_select_protocol)

@@ -22,7 +22,7 @@ from liqod.demo.access import client_config
 from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.domains import DomainSearch, make_resolver, system_servers
 from liqod.discovery.merge import Lost, Seen
-from liqod.discovery.unicast import FLOOR, NOTHING, SearchFailed, search
+from liqod.discovery.unicast import EMPTY_DELAY, MIN_DELAY, SearchFailed, search
 from liqod.discovery.zone import zone_lines
 from liqod.kube import manifests
 from liqod.kube.cache.shared_informers import Informers
@@ -168,12 +168,12 @@ class SearchTests(DnsCase):
     async def test_a_domain_without_instances(self) -> None:
         """Nothing there is an answer, not a failure."""
         found = await search(self.resolver(zone()), "example.com")
-        self.assertEqual((found.seen, found.again), ((), NOTHING))
+        self.assertEqual((found.seen, found.again), ((), EMPTY_DELAY))
 
     async def test_the_floor(self) -> None:
         """A TTL of a second does not make us ask every second."""
         lines = zone_lines(MILAN, "example.com", "milan.example.com", ["192.0.2.1"], 1)
-        self.assertEqual((await search(self.resolver(zone(*lines)), "example.com")).again, FLOOR)
+        self.assertEqual((await search(self.resolver(zone(*lines)), "example.com")).again, MIN_DELAY)
 
     async def test_each_instance_is_on_its_own(self) -> None:
         """One without TXT, one with a wrong TXT, one whose target does not exist: the others are found."""
