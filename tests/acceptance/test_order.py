@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from hypothesis import HealthCheck, given, settings
@@ -44,9 +44,7 @@ class Obstacles(SynchronousTestCase):
 
     @given(st.sampled_from(OVERRULED), st.booleans())
     @STEADILY
-    def test_the_users_accept_overrules_no_obstacle(
-        self, obstacle: tuple[str, dict[str, object]], seated: bool
-    ) -> None:
+    def test_the_users_accept_overrules_no_obstacle(self, obstacle: tuple[str, dict[str, Any]], seated: bool) -> None:
         """Who says Accept to one offer has not said that this cluster borrows from the peer, or trusts it, at all."""
         reason, changes = obstacle
         case = attrs.evolve(Case(ClusterID("c1"), decision="Accept", seated=seated), **changes)

@@ -50,20 +50,20 @@ class Descriptions(SynchronousTestCase):
 
     def test_both_versions_in_one_socket(self) -> None:
         """All addresses of IPv6 are listened at, and with them those of IPv4; a named address is taken as it is."""
-        memory = MemoryReactor()
+        memory: Any = MemoryReactor()
         for text in ("tcp:5872", "tcp:5873:interface=192.0.2.1"):
             self.successResultOf(server_endpoint(memory, text).listen(Factory()))
         self.assertEqual([(one[0], one[3]) for one in memory.tcpServers], [(5872, "::"), (5873, "192.0.2.1")])
 
     def test_a_host_without_six(self) -> None:
         """There IPv4 is listened at."""
-        memory = WithoutSix()
+        memory: Any = WithoutSix()
         self.successResultOf(server_endpoint(memory, "tcp:5872").listen(Factory()))
         self.assertEqual([(one[0], one[3]) for one in memory.tcpServers], [(5872, "")])
 
     def test_a_port_that_is_taken(self) -> None:
         """Every other failure is told, and nothing is listened at."""
-        memory = WithoutSix()
+        memory: Any = WithoutSix()
         memory.number = errno.EADDRINUSE
         self.failureResultOf(server_endpoint(memory, "tcp:5872").listen(Factory()), CannotListenError)
         self.assertEqual(memory.tcpServers, [])

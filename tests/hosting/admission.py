@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import celpy
 from attrs import frozen
+from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
 _CEL = celpy.Environment()
@@ -73,7 +74,9 @@ def _holds(expression: str, request: Request) -> bool:
         },
     }
     try:
-        return bool(_program(expression).evaluate({name: celpy.json_to_cel(value) for name, value in names.items()}))
+        return bool(
+            _program(expression).evaluate({name: json_to_cel(cast(Any, value)) for name, value in names.items()})
+        )
     except CELEvalError:
         return False
 

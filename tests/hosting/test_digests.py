@@ -81,6 +81,7 @@ class Digests(SynchronousTestCase):
         self.assertEqual(digests(SPEC, labels={"liqo.io/managed-by": "me"}), before)
         self.assertEqual(digests(SPEC, annotations={"kubernetes.io/config.mirror": "x"}), before)
         plain = {key: value for key, value in SPEC.items() if key != "tolerations"}
+        written: dict[str, Any]
         for written in ({"tolerations": []}, {"tolerations": None}):
             self.assertEqual(digests({**plain, **written}), digests(plain))
         alone = {"containers": SPEC["containers"]}

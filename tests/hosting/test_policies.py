@@ -62,7 +62,8 @@ class Services(SynchronousTestCase):
     def test_no_address_of_its_choice(self, user: str, update: bool, external: list[str] | None) -> None:
         """Neither external addresses nor a load balancer's, at first or later; their absence is no fault."""
         for field, value in (("externalIPs", external), ("loadBalancerIP", external and external[0])):
-            new = service() if value is None else service(**{field: value if value != [] or field[0] == "e" else ""})
+            given: dict[str, Any] = {field: value if value != [] or field[0] == "e" else ""}
+            new = service() if value is None else service(**given)
             told = asked(user, "services", new, service() if update else None)
             self.assertEqual(bool(told), bool(value), (field, told))
             self.assertTrue(all(field in message for message in told))

@@ -226,7 +226,7 @@ class AuthenticatorCase(SynchronousTestCase):
     def answer(self, key: Fingerprint = KEY) -> Bye | None:
         join = None if self.around.world.token == "none" else JOIN
         work = self.judge.authenticate(cast(Any, Call()), HELLO, ROME, self.certificate(key), join)
-        return cast("Bye | None", self.successResultOf(Deferred.fromCoroutine(work)))
+        return self.successResultOf(Deferred.fromCoroutine(work))
 
 
 class AuthenticatorTests(AuthenticatorCase):

@@ -71,7 +71,7 @@ class RelayCase(TestCase):
         self.tasks = Tasks()
         self.relay = Relay(self.lender, self.reactor, self.tls, self, self.trusted.get, self.note, self.tasks)
         self.owner = Owner()
-        admission = self.owner.admission = ConnectionLimits(self.connection, 10, self.note, reactor)
+        admission = self.owner.admission = ConnectionLimits(self.connection, 10, self.note, self.reactor)
         self.listener = Listener(self.reactor, "tcp:0:interface=127.0.0.1", self.tls, admission, self.relay.protocol)
         self.listener.startService()
         self.addCleanup(self.end)
@@ -334,7 +334,12 @@ class WireTests(RelayCase):
 
     async def test_no_header_says_who_asks(self) -> None:
         """What API servers and proxies before them take for an identity is refused in any case; nothing is sent."""
-        names = (b"Impersonate-User", b"Impersonate-Uid", b"Impersonate-Group", b"Impersonate-Extra-Scopes")
+        names: tuple[bytes, ...] = (
+            b"Impersonate-User",
+            b"Impersonate-Uid",
+            b"Impersonate-Group",
+            b"Impersonate-Extra-Scopes",
+        )
         names += (b"X-Remote-User", b"X-Remote-Group", b"X-Remote-Extra-Scopes", b"Front-Proxy-User")
         names += (b"X-Forwarded-For", b"X-Forwarded-User", b"X-Forwarded-Host", b"X-Forwarded-Client-Cert")
         for name in names:

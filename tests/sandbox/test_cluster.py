@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubesandbox.cluster import SandboxCluster
-from kubesandbox.kinds.kinds import NODES, PODS, GroupResource, Json
+from kubesandbox.kinds.kinds import NODES, PODS, GroupResource, Json, Key
 from kubesandbox.nodes.node import SandboxNode
 from kubesandbox.nodes.script import EXIT_CODE, RUN_SECONDS
 from kubesandbox.server import subresources
@@ -13,8 +13,6 @@ from kubesandbox.server.requests import system_caller
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-
-from liqod.model.ids import Key
 
 EPOCH = 1_800_000_000.0
 

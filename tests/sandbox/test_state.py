@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kubesandbox.kinds.catalog import Catalog
-from kubesandbox.kinds.kinds import CONFIGMAPS, Json
+from kubesandbox.kinds.kinds import CONFIGMAPS, Json, Key
 from kubesandbox.kinds.statuses import ApiStatus
 from kubesandbox.server.watch import MAX_PENDING, WatchOptions, WatchStream
 from kubesandbox.store.listing import Query, list_page
@@ -16,8 +16,6 @@ from kubesandbox.store.selectors import parse_labels
 from kubesandbox.store.state import Expired, Store
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-
-from liqod.model.ids import Key
 
 KIND = Catalog().builtin(CONFIGMAPS)
 

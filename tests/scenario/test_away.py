@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from kubesandbox.kinds.kinds import NODES, PODS
+from kubesandbox.kinds.kinds import NODES, PODS, Key
 from kubesandbox.store.state import Change
 from twisted.web.server import NOT_DONE_YET, Request
 
@@ -15,7 +15,6 @@ from liqod.config.schema import Settings
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, Resource
 from liqod.kube.resources import PODS as POD
 from liqod.kubelet.pods.status import is_ready
-from liqod.model.ids import Key
 from tests.scenario.case import FOREIGN, SHOP, ScenarioCase, Scene, all_of, live, node_ready, offloaded, unchanged
 from tests.scenario.side import Side
 

@@ -71,7 +71,7 @@ class BackfillTests(SynchronousTestCase):
 
     def look(self, *, at_home: bool = False) -> int:
         work = self.slipped.look_at_home(["shop"]) if at_home else self.slipped.look()
-        return cast(int, self.successResultOf(Deferred.fromCoroutine(work)))
+        return self.successResultOf(Deferred.fromCoroutine(work))
 
     def test_who_can_be_mended_is(self) -> None:
         """With the toleration there is nothing to tell."""

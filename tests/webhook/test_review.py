@@ -186,6 +186,7 @@ class Affinity(SynchronousTestCase):
         """A pod whose affinity says something else, or nothing, runs where one without any affinity does."""
         preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
         plain = pod_with(None, tolerations)
+        affinity: dict[str, Any]
         for affinity in ({}, {"podAffinity": {}}, {"nodeAffinity": {}}, {"nodeAffinity": preferred}):
             pod = {"spec": {**plain["spec"], "affinity": affinity}}
             after = patched(pod, policy)
