@@ -8,6 +8,7 @@ from typing import Any, cast
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, wrapClientTLS
+from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IHandshakeListener
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.task import deferLater
@@ -244,6 +245,7 @@ class ApiServer(Protocol):
     def __init__(self, case: WireTests) -> None:
         self.case = case
         self.seen = b""
+        self.why: type[BaseException] | None = None
 
     def connectionMade(self) -> None:
         self.case.api.append(self)
@@ -254,6 +256,7 @@ class ApiServer(Protocol):
             cast(Any, self.transport).write(self.case.answer)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.why = reason.type
         self.case.gone.append(self)
 
 
@@ -488,6 +491,39 @@ class WireTests(RelayCase):
         await self.until(lambda: self.seen.endswith(b"GET / HTTP/1.1\r\n\r\n"))
         cast(Any, self.api[0].transport).loseConnection()
         await caller.lost
+
+    async def test_a_tunnel_ends_gently_and_all_else_at_once(self) -> None:
+        """The last bytes of a tunnel arrive before its end; an API server that answers nobody is cut off."""
+        switch = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+        exec_ = GET.replace(b"configmaps", b"pods/a/exec?command=sh")
+        exec_ += b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+        watch = GET.replace(b"configmaps", b"configmaps?watch=true") + b"\r\n"
+        events = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+        ends = ((exec_, switch, b"last words", ConnectionDone), (watch, events, b"", ConnectionLost))
+        for asked, answer, last, end in ends:
+            self.answer = answer
+            caller = await self.call()
+            caller.send(asked)
+            await self.until(lambda caller=caller: caller.data)
+            api, count = self.api[-1], len(self.gone)
+            caller.send(last)
+            cast(Any, caller.transport).loseConnection()
+            await self.until(lambda count=count: len(self.gone) == count + 1)
+            self.assertTrue(api.seen.endswith(last))
+            self.assertIs(api.why, end)
+
+    async def test_a_denied_request_that_wants_to_be_the_last_is(self) -> None:
+        """After the answer its connection ends; without that wish it stays for the next request."""
+        denied = GET.replace(b"shop-rome", b"other")
+        for wish, ends in ((b"Connection: close\r\n", True), (b"", False)):
+            caller = await self.call()
+            caller.send(denied + wish + b"\r\n")
+            await self.until(lambda caller=caller: b"HTTP/1.1 403 " in caller.data)
+            if ends:
+                await caller.lost.addTimeout(5, self.reactor)
+            else:
+                caller.send(GET + b"\r\n")
+                await self.until(lambda caller=caller: b"HTTP/1.1 200 " in caller.data)
 
     async def test_an_upgrade_nobody_asked_for(self) -> None:
         """An API server that switches protocols by itself is not followed."""
