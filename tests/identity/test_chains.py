@@ -145,13 +145,15 @@ class Cost(SynchronousTestCase):
         costly = chain(slow_rsa(), 2, now=NOW)[1]
         self.assertFalse(knows.read_chain([leaf, costly], ExtendedKeyUsageOID.CLIENT_AUTH).chains_to_ca)
         key = ed25519.Ed25519PrivateKey.generate()
-        names = x509.SubjectAlternativeName([x509.DNSName(f"n{number}.example") for number in range(100)])
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "beta")])
         builder = authority._builder(
             subject, key.public_key(), NOW - datetime.timedelta(1), NOW + datetime.timedelta(1), False
         )
-        wide = builder.add_extension(names, critical=False).sign(authority.key, None)
-        self.assertFalse(knows.read_chain([wide], ExtendedKeyUsageOID.CLIENT_AUTH).chains_to_ca)
+        # The subject is a name as well: with it there are as many as may be, or one more.
+        for count, good in ((tls.MAX_NAMES - 1, True), (tls.MAX_NAMES, False), (100, False)):
+            names = x509.SubjectAlternativeName([x509.DNSName(f"n{number}.example") for number in range(count)])
+            wide = builder.add_extension(names, critical=False).sign(authority.key, None)
+            self.assertEqual(knows.read_chain([wide], ExtendedKeyUsageOID.CLIENT_AUTH).chains_to_ca, good, count)
 
     def test_exponents(self) -> None:
         """3 and 65537 are ordinary; what has more than 32 bits is refused, by its own reason."""

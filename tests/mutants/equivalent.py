@@ -33,6 +33,12 @@ EQUIVALENT: Final = (
         "only a dialer's greeting announces a token",
     ),
     Equivalent(
+        "liqod.peering.records.tombstones",
+        "Tombstones._is_over",
+        "told = parse_rfc3339(tombstone.told) if not stays else None",
+        "an empty text is no date",
+    ),
+    Equivalent(
         "liqod.hosting.shadowpods.forge",
         "_resizable",
         "return [*(spec.containers), *sidecars]",

@@ -13,11 +13,8 @@ from tests.mutants.changes import Change, changes, definition_texts, diff, is_so
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "trust": (
         "liqod.identity",
-        "liqod.peering.trust.pairing",
-        "liqod.peering.trust.authenticator",
-        "liqod.peering.trust.next_keys",
+        "liqod.peering.trust",
         "liqod.peering.session.protocol",
-        "liqod.peering.trust.rotation",
         "liqod.peering.records.record_gc",
         "liqod.peering.records.tombstones",
     ),

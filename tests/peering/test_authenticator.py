@@ -20,7 +20,7 @@ from liqod.identity.tls import PeerCertificate, PeerTLS
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.offer import Refusal
-from liqod.model.records.unpeering import Tombstone
+from liqod.model.records.unpeering import FINALIZER, Tombstone
 from liqod.model.records.views import ForeignCluster, ForeignClusterSpec
 from liqod.peering.records.foreignclusters import STRANGER
 from liqod.peering.session.peer import ConnectionProblem
@@ -50,6 +50,12 @@ class World:
     by_hand: bool = False
     token: str = "none"
     sent_away: bool = False
+    record: str = "none"
+
+    @property
+    def is_sent_away(self) -> bool:
+        """Whether a person said so, by an end of the peering or by taking the pin away."""
+        return self.sent_away or self.record == "withdrawn"
 
     def pins(self) -> dict[ClusterID, Fingerprint]:
         pins = {MILAN: KEY if self.used_elsewhere else THIRD}
@@ -69,6 +75,7 @@ worlds = st.builds(
     by_hand=st.booleans(),
     token=st.sampled_from(["none", "good", "bad"]),
     sent_away=st.booleans(),
+    record=st.sampled_from(["none", "stranger", "withdrawn"]),
 )
 
 
@@ -121,7 +128,10 @@ class Around:
         return KEY if self.world.announced else None
 
     def get(self, peer: ClusterID) -> Any:
-        return None
+        if self.world.record == "none":
+            return None
+        finalizers = [FINALIZER] if self.world.record == "withdrawn" else []
+        return ForeignCluster(metadata=ObjectMeta(name=peer, finalizers=finalizers))
 
     def has_room_for(self, peer: ClusterID) -> bool:
         return self.room
@@ -245,7 +255,7 @@ class AuthenticatorTests(AuthenticatorCase):
             allowed = True
         elif world.pinned == "another":
             allowed = world.announced
-        elif world.sent_away or world.used_elsewhere:
+        elif world.is_sent_away or world.used_elsewhere:
             allowed = False
         else:
             named = (world.autojoin and world.vouched) or world.token == "good"
@@ -271,7 +281,7 @@ class AuthenticatorTests(AuthenticatorCase):
             reasons = {"TrustPending"}
             self.assertEqual([problem.reason for problem in self.doubts], ["TrustPending"])
         else:
-            reasons = {"TokenRefused"} if world.sent_away or not world.used_elsewhere else {"KeyInUse"}
+            reasons = {"TokenRefused"} if world.is_sent_away or not world.used_elsewhere else {"KeyInUse"}
         self.assertIn(bye.reason, reasons)
 
     def test_a_token_is_asked_for_nothing_that_is_trusted_or_sent_away(self) -> None:

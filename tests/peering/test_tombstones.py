@@ -84,6 +84,15 @@ class Memory(SynchronousTestCase):
         self.does(self.tombstones.put(other, self.tombstone(1)))
         self.assertEqual(self.kept(), {other} if goes else {peer, other})
 
+    def test_a_day_begins_when_the_peer_was_told_first(self) -> None:
+        """A peer that comes back every hour to be told again does not keep it for ever."""
+        peer = ClusterID("rome")
+        self.does(self.tombstones.put(peer, self.tombstone()))
+        for _ in range(24):
+            self.does(self.tombstones.told(peer))
+            self.clock.advance(3601)
+        self.assertIsNone(self.tombstones.get(peer))
+
     def test_the_next_daemon_knows_the_same(self) -> None:
         """What was put, and what was told, is on record; what is no tombstone is passed over."""
         self.does(self.tombstones.load())
