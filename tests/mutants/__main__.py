@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from tests.mutants.checkout import ROOT, Copy
-from tests.mutants.equivalent import reason_of
+from tests.mutants.equivalent import EQUIVALENT, reason_of, stale
 from tests.mutants.imports import Imports
 from tests.mutants.reach import Reach
 from tests.mutants.results import Results, Verdict, describe, table
@@ -25,11 +25,15 @@ def main() -> int:
         if given.list:
             print(*(describe(mutant) for mutant in drawn), sep="\n")
             return 0
+        sources = {module: text for module, text in copy.sources().items() if module in {k.module for k in EQUIVALENT}}
+        out_of_date = stale(sources)
         reach = Reach(copy.path, KEPT / "reach.json")
         trials = Trials(copy, Imports(), reach, budget=given.budget, wide=given.wide)
         verdicts = _judge(drawn, trials, Results(KEPT / "results.jsonl"), again=given.again)
     finally:
         copy.remove()
+    for known in out_of_date:
+        print(f"tests/mutants/equivalent.py: {known.module} {known.definition} does not make: {known.now}")
     survivors = [verdict.mutant for verdict in verdicts if verdict.result.outcome == "survived"]
     print("", *(describe(mutant) for mutant in survivors), "", table(verdicts), sep="\n")
     return 1 if survivors else 0

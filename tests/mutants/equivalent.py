@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from attrs import frozen
 
-from tests.mutants.sample import Mutant
+from tests.mutants.sample import Mutant, mutants
 
 
 @frozen
@@ -22,13 +23,13 @@ class Equivalent:
 EQUIVALENT: Final = (
     Equivalent(
         "liqod.peering.session.protocol",
-        "PeerConnection._happened",
-        "if hello is not None and self._judging is None:",
+        "PeerConnection._dispatch",
+        "if hello is not None and self._authenticating is None:",
         "a listener judges whoever brings no token at its Hello, and nobody sends Join to a dialer",
     ),
     Equivalent(
         "liqod.peering.session.protocol",
-        "PeerConnection._judge",
+        "PeerConnection._authenticate",
         "if own is not None and JOINING in own.features:",
         "only a dialer's greeting announces a token",
     ),
@@ -45,6 +46,14 @@ EQUIVALENT: Final = (
         "a spec without containers was refused when it was read; the type alone says that there may be none",
     ),
 )
+
+
+def stale(sources: Mapping[str, bytes]) -> list[Equivalent]:
+    """Return those of which the code has no such change any more: they are to be written anew, or to go."""
+    made = {
+        module: {(one.change.definition, one.now) for one in mutants(module, sources[module])} for module in sources
+    }
+    return [known for known in EQUIVALENT if (known.definition, known.now) not in made.get(known.module, ())]
 
 
 def reason_of(mutant: Mutant) -> str:

@@ -89,7 +89,7 @@ class Memory(SynchronousTestCase):
         peer = ClusterID("rome")
         self.does(self.tombstones.put(peer, self.tombstone()))
         for _ in range(24):
-            self.does(self.tombstones.told(peer))
+            self.does(self.tombstones.mark_notified(peer))
             self.clock.advance(3601)
         self.assertIsNone(self.tombstones.get(peer))
 
