@@ -108,11 +108,19 @@ def serve_relay(directory: Path, reactor: Any) -> int:
     callers = {keypair(directory, "borrower").fingerprint: BORROWER}
     config = ClientConfig(api_url(directory), ca_pem=(directory / "ca.crt").read_bytes(), token=lambda: "own")
     note = print
-    relay = Relay(Client(config, reactor), reactor, tls, Rights(), callers.get, note, Tasks())
+    relay = Relay(
+        client=Client(config, reactor),
+        clock=reactor,
+        tls=tls,
+        rights=Rights(),
+        caller_of=callers.get,
+        refused=note,
+        tasks=Tasks(),
+    )
     owner = Owner()
 
     def connection(address: str) -> PeerConnection:
-        return PeerConnection("listener", cast(Any, owner), tls, reactor, Times(), address)
+        return PeerConnection("listener", cast(Any, owner), tls=tls, clock=reactor, times=Times(), address=address)
 
     owner.admission = ConnectionLimits(connection, 512, note, reactor)
     listener = Listener(reactor, f"tcp:0:interface={HOST}", tls, owner.admission, relay.protocol)

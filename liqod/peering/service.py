@@ -99,6 +99,7 @@ class Peering(MultiService):
 
     def __init__(
         self,
+        *,
         reactor: Reactor,
         client: Client,
         informers: Informers,
@@ -108,7 +109,6 @@ class Peering(MultiService):
         tls: PeerTLS,
         lender: Lender,
         recorder: Recorder,
-        *,
         epoch: int | None = None,
         key_changed: Callable[[Fingerprint], None] = lambda _: None,
         random: Callable[[], float] = _random.random,
@@ -132,70 +132,77 @@ class Peering(MultiService):
         self._epoch = int(wall_clock(reactor)().timestamp()) if epoch is None else epoch
         offers = MutationCache(self._offer_records, reactor)
         self._records = ForeignClusters(
-            client,
-            reactor,
-            self._clusters,
-            offers,
-            self._virtual_nodes,
-            settings.peering.ping_interval,
-            self._wants,
-            self._peers,
-            recorder,
-            settings.peering.max_untrusted,
+            client=client,
+            clock=reactor,
+            clusters=self._clusters,
+            offers=offers,
+            nodes=self._virtual_nodes,
+            ping_interval=settings.peering.ping_interval,
+            wants=self._wants,
+            peers=self._peers,
+            recorder=recorder,
+            max_strangers=settings.peering.max_untrusted,
         )
         # Only pods that hold something: what waits for a node or has finished would be one event more for each.
         holding = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
         self._capacity = Capacity(nodes, holding, reactor, self._capacity_changed)
         self._cluster_info = ClusterInfo(client, informers, reactor, self._tasks, self._capacity_changed)
         self._advertiser = Advertiser(
-            reactor,
-            self._peers,
-            self._records,
-            self._capacity,
-            self._cluster_info,
-            settings.sharing,
-            lender,
-            self._epoch,
-            self._wants,
+            clock=reactor,
+            peers=self._peers,
+            records=self._records,
+            capacity=self._capacity,
+            cluster_info=self._cluster_info,
+            sharing=settings.sharing,
+            lender=lender,
+            epoch=self._epoch,
+            wants=self._wants,
         )
         self._credential_issuer = CredentialIssuer(reactor, self._peers, self._records, lender, self._wants)
         self._credential_store = CredentialStore(
             client, reactor, self._peers, self._credential_kept, self._refusals.record
         )
         self._accept = AcceptPipeline(
-            client,
-            reactor,
-            self._peers,
-            self._records,
-            self._credential_store,
-            self._virtual_nodes,
-            nodes,
-            self._leftovers,
+            client=client,
+            clock=reactor,
+            peers=self._peers,
+            records=self._records,
+            credential_store=self._credential_store,
+            virtual_nodes=self._virtual_nodes,
+            nodes=nodes,
+            leftovers=self._leftovers,
         )
         self._tokens = PairingTokens(client, reactor, settings.kubernetes.namespace, self._own_key)
         self._distrust = DistrustRecorder(reactor, self._records, self._tombstones, self._tokens, self._invitations)
         self._unpeering = UnpeeringController(
-            client,
-            reactor,
-            self._peers,
-            self._records,
-            self._tombstones,
-            self._leftovers,
+            client=client,
+            clock=reactor,
+            peers=self._peers,
+            records=self._records,
+            tombstones=self._tombstones,
+            leftovers=self._leftovers,
             tokens=self._tokens,
             distrust=self._distrust,
         )
         self._advertisements = Advertisements(
-            client,
-            reactor,
-            self._peers,
-            offers,
-            self._decide,
-            self._refusals.record,
-            lambda peer: bool(self._leftovers.of(peer)),
+            client=client,
+            clock=reactor,
+            peers=self._peers,
+            offers=offers,
+            decide=self._decide,
+            refused=self._refusals.record,
+            in_use=lambda peer: bool(self._leftovers.of(peer)),
         )
         rules = rules_of(settings.acceptance)
         self._acceptance = AcceptanceLoop(
-            client, reactor, self._peers, self._records, offers, rules, self._wants, self._decided
+            client=client,
+            clock=reactor,
+            peers=self._peers,
+            records=self._records,
+            offers=offers,
+            rules=rules,
+            wants=self._wants,
+            changed=self._decided,
         )
         self._networks: NetworkExchange | None = None
         if settings.network.mode != "none":
@@ -204,16 +211,16 @@ class Peering(MultiService):
         self._namespace_requests = NamespaceRequests(reactor)
         self._namespace_responses = NamespaceResponses(lender, self._tasks, self._records, self._wants)
         self._rotation = KeyRotation(
-            client,
-            reactor,
-            informers,
-            settings.kubernetes.namespace,
-            cluster_id,
-            tls,
-            self._peers,
-            self._records,
-            settings.identity.rotation_grace,
-            self._has_new_key,
+            client=client,
+            clock=reactor,
+            informers=informers,
+            namespace=settings.kubernetes.namespace,
+            cluster_id=cluster_id,
+            tls=tls,
+            peers=self._peers,
+            records=self._records,
+            within=settings.identity.rotation_grace,
+            changed=self._has_new_key,
             in_files=bool(settings.identity.key),
         )
         self._next_keys = NextKeys(reactor, tls, self._records, self._refusals.record)
@@ -236,30 +243,43 @@ class Peering(MultiService):
             self._distrust,
         )
         self._sessions = Sessions(
-            reactor,
-            settings,
-            cluster_id,
-            cluster_name,
-            tls,
-            self._epoch,
-            self._refusals,
-            self._tasks,
-            EventRouter(parts, recorder),
-            self._records,
-            self._peers,
-            random,
-            self._tombstones,
-            self._tokens,
-            self._invitations,
+            reactor=reactor,
+            settings=settings,
+            cluster_id=cluster_id,
+            cluster_name=cluster_name,
+            tls=tls,
+            epoch=self._epoch,
+            refusals=self._refusals,
+            tasks=self._tasks,
+            subscriber=EventRouter(parts, recorder),
+            records=self._records,
+            peers=self._peers,
+            random=random,
+            tombstones=self._tombstones,
+            tokens=self._tokens,
+            invitations=self._invitations,
         )
         self._record_router = RecordRouter(
-            parts, self._peers, self._sessions, self._decide, lambda peer: self._ruled.pop(peer, None), reactor
+            parts=parts,
+            peers=self._peers,
+            sessions=self._sessions,
+            decide=self._decide,
+            undecided=lambda peer: self._ruled.pop(peer, None),
+            clock=reactor,
         )
         self._callers = Callers(self._records, self._peers)
         self.relay: Relay | None = None
         if settings.peering.api != "direct":
             refused = self._refusals.record
-            self.relay = Relay(client, reactor, tls, lender, self._callers.caller, refused, self._tasks)
+            self.relay = Relay(
+                client=client,
+                clock=reactor,
+                tls=tls,
+                rights=lender,
+                caller_of=self._callers.caller,
+                refused=refused,
+                tasks=self._tasks,
+            )
         relayed = self.relay.protocol if self.relay is not None else None
         self._listener = Listener(reactor, settings.peering.listen, tls, self._sessions.admission, relayed)
         self._ends: list[Callable[[], None]] = []

@@ -72,6 +72,7 @@ class Sessions:
 
     def __init__(
         self,
+        *,
         reactor: Reactor,
         settings: Settings,
         cluster_id: ClusterID,
@@ -104,25 +105,27 @@ class Sessions:
         self._invitations = invitations
         self._address_book = AddressBook(cluster_id, peers, self.peer, self._follow, self._sightings_changed)
         self._authenticator = Authenticator(
-            cluster_id,
-            tls,
-            reactor,
-            settings,
-            records,
-            tombstones,
-            tokens,
-            refusals,
-            tasks,
-            self.peer,
-            self._set_problem,
-            subscriber,
+            me=cluster_id,
+            tls=tls,
+            clock=reactor,
+            settings=settings,
+            records=records,
+            tombstones=tombstones,
+            tokens=tokens,
+            refusals=refusals,
+            tasks=tasks,
+            peer=self.peer,
+            problem=self._set_problem,
+            subscriber=subscriber,
         )
         self._connections: set[PeerConnection] = set()
         self._stopped: Deferred[None] | None = None
         self.admission = ConnectionLimits(self._incoming, self._settings.max_sessions, refusals.record, reactor)
 
     def _incoming(self, address: str) -> PeerConnection:
-        connection = PeerConnection("listener", self, self._tls, self._reactor, self._settings, address)
+        connection = PeerConnection(
+            "listener", self, tls=self._tls, clock=self._reactor, times=self._settings, address=address
+        )
         self._connections.add(connection)
         return connection
 
@@ -133,15 +136,15 @@ class Sessions:
         peer = self.peers.get(cluster_id)
         if peer is None:
             dialer = Dialer(
-                self._reactor,
-                self._tls,
-                self,
-                self._settings,
-                self._random,
-                lambda: self._addresses(cluster_id),
-                lambda why: self._unreachable(cluster_id, why),
-                cluster_id,
-                lambda: self._invitations.key_of(cluster_id),
+                reactor=self._reactor,
+                tls=self._tls,
+                owner=self,
+                times=self._settings,
+                random=self._random,
+                addresses=lambda: self._addresses(cluster_id),
+                unreachable=lambda why: self._unreachable(cluster_id, why),
+                expected=cluster_id,
+                expected_key=lambda: self._invitations.key_of(cluster_id),
             )
             peer = self.peers[cluster_id] = Peer(cluster_id, dialer, self._reactor.seconds())
         return peer
@@ -183,15 +186,15 @@ class Sessions:
 
     def _follow(self, address: str, fingerprint: str) -> Dialer:
         return Dialer(
-            self._reactor,
-            self._tls,
-            self,
-            self._settings,
-            self._random,
-            lambda: [address],
-            lambda why: self._refusals.record("Unreachable", address, why),
-            None,
-            lambda: self.records.successor(fingerprint),
+            reactor=self._reactor,
+            tls=self._tls,
+            owner=self,
+            times=self._settings,
+            random=self._random,
+            addresses=lambda: [address],
+            unreachable=lambda why: self._refusals.record("Unreachable", address, why),
+            expected=None,
+            expected_key=lambda: self.records.successor(fingerprint),
         )
 
     def record_deleted(self, peer: Peer) -> None:

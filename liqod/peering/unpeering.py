@@ -51,13 +51,13 @@ class UnpeeringController(Controller[ClusterID]):
 
     def __init__(
         self,
+        *,
         client: Client,
         clock: IReactorTime,
         peers: Mapping[ClusterID, Peer],
         records: ForeignClusters,
         tombstones: Tombstones,
         leftovers: Leftovers,
-        *,
         tokens: PairingTokens,
         distrust: DistrustRecorder,
     ) -> None:

@@ -158,15 +158,15 @@ class PeerCluster:
         self.daemon = self.client()
         self.informers = Informers(self.daemon, self.reactor)
         self.peering = Peering(
-            self.reactor,
-            self.daemon,
-            self.informers,
-            self.settings,
-            self.id,
-            self.name,
-            PeerTLS(self.key, self.ca),
-            self.room,
-            self.events,
+            reactor=self.reactor,
+            client=self.daemon,
+            informers=self.informers,
+            settings=self.settings,
+            cluster_id=self.id,
+            cluster_name=self.name,
+            tls=PeerTLS(self.key, self.ca),
+            lender=self.room,
+            recorder=self.events,
             epoch=self.epoch,
         )
         self.epoch += 1

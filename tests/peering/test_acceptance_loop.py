@@ -104,14 +104,14 @@ class AcceptanceLoopTests(SynchronousTestCase):
     def restart(self) -> None:
         """Begin with nothing but what the records say."""
         self.decisions = AcceptanceLoop(
-            cast(Any, self.server),
-            self.clock,
-            cast("dict[ClusterID, Peer]", self.peers),
-            cast(Any, TrustedClusters()),
-            MutationCache(cast(Any, self.shelf), self.clock),
-            Rules(policy="AutoAcceptAll", maximum=5),
-            lambda record: (True, True),
-            self.note,
+            client=cast(Any, self.server),
+            clock=self.clock,
+            peers=cast("dict[ClusterID, Peer]", self.peers),
+            records=cast(Any, TrustedClusters()),
+            offers=MutationCache(cast(Any, self.shelf), self.clock),
+            rules=Rules(policy="AutoAcceptAll", maximum=5),
+            wants=lambda record: (True, True),
+            changed=self.note,
         )
 
     def note(self, peer: ClusterID, ruling: Ruling) -> None:

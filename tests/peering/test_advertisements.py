@@ -40,7 +40,15 @@ class OrderTests(SynchronousTestCase):
         def refused(reason: str, source: str, message: str) -> None:
             stale.append(reason)
 
-        intake = Advertisements(cast(Any, None), Clock(), {}, cast(Any, None), print, refused, lambda peer: False)
+        intake = Advertisements(
+            client=cast(Any, None),
+            clock=Clock(),
+            peers={},
+            offers=cast(Any, None),
+            decide=print,
+            refused=refused,
+            in_use=lambda peer: False,
+        )
         lender = Lender()
         newest: int | None = None
         for epoch, seq in sent:
@@ -63,7 +71,15 @@ class OrderTests(SynchronousTestCase):
 
     def test_a_peer_that_began_anew_counts_from_the_start(self) -> None:
         """Its sequence begins again with each epoch; what it said before does not outrank it."""
-        intake = Advertisements(cast(Any, None), Clock(), {}, cast(Any, None), print, print, lambda peer: False)
+        intake = Advertisements(
+            client=cast(Any, None),
+            clock=Clock(),
+            peers={},
+            offers=cast(Any, None),
+            decide=print,
+            refused=print,
+            in_use=lambda peer: False,
+        )
         lender = Lender()
         intake.offer_received(cast(Any, lender), Advertise(EPOCH, 9, 1800, Offer(resources={"cpu": "1"})))
         lender.epoch = EPOCH + 1

@@ -216,18 +216,18 @@ class AuthenticatorCase(SynchronousTestCase):
         around = cast(Any, self.around)
         problem: Callable[[Any, ConnectionProblem], None] = lambda peer, problem: self.doubts.append(problem)  # noqa: E731
         self.judge = Authenticator(
-            ME,
-            OWN_TLS,
-            self.clock,
-            chosen,
-            around,
-            cast(Any, self.tombs),
-            around,
-            around,
-            around,
-            lambda peer: cast(Any, self.peer),
-            problem,
-            around,
+            me=ME,
+            tls=OWN_TLS,
+            clock=self.clock,
+            settings=chosen,
+            records=around,
+            tombstones=cast(Any, self.tombs),
+            tokens=around,
+            refusals=around,
+            tasks=around,
+            peer=lambda peer: cast(Any, self.peer),
+            problem=problem,
+            subscriber=around,
         )
 
     def certificate(self, key: Fingerprint = KEY) -> PeerCertificate:

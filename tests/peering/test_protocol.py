@@ -74,7 +74,9 @@ class ConnectionTests(SynchronousTestCase):
         self.clock = Clock()
         self.owner = RecordingOwner()
         self.transport = Transport()
-        self.connection = PeerConnection("listener", self.owner, cast(Any, ReadsCertificates()), self.clock, TIMES)
+        self.connection = PeerConnection(
+            "listener", self.owner, tls=cast(Any, ReadsCertificates()), clock=self.clock, times=TIMES
+        )
         self.connection.makeConnection(self.transport)
         self.peer = Session("dialer")
 
@@ -177,7 +179,7 @@ class ConnectionTests(SynchronousTestCase):
 
     def test_who_dialled_is_asked_and_asks_only_in_silence(self) -> None:
         """The listener's ping each interval is a sign of life for both; without it the dialer asks, and gives up."""
-        dialer = PeerConnection("dialer", self.owner, cast(Any, ReadsCertificates()), self.clock, TIMES)
+        dialer = PeerConnection("dialer", self.owner, tls=cast(Any, ReadsCertificates()), clock=self.clock, times=TIMES)
         transport = Transport()
         dialer.makeConnection(transport)
         dialer.handshakeCompleted()

@@ -70,7 +70,15 @@ class RelayCase(TestCase):
         self.trusted = {self.rome.keypair.fingerprint: ROME}
         self.lender = Client(config, self.reactor)
         self.tasks = Tasks()
-        self.relay = Relay(self.lender, self.reactor, self.tls, self, self.trusted.get, self.note, self.tasks)
+        self.relay = Relay(
+            client=self.lender,
+            clock=self.reactor,
+            tls=self.tls,
+            rights=self,
+            caller_of=self.trusted.get,
+            refused=self.note,
+            tasks=self.tasks,
+        )
         self.owner = Owner()
         admission = self.owner.admission = ConnectionLimits(self.connection, 10, self.note, self.reactor)
         self.listener = Listener(self.reactor, "tcp:0:interface=127.0.0.1", self.tls, admission, self.relay.protocol)
@@ -79,7 +87,9 @@ class RelayCase(TestCase):
         self.clients: list[Client] = []
 
     def connection(self, address: str) -> PeerConnection:
-        return PeerConnection("listener", cast(Any, self.owner), self.tls, self.reactor, Times(), address)
+        return PeerConnection(
+            "listener", cast(Any, self.owner), tls=self.tls, clock=self.reactor, times=Times(), address=address
+        )
 
     async def end(self) -> None:
         for client in (*self.clients, self.lender):

@@ -38,6 +38,7 @@ class AcceptPipeline(Controller[ClusterID]):
 
     def __init__(
         self,
+        *,
         client: Client,
         clock: IReactorTime,
         peers: Mapping[ClusterID, Peer],

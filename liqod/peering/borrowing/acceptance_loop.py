@@ -68,6 +68,7 @@ class AcceptanceLoop(Controller[str]):
 
     def __init__(
         self,
+        *,
         client: Client,
         clock: IReactorTime,
         peers: Mapping[ClusterID, Peer],

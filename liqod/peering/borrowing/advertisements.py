@@ -56,6 +56,7 @@ class Advertisements(Controller[ClusterID]):
 
     def __init__(
         self,
+        *,
         client: Client,
         clock: IReactorTime,
         peers: Mapping[ClusterID, Peer],

@@ -96,6 +96,7 @@ def compose(
     resources: Resources,
     labels: Mapping[str, str],
     prices: Mapping[str, str],
+    *,
     version: str = "",
     storage_classes: Iterable[str] = (),
     ingress_classes: Iterable[str] = (),

@@ -57,6 +57,7 @@ class Advertiser(Controller[ClusterID]):
 
     def __init__(
         self,
+        *,
         clock: IReactorTime,
         peers: Mapping[ClusterID, Peer],
         records: ForeignClusters,
@@ -189,10 +190,10 @@ class Advertiser(Controller[ClusterID]):
             resources,
             self._sharing.labels,
             self._sharing.prices,
-            about.version,
-            about.storage_classes,
-            about.ingress_classes,
-            self._sharing.load_balancer_classes,
+            version=about.version,
+            storage_classes=about.storage_classes,
+            ingress_classes=about.ingress_classes,
+            load_balancer_classes=self._sharing.load_balancer_classes,
         )
 
     def _from_record(self, peer: Peer) -> _Sent:

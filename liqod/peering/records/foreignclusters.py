@@ -54,6 +54,7 @@ class ForeignClusters(Controller[ClusterID]):
 
     def __init__(
         self,
+        *,
         client: Client,
         clock: IReactorTime,
         clusters: Informer[ForeignCluster],

@@ -62,6 +62,7 @@ class Relay:
 
     def __init__(
         self,
+        *,
         client: Client,
         clock: IReactorTime,
         tls: PeerTLS,

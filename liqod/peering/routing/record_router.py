@@ -27,6 +27,7 @@ class RecordRouter:
 
     def __init__(
         self,
+        *,
         parts: Parts,
         peers: Mapping[ClusterID, Peer],
         sessions: Sessions,

@@ -43,6 +43,7 @@ class Dialer:
 
     def __init__(
         self,
+        *,
         reactor: IReactorTime,
         tls: PeerTLS,
         owner: Owner,
@@ -160,12 +161,12 @@ class Dialer:
             return PeerConnection(
                 "dialer",
                 self._owner,
-                self._tls,
-                self._reactor,
-                self._times,
-                address,
-                self.expected,
-                self.expected_key(),
+                tls=self._tls,
+                clock=self._reactor,
+                times=self._times,
+                address=address,
+                expected=self.expected,
+                expected_key=self.expected_key(),
             )
 
         return connect(self._reactor, self._tls, address, make)

@@ -90,6 +90,7 @@ class PeerConnection(TwistedProtocol):
         self,
         role: Literal["dialer", "listener"],
         owner: Owner,
+        *,
         tls: PeerTLS,
         clock: IReactorTime,
         times: Times,

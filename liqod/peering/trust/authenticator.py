@@ -51,6 +51,7 @@ class Authenticator:
 
     def __init__(
         self,
+        *,
         me: ClusterID,
         tls: PeerTLS,
         clock: IReactorTime,

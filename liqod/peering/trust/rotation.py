@@ -64,6 +64,7 @@ class KeyRotation(Controller[str]):
 
     def __init__(
         self,
+        *,
         client: Client,
         clock: IReactorTime,
         informers: Informers,
@@ -74,7 +75,6 @@ class KeyRotation(Controller[str]):
         records: ForeignClusters,
         within: float,
         changed: Callable[[], None],
-        *,
         in_files: bool = False,
     ) -> None:
         super().__init__(clock)
