@@ -62,7 +62,7 @@ class RelayCase(TestCase):
         """Listen as the lender that has this API server."""
         from twisted.internet import reactor
 
-        self.reactor: Any = reactor
+        self.reactor = cast(Any, reactor)
         self.refused: Counter[str] = Counter()
         self.granted = {SPACE: "rome"}
         self.tls = PeerTLS(keypair("lender"))
