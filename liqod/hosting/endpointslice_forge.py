@@ -1,6 +1,6 @@
-"""ShadowEndpointSlice -> EndpointSlice: what the slice should hold, and what to do about it, as values.
+"""ShadowEndpointSlice -> EndpointSlice: the content of the slice, and the next step for it.
 
-Whose endpoints they are is written on each as node name: the borrower's cluster ID, whatever the borrower says.
+The nodeName of each endpoint is the borrower's cluster ID, whatever the borrower wrote there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LABELS_KEPT: Final = (SERVICE_NAME_LABEL, "service.kubernetes.io/headless")
 
 
 class EndpointSlice(Object, frozen=True):
-    """An EndpointSlice of this cluster, as far as it comes from a ShadowEndpointSlice."""
+    """An EndpointSlice of this cluster, by what comes from a ShadowEndpointSlice."""
 
     address_type: str = "IPv4"
     endpoints: list[SliceEndpoint] | None = None
@@ -35,7 +35,7 @@ class EndpointSlice(Object, frozen=True):
 
     @property
     def template(self) -> SliceTemplate:
-        """What it holds besides its metadata."""
+        """Its content without metadata."""
         return SliceTemplate(address_type=self.address_type, endpoints=self.endpoints or None, ports=self.ports or None)
 
 
@@ -46,43 +46,43 @@ class Create:
 
 @frozen
 class Update:
-    """The slice is not what it should be."""
+    """The slice differs from what it should hold."""
 
     uid: str
 
 
 @frozen
 class Replace:
-    """The slice must be made anew: its address type cannot change, or it is of an earlier ShadowEndpointSlice."""
+    """The slice must be replaced: its address type is immutable, or it belongs to an earlier ShadowEndpointSlice."""
 
     uid: str
 
 
 @frozen
 class Nothing:
-    """All is as it should be."""
+    """The states agree."""
 
 
 Step = Create | Update | Replace | Nothing
 
 
-def decide(shadow: ShadowEndpointSlice | None, there: EndpointSlice | None, wanted: SliceTemplate) -> Step:
-    """Return the next step for one name; slices without their ShadowEndpointSlice are the garbage collector's."""
-    if shadow is None or shadow.metadata.deleting or (there is not None and there.metadata.deleting):
+def decide(shadow: ShadowEndpointSlice | None, present: EndpointSlice | None, wanted: SliceTemplate) -> Step:
+    """Return the next step for one name; a slice without its ShadowEndpointSlice is left to the garbage collector."""
+    if shadow is None or shadow.metadata.deleting or (present is not None and present.metadata.deleting):
         return Nothing()
-    if there is None:
+    if present is None:
         return Create()
-    owner = controller_of(there)
-    if owner is None or owner.uid != shadow.metadata.uid or there.address_type != wanted.address_type:
-        return Replace(there.metadata.uid)
+    owner = controller_of(present)
+    if owner is None or owner.uid != shadow.metadata.uid or present.address_type != wanted.address_type:
+        return Replace(present.metadata.uid)
     labels = labels_of(shadow.metadata)
-    if there.template != wanted or any(there.metadata.labels.get(key) != value for key, value in labels.items()):
-        return Update(there.metadata.uid)
+    if present.template != wanted or any(present.metadata.labels.get(key) != value for key, value in labels.items()):
+        return Update(present.metadata.uid)
     return Nothing()
 
 
 def labels_of(shadow: ObjectMeta) -> dict[str, str]:
-    """Return the labels of a slice: which service it is of, and who keeps it."""
+    """Return the labels of a slice: its service, and the controller that manages it."""
     return {**{key: shadow.labels[key] for key in _LABELS_KEPT if key in shadow.labels}, **LABELS}
 
 
@@ -101,7 +101,7 @@ def template_of(shadow: ShadowEndpointSlice, tenant: str) -> SliceTemplate:
 
 
 def body_of(shadow: ShadowEndpointSlice, wanted: SliceTemplate) -> dict[str, Any]:
-    """Return the slice to create."""
+    """Return the body of the slice to create."""
     meta = shadow.metadata
     owner = {
         "apiVersion": SHADOWENDPOINTSLICES.api_version,
@@ -116,7 +116,8 @@ def body_of(shadow: ShadowEndpointSlice, wanted: SliceTemplate) -> dict[str, Any
         "apiVersion": ENDPOINTSLICES.api_version,
         "kind": ENDPOINTSLICES.kind,
         "metadata": metadata,
-        # The API wants both, and wants the type also where it is the one by default.
+        # endpoints and addressType are required by the API (discovery/v1); they are sent also where they are default
+        # values that the encoder would omit.
         "addressType": wanted.address_type,
         "endpoints": to_dict(wanted.endpoints or []),
         "ports": to_dict(wanted.ports or []),

@@ -102,7 +102,7 @@ class ShadowEndpointSlices(Controller[Key]):
         """Take the next step for one name; returns when to take another look."""
         shadow = self._shadows.get(key)
         # Namespace lifecycle admission answers 403 for everything that is created in a terminating namespace.
-        if shadow is None or self._namespaces.is_ending(key.namespace):
+        if shadow is None or self._namespaces.is_terminating(key.namespace):
             self._refusals.forget(key)
             self._written.pop(key, None)
             return None

@@ -1,7 +1,7 @@
-"""What hosting reads of pods and namespaces: projections that keep a cache of thousands of them small.
+"""Views of pods and nodes: the few fields that hosting decides from, so that a cache of thousands of them is small.
 
-The same view of a pod spec reads the opaque pod in a ShadowPod, which is a borrower's input: fields may be null, and
-a value of the wrong shape fails the decoding instead of reaching a decision.
+The same view of a pod spec decodes the opaque pod in a ShadowPod, which is a borrower's input: fields may be null, and
+a value of the wrong type fails the decoding instead of reaching a decision.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Requirements(View, frozen=True):
 
 
 class Container(View, frozen=True):
-    """The part of a container that counts: what it asks for, and what may change while it runs."""
+    """The part of a container that decisions are made from: its requests, and what may change while it runs."""
 
     name: str = ""
     image: str | None = None
@@ -53,14 +53,14 @@ class PodSpec(View, frozen=True):
 
 
 class PodCondition(View, frozen=True):
-    """A pod condition, without its times."""
+    """A condition of a pod or a node, without its timestamps."""
 
     type: str = ""
     status: str = ""
 
 
 class PodStatus(View, frozen=True):
-    """Phase, and why a pod ended."""
+    """The phase of a pod, and why it finished."""
 
     phase: str = ""
     reason: str = ""
@@ -74,7 +74,7 @@ _statuses: Final[Sharing[PodStatus]] = Sharing(_encode)
 
 
 class Pod(Object, frozen=True):
-    """A pod, as far as hosting looks at it. Pods of one owner are alike in that, and share it."""
+    """A pod, by what hosting decides from. Pods of one owner have equal specs, which are interned."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
@@ -89,7 +89,7 @@ class Pod(Object, frozen=True):
 
 
 class NodeStatus(View, frozen=True):
-    """What a node's kubelet, or the cluster's node controller in its stead, says of it."""
+    """The conditions of a node, written by its kubelet or, while that is silent, by the node lifecycle controller."""
 
     conditions: list[PodCondition] = []
 
@@ -105,12 +105,12 @@ class Node(Object, frozen=True):
 
 
 def controller_of(pod: Object) -> OwnerReference | None:
-    """Return the owner that controls an object, or None."""
+    """Return the owner reference of an object's controller, or None."""
     return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
 
 
 def is_managed(pod: Object) -> bool:
-    """Tell whether a pod was made from some ShadowPod: it says so, and a ShadowPod controls it."""
+    """Tell whether a pod was created from a ShadowPod: it has the label, and a ShadowPod controls it."""
     owner = controller_of(pod)
     return (
         owner is not None
@@ -121,5 +121,5 @@ def is_managed(pod: Object) -> bool:
 
 
 def order_of_creation(thing: Object) -> tuple[str, Key]:
-    """Return the sort key that puts the oldest object first; names settle what was created in the same second."""
+    """Return the sort key that puts the oldest object first, then by name: creationTimestamp has whole seconds."""
     return (thing.metadata.creation_timestamp or "", thing.key)

@@ -1,9 +1,8 @@
-"""Gives pods that were created while the webhook could not be asked the toleration that it would have given them.
+"""Adds to pods that were created without the webhook the toleration that it would have added.
 
-The API server goes on without the webhook when that is down, by our own wish: a stopped daemon never blocks the
-creation of pods. Tolerations may be added to a pod that exists (Kubernetes: "Pod update and replacement"), so nobody
-has to create such a pod anew. A node affinity may not; a pod that lacks one, or runs already where it should not, is
-told, once, by an event.
+The webhook's failurePolicy is Ignore: a stopped daemon never blocks the creation of pods. Tolerations may be added to a
+pod that exists (Kubernetes: "Pod update and replacement"), so that no such pod must be created again. A node affinity
+may not; for a pod that lacks one, or runs already where it should not, an event is recorded, once.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ MESSAGE: Final = (
     "it is now, and what lets it onto virtual nodes could not be added afterwards ({why}); delete it (its owner "
     "creates it anew), or create it again"
 )
-AT_HOME: Final = (
+RUNS_LOCALLY: Final = (
     "the pod runs in this cluster although its namespace is to run in others only (podOffloadingStrategy Remote): it "
     "was created while liqod's admission webhook could not be asked, or before that was wanted; delete it, and its "
     "owner makes one that is offloaded"
 )
-MAX_TOLD: Final = 10_000
-"""Pods that are remembered; beyond that some are told once more."""
+MAX_REPORTED: Final = 10_000
+"""Pods that are remembered; beyond that an event may be recorded a second time."""
 
 
 class Placement(View, frozen=True):
-    """The part of a pod's spec that matters here."""
+    """The fields of a pod's spec that decide where it may run."""
 
     tolerations: list[dict[str, Any]] = []
     affinity: dict[str, Any] | None = None
@@ -51,8 +50,8 @@ class PlacedPod(Object, frozen=True):
     spec: Placement = Placement()
 
 
-class Slipped:
-    """Looks for such pods; what was told is remembered as long as the pod is there."""
+class Backfill:
+    """Searches for such pods; for which an event was recorded is remembered as long as the pod exists."""
 
     _log = Logger()
 
@@ -60,27 +59,27 @@ class Slipped:
         self._client = client
         self._recorder = recorder
         self._policies = policies
-        self._told: set[str] = set()
-        self._told_at_home: set[str] = set()
+        self._reported: set[str] = set()
+        self._reported_local: set[str] = set()
 
-    async def look(self) -> int:
-        """Mend the pods that slipped through since the last time; returns how many there were."""
-        waiting = await self._client.list(PODS, view=PlacedPod, fields="spec.nodeName=,status.phase=Pending")
-        slipped = [pod for pod in waiting.items if not pod.metadata.deleting and self._patch(pod)]
-        if not slipped:
-            self._told.clear()
+    async def search(self) -> int:
+        """Patch the pending pods that were created without the webhook; returns how many there are."""
+        pending = await self._client.list(PODS, view=PlacedPod, fields="spec.nodeName=,status.phase=Pending")
+        missed = [pod for pod in pending.items if not pod.metadata.deleting and self._patch(pod)]
+        if not missed:
+            self._reported.clear()
             return 0
         namespaces = await self._client.list(NAMESPACES, view=Object, labels=f"{ENABLED_LABEL}=true")
         enabled = {namespace.metadata.name for namespace in namespaces.items}
-        slipped = [pod for pod in slipped if pod.metadata.namespace in enabled]
-        for pod in slipped:
-            if pod.metadata.uid not in self._told:
-                await self._mend(pod)
-        self._told &= {pod.metadata.uid for pod in slipped}
-        return len(slipped)
+        missed = [pod for pod in missed if pod.metadata.namespace in enabled]
+        for pod in missed:
+            if pod.metadata.uid not in self._reported:
+                await self._add_toleration(pod)
+        self._reported &= {pod.metadata.uid for pod in missed}
+        return len(missed)
 
-    async def look_at_home(self, namespaces: list[str]) -> int:
-        """Tell the pods that run on real nodes though their namespaces want none here; returns how many there are."""
+    async def search_local(self, namespaces: list[str]) -> int:
+        """Record events for pods on real nodes though their namespaces want none here; returns their number."""
         found = 0
         for namespace in namespaces:
             listing = await self._client.list(
@@ -88,12 +87,12 @@ class Slipped:
             )
             for pod in listing.items:
                 anywhere = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
-                # One that has the affinity, or tolerates virtual nodes by our doing, is where the scheduler put it.
-                if pod.metadata.deleting or not _names_affinity(self._patch(anywhere)):
+                # The scheduler placed a pod that has the affinity: it is where it may be.
+                if pod.metadata.deleting or not _adds_affinity(self._patch(anywhere)):
                     continue
                 found += 1
-                if pod.metadata.uid not in self._told_at_home:
-                    self._tell_at_home(pod)
+                if pod.metadata.uid not in self._reported_local:
+                    self._report_local(pod)
         return found
 
     def _patch(self, pod: PlacedPod) -> list[dict[str, Any]]:
@@ -103,9 +102,9 @@ class Slipped:
         except TooManyTerms:
             return []
 
-    async def _mend(self, pod: PlacedPod) -> None:
+    async def _add_toleration(self, pod: PlacedPod) -> None:
         meta = pod.metadata
-        # Another pod of that name is looked at anew the next time.
+        # Another pod of that name is found by the next search.
         guard = {"op": "test", "path": "/metadata/uid", "value": meta.uid}
         patch = [guard, *self._patch(pod)]
         try:
@@ -113,15 +112,15 @@ class Slipped:
         except (Conflict, NotFound):
             return
         except Invalid as error:
-            # A guard that does not hold, and a path that is no longer there, are answered in the same words as what
-            # may not be: it is meant for good only if the pod is still the one that was judged.
+            # A test operation that fails, a path that no longer exists and a forbidden change are all 422: the change
+            # is forbidden only if the pod is still the one that was read.
             if await self._is_unchanged(pod):
-                self._tell(pod, error)
+                self._report(pod, error)
             return
         except ApiError as error:
-            self._tell(pod, error)
+            self._report(pod, error)
             return
-        self._log.info("{pod} was created without asking the webhook; it has its toleration now", pod=str(meta.key))
+        self._log.info("{pod} was created without the webhook; its toleration was added", pod=str(meta.key))
 
     async def _is_unchanged(self, pod: PlacedPod) -> bool:
         try:
@@ -130,23 +129,25 @@ class Slipped:
             return False
         return now.metadata.resource_version == pod.metadata.resource_version
 
-    def _tell(self, pod: PlacedPod, error: ApiError) -> None:
-        self._told.add(pod.metadata.uid)
+    def _report(self, pod: PlacedPod, error: ApiError) -> None:
+        self._reported.add(pod.metadata.uid)
         self._log.warn(
-            "{pod} slipped by the webhook and cannot be mended: {error}", pod=str(pod.metadata.key), error=str(error)
+            "{pod} was created without the webhook and its toleration cannot be added: {error}",
+            pod=str(pod.metadata.key),
+            error=str(error),
         )
-        self._emit(pod, MESSAGE.format(why=error.message[:500]))
+        self._record_event(pod, MESSAGE.format(why=error.message[:500]))
 
-    def _tell_at_home(self, pod: PlacedPod) -> None:
-        if len(self._told_at_home) >= MAX_TOLD:
-            self._told_at_home.clear()
-        self._told_at_home.add(pod.metadata.uid)
-        self._log.warn("{pod} slipped by the webhook and runs in this cluster", pod=str(pod.metadata.key))
-        self._emit(pod, AT_HOME)
+    def _report_local(self, pod: PlacedPod) -> None:
+        if len(self._reported_local) >= MAX_REPORTED:
+            self._reported_local.clear()
+        self._reported_local.add(pod.metadata.uid)
+        self._log.warn("{pod} was created without the webhook and runs in this cluster", pod=str(pod.metadata.key))
+        self._record_event(pod, RUNS_LOCALLY)
 
-    def _emit(self, pod: PlacedPod, message: str) -> None:
+    def _record_event(self, pod: PlacedPod, message: str) -> None:
         self._recorder.emit(reference_to("v1", "Pod", pod.metadata), "Warning", REASON, message)
 
 
-def _names_affinity(patch: list[dict[str, Any]]) -> bool:
+def _adds_affinity(patch: list[dict[str, Any]]) -> bool:
     return any(str(operation["path"]).startswith("/spec/affinity") for operation in patch)

@@ -1,4 +1,4 @@
-"""The MutatingWebhookConfiguration: what it should say, and whether it says so (pure)."""
+"""The MutatingWebhookConfiguration: the wanted one, and whether an existing one matches it (pure)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from liqod.model.objects.meta import Object
 NAME: Final = "liqod"
 WEBHOOK_NAME: Final = "pods.webhook.liqo.io"
 TIMEOUT: Final = 5
-"""Seconds that the API server waits for an answer. A controller creates hundreds of pods at once, and on a busy machine
-the last of them are answered after two seconds; a daemon that is down refuses at once and is not waited for."""
+"""Seconds that the API server waits for an answer (1 to 30 are allowed). A controller creates hundreds of pods at once,
+and on a busy machine the last of them are answered after two seconds; a daemon that is down refuses the connection at
+once."""
 
 
 class Configuration(Object, frozen=True):
-    """The configuration as it is in the cluster."""
+    """The configuration as the API server shows it."""
 
     webhooks: list[dict[str, Any]] = []
 
 
 def forge(url: str, ca_pem: bytes) -> dict[str, Any]:
-    """Return the configuration: pods being created in enabled namespaces, and never in anybody's way.
+    """Return the configuration: creations of pods in enabled namespaces.
 
-    ``failurePolicy`` Ignore: a daemon that is down must not keep pods from being created.
+    ``failurePolicy`` Ignore: a daemon that is down must not keep pods from being created. ``reinvocationPolicy``
+    IfNeeded: a webhook that is called after this one may add what changes the answer.
     """
     webhook = {
         "name": WEBHOOK_NAME,
@@ -55,8 +57,8 @@ def forge(url: str, ca_pem: bytes) -> dict[str, Any]:
     }
 
 
-def says(found: Configuration | None, wanted: Mapping[str, Any]) -> bool:
-    """Tell whether a configuration says what it should; what the API server added by default does not count."""
+def matches(found: Configuration | None, wanted: Mapping[str, Any]) -> bool:
+    """Tell whether a configuration has the wanted fields; those that the API server defaults are not compared."""
     if found is None or len(found.webhooks) != 1:
         return False
     return all(found.webhooks[0].get(key) == value for key, value in wanted["webhooks"][0].items())

@@ -1,10 +1,11 @@
-"""What admission changes in a pod: the toleration that lets it onto virtual nodes, the affinity that says which (pure).
+"""What admission adds to a pod: the toleration of virtual nodes, and the node affinity that selects them (pure).
 
-    Local            no toleration; a pod that tolerates virtual nodes anyhow is kept off them
+    Local            no toleration; a pod that tolerates virtual nodes anyway is kept off them
     Remote           toleration; virtual nodes only, of the selected clusters
     LocalAndRemote   toleration; with a selector real nodes or virtual nodes of the selected clusters
 
-The affinity that users wrote stays: each of its terms is joined with each of ours, so that both hold.
+A user's own affinity stays: terms are ORed (Kubernetes API: NodeSelector), so each of its terms is joined with each of
+ours for both to hold.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TOLERATION: Final = {"key": TAINT_KEY, "operator": "Exists", "effect": TAINT_EFF
 VIRTUAL: Final = {"key": TYPE_LABEL, "operator": "In", "values": [VIRTUAL_NODE_TYPE]}
 REAL: Final = {"key": TYPE_LABEL, "operator": "NotIn", "values": [VIRTUAL_NODE_TYPE]}
 MAX_TERMS: Final = 512
-"""Terms of an affinity that we write: each term of the user's times each of the selector's."""
+"""Terms of the longest affinity that is written: each term of the user's times each of the selector's."""
 
 MAX_EXPRESSIONS: Final = 4096
 """Requirements of an affinity that we write: those of each term of the user's, with those of each of the selector's."""
@@ -37,11 +38,11 @@ Term = Mapping[str, Any]
 
 
 class TooManyTerms(Exception):
-    """User's affinity and selector together have more terms than are written; the text is a sentence for the user."""
+    """The user's affinity and the selector have too many terms together; the message is for the user."""
 
 
 def tolerates(tolerations: list[Any]) -> bool:
-    """Tell whether some toleration already lets a pod onto virtual nodes.
+    """Tell whether a toleration already lets the scheduler place a pod on virtual nodes.
 
     Source: k8s.io/api ``Toleration.ToleratesTaint``; an absent operator is Equal, an empty effect is every effect.
     """
@@ -63,7 +64,7 @@ def _matches(toleration: Mapping[str, Any]) -> bool:
 def mutations(pod: Mapping[str, Any], policy: Policy | None = None) -> list[dict[str, Any]]:
     """Return the JSON patch (RFC 6902) for a pod of an enabled namespace; empty when it needs nothing.
 
-    What the user wrote stays in force. Applied twice it changes nothing more. Raises TooManyTerms.
+    What the user wrote still holds. The patch is idempotent. Raises TooManyTerms.
     """
     spec = pod.get("spec")
     if not isinstance(spec, Mapping):
@@ -72,11 +73,11 @@ def mutations(pod: Mapping[str, Any], policy: Policy | None = None) -> list[dict
     return [*_toleration(spec, policy), *_affinity(spec, policy)]
 
 
-def patience(pod: Mapping[str, Any], policy: Policy, evict_after: float) -> list[dict[str, Any]]:
-    """Return the JSON patch by which a pod that can only run on virtual nodes stays there when they are not reached.
+def hold_tolerations(pod: Mapping[str, Any], policy: Policy, evict_after: float) -> list[dict[str, Any]]:
+    """Return the JSON patch that keeps a pod that can only run on virtual nodes while they are unreachable.
 
-    The daemon does the same for every pod when its lender is away; this holds also while no daemon runs.
-    ``evict_after`` is in seconds, 0: pods stay for ever; a pod may say otherwise. To be applied after ``mutations``.
+    The daemon does the same for every pod when its lender is unreachable; this holds also while no daemon runs.
+    ``evict_after`` is in seconds, 0: never; a pod's annotation overrides it. To be applied after ``mutations``.
     """
     spec, metadata = pod.get("spec"), pod.get("metadata")
     if not isinstance(spec, Mapping) or not (policy.placement == REMOTE or _selects_virtual(spec)):
@@ -144,7 +145,7 @@ def _toleration(spec: Mapping[str, Any], policy: Policy) -> list[dict[str, Any]]
 
 def _affinity(spec: Mapping[str, Any], policy: Policy) -> list[dict[str, Any]]:
     if spec.get("nodeName"):
-        # The scheduler is not asked any more, and a kubelet would turn such a pod away.
+        # The scheduler skips such a pod, and a kubelet rejects one whose affinity does not match (NodeAffinity).
         return []
     terms = wanted_terms(policy, tolerates(_listed(spec.get("tolerations"))))
     if terms is None:
@@ -159,7 +160,7 @@ def _affinity(spec: Mapping[str, Any], policy: Policy) -> list[dict[str, Any]]:
         value, path = inner, f"{path}/{_next(name)}"
     theirs = [term for term in _listed(value.get("nodeSelectorTerms")) if isinstance(term, Mapping) and _parts(term)]
     if not theirs or all(any(_implies(term, ours) for ours in terms) for term in theirs):
-        # Terms without requirements select no node at all, and joined with ours they would.
+        # A term without requirements matches no node (Kubernetes API: NodeSelectorTerm); joined with ours it would.
         return []
     if len(theirs) * len(terms) > MAX_TERMS:
         raise TooManyTerms(
@@ -178,9 +179,9 @@ def _affinity(spec: Mapping[str, Any], policy: Policy) -> list[dict[str, Any]]:
 
 
 def wanted_terms(policy: Policy, tolerant: bool) -> list[Term] | None:
-    """Return the terms of which a node must fulfil one; None when any node will do.
+    """Return the terms of which a node must match one; None when every node is allowed.
 
-    ``tolerant`` says that the pod tolerates virtual nodes by its user's own wish.
+    ``tolerant``: the pod has a toleration of its own for virtual nodes.
     """
     if policy.placement == LOCAL:
         return [_term(REAL)] if tolerant else None
@@ -202,7 +203,7 @@ def _next(name: str) -> str:
 
 
 def _nested(missing: str, terms: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the value for the first part of a pod's affinity that is not there."""
+    """Return the value for the first level of a pod's affinity that is missing."""
     required = {"nodeSelectorTerms": terms}
     if missing == _REQUIRED:
         return required
@@ -214,12 +215,12 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _parts(term: Term) -> dict[str, list[Any]]:
-    """Return the requirements of a term, by where they are; nothing when it has none."""
+    """Return the requirements of a term by field; empty when it has none."""
     return {part: found for part in _PARTS if (found := _listed(term.get(part)))}
 
 
 def _joined(left: Term, right: Term) -> Term:
-    """Return the term that holds where both do; what both ask for is asked once."""
+    """Return the term that matches where both do; a requirement of both is in it once."""
     result: dict[str, list[Any]] = {}
     for part in _PARTS:
         ours = _listed(left.get(part))
@@ -230,7 +231,7 @@ def _joined(left: Term, right: Term) -> Term:
 
 
 def _implies(term: Term, other: Term) -> bool:
-    """Tell whether a term asks for all that another one asks for."""
+    """Tell whether a term has all requirements of another one."""
     return all(_among(one, _listed(term.get(part))) for part, wanted in _parts(other).items() for one in wanted)
 
 

@@ -1,4 +1,4 @@
-"""AdmissionReview in, AdmissionReview out (pure; admission.k8s.io/v1)."""
+"""Answers an AdmissionReview (admission.k8s.io/v1) with a JSON patch (pure)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from liqod.model.objects.meta import View
 from liqod.model.records.offloading import Policy
-from liqod.webhook.placement import TooManyTerms, check_size, mutations, patience
+from liqod.webhook.placement import TooManyTerms, check_size, hold_tolerations, mutations
 
 MAX_BODY = 2 << 20
 """Bytes of a review: the object that is to be made has 1.5 MiB at most (etcd), and there is no old one beside it."""
@@ -19,11 +19,11 @@ UNKNOWN = 256 << 10
 
 
 class Malformed(Exception):
-    """The body is not a review that can be answered; the text is a sentence for whoever sent it."""
+    """The body is not a review that can be answered; the message is for its sender."""
 
 
 class GroupVersionKind(View, frozen=True):
-    """What kind of object is under review."""
+    """The kind of the object under review."""
 
     group: str = ""
     version: str = ""
@@ -31,7 +31,7 @@ class GroupVersionKind(View, frozen=True):
 
 
 class Request(View, frozen=True):
-    """The request of a review; ``uid`` must come back in the answer."""
+    """The request of a review; the answer must have its ``uid``."""
 
     uid: str
     kind: GroupVersionKind = GroupVersionKind()
@@ -42,7 +42,7 @@ class Request(View, frozen=True):
 
 
 class Review(View, frozen=True):
-    """An AdmissionReview as it is received."""
+    """An AdmissionReview as the API server sends it."""
 
     api_version: str = ""
     kind: str = ""
@@ -50,7 +50,7 @@ class Review(View, frozen=True):
 
 
 Policies = Callable[[str], Policy]
-"""What holds for an enabled namespace, by its name."""
+"""Returns the offloading policy of an enabled namespace."""
 
 
 def _label_alone(_: str) -> Policy:
@@ -67,10 +67,10 @@ def answer(
     evict_after: float = 0.0,
     is_enabled: Callable[[str], bool] = _anywhere,
 ) -> bytes:
-    """Return the answer to a review: allowed, with a patch for pods being created; ``evict_after`` as in ``patience``.
+    """Return the answer to a review: allowed, with a patch for pods being created.
 
-    Refused is only a pod whose affinity would become enormous. Raises Malformed for what is not an AdmissionReview of
-    a version we speak.
+    Denied is only a pod whose affinity would become too large. ``evict_after`` is that of ``hold_tolerations``. Raises
+    Malformed for what is not an AdmissionReview of a supported version.
     """
     if len(body) > MAX_BODY:
         raise Malformed(f"the review has {len(body)} bytes, more than the {MAX_BODY} that are accepted")
@@ -113,4 +113,4 @@ def _patch(
         raise Malformed("the object is not a pod")
     check_size(pod)
     policy = policies(request.namespace)
-    return [*mutations(pod, policy), *patience(pod, policy, evict_after)]
+    return [*mutations(pod, policy), *hold_tolerations(pod, policy, evict_after)]

@@ -1,4 +1,4 @@
-"""The admission webhook as a service: certificate, listener, configuration, and the search for pods that slipped by."""
+"""The admission webhook as a service: certificate, listener, configuration, and the backfill of pods it missed."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from liqod.kube.resources import MUTATINGWEBHOOKS, SECRETS
 from liqod.model.ids import Key
 from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import REMOTE, NamespaceOffloading, Policy, policy_of
-from liqod.webhook.backfill import Slipped
-from liqod.webhook.configuration import NAME, Configuration, forge, says
+from liqod.webhook.backfill import Backfill
+from liqod.webhook.configuration import NAME, Configuration, forge, matches
 from liqod.webhook.server import PATH, Serving, factory
 
 SECRET_NAME: Final = "liqod-webhook"  # noqa: S105 (a name, not a secret)
 COMMON_NAME: Final = "liqod webhook"
 SERVE: Final = "serving"
-SEARCH: Final = "slipped pods"
+SEARCH: Final = "backfill"
 CHECK: Final = 3600.0
-"""Seconds between looks at the certificate's age."""
+"""Seconds between checks of the certificate's age."""
 SECOND_SEARCH: Final = 3.0
-"""Seconds after the first: a pod whose admission failed just before we served may be stored just after we looked."""
+"""Seconds after the first: a pod whose admission failed just before we served may be stored just after the search."""
 SEARCH_EVERY: Final = 30.0
 
 
 class ListenFailed(ExpectedError):
-    """The webhook's address cannot be listened on; the text says which and why."""
+    """The webhook's address cannot be listened on; the message says which and why."""
 
 
 class AdmissionWebhook(Controller[str]):
@@ -87,7 +87,7 @@ class AdmissionWebhook(Controller[str]):
         if recorder is None:
             recorder = self._own_recorder = EventRecorder(client, reactor, "liqod", socket.gethostname())
         self._offloadings = offloadings
-        self._slipped = Slipped(client, recorder, self.policy)
+        self._backfill = Backfill(client, recorder, self.policy)
         self._found: Informer[Configuration] = Informer(
             client, MUTATINGWEBHOOKS, Configuration, reactor, fields=f"metadata.name={NAME}"
         )
@@ -95,7 +95,7 @@ class AdmissionWebhook(Controller[str]):
         self._enabled = enabled
 
     def sources(self) -> Iterable[Source[str]]:
-        """The configuration at the API server, and what namespaces want."""
+        """The configuration at the API server, and the offloading policies of namespaces."""
         yield always(SERVE)
         yield watch(self._found, lambda key, old, new: [SERVE])
         for informer in (self._offloadings, self._enabled):
@@ -109,12 +109,12 @@ class AdmissionWebhook(Controller[str]):
 
     @property
     def trouble(self) -> str:
-        """Why it could not be configured at the last attempt, or an empty text."""
+        """Why the last attempt to configure it failed, or an empty text."""
         return self.failing.get(SERVE, "").removeprefix(f"{ListenFailed.__name__}: ")
 
     @property
     def url(self) -> str:
-        """What the API server calls."""
+        """The URL that the API server calls."""
         given = self._settings.webhook.url.rstrip("/")
         if given:
             return given if urlsplit(given).path else given + PATH
@@ -123,7 +123,7 @@ class AdmissionWebhook(Controller[str]):
 
     @property
     def prepared(self) -> bool:
-        """Whether it is known what namespaces want."""
+        """Whether the offloading policies of namespaces are known."""
         return self._offloadings is None or self._offloadings.synced
 
     def is_enabled(self, namespace: str) -> bool:
@@ -132,17 +132,17 @@ class AdmissionWebhook(Controller[str]):
         return known is None or not known.synced or known.get(Key("", namespace)) is not None
 
     def policy(self, namespace: str) -> Policy:
-        """Return what holds for an enabled namespace."""
+        """Return the offloading policy of an enabled namespace."""
         known = self._offloadings.get(Key(namespace, OFFLOADING)) if self._offloadings is not None else None
         return policy_of(namespace, known)
 
     def _namespace_changed(self, key: Key, old: Any, new: Any) -> Iterable[str]:
-        """Look at the pods that wait in a namespace whose users changed what they want."""
+        """Search for pending pods when the offloading policy of a namespace changes."""
         if self.configured and new is not None and (old is None or getattr(old, "spec", 0) != getattr(new, "spec", 0)):
             yield SEARCH
 
     async def cleanup(self) -> None:
-        """Stop listening: no step is under way that would write the port's number."""
+        """Stop listening: no step is in progress that would write the port's number."""
         port, self._port = self._port, None
         if port is not None:
             await maybeDeferred(port.stopListening)
@@ -153,23 +153,23 @@ class AdmissionWebhook(Controller[str]):
             await self._own_recorder.stop()
 
     async def reconcile(self, key: str) -> After | None:
-        """Serve and be configured, or search for pods that were not seen."""
+        """Serve and be configured, or search for pods that were created without the webhook."""
         if key == SEARCH:
             first, self._searched = not self._searched, True
-            await self._slipped.look()
-            await self._slipped.look_at_home(self._remote_only())
+            await self._backfill.search()
+            await self._backfill.search_local(self._remote_only())
             return After(SECOND_SEARCH if first else SEARCH_EVERY)
         await self._listen()
         bundle = await self._current()
         await self._configure(bundle)
         if bundle != self._bundle and self._serving is not None:
-            # Only now: whoever calls us trusts the new certificate's CA already.
+            # Only now: the configuration with the new CA bundle is written, so API servers trust the certificate.
             self._serving.replace(bundle)
             self._bundle = bundle
         return After(CHECK)
 
     def _remote_only(self) -> list[str]:
-        """Return the namespaces whose pods may not run here."""
+        """Return the namespaces whose pods must not run in this cluster."""
         known = self._offloadings.items() if self._offloadings is not None else []
         names = {one.metadata.namespace for one in known}
         return sorted(name for name in names if self.policy(name).placement == REMOTE)
@@ -204,7 +204,7 @@ class AdmissionWebhook(Controller[str]):
         return [urlsplit(self.url).hostname or self._url_host]
 
     async def _current(self) -> Bundle:
-        """Return the certificate that all daemons of the cluster share, renewed if it is due."""
+        """Return the certificate that all daemons of the cluster share, renewed when it is due."""
         namespace = self._settings.kubernetes.namespace
         now, hosts = self._wall(), self._hosts()
         try:
@@ -216,19 +216,19 @@ class AdmissionWebhook(Controller[str]):
                 await self._client.create(SECRETS, body, namespace, view=None)
             except AlreadyExists:
                 return await self._current()
-            self._log.info("made a serving certificate for {hosts}", hosts=", ".join(hosts))
+            self._log.info("created a serving certificate for {hosts}", hosts=", ".join(hosts))
             return bundle
         former: Bundle | None = None
         try:
             former = from_data(secret.get("data") or {})
         except ValueError as error:
             self._log.warn(
-                "the secret {name} is made anew: {why}", name=str(Key(namespace, SECRET_NAME)), why=str(error)
+                "the secret {name} is replaced: {why}", name=str(Key(namespace, SECRET_NAME)), why=str(error)
             )
         if former is not None and not is_due(former, hosts, now):
             return former
         bundle = generate(COMMON_NAME, hosts, now, former)
-        # The version makes this conditional: of two daemons only one renews, the other reads what that one wrote.
+        # The resource version makes this conditional (409 for the second): of two daemons only one renews.
         await self._client.replace(SECRETS, {**secret, "data": to_data(bundle)}, SECRET_NAME, namespace, view=None)
         self._log.info("renewed the serving certificate, good until {date}", date=bundle.not_after.date().isoformat())
         return bundle
@@ -236,15 +236,15 @@ class AdmissionWebhook(Controller[str]):
     async def _configure(self, bundle: Bundle) -> None:
         wanted = forge(self.url, bundle.trusted_pem)
         found = self._found.get(Key("", NAME))
-        if not says(found, wanted) and not says(await self._asked(), wanted):
+        if not matches(found, wanted) and not matches(await self._read(), wanted):
             await self._client.apply(MUTATINGWEBHOOKS, wanted, view=None)
-            self._log.info("the API server asks {url} about pods in enabled namespaces", url=self.url)
+            self._log.info("the API server calls {url} for pods in enabled namespaces", url=self.url)
         if not self.configured:
             self.configured = True
             self.enqueue(SEARCH)
 
-    async def _asked(self) -> Configuration | None:
-        """Return the configuration as it is now: the cache may not show yet what we wrote ourselves."""
+    async def _read(self) -> Configuration | None:
+        """Read the configuration: the cache may not show yet what was just written."""
         try:
             return await self._client.get(MUTATINGWEBHOOKS, NAME, view=Configuration)
         except NotFound:

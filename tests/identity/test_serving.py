@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.identity.serving import from_data, generate, is_due, names_of, request, to_data
-from liqod.webhook.configuration import Configuration, forge, says
+from liqod.webhook.configuration import Configuration, forge, matches
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -73,7 +73,7 @@ class Configurations(SynchronousTestCase):
         """A configuration with fields the API server added says the same; another CA or a second webhook does not."""
         wanted = forge("https://10.0.0.1:5873/mutate/pod", b"pem")
         found = Configuration(webhooks=[{**wanted["webhooks"][0], "objectSelector": {}}])
-        self.assertTrue(says(found, wanted))
-        self.assertFalse(says(None, wanted))
-        self.assertFalse(says(found, forge("https://10.0.0.1:5873/mutate/pod", b"other")))
-        self.assertFalse(says(Configuration(webhooks=found.webhooks * 2), wanted))
+        self.assertTrue(matches(found, wanted))
+        self.assertFalse(matches(None, wanted))
+        self.assertFalse(matches(found, forge("https://10.0.0.1:5873/mutate/pod", b"other")))
+        self.assertFalse(matches(Configuration(webhooks=found.webhooks * 2), wanted))

@@ -27,7 +27,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACEOFFLOADINGS, NAMESPACES, PODS, SECRETS
 from liqod.model.records.offloading import NamespaceOffloading, Policy
-from liqod.webhook.backfill import PlacedPod, Slipped
+from liqod.webhook.backfill import Backfill, PlacedPod
 from liqod.webhook.review import MAX_BODY
 from liqod.webhook.service import AdmissionWebhook
 
@@ -165,7 +165,7 @@ class WebhookCases(TestCase):
         await self.eventually(mended)
         body = await self.admin.get(PODS, "slipped", self.plain)
         self.assertNotIn(KEY, [toleration["key"] for toleration in body["spec"].get("tolerations", [])])
-        self.assertEqual(await self.webhook._slipped.look(), 0)
+        self.assertEqual(await self.webhook._backfill.search(), 0)
         self.assertEqual(self.events.seen, [])
 
     async def test_a_pod_that_changes_while_it_is_mended(self) -> None:
@@ -175,7 +175,7 @@ class WebhookCases(TestCase):
         await self.pod("moving", self.space, nodeSelector={"no": "where"})
         seen: PlacedPod = await self.admin.get(PODS, "moving", self.space, view=PlacedPod)
         await self.admin.patch(PODS, "moving", {"metadata": {"labels": {"changed": "since"}}}, self.space)
-        await Slipped(self.admin, self.events, lambda _: Policy())._mend(seen)
+        await Backfill(self.admin, self.events, lambda _: Policy())._add_toleration(seen)
         body = await self.admin.get(PODS, "moving", self.space)
         self.assertIn(KEY, [toleration.get("key") for toleration in body["spec"]["tolerations"]])
         self.assertEqual(self.events.seen, [])
@@ -208,7 +208,7 @@ class WebhookCases(TestCase):
 
         await self.eventually(plain)
 
-    async def test_what_slipped_and_cannot_be_mended(self) -> None:
+    async def test_missed_and_refused(self) -> None:
         """A pod that would need an affinity, or runs here though it should not, is told so once."""
         await self.tolerated()
         await self.want(podOffloadingStrategy="Remote")
@@ -222,8 +222,8 @@ class WebhookCases(TestCase):
             return {"runs", "waits"} <= {name for name, _ in self.events.seen}
 
         await self.eventually(told)
-        await self.webhook._slipped.look()
-        await self.webhook._slipped.look_at_home([self.space])
+        await self.webhook._backfill.search()
+        await self.webhook._backfill.search_local([self.space])
         told_of = sorted(name for name, reason in self.events.seen if not name.startswith("try-"))
         self.assertEqual(told_of, ["runs", "waits"])
         self.assertEqual({reason for _, reason in self.events.seen}, {"OffloadingNotAdmitted"})

@@ -1,4 +1,4 @@
-"""Pods that slipped by the webhook, on an API server that keeps only pods: who is mended, and who is told how often."""
+"""Pods created without the webhook, on an API server with pods alone: which get a toleration, which get an event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from liqod.kube.resources import PODS
 from liqod.model.objects.meta import Object
 from liqod.model.records.offloading import REMOTE, Policy
 from liqod.webhook import backfill
-from liqod.webhook.backfill import PlacedPod, Slipped
+from liqod.webhook.backfill import Backfill, PlacedPod
 
 
 def pod(name: str, version: str = "1", node: str = "") -> PlacedPod:
@@ -60,51 +60,51 @@ class BackfillTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.server = Server()
-        self.told: list[str] = []
-        self.slipped = Slipped(cast(Any, self.server), cast(Any, self), lambda namespace: Policy(REMOTE))
+        self.reported: list[str] = []
+        self.backfill = Backfill(cast(Any, self.server), cast(Any, self), lambda namespace: Policy(REMOTE))
 
     def emit(self, regarding: Any, type: str, reason: str, message: str) -> None:
-        self.told.append(str(regarding["name"]))
+        self.reported.append(str(regarding["name"]))
 
     def has(self, *pods: PlacedPod) -> None:
         self.server.pods = {each.metadata.name: each for each in pods}
 
-    def look(self, *, at_home: bool = False) -> int:
-        work = self.slipped.look_at_home(["shop"]) if at_home else self.slipped.look()
+    def search(self, *, local: bool = False) -> int:
+        work = self.backfill.search_local(["shop"]) if local else self.backfill.search()
         return self.successResultOf(Deferred.fromCoroutine(work))
 
-    def test_who_can_be_mended_is(self) -> None:
-        """With the toleration there is nothing to tell."""
+    def test_a_missed_pod_gets_its_toleration(self) -> None:
+        """With the toleration there is nothing to record."""
         self.has(pod("web"))
-        self.assertEqual(self.look(), 1)
-        self.assertEqual((self.server.patched, self.told), (["web"], []))
+        self.assertEqual(self.search(), 1)
+        self.assertEqual((self.server.patched, self.reported), (["web"], []))
 
-    def test_who_cannot_be_mended_is_told_once(self) -> None:
-        """If it is still the pod that was judged: one that changed or went meanwhile is looked at anew."""
+    def test_a_toleration_that_is_refused_is_one_event(self) -> None:
+        """If it is still the pod that was read: one that changed or went meanwhile is left to the next search."""
         self.server.refuses = Invalid(422, "Invalid", "the affinity may not be changed")
         self.has(pod("web"))
         for current in ({"web": pod("web", "2")}, {}):
             self.server.current = current
-            self.look()
-            self.assertEqual(self.told, [])
+            self.search()
+            self.assertEqual(self.reported, [])
         self.server.current = None
         for _ in range(3):
-            self.look()
-        self.assertEqual(self.told, ["web"])
+            self.search()
+        self.assertEqual(self.reported, ["web"])
 
-    def test_who_runs_at_home_is_told_once(self) -> None:
-        """However often it is looked at."""
+    def test_a_pod_that_runs_locally_is_one_event(self) -> None:
+        """However often it is found."""
         self.has(*(pod(f"web-{number}", node="worker-1") for number in range(3)))
         for _ in range(3):
-            self.assertEqual(self.look(at_home=True), 3)
-        self.assertEqual(sorted(self.told), ["web-0", "web-1", "web-2"])
+            self.assertEqual(self.search(local=True), 3)
+        self.assertEqual(sorted(self.reported), ["web-0", "web-1", "web-2"])
         self.assertEqual(self.server.patched, [])
 
     def test_what_is_remembered_is_bounded(self) -> None:
-        """Beyond a number of pods some are told once more, rather than all of them kept for ever."""
-        self.patch(backfill, "MAX_TOLD", 3)
+        """Beyond a number of pods some get a second event, rather than all of them being remembered for ever."""
+        self.patch(backfill, "MAX_REPORTED", 3)
         for number in range(20):
             self.has(pod(f"web-{number}", node="worker-1"))
-            self.look(at_home=True)
-            self.assertLessEqual(len(self.slipped._told_at_home), 3)
-        self.assertEqual(len(self.told), 20)
+            self.search(local=True)
+            self.assertLessEqual(len(self.backfill._reported_local), 3)
+        self.assertEqual(len(self.reported), 20)

@@ -66,10 +66,10 @@ class Offloadings:
 
 
 class Searches(SynchronousTestCase):
-    """When pods that slipped by are looked for, and when answers count."""
+    """When pods that were created without the webhook are searched for, and when answers count."""
 
     def test_a_namespace_is_searched_once_the_webhook_is_asked(self) -> None:
-        """Before that every pod would look like one that slipped by; afterwards when something new is wanted."""
+        """Before that every pod would look like one that was missed; afterwards when a policy changes."""
         webhook = made(Server())
         key = Key("shop", "offloading")
         one, other = (NamespaceOffloading(spec=NamespaceOffloadingSpec(pod_offloading_strategy=s)) for s in STRATEGIES)

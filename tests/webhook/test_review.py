@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kubelet.node.tolerations import original_tolerations
 from liqod.model.objects.node_selector import Requirement, Term, selects
 from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, Policy
-from liqod.webhook.placement import MAX_TERMS, TOLERATION, TooManyTerms, mutations, patience, tolerates
+from liqod.webhook.placement import MAX_TERMS, TOLERATION, TooManyTerms, hold_tolerations, mutations, tolerates
 from liqod.webhook.review import MAX_BODY, Malformed, answer
 
 
@@ -307,7 +307,7 @@ class Patience(SynchronousTestCase):
 
     def made(self, pod: dict[str, Any], policy: Policy, evict_after: float = 0.0) -> Any:
         first = mutations(pod, policy)
-        return apply(pod, [*first, *patience(pod, policy, evict_after)])
+        return apply(pod, [*first, *hold_tolerations(pod, policy, evict_after)])
 
     def seconds(self, pod: dict[str, Any]) -> set[int | None]:
         found = [one for one in pod["spec"]["tolerations"] if one["key"].startswith("node.kubernetes.io/")]
@@ -344,15 +344,15 @@ class Patience(SynchronousTestCase):
             self.assertEqual(made["spec"]["tolerations"][0], user)
             restored = original_tolerations(made["spec"]["tolerations"], made["metadata"]["annotations"])
             self.assertEqual(restored, [user, *DEFAULTS, TOLERATION])
-            self.assertEqual(patience(made, Policy(REMOTE), 0.0), [])
-        self.assertEqual(patience({"spec": {"tolerations": [user]}}, Policy(REMOTE), 0.0), [])
+            self.assertEqual(hold_tolerations(made, Policy(REMOTE), 0.0), [])
+        self.assertEqual(hold_tolerations({"spec": {"tolerations": [user]}}, Policy(REMOTE), 0.0), [])
 
     @given(st.recursive(st.none() | st.text(max_size=5) | st.integers(), lambda deeper: st.lists(deeper, max_size=3)))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_odd_shapes(self, odd: Any) -> None:
         """Whatever somebody puts where tolerations or annotations go is left to the API server."""
         for pod in ({"spec": {"tolerations": odd}}, {"metadata": odd, "spec": {}}, {"spec": odd}):
-            self.assertEqual(patience(pod, Policy(REMOTE), 0.0), [])
+            self.assertEqual(hold_tolerations(pod, Policy(REMOTE), 0.0), [])
 
 
 class Costs(SynchronousTestCase):

@@ -1,1 +1,1 @@
-"""ShadowPods: checked, made into pods, and kept running."""
+"""ShadowPods: admission, the pods created from them, and their status."""

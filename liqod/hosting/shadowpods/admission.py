@@ -1,6 +1,4 @@
-"""Whether a ShadowPod may run here: a function of the record, of who its namespace was granted to, and of what is
-left.
-"""
+"""Admits or refuses a ShadowPod: a function of the record, of the tenant of its namespace, and of the free capacity."""
 
 from __future__ import annotations
 
@@ -16,36 +14,36 @@ from liqod.model.records.views import ShadowPod
 from liqod.model.text import clean_text
 
 MAX_POD_BYTES = 256 * 1024
-"""A pod spec larger than this is refused: the largest real ones are a tenth of it."""
+"""Bytes of a pod spec that are accepted: the largest real ones are a tenth of it."""
 MAX_CONTAINERS = 256
 MAX_MESSAGE = 1000
 
 
 def sentence(text: str) -> str:
-    """Return a text that others wrote as one bounded line that is safe to store and to print."""
+    """Return an untrusted text as one line of bounded length without control characters."""
     return clean_text(text, MAX_MESSAGE, ellipsis=True)
 
 
 @frozen
 class Admit:
-    """The pod may be created; it will use this much."""
+    """The pod may be created; it counts with these requests."""
 
     asked: Resources
 
 
 @frozen
 class Refuse:
-    """The pod may not be created: one CamelCase word, and a sentence for people."""
+    """The pod may not be created: a CamelCase reason, and a message for people."""
 
     reason: str
     message: str = field(converter=sentence)
 
 
 def admit(shadow: ShadowPod, tenant: str, offered: Resources | None, used: Resources) -> Admit | Refuse:
-    """Judge a ShadowPod.
+    """Admit or refuse a ShadowPod.
 
-    ``tenant`` is the borrower that the namespace was granted to (empty: to nobody), ``offered`` what this cluster
-    lends to it (None: nothing), ``used`` what its other pods ask for.
+    ``tenant`` is the borrower that the namespace was granted to (empty: none), ``offered`` what this cluster lends to
+    it (None: nothing), ``used`` what its other pods request.
     """
     origin = shadow.metadata.labels.get(ORIGIN_LABEL, "")
     if not tenant:
@@ -74,7 +72,7 @@ def admit(shadow: ShadowPod, tenant: str, offered: Resources | None, used: Resou
 
 
 def read_spec(shadow: ShadowPod) -> PodSpec:
-    """Return the view of a ShadowPod's opaque pod; raises ValueError for one that has not the shape of a pod spec."""
+    """Decode the opaque pod of a ShadowPod; raises ValueError for what is not a pod spec."""
     raw = bytes(shadow.spec.pod)
     if len(raw) > MAX_POD_BYTES:
         raise ValueError(f"it has {len(raw)} bytes, more than the {MAX_POD_BYTES} allowed")

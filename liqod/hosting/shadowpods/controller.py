@@ -158,7 +158,7 @@ class ShadowPods(Controller[Key]):
         if (wait := max(settled, tracked.creations.wait(now))) > 0:
             return After(wait)
         # Namespace lifecycle admission answers 403 for everything that is created in a terminating namespace.
-        if self._namespaces.is_ending(key.namespace):
+        if self._namespaces.is_terminating(key.namespace):
             return None
         tenant = await self._namespaces.tenant_of(key.namespace)
         offered = self.capacity.offered(tenant)

@@ -1,14 +1,12 @@
-"""ShadowPod -> Pod: what the API server is asked to run for a borrower, and what a later change of the ShadowPod asks
-of it.
+"""ShadowPod -> Pod: the body of the pod to create, and the record of what it was forged from.
 
-The spec is the borrower's, word for word, except for what would reach beyond its namespaces: the host's network,
-process and IPC namespaces, a node chosen past the scheduler, priorities of this cluster, tokens of its service
-accounts, pods and data of others (``hosting.confine``). A pod never lands on a virtual node here: what is lent is lent
-once.
+The spec is the borrower's, except for what would reach beyond its namespaces: the host's network, process and IPC
+namespaces, a node chosen past the scheduler, priorities of this cluster, tokens of its service accounts, pods and data
+of others (``pod_restrictions``). A pod is never scheduled to a virtual node here: what is lent is lent once.
 
-Each pod carries, in one annotation, a digest of the changeable part it was forged from and the names of the labels
-and annotations that came from the ShadowPod. A change is therefore seen after any restart, and what this cluster's
-own admission webhooks did to the pod is never fought over.
+An annotation of the pod has a digest of the mutable part that it was forged from, and the names of the labels and
+annotations that came from the ShadowPod. A change is therefore detected after any restart, and what this cluster's own
+admission webhooks changed in the pod is not reverted.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from liqod.model.records.views import ShadowPod
 FORGED_ANNOTATION: Final = "offloading.liqo.io/forged-from"
 API_VERSION: Final = SHADOW_POD_GROUP + "v1beta1"
 MAX_GRACE: Final = 3600
-"""Seconds. A pod may not ask for more time to end: a tenant that is dismissed must be gone at some time."""
+"""Seconds of the longest termination grace period: a tenant that is dismissed must be gone at some time."""
 
 _DROPPED: Final = (
     "nodeName",
@@ -59,14 +57,14 @@ _DROPPED: Final = (
 )
 _FORCED: Final = {"hostNetwork": False, "hostPID": False, "hostIPC": False, "automountServiceAccountToken": False}
 _OWN_LABELS: Final = frozenset((MANAGED_BY_LABEL, SHADOW_POD_LABEL))
-# Mirror pods (kubernetes.io/config.mirror) pass admission unseen; no borrower may make one. What the borrower noted for
-# itself about how it forged the ShadowPod is not for the pod.
+# Mirror pods (kubernetes.io/config.mirror) are static pods of a kubelet: the API server exempts them from much of the
+# admission, so no borrower may create one. The borrower's own record of how it forged the ShadowPod is not for the pod.
 _OWN_ANNOTATIONS: Final = ("kubernetes.io/config.", "kubectl.kubernetes.io/", "offloading.liqo.io/forged")
 _OFF_VIRTUAL_NODES: Final = {"key": TYPE_LABEL, "operator": "NotIn", "values": [VIRTUAL_NODE_TYPE]}
 
 
 class Forged(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a pod was forged from; ``ephemeral`` names the containers for debugging that it was given, or was spared."""
+    """What a pod was forged from; ``ephemeral`` names the debug containers that are not to be added again."""
 
     digest: str = ""
     labels: list[str] = []
@@ -76,7 +74,7 @@ class Forged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def pod(shadow: ShadowPod) -> dict[str, Any]:
-    """Return the body of the pod to create; raises ValueError when the opaque spec has not the shape of one."""
+    """Return the body of the pod to create; raises ValueError for a spec that is not one."""
     labels, annotations = labels_of(shadow), annotations_of(shadow)
     return {
         "apiVersion": "v1",
@@ -102,8 +100,9 @@ def pod(shadow: ShadowPod) -> dict[str, Any]:
 
 
 def spec_of(wanted: Any, tenant: str) -> dict[str, Any]:
-    """Return a pod spec with what is enforced here; forging twice changes nothing more. Raises ValueError for a wrong
-    shape, and for volumes that a borrower may not have.
+    """Return a pod spec with what is enforced here; forging is idempotent.
+
+    Raises ValueError for a field of the wrong type, and for volumes that a borrower may not have.
     """
     spec = {key: value for key, value in mapping_in(wanted, "spec").items() if key not in _DROPPED}
     spec |= _FORCED
@@ -121,8 +120,8 @@ def spec_of(wanted: Any, tenant: str) -> dict[str, Any]:
     return spec
 
 
-def debuggers_of(spec: PodSpec) -> list[str]:
-    """Return the names of the containers that somebody added to a running pod to look into it."""
+def ephemeral_names(spec: PodSpec) -> list[str]:
+    """Return the names of a pod's ephemeral containers (Kubernetes: "Ephemeral Containers")."""
     return [str(one.get("name", "")) for one in spec.ephemeral_containers or ()]
 
 
@@ -132,17 +131,17 @@ def _resizable(spec: PodSpec) -> list[Container]:
 
 
 def forged_from(running: Pod) -> Forged:
-    """Return what a pod says it was forged from; nothing when it does not say so legibly."""
+    """Return the record of what a pod was forged from; an empty one where there is none that can be decoded."""
     return decode_record(running.metadata.annotations.get(FORGED_ANNOTATION, "{}"))
 
 
 def digest_of(shadow: ShadowPod) -> str:
-    """Return the digest of the changeable part of a ShadowPod; raises ValueError like ``pod``."""
+    """Return the digest of the mutable part of a ShadowPod; raises ValueError like ``pod``."""
     return decode_record(record_of(shadow, read_spec(shadow))).digest
 
 
 def size_of(shadow: ShadowPod) -> str:
-    """Return the digest of the resources that a ShadowPod asks for; raises ValueError like ``pod``."""
+    """Return the digest of the resources that a ShadowPod requests; raises ValueError like ``pod``."""
     return decode_record(record_of(shadow, read_spec(shadow))).resources
 
 
@@ -157,16 +156,17 @@ def annotations_of(shadow: ShadowPod) -> dict[str, str]:
 
 
 def record_of(shadow: ShadowPod, spec: PodSpec, size: str | None = None) -> str:
-    """Return the annotation that says what a pod is forged from; with another ``size`` (a digest) than the wanted one
-    for a pod that could not be resized.
+    """Return the annotation with the record of what a pod is forged from.
+
+    ``size`` is the digest of the resources of a pod that could not be resized to the wanted ones.
     """
     labels, annotations = labels_of(shadow), annotations_of(shadow)
     images = [(c.name, c.image) for c in (*(spec.containers or ()), *(spec.init_containers or ()))]
     resources = _digest([(c.name, c.resources) for c in _resizable(spec)]) if size is None else size
-    ephemeral = sorted(debuggers_of(spec))
-    seen = [labels, annotations, images, spec.tolerations or [], spec.active_deadline_seconds, resources, ephemeral]
+    ephemeral = sorted(ephemeral_names(spec))
+    mutable = [labels, annotations, images, spec.tolerations or [], spec.active_deadline_seconds, resources, ephemeral]
     return msgspec.json.encode(
-        Forged(_digest(seen), sorted(labels), sorted(annotations), resources, ephemeral)
+        Forged(_digest(mutable), sorted(labels), sorted(annotations), resources, ephemeral)
     ).decode()
 
 
@@ -175,7 +175,7 @@ def _digest(value: Any) -> str:
 
 
 def decode_record(text: str) -> Forged:
-    """Read that annotation; what cannot be read says nothing."""
+    """Decode that annotation; an empty record for what cannot be decoded."""
     try:
         return msgspec.json.decode(text, type=Forged)
     except msgspec.MsgspecError:
@@ -188,7 +188,7 @@ def _off_virtual_nodes(affinity: Mapping[str, Any]) -> dict[str, Any]:
     terms = []
     for term in items_in(required.get("nodeSelectorTerms"), f"{where}.nodeSelectorTerms"):
         expressions = list(items_in(mapping_in(term, where).get("matchExpressions"), f"{where}.matchExpressions"))
-        # An empty term matches no node; an expression added to it would make it match some.
+        # An empty term matches no node (Kubernetes API: NodeSelectorTerm); an expression added to it would match some.
         if (expressions or term.get("matchFields")) and _OFF_VIRTUAL_NODES not in expressions:
             term = {**term, "matchExpressions": [*expressions, _OFF_VIRTUAL_NODES]}
         terms.append(term)
@@ -202,5 +202,5 @@ def _off_virtual_nodes(affinity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_for_virtual_nodes(toleration: Toleration) -> bool:
-    """Tell whether a toleration is about the taint of virtual nodes."""
+    """Tell whether a toleration is for the taint of virtual nodes."""
     return toleration.get("key") == TAINT_KEY

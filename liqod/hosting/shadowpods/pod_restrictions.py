@@ -1,8 +1,8 @@
-"""What of a borrower's pod would reach beyond its own namespaces by way of others' pods, tokens or data.
+"""Restricts what of a borrower's pod would reach beyond its own namespaces: affinity, projected tokens, volume claims.
 
-Pod Security levels say nothing about these: anti-affinity keeps pods of others from being scheduled wherever the pod
-runs, a projected token is one of this cluster's own accounts, and the claim of an ephemeral volume is made by the
-controller manager, past all that borrowers' own claims are judged by. Pure.
+Pod Security levels do not cover these: anti-affinity keeps pods of others from being scheduled wherever the pod runs, a
+projected token is one of this cluster's own accounts, and the claim of an ephemeral volume is created by the controller
+manager, so that the admission policies for borrowers' claims do not apply to it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from liqod.hosting.shadowpods.validation import items_in, mapping_in
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
-"""Set on every namespace by the API server. Source: Kubernetes, "Well-Known Labels"."""
+"""The label with its name that the API server sets on every namespace (Kubernetes: "Well-Known Labels")."""
 _TOKENS: Final = ("serviceAccountToken", "podCertificate")
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -22,11 +22,11 @@ _SCOPES: Final = ("namespaces", "namespaceSelector")
 
 
 def pod_affinity(affinity: Mapping[str, Any], tenant: str) -> dict[str, Any]:
-    """Return an affinity whose terms about other pods see those of the tenant's namespaces only.
+    """Return an affinity whose terms about other pods match those of the tenant's namespaces only.
 
-    A required anti-affinity to everybody's pods would keep everybody's from being scheduled (Kubernetes:
-    "Cross-namespace Pod Affinity Scope" of quotas). Terms that name namespaces select them by label, since a name says
-    nothing about whose a namespace is; a name beside a selector is left out. Raises ValueError for a wrong shape.
+    A required anti-affinity to all pods would keep those of other tenants from being scheduled (Kubernetes:
+    "Cross-namespace Pod Affinity Scope" of quotas). Terms that name namespaces select them by label, since a name does
+    not tell the tenant; a name beside a selector is left out. Raises ValueError for a field of the wrong type.
     """
     forged = dict(affinity)
     for kind in ("podAffinity", "podAntiAffinity"):
@@ -51,7 +51,7 @@ def _own_only(term: Mapping[str, Any], tenant: str, where: str) -> dict[str, Any
     names, selector = term.get("namespaces"), term.get("namespaceSelector")
     forged = {key: value for key, value in term.items() if key not in _SCOPES}
     if not names and selector is None:
-        # Without either, a term is about the pod's own namespace.
+        # Without either, a term is about the pod's own namespace (Kubernetes API: PodAffinityTerm).
         return forged
     selected = dict(mapping_in(selector, f"{where}.namespaceSelector"))
     if selector is None:
@@ -64,7 +64,7 @@ def _own_only(term: Mapping[str, Any], tenant: str, where: str) -> dict[str, Any
 
 
 def check_volumes(volumes: Iterable[Mapping[str, Any]]) -> None:
-    """Raise ValueError, with a sentence for the borrower, for a volume that would hold what is not its own."""
+    """Raise ValueError, with a sentence for the borrower, for a volume with tokens or data of others."""
     for volume in volumes:
         where = f"spec.volumes[{str(volume.get('name', ''))[:63]}]"
         projected = mapping_in(volume.get("projected"), f"{where}.projected")
@@ -80,7 +80,7 @@ def check_volumes(volumes: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _check_claim(claim: Mapping[str, Any], where: str) -> None:
-    """Judge the claim of an ephemeral volume as the borrower's own claims are judged (``hosting.policies``)."""
+    """Check the claim of an ephemeral volume by the rules for borrowers' own claims (``tenants.policies``)."""
     if claim.get("volumeName"):
         raise ValueError(
             f"{where} chooses the volume of its claim: it may hold the data of others; leave out volumeName"

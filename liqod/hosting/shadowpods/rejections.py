@@ -1,8 +1,8 @@
-"""The API server's no to a pod, as a reason and a sentence that the borrower can act on.
+"""Maps API server rejections of a pod to a reason and a message that the borrower can act on.
 
-Told apart by code and reason where Kubernetes gives them. Admission plugins answer 403 without a machine-readable
-reason, so their own fixed words choose the reason here; an unknown wording still yields a refusal with the server's
-sentence.
+They are distinguished by code and reason where Kubernetes gives them. Admission plugins answer 403 without a
+machine-readable reason, so the reason here is derived from their fixed messages; an unknown message is still a refusal,
+in the server's words.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from liqod.kube.errors import ApiError, Forbidden, Invalid, NotFound, ServerErro
 
 
 def refusal(error: ApiError) -> Refuse | None:
-    """Return what to tell the borrower; None for what passes by itself (conflicts, overload, a namespace that is
-    ending).
+    """Return the refusal to show to the borrower; None for what is retried (conflicts, overload, a terminating
+    namespace).
     """
     text = error.message
     if isinstance(error, ServerError):
+        # A webhook with failurePolicy Fail that cannot be called is a 500 (Kubernetes: "Dynamic Admission Control").
         return Refuse("AdmissionUnavailable", text) if "failed calling webhook" in text else None
     if "admission webhook" in text and not isinstance(error, NotFound):
         return Refuse("AdmissionDenied", text)
@@ -33,7 +34,7 @@ def _forbidden(error: ApiError, text: str) -> Refuse | None:
         isinstance(c, dict) and c.get("reason") == "NamespaceTerminating" for c in causes
     ):
         return None
-    # A namespace is given its default service account a moment after it was made.
+    # The service account controller creates the default account of a namespace a moment after the namespace.
     if "error looking up service account" in text or "no API token found for service account" in text:
         return None
     if "violates PodSecurity" in text:

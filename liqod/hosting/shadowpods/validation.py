@@ -1,4 +1,4 @@
-"""The shape of what a borrower wrote, checked where it is read. Pure."""
+"""Checks the types of fields that a borrower wrote."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def mapping_in(value: Any, where: str) -> dict[str, Any]:
-    """Return a mapping, an empty one for null; raises ValueError with the place for anything else."""
+    """Return a mapping, an empty one for null; raises ValueError with the field for anything else."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -15,7 +15,7 @@ def mapping_in(value: Any, where: str) -> dict[str, Any]:
 
 
 def items_in(value: Any, where: str) -> list[dict[str, Any]]:
-    """Return a list of mappings, an empty one for null; raises ValueError with the place for anything else."""
+    """Return a list of mappings, an empty one for null; raises ValueError with the field for anything else."""
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):

@@ -1,1 +1,1 @@
-"""What a tenant has at this lender: namespaces, service account, rights and admission policies."""
+"""What a tenant has at this lender: offer, namespaces, service account, rights and admission policies."""

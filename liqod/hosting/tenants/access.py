@@ -1,4 +1,4 @@
-"""Access for borrowers: the tenant namespace, its service account, short-lived tokens; and the end of all that."""
+"""Grants and revokes access of borrowers: the tenant namespace, its service account, short-lived tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from liqod.model.records.offer import AccessGrant, Refusal
 _log = Logger()
 
 CREDENTIAL_SECRET: Final = "liqo-credential"  # noqa: S105
-"""The name under which a credential for the peer's own cluster is kept, when this cluster borrows from it."""
+"""The name of the Secret with the credential for the peer's own cluster, when this cluster borrows from it."""
 
 
 @attrs.frozen
@@ -48,10 +48,10 @@ class ApiAccess:
 
 
 async def ensure_borrower_role(client: Client) -> None:
-    """Bring the ClusterRole of borrowers, and what limits it, to what this version needs.
+    """Create or update the ClusterRole of borrowers, and the policies that limit it, for this version.
 
-    The daemon's own account may only read them: `liqodctl install` writes them. Raises KubeError; Forbidden says what
-    to do.
+    The daemon's own account may only read them: `liqodctl install` writes them. Raises KubeError; the message of
+    Forbidden says what to do.
     """
     try:
         limited = await _ensure_policies(client)
@@ -67,7 +67,7 @@ async def ensure_borrower_role(client: Client) -> None:
 
 
 async def _ensure_policies(client: Client) -> bool:
-    """Put the admission policies in force; returns whether this API server has any (Kubernetes 1.30)."""
+    """Create or update the admission policies; returns whether this API server has the kind (Kubernetes 1.30)."""
     try:
         for policy in policies.policies():
             await ensure(client, VALIDATINGPOLICIES, policy, same=covers)
@@ -98,7 +98,7 @@ class _TokenAnswer(View, frozen=True):
 
 
 class Access:
-    """Gives borrowers access and takes it back; every step may be repeated."""
+    """Grants access to borrowers and revokes it; every step is idempotent."""
 
     _log = Logger()
 
@@ -107,16 +107,16 @@ class Access:
         self._namespaces = namespaces
         self._access = access
         self._token_lifetime = token_lifetime
-        self._role_stands = False
+        self._role_ensured = False
 
     async def ensure_role(self) -> None:
-        """Bring the ClusterRole of borrowers, and what limits it, to what this version needs, once per start."""
-        if not self._role_stands:
+        """Create or update the ClusterRole of borrowers, and the policies that limit it, once per start."""
+        if not self._role_ensured:
             await ensure_borrower_role(self._client)
-            self._role_stands = True
+            self._role_ensured = True
 
     async def admit(self, peer: str) -> AccessGrant:
-        """Return a fresh token for a borrower that may come directly, making its tenant namespace where there is none.
+        """Create what a borrower needs in its tenant namespace; returns a new token where it may connect directly.
 
         Raises Refusal (ClusterIDTooLong, NamespaceTaken, NamespaceTerminating) and KubeError.
         """
@@ -153,7 +153,7 @@ class Access:
         )
 
     async def dismiss(self, peer: str) -> None:
-        """End a borrower's access at once, then delete what was granted to it; repeating it is harmless.
+        """Revoke a borrower's access at once, then delete what was granted to it; idempotent.
 
         The tenant namespace stays when it also holds what this cluster borrows from the same peer. Raises KubeError.
         """
@@ -164,7 +164,8 @@ class Access:
             (n for n in present if n.metadata.name == tenant and TENANT_NAMESPACE_LABEL in n.metadata.labels), None
         )
         if own is not None:
-            # The token dies with its account, in every namespace.
+            # Tokens of a deleted account are invalid at once: the API server looks the account up (Kubernetes:
+            # "Managing Service Accounts", bound tokens).
             await self._client.delete(SERVICEACCOUNTS, rights.SERVICE_ACCOUNT, tenant)
             await self._client.delete(ROLEBINDINGS, rights.TENANT_ROLE, tenant)
             await self._client.delete(ROLES, rights.TENANT_ROLE, tenant)
@@ -176,7 +177,7 @@ class Access:
             try:
                 await self._client.delete(NAMESPACES, tenant, uid=own.metadata.uid)
             except Conflict:
-                self._log.info("namespace {namespace} was replaced while it was to be deleted", namespace=tenant)
+                self._log.info("namespace {namespace} was replaced while it was being deleted", namespace=tenant)
         self._log.info("dismissed {peer}: {count} namespaces", peer=peer, count=len(granted))
 
     async def _tenant_namespace(self, peer: str) -> str:
@@ -218,7 +219,7 @@ class Access:
             if (await self._client.list(VIRTUALNODES, namespace, view=Object)).items:
                 return True
         except NotFound:
-            pass  # Without the definition there are no virtual nodes.
+            pass  # without the CRD there are no virtual nodes
         try:
             await self._client.get(SECRETS, CREDENTIAL_SECRET, namespace, view=Object)
         except NotFound:

@@ -1,4 +1,4 @@
-"""What a borrower may ask of this cluster's API server over the relay: what its roles say, read from the same rules."""
+"""Authorizes a borrower's API requests over the relay, by the same rules as its roles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from liqod.model.names import tenant_namespace
 from liqod.model.objects.api_request import Ask
 
 _BORROWER: Final[list[dict[str, Any]]] = rights.borrower_role(services=True)["rules"]
-"""Where this API server gives borrowers no services, its RBAC says so."""
+"""With services: where this API server grants borrowers none, its RBAC refuses them."""
 
 
 def user_of(peer: str) -> str:
@@ -19,9 +19,9 @@ def user_of(peer: str) -> str:
 
 
 def permits(peer: str, ask: Ask, tenant: str) -> bool:
-    """Tell whether a borrower may ask for this; ``tenant`` is the ID of the cluster that the namespace was granted to.
+    """Tell whether a borrower may send a request; ``tenant`` is the cluster ID that the namespace was granted to.
 
-    In its tenant namespace, where its own account lies, a borrower may look at that and at nothing else.
+    In its tenant namespace a borrower may read its own service account and nothing else.
     """
     if not ask.namespace or ask.path:
         return False

@@ -1,5 +1,5 @@
-"""Which namespaces a borrower may be given: names that end with its own ID, or that are allowed to all borrowers, and
-never one that was there before.
+"""Which namespaces may be granted to a borrower: those whose name ends with its ID, or is allowed to all borrowers, and
+never one that exists already.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SECURITY: Final = "pod-security.kubernetes.io"
 
 
 def check_name(peer: str, local: str, remote: str, allowed: Iterable[str] = ()) -> None:
-    """Raise Refusal unless a borrower may ask for this name; ``allowed`` are patterns of names that all may have."""
+    """Raise Refusal unless a name may be granted to a borrower; ``allowed`` are patterns of names for all of them."""
     if not (is_dns_label(local) and is_dns_label(remote)):
         raise Refusal(
             "InvalidName", f"{local[:80]!r} -> {remote[:80]!r}: both must be names of namespaces (DNS-1123 labels)"
@@ -48,12 +48,12 @@ def check_name(peer: str, local: str, remote: str, allowed: Iterable[str] = ()) 
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Tell whether a name is what a pattern describes, in which ``*`` is any text."""
+    """Tell whether a name matches a pattern, in which ``*`` stands for any text."""
     return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), name) is not None
 
 
 def is_granted(namespace: Object) -> bool:
-    """Tell whether a namespace was made for a borrower's pods (and is not a tenant namespace)."""
+    """Tell whether a namespace was created for a borrower's pods (and is not a tenant namespace)."""
     labels = namespace.metadata.labels
     return (
         bool(labels.get(REMOTE_CLUSTER_LABEL))
@@ -63,12 +63,12 @@ def is_granted(namespace: Object) -> bool:
 
 
 def tenant_of(namespace: Object) -> str:
-    """Return the ID of the cluster that a namespace was granted to, empty when it was granted to none."""
+    """Return the ID of the cluster that a namespace was granted to; empty for none."""
     return namespace.metadata.labels[REMOTE_CLUSTER_LABEL] if is_granted(namespace) else ""
 
 
 def check_existing(existing: Object, peer: str, local: str) -> None:
-    """Raise Refusal unless an existing namespace is the very grant that is asked for."""
+    """Raise Refusal unless an existing namespace is the one that was granted for ``local`` of this peer."""
     name = existing.metadata.name
     if tenant_of(existing) != peer:
         raise Refusal(
@@ -82,7 +82,7 @@ def check_existing(existing: Object, peer: str, local: str) -> None:
 
 
 def security_labels(level: str) -> dict[str, str]:
-    """Return the labels by which Pod Security admission enforces a level."""
+    """Return the labels with which Pod Security admission enforces a level."""
     return {f"{_SECURITY}/enforce": level, f"{_SECURITY}/enforce-version": "latest"}
 
 

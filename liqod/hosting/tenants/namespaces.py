@@ -1,7 +1,7 @@
-"""Namespaces granted to borrowers: making them, knowing whose they are, taking them back.
+"""Grants namespaces to borrowers, knows their tenants, and releases them.
 
-Whose a namespace is, is written on it; the cache of it is the informer, plus what was granted a moment ago and has
-not come back through the watch yet.
+The tenant of a namespace is in its labels; it is read from the informer, and for what was granted a moment ago, and the
+watch has not shown yet, from memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_RECENT: Final = 4096
 
 
 class Namespaces:
-    """The grants of this cluster; ``informer`` watches those that bear a remote cluster's ID."""
+    """The namespaces granted by this cluster; ``informer`` watches those with the label of a remote cluster."""
 
     _log = Logger()
 
@@ -38,25 +38,25 @@ class Namespaces:
         self._pod_security = pod_security
         self._names = tuple(names)
         self._recent: dict[str, str] = {}
-        self._unsubscribe = informer.subscribe(self._seen)
+        self._unsubscribe = informer.subscribe(self._namespace_changed)
 
     def close(self) -> None:
-        """Stop listening to the informer."""
+        """Unsubscribe from the informer."""
         self._unsubscribe()
 
     def known_tenant(self, namespace: str) -> str | None:
-        """Return whose a namespace is (empty: nobody's), or None when it was not seen yet."""
+        """Return the tenant of a namespace (empty: none), or None when the watch has not shown the namespace yet."""
         if (seen := self.informer.get(Key("", namespace))) is not None:
             return grants.tenant_of(seen)
         return self._recent.get(namespace)
 
-    def is_ending(self, namespace: str) -> bool:
-        """Tell whether a namespace is being deleted: nothing can be made in it any more."""
+    def is_terminating(self, namespace: str) -> bool:
+        """Tell whether a namespace is being deleted: nothing can be created in it any more."""
         seen = self.informer.get(Key("", namespace))
         return seen is not None and seen.metadata.deleting
 
     async def tenant_of(self, namespace: str) -> str:
-        """Return whose a namespace is; one that the watch has not shown is asked for, since it may be that young."""
+        """Return the tenant of a namespace (empty: none); one that the watch has not shown may be new and is read."""
         if (known := self.known_tenant(namespace)) is not None:
             return known
         try:
@@ -72,13 +72,13 @@ class Namespaces:
         return [seen for seen in self.informer.items() if grants.tenant_of(seen) == peer]
 
     async def grant(self, peer: str, local: str, remote: str) -> str:
-        """Make a namespace for a borrower, with its rights in it; asking again changes nothing.
+        """Create a namespace for a borrower, with its rights in it; idempotent.
 
         Raises Refusal (InvalidName, NameReserved, NameNotYours, NamespaceTaken, NamespaceTerminating,
         TooManyNamespaces) and KubeError.
         """
         grants.check_name(peer, local, remote, self._names)
-        await self._make(peer, local, remote)
+        await self._create(peer, local, remote)
         await ensure(
             self._client, ROLEBINDINGS, rights.binding(peer, remote, rights.BORROWER_ROLE, "ClusterRole"), ["roleRef"]
         )
@@ -86,9 +86,7 @@ class Namespaces:
         return remote
 
     async def release(self, peer: str, remote: str) -> None:
-        """Delete a granted namespace with all that is in it; one that is gone already is well. Raises Refusal
-        (NotGranted).
-        """
+        """Delete a granted namespace with everything in it; idempotent. Raises Refusal (NotGranted)."""
         try:
             present = await self._client.get(NAMESPACES, remote, view=Object)
         except NotFound:
@@ -98,7 +96,7 @@ class Namespaces:
         await self.remove(present)
 
     async def remove(self, namespace: Object) -> None:
-        """Delete a granted namespace, this very one and none that took its name."""
+        """Delete this very namespace, and none that took its name."""
         name = namespace.metadata.name
         self._recent.pop(name, None)
         if namespace.metadata.deleting:
@@ -106,9 +104,9 @@ class Namespaces:
         try:
             await self._client.delete(NAMESPACES, name, uid=namespace.metadata.uid)
         except Conflict:
-            self._log.info("namespace {namespace} was replaced while it was to be deleted", namespace=name)
+            self._log.info("namespace {namespace} was replaced while it was being deleted", namespace=name)
 
-    async def _make(self, peer: str, local: str, remote: str) -> None:
+    async def _create(self, peer: str, local: str, remote: str) -> None:
         wanted = grants.body(peer, local, remote, self._pod_security)
         present = self.informer.get(Key("", remote))
         if present is None:
@@ -124,7 +122,7 @@ class Namespaces:
                 present = await self._client.get(NAMESPACES, remote, view=Object)
             else:
                 self._log.info(
-                    "made namespace {namespace} for {local} of {peer}", namespace=remote, local=local, peer=peer
+                    "created namespace {namespace} for {local} of {peer}", namespace=remote, local=local, peer=peer
                 )
                 return
         grants.check_existing(present, peer, local)
@@ -135,10 +133,10 @@ class Namespaces:
             del self._recent[next(iter(self._recent))]
         self._recent[namespace] = tenant
 
-    def _seen(self, key: Key, old: Object | None, new: Object | None) -> None:
+    def _namespace_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
         self._recent.pop(key.name, None)
 
 
 def selector(peer: str = "") -> str:
-    """Return the label selector of the namespaces that concern remote clusters, or one of them."""
+    """Return the label selector of the namespaces of all remote clusters, or of one."""
     return f"{REMOTE_CLUSTER_LABEL}={peer}" if peer else REMOTE_CLUSTER_LABEL

@@ -1,7 +1,7 @@
-"""What RBAC cannot say about borrowers, as admission policies of the API server (CEL), bound for all of them.
+"""ValidatingAdmissionPolicies (CEL) for what RBAC cannot express about borrowers, bound for all of them.
 
-A borrower may make services, but none that takes traffic meant for others (external addresses: CVE-2020-8554, a load
-balancer's address of its choice), and secrets, but none that this cluster would fill with a token of a service account.
+A borrower may create services, but none that takes traffic of others (external addresses: CVE-2020-8554, a chosen load
+balancer address), and secrets, but none that this cluster would fill with a token of a service account.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SERVICE_POLICY: Final = "liqod-borrower-services"
 SECRET_POLICY: Final = "liqod-borrower-secrets"  # noqa: S105 (a name, not a secret)
 CLAIM_POLICY: Final = "liqod-borrower-claims"
 MAKES_A_TOKEN: Final = ("makes-a-token", "has(object.type) && object.type == 'kubernetes.io/service-account-token'")
-"""The condition, with its name, under which a secret is filled with a token of a service account."""
+"""The CEL condition, with its name, under which the token controller fills a secret with a service account token."""
 _API: Final = "admissionregistration.k8s.io/v1"
 _IS_BORROWER: Final = (
     f"request.userInfo.username.startsWith('system:serviceaccount:{tenant_namespace('')}') && "
@@ -50,7 +50,7 @@ def policies() -> list[dict[str, Any]]:
             SECRET_POLICY,
             "secrets",
             [("false", "a borrower may not have tokens made for service accounts of this cluster")],
-            # As a condition: each pod that mounts tokens has a secret, and for those nothing more is evaluated.
+            # A match condition: each pod that mounts tokens has a secret, and for those nothing more is evaluated.
             only=[MAKES_A_TOKEN],
         ),
         _policy(
@@ -81,7 +81,7 @@ def policies() -> list[dict[str, Any]]:
 
 
 def bindings() -> list[dict[str, Any]]:
-    """Return the bindings that put the policies in force."""
+    """Return the bindings that enforce the policies."""
     return [
         {
             "apiVersion": _API,

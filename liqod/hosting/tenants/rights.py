@@ -1,6 +1,4 @@
-"""What a borrower may do here, as RBAC objects: everything it needs in the namespaces granted to it, nothing
-elsewhere.
-"""
+"""RBAC objects of borrowers: what they need in the namespaces granted to them, and nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -20,8 +18,8 @@ _ALL: Final = [*_READ, "create", "update", "patch", "delete"]
 def borrower_role(*, services: bool) -> dict[str, Any]:
     """Return the ClusterRole that is bound in each granted namespace.
 
-    The status of ShadowPods is the lender's, and so are endpoint slices: a borrower asks for them by
-    ShadowEndpointSlices. Services are in it only where admission policies are in force (``hosting.policies``): with
+    The status of ShadowPods is written by the lender alone, and so are endpoint slices: a borrower creates
+    ShadowEndpointSlices. Services are in it only where admission policies are enforced (``policies``): with
     ``externalIPs`` a tenant could take over traffic of other namespaces.
     """
     return {
@@ -32,9 +30,9 @@ def borrower_role(*, services: bool) -> dict[str, Any]:
             _rule("offloading.liqo.io", ["shadowpods"], _ALL),
             _rule("", ["pods", "events"], _READ),
             _rule("", ["pods/log"], ["get"]),
-            # What its pods use; only where a metrics server is.
+            # Usage of its pods; the group exists only where a metrics server runs.
             _rule("metrics.k8s.io", ["pods"], ["get", "list"]),
-            # A websocket upgrade is a GET, a SPDY upgrade a POST.
+            # A WebSocket upgrade is a GET, a SPDY upgrade a POST; RBAC maps the method to the verb.
             _rule("", ["pods/exec", "pods/attach", "pods/portforward"], ["create", "get"]),
             _rule("", ["configmaps", "secrets", "persistentvolumeclaims"], _ALL),
             _rule("offloading.liqo.io", ["shadowendpointslices"], _ALL),
@@ -45,7 +43,7 @@ def borrower_role(*, services: bool) -> dict[str, Any]:
 
 
 def tenant_role(peer: str) -> dict[str, Any]:
-    """Return the Role in the tenant namespace: the borrower may look at its own account, to learn that its token works.
+    """Return the Role in the tenant namespace: the borrower may read its own account, to check that its token works.
 
     Nothing more, since credentials for the peer's own cluster may lie in the same namespace.
     """

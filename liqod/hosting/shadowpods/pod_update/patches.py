@@ -1,7 +1,7 @@
-"""What a changed ShadowPod changes in its running pod: JSON patches (RFC 6902) of what Kubernetes lets change in place.
+"""JSON patches (RFC 6902) from a changed ShadowPod to its running pod, of the fields that are mutable in a pod.
 
-Each compares what the borrower wants now with what the pod says it was forged from, not with what it has: what this
-cluster's own admission made of the pod is never fought over.
+Each compares what the borrower wants now with the record of what the pod was forged from, not with what the pod has:
+what this cluster's own admission changed in the pod is not reverted.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from liqod.hosting.shadowpods.admission import read_spec
 from liqod.hosting.shadowpods.forge import (
     FORGED_ANNOTATION,
     annotations_of,
-    debuggers_of,
     decode_record,
+    ephemeral_names,
     forged_from,
     is_for_virtual_nodes,
     labels_of,
@@ -29,11 +29,10 @@ from liqod.model.records.views import ShadowPod
 def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True, resized: bool = True) -> list[dict[str, Any]]:
     """Return the JSON patch that brings a pod to its ShadowPod, empty when it is there already.
 
-    Labels and annotations follow the ShadowPod; of the spec, what Kubernetes lets change in place: images, added
-    tolerations and their seconds, the active deadline (``resize`` and
-    ``debugging`` bring the rest). With ``spec=False`` only the metadata follows (for a pod whose spec change was
-    refused); with ``resized=False`` the pod notes the size that it was forged with, so that the new one stays wanted.
-    Raises ValueError like ``pod``.
+    Labels and annotations follow the ShadowPod; of the spec what ValidatePodUpdate of Kubernetes lets change: images,
+    added tolerations and their seconds, the active deadline (``resize`` and ``debugging`` are for the rest). With
+    ``spec=False`` only the metadata follows (for a pod whose spec change was refused); with ``resized=False`` the pod
+    keeps the record of its old size, so that the new one stays wanted. Raises ValueError like ``pod``.
     """
     before = forged_from(running)
     wanted = read_spec(shadow)
@@ -42,7 +41,7 @@ def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True, resized: bool
         return []
     metadata = running.metadata
     patch = [_same_pod(running)]
-    # Whose pod it is was settled when it was made; a label rewritten later must not move it to another tenant.
+    # The tenant is that of the creation; a label rewritten later must not charge the pod to another one.
     origin = {key: value for key, value in metadata.labels.items() if key == ORIGIN_LABEL}
     patch += _map_changes("/metadata/labels", metadata.labels, {**labels_of(shadow), **origin}, before.labels)
     annotations = {**annotations_of(shadow), FORGED_ANNOTATION: record}
@@ -51,11 +50,11 @@ def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True, resized: bool
 
 
 def resize(shadow: ShadowPod, running: Pod) -> list[dict[str, Any]]:
-    """Return the JSON patch for the pod's ``resize`` subresource; empty when the ShadowPod asks for nothing else than
-    what the pod was forged from.
+    """Return the JSON patch for the pod's ``resize`` subresource; empty when the ShadowPod wants what the pod was
+    forged from.
 
-    Only CPU and memory change in place, of containers and of sidecars. What this cluster's admission made of them is
-    left alone as long as the borrower does not change them. Raises ValueError like ``pod``.
+    Only CPU and memory can be resized in place, of containers and of sidecars (KEP-1287). What this cluster's admission
+    changed in them stays as long as the borrower does not change them. Raises ValueError like ``pod``.
     """
     wanted = read_spec(shadow)
     if forged_from(running).resources == decode_record(record_of(shadow, wanted)).resources:
@@ -68,11 +67,11 @@ def resize(shadow: ShadowPod, running: Pod) -> list[dict[str, Any]]:
 def debugging(shadow: ShadowPod, running: Pod) -> list[dict[str, Any]]:
     """Return the JSON patch for the pod's ``ephemeralcontainers`` subresource; empty when there are no new ones.
 
-    A pod that is made anew does not get those of the pod before it: they were started by somebody for once. Raises
-    ValueError like ``pod``.
+    A pod that is created again does not get those of the pod before it: somebody started them once, for a pod that is
+    gone. Raises ValueError like ``pod``.
     """
     wanted = read_spec(shadow)
-    known = {*forged_from(running).ephemeral, *debuggers_of(running.spec)}
+    known = {*forged_from(running).ephemeral, *ephemeral_names(running.spec)}
     added = [one for one in wanted.ephemeral_containers or () if str(one.get("name", "")) not in known]
     if not added:
         return []
@@ -83,6 +82,7 @@ def debugging(shadow: ShadowPod, running: Pod) -> list[dict[str, Any]]:
 
 
 def _same_pod(running: Pod) -> dict[str, Any]:
+    """Return the operation that fails the whole patch, with 422, for another pod of the same name."""
     return {"op": "test", "path": "/metadata/uid", "value": running.metadata.uid}
 
 
@@ -162,7 +162,7 @@ def _resource_changes(
 
 
 def _changed(old: Mapping[str, QuantityText], new: Mapping[str, QuantityText]) -> dict[str, QuantityText]:
-    """Return the amounts of what can be resized that are others than before."""
+    """Return the CPU and memory quantities that differ from the old ones."""
     return {
         key: new[key]
         for key in ("cpu", "memory")

@@ -1,8 +1,8 @@
-"""What a borrower may use: what was offered to it, minus what its pods ask for already.
+"""The free capacity of a borrower: what is lent to it, minus what its pods request.
 
 The ledger is charged before a pod is created and corrected by what the API server then shows, so that pods created at
-the same time cannot pass the offer together. A pod that exists is never evicted, also when the offer shrinks below
-what is used.
+the same time cannot exceed the offer together. A pod that exists is never evicted, also when the offer shrinks below
+what is used: ResourceQuota of Kubernetes does not evict either.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from liqod.model.objects import quantity
 from liqod.model.objects.quantity import Resources
 
 MOST_WAITING: Final = 4096
-"""Refused ShadowPods of a tenant that are looked at when room appears; others have their turn by the clock alone."""
+"""Refused ShadowPods of a tenant that are evaluated when capacity is freed; others are retried by time alone."""
 MOST_MISFITS: Final = 256
-"""Sizes for which there is no room that are tried in one look: whoever waits with more of them only delays itself."""
+"""Sizes that do not fit that are tried in one evaluation: a tenant that waits with more of them delays only itself."""
 
 
 @attrs.frozen
 class Waiting:
-    """A ShadowPod that was refused for lack of room: its age (for the order), what it asks, what was lent then, if
-    any.
+    """A ShadowPod that was refused for lack of capacity: its creation time (for the order), its requests, and what was
+    lent then (None: nothing).
     """
 
     created: str
@@ -37,7 +37,7 @@ class Waiting:
 
 
 def shortage(wanted: Resources, used: Resources, offered: Resources) -> str:
-    """Say what is missing, such as ``asks cpu 2, 500m left of 4``; empty when the pod fits.
+    """Return a message about what is missing, such as ``asks cpu 2, 500m left of 4``; empty when the pod fits.
 
     The number of pods is limited only where the offer names ``pods``.
     """
@@ -56,8 +56,8 @@ def shortage(wanted: Resources, used: Resources, offered: Resources) -> str:
 def fitting(waiting: Iterable[Waiting], used: Resources, offered: Resources) -> list[Key]:
     """Return which of the refused fit now, oldest first; each that fits counts against those behind it.
 
-    What takes time is judging sizes, and a borrower may make as many ShadowPods as it likes: a size that did not fit is
-    not tried again, since room only shrinks on the way, and after ``MOST_MISFITS`` of them no more is.
+    Comparing sizes is what takes time, and a borrower may create as many ShadowPods as it likes: a size that did not
+    fit is not tried again, since capacity only shrinks on the way, and after ``MOST_MISFITS`` of them none is.
     """
     total = dict(used)
     found = []
@@ -114,7 +114,7 @@ _EMPTY: Final[dict[Key, Waiting]] = {}
 
 
 class Ledger:
-    """Who uses how much, by tenant; as large as the number of pods that tenants run here."""
+    """The requests of pods, summed up by tenant; as large as the number of pods that tenants run here."""
 
     def __init__(self) -> None:
         self._charges: dict[Key, tuple[str, Resources]] = {}
@@ -129,7 +129,7 @@ class Ledger:
         self._totals[tenant] = quantity.add((self._totals.get(tenant, {}), asked))
 
     def release(self, key: Key) -> str:
-        """Stop counting a pod; returns the tenant that has more room now, or an empty text when nothing was counted."""
+        """Stop counting a pod; returns the tenant whose capacity was freed, empty when it was not counted."""
         if (charge := self._charges.pop(key, None)) is None:
             return ""
         tenant, asked = charge
@@ -145,7 +145,7 @@ class Ledger:
         return self._charges.get(key, ("", {}))[1]
 
     def used(self, tenant: str) -> Mapping[str, Fraction]:
-        """Return the sum of what a tenant's pods ask for."""
+        """Return the sum of what a tenant's pods request."""
         return self._totals.get(tenant, {})
 
     def used_without(self, tenant: str, key: Key) -> Mapping[str, Fraction]:

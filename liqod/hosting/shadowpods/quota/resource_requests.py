@@ -1,9 +1,9 @@
-"""What a pod asks of the cluster, counted as the scheduler counts it.
+"""The resource requests of a pod, counted as the scheduler counts them.
 
 Source: k8s.io/component-helpers ``resource.PodRequests``: the larger of the running sum (containers and restartable
 init containers) and the largest initialization step, plus the pod's overhead. A limit without a request is a request
-(the API server's defaulting). Requests of the pod as a whole replace the sum where they are given; here the larger of
-the two counts, so that a borrower gains nothing by stating less than its containers ask.
+(the API server's defaulting). Pod-level resources (KEP-2837) replace the sum where they are given; here the larger of
+the two counts, so that a borrower gains nothing by requesting less than its containers do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PODS = "pods"
 
 
 def of_pod(spec: PodSpec) -> dict[str, Fraction]:
-    """Return what a pod asks for by resource, ``pods: 1`` included; raises ValueError with the place of a wrong
+    """Return the requests of a pod by resource, ``pods: 1`` included; raises ValueError with the field of an invalid
     quantity.
     """
     running = quantity.add(_of_container(c, "spec.containers") for c in spec.containers or ())
