@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 from kubesandbox.cluster import SandboxCluster
 from kubesandbox.nodes.node import SandboxNode
@@ -13,6 +12,7 @@ from liqod.agent.service import Agent
 from liqod.config import schema
 from liqod.config.schema import Settings
 from liqod.demo.access import client_config
+from liqod.flow.clocks import Reactor
 from liqod.identity.fingerprint_words import words
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -84,7 +84,7 @@ def settings(name: str, cluster_id: str) -> Settings:
 class Side:
     """A cluster with its daemon; ``client`` and the caches are its administrator's, not the daemon's."""
 
-    def __init__(self, reactor: Any, name: str, nodes: tuple[SandboxNode, ...]) -> None:
+    def __init__(self, reactor: Reactor, name: str, nodes: tuple[SandboxNode, ...]) -> None:
         self.name = name
         # Unlike any other demonstration's on this host: mDNS on the loopback interface reaches all of them.
         self.cluster_id = ClusterID(f"{name}-{secrets.token_hex(2)}")

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferTimeout
 
 from liqod.demo.side import Pod, Side
+from liqod.flow.clocks import Reactor
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.wait import until
 from liqod.kube.resources import DEPLOYMENTS, NAMESPACES
@@ -60,7 +61,7 @@ class Audience(Protocol):
 class Demo:
     """The demonstration; ``run`` once. With ``stay`` the clusters stay up, with pods, until the audience has enough."""
 
-    def __init__(self, reactor: Any, audience: Audience, *, stay: bool = False) -> None:
+    def __init__(self, reactor: Reactor, audience: Audience, *, stay: bool = False) -> None:
         self._reactor = reactor
         self._audience = audience
         self._stay = stay

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.internet import ssl
-from twisted.internet.interfaces import IOpenSSLContextFactory
+from twisted.internet.interfaces import IOpenSSLContextFactory, IReactorTime
 from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
@@ -140,7 +140,7 @@ class Quiet(Site):
 
 def factory(
     serving: Serving,
-    clock: Any,
+    clock: IReactorTime,
     policies: Policies,
     prepared: Callable[[], bool],
     evict_after: float = 0.0,

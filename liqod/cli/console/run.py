@@ -23,8 +23,10 @@ def run(work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
     # Where something imported a reactor before, that one is used: only mDNS would miss asyncio's.
     with contextlib.suppress(ReactorAlreadyInstalledError):
         asyncioreactor.install()
-    from twisted.internet import reactor
+    from liqod.flow.clocks import installed_reactor, use_steady_time
 
+    reactor: Any = installed_reactor()
+    use_steady_time(reactor)
     outcome: list[T | Failure] = []
     running: list[Deferred[Any]] = []
 
