@@ -1,10 +1,9 @@
-"""Peering as a whole: the parts, and what each is told of the others.
+"""The composition of peering: what it consists of, in the order in which it is made.
 
-The parts know records and peers; who tells whom what is decided here and nowhere else:
+    sessions -> event router  --.
+    watches  -> record router --+-> controllers, by the table in routing.notifications
 
-    sessions -> (offers) advertisements -> decisions -> advertisements (namespace_responses), accept pipeline
-             -> (verdicts) advertiser, grants -> (credentials) credential_store -> accept pipeline
-    watches of records, nodes and pods -> whoever depends on them
+Each controller reconciles one peer at a time from records and from what the session shows.
 """
 
 from __future__ import annotations
@@ -65,8 +64,9 @@ from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.relay.callers import Callers
 from liqod.peering.relay.dial import RelayEndpoint
 from liqod.peering.relay.service import Relay
+from liqod.peering.routing.controllers import Controllers, NoNetworks
 from liqod.peering.routing.event_router import EventRouter
-from liqod.peering.routing.parts import Parts
+from liqod.peering.routing.notifications import Change
 from liqod.peering.routing.record_router import RecordRouter
 from liqod.peering.session.listener import Listener
 from liqod.peering.session.peer import Peer, is_on
@@ -224,23 +224,23 @@ class Peering(MultiService):
             in_files=bool(settings.identity.key),
         )
         self._next_keys = NextKeys(reactor, tls, self._records, self._refusals.record)
-        parts = Parts(
-            self._records,
-            self._leftovers,
-            self._tombstones,
-            self._advertiser,
-            self._credential_issuer,
-            self._credential_store,
-            self._accept,
-            self._unpeering,
-            self._advertisements,
-            self._networks,
-            self._namespace_requests,
-            self._namespace_responses,
-            self._rotation,
-            self._next_keys,
-            self._tasks,
-            self._distrust,
+        self._controllers = controllers = Controllers(
+            records=self._records,
+            leftovers=self._leftovers,
+            tombstones=self._tombstones,
+            advertiser=self._advertiser,
+            credential_issuer=self._credential_issuer,
+            credential_store=self._credential_store,
+            accept=self._accept,
+            unpeering=self._unpeering,
+            advertisements=self._advertisements,
+            networks=self._networks if self._networks is not None else NoNetworks(),
+            namespace_requests=self._namespace_requests,
+            namespace_responses=self._namespace_responses,
+            rotation=self._rotation,
+            next_keys=self._next_keys,
+            tasks=self._tasks,
+            distrust=self._distrust,
         )
         self._sessions = Sessions(
             reactor=reactor,
@@ -251,7 +251,7 @@ class Peering(MultiService):
             epoch=self._epoch,
             refusals=self._refusals,
             tasks=self._tasks,
-            subscriber=EventRouter(parts, recorder),
+            subscriber=EventRouter(controllers, recorder),
             records=self._records,
             peers=self._peers,
             random=random,
@@ -260,7 +260,7 @@ class Peering(MultiService):
             invitations=self._invitations,
         )
         self._record_router = RecordRouter(
-            parts=parts,
+            controllers=controllers,
             peers=self._peers,
             sessions=self._sessions,
             decide=self._decide,
@@ -286,7 +286,7 @@ class Peering(MultiService):
         self._stopping = False
         self._ruled: dict[ClusterID, Ruling] = {}
         self._tasks.setServiceParent(self)
-        controllers: tuple[Controller[Any] | None, ...] = (
+        services: tuple[Controller[Any] | None, ...] = (
             self._records,
             self._advertiser,
             self._credential_issuer,
@@ -300,7 +300,7 @@ class Peering(MultiService):
             self._next_keys,
             self._networks,
         )
-        for controller in controllers:
+        for controller in services:
             if controller is not None:
                 controller.setServiceParent(self)
         self._listener.setServiceParent(self)
@@ -445,7 +445,7 @@ class Peering(MultiService):
             record.spec.outgoing_peering, settings.outgoing
         )
 
-    # What the parts tell.
+    # What controllers report.
 
     def _own_key(self) -> Fingerprint:
         return self._tls.keypair.fingerprint
@@ -467,7 +467,7 @@ class Peering(MultiService):
         if peer is not None:
             self._advertisements.send_verdict(peer)
             self._unpeering.acknowledge(peer)
-            self._accept.enqueue(peer_id)
+            self._controllers.notify(Change.OFFER_RULED, peer_id)
         if before is not None and (before.phase, before.reason) == (ruling.phase, ruling.reason):
             return
         self._records.enqueue(peer_id)
@@ -476,4 +476,4 @@ class Peering(MultiService):
         self._log.info("offer of {peer}: {phase} ({reason})", peer=peer_id, phase=ruling.phase, reason=ruling.reason)
 
     def _credential_kept(self, peer: ClusterID) -> None:
-        self._accept.enqueue(peer)
+        self._controllers.notify(Change.CREDENTIAL_STORED, peer)

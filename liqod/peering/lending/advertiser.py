@@ -112,9 +112,11 @@ class Advertiser(Controller[ClusterID]):
     async def _reconcile(self, peer_id: ClusterID) -> float | None:
         peer = self._peers.get(peer_id)
         connection = peer.session if peer is not None else None
-        if peer is None or connection is None:
+        record = self._records.get(peer_id)
+        # An offer is on record before it is sent: without a record this waits for one.
+        if peer is None or connection is None or record is None:
             return None
-        lends, _ = self._wants(self._records.get(peer_id))
+        lends, _ = self._wants(record)
         if lends:
             peer.withdrawal = None
         else:

@@ -1,4 +1,4 @@
-"""What the sessions tell, and to which parts: who came and went, and each event of the protocol."""
+"""Routes events of peer sessions to the controllers that handle them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from liqod.model.records.views import ForeignCluster
 from liqod.peering.borrowing.acceptance_loop import is_seated
 from liqod.peering.lending.advertiser import UNPEERED
 from liqod.peering.records.events import reference
-from liqod.peering.routing.parts import Parts
+from liqod.peering.routing.controllers import Controllers
+from liqod.peering.routing.notifications import Change
 from liqod.peering.session.lifecycle import (
     Action,
     SessionClosed,
@@ -43,59 +44,54 @@ from liqod.wire.events import (
 
 
 class EventRouter:
-    """Passes on what peers say and do (``sessions.SessionSubscriber``)."""
+    """Subscribes to sessions (``sessions.SessionSubscriber``): who connected, and each event of the protocol."""
 
-    def __init__(self, parts: Parts, recorder: Recorder) -> None:
-        self._parts = parts
+    def __init__(self, controllers: Controllers, recorder: Recorder) -> None:
+        self._controllers = controllers
         self._recorder = recorder
 
     def session_opened(self, peer: Peer) -> None:
         self._advance(peer, SessionOpened())
-        if self._parts.records.get(peer.id) is not None:
-            self._parts.advertiser.enqueue(peer.id)
-        self._parts.credential_issuer.enqueue(peer.id)
-        self._parts.unpeering.enqueue(peer.id)
-        self._parts.rotation.peer_connected()
-        if self._parts.networks is not None:
-            self._parts.networks.enqueue(peer.id)
+        self._controllers.notify(Change.SESSION_OPENED, peer.id)
+        self._controllers.rotation.peer_connected()
 
     def session_closed(self, peer: Peer, connection: PeerConnection, *, unresponsive: bool) -> None:
         self._advance(peer, SessionClosed(unresponsive))
-        self._parts.namespace_requests.session_closed(connection)
+        self._controllers.namespace_requests.session_closed(connection)
 
     def session_replaced(self, peer: Peer, connection: PeerConnection) -> None:
-        self._parts.namespace_requests.session_closed(connection)
+        self._controllers.namespace_requests.session_closed(connection)
 
     def event_received(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
         match event:
             case NewKey():
-                self._parts.next_keys.announcement_received(peer, connection, event)
+                self._controllers.next_keys.announcement_received(peer, connection, event)
             case KeyNoted():
-                self._parts.rotation.noted(peer, event)
+                self._controllers.rotation.noted(peer, event)
             case MapNamespace() | ReleaseNamespace():
-                self._parts.namespace_responses.request_received(peer, connection, event)
+                self._controllers.namespace_responses.request_received(peer, connection, event)
             case Network() | NetworkAck():
-                if self._parts.networks is not None:
-                    self._parts.networks.event_received(peer, event)
+                self._controllers.networks.event_received(peer, event)
             case NamespaceMapped():
-                self._parts.namespace_requests.response_received(connection, event)
+                self._controllers.namespace_requests.response_received(connection, event)
             case _:
-                self._traded(peer, connection, event)
+                self._route_offer_event(peer, connection, event)
 
-    def _traded(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
+    def _route_offer_event(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
         match event:
             case Advertise():
-                self._parts.advertisements.offer_received(peer, event)
+                self._controllers.advertisements.offer_received(peer, event)
             case Verdict():
                 before = peer.lent.verdict if peer.lent is not None else ""
-                if self._parts.advertiser.verdict_received(peer, event):
+                if self._controllers.advertiser.verdict_received(peer, event):
                     if event.decision == "Accepted" and before != "Accepted":
-                        self._parts.credential_issuer.resend(peer.id)
-                    self._parts.credential_issuer.enqueue(peer.id)
-                    self._parts.records.enqueue(peer.id)
+                        self._controllers.credential_issuer.resend(peer.id)
+                    self._controllers.notify(Change.VERDICT_RECEIVED, peer.id)
             case Credential():
-                offer = self._parts.records.offer_of(peer.id)
-                self._parts.credential_store.received(peer, event, accepted=offer is not None and is_seated(offer))
+                offer = self._controllers.records.offer_of(peer.id)
+                self._controllers.credential_store.received(
+                    peer, event, accepted=offer is not None and is_seated(offer)
+                )
             case Withdraw() | Withdrawn():
                 self._withdrawal(peer, connection, event)
             case _:
@@ -105,54 +101,51 @@ class EventRouter:
         match event:
             case Withdraw(role="lender"):
                 self._advance(peer, WithdrawReceived(event.epoch, unpeering=event.reason == UNPEERED))
-                self._parts.advertisements.offer_withdrawn(peer, event.reason)
-                if self._parts.records.offer_of(peer.id) is None:
-                    self._parts.unpeering.acknowledge(peer)
+                self._controllers.advertisements.offer_withdrawn(peer, event.reason)
+                if self._controllers.records.offer_of(peer.id) is None:
+                    self._controllers.unpeering.acknowledge(peer)
             case Withdraw():
-                self._released(peer)
+                self._borrower_left(peer)
                 connection.send(Withdrawn(event.epoch, "borrower"))
             case Withdrawn(role="lender") if peer.withdrawal is not None and peer.withdrawal.through is connection:
                 peer.withdrawal = attrs.evolve(peer.withdrawal, acknowledged=True)
-                self._parts.credential_issuer.enqueue(peer.id)
-                self._parts.unpeering.enqueue(peer.id)
+                self._controllers.notify(Change.HANDED_BACK, peer.id)
             case _:
                 pass
 
-    def _released(self, peer: Peer) -> None:
-        """The borrower no longer uses what we lend."""
+    def _borrower_left(self, peer: Peer) -> None:
+        """Note that the borrower no longer uses what we lend."""
         if peer.lent is not None:
             peer.lent = msgspec.structs.replace(peer.lent, verdict="Refused", reason="WithdrawnByBorrower")
-            self._parts.credential_issuer.enqueue(peer.id)
-            self._parts.records.enqueue(peer.id)
+            self._controllers.notify(Change.BORROWER_LEFT, peer.id)
 
     def has_peering(self, peer: Peer) -> bool:
-        record, offer = self._parts.records.get(peer.id), self._parts.records.offer_of(peer.id)
+        record, offer = self._controllers.records.get(peer.id), self._controllers.records.offer_of(peer.id)
         if record is None or record.metadata.deleting:
             return True
         return (
             ever_connected(peer.state)
             or peer.lent is not None
             or offer is not None
-            or bool(self._parts.leftovers.of(peer.id))
+            or bool(self._controllers.leftovers.of(peer.id))
         )
 
     def peer_unpeered(self, peer: Peer) -> None:
         self._advance(peer, UnpeeredByPeer())
-        self._parts.credential_issuer.enqueue(peer.id)
-        self._parts.unpeering.enqueue(peer.id)
+        self._controllers.notify(Change.PEER_FINISHED, peer.id)
 
     def _advance(self, peer: Peer, event: LifecycleEvent) -> None:
         before = peer.state
         if Action.FOLLOW not in peer.advance(event):
             return
-        self._parts.unpeering.enqueue(peer.id)
-        record = self._parts.records.get(peer.id)
+        self._controllers.notify(Change.PEER_UNPEERED, peer.id)
+        record = self._controllers.records.get(peer.id)
         if record is not None and not isinstance(before, Unpeered):
             message = f"{peer.name or peer.id} ended the peering; it is removed here"
             self._emit(record, "Normal", "UnpeeredByPeer", message)
 
     def key_mismatch(self, peer: ClusterID, seen: Fingerprint) -> None:
-        record = self._parts.records.get(peer)
+        record = self._controllers.records.get(peer)
         if record is None:
             return
         message = f"another key ({seen}) claims to be {peer}; it was refused, the pinned one stays"
@@ -160,7 +153,7 @@ class EventRouter:
 
     def key_rotated(self, peer: ClusterID, new: Fingerprint) -> None:
         """Tell the user that the peer uses the key that it announced."""
-        record = self._parts.records.get(peer)
+        record = self._controllers.records.get(peer)
         if record is not None:
             message = f"{peer} has a new key, which it had announced: {words(new)}; the one before is worth nothing"
             self._emit(record, "Normal", "KeyRotated", message)

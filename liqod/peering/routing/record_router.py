@@ -1,4 +1,4 @@
-"""What the watches of records and nodes tell, and to which parts."""
+"""Routes changes of records and nodes, as watches show them, to the controllers that depend on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from liqod.model.objects.node import Node
 from liqod.model.records.invitations import invitation_name
 from liqod.model.records.unpeering import ORDER
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
-from liqod.peering.routing.parts import Parts
+from liqod.peering.routing.controllers import Controllers
+from liqod.peering.routing.notifications import Change
 from liqod.peering.session.lifecycle import RecordGone, RecordObserved
 from liqod.peering.session.peer import Peer
 from liqod.peering.sessions import Sessions
@@ -23,12 +24,12 @@ from liqod.wire.events import Bye
 
 
 class RecordRouter:
-    """Passes on what changed. ``decide`` has offers looked at anew, ``undecided`` forgets what was said to one."""
+    """Follows the caches. ``decide`` has offers decided again, ``undecided`` forgets the ruling about one."""
 
     def __init__(
         self,
         *,
-        parts: Parts,
+        controllers: Controllers,
         peers: Mapping[ClusterID, Peer],
         sessions: Sessions,
         decide: Callable[[ClusterID], None],
@@ -36,7 +37,7 @@ class RecordRouter:
         clock: IReactorTime,
     ) -> None:
         self._clock = clock
-        self._parts = parts
+        self._controllers = controllers
         self._peers = peers
         self._sessions = sessions
         self._decide = decide
@@ -52,7 +53,7 @@ class RecordRouter:
         tables: Informer[NamespaceNattingTable],
         invitations: Informer[Secret],
     ) -> None:
-        """Tell what is there, and from now on what changes."""
+        """Route what is there, and from now on what changes."""
         self._ends = [
             clusters.subscribe(self._cluster_changed),
             advertisements.subscribe(self._advertisement_changed),
@@ -63,7 +64,7 @@ class RecordRouter:
         ]
 
     def stop(self) -> None:
-        """Tell nothing more."""
+        """Unsubscribe."""
         for end in self._ends:
             end()
         self._ends = []
@@ -71,12 +72,12 @@ class RecordRouter:
     def _cluster_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> None:
         cluster_id = ClusterID(key.name)
         # The cache may still be behind our own pin.
-        record = self._parts.records.get(cluster_id)
+        record = self._controllers.records.get(cluster_id)
         if record is None:
             self._cluster_gone(cluster_id)
             return
         if old is not None and old.metadata.uid != record.metadata.uid:
-            self._cluster_gone(cluster_id)  # and made again, while nothing was heard of either
+            self._cluster_gone(cluster_id)  # and created again while the watch was interrupted
             old = None
         peer = self._sessions.peer(cluster_id)
         if old is None:
@@ -96,37 +97,29 @@ class RecordRouter:
             )
         )
         if ends and (old is None or not old.metadata.deleting):
-            self._parts.unpeering.enqueue(cluster_id)
-            self._parts.accept.enqueue(cluster_id)
+            self._controllers.notify(Change.RECORD_DELETING, cluster_id)
         elif old is not None and new is not None and old.spec == new.spec:
             if ends and old.metadata.annotations.get(ORDER) != record.metadata.annotations.get(ORDER):
-                self._parts.credential_issuer.enqueue(
-                    cluster_id
-                )  # whoever was patient is so no more, or the other way round
-                self._parts.unpeering.enqueue(cluster_id)
+                self._controllers.notify(Change.ORDER_CHANGED, cluster_id)
             return
-        self._parts.records.enqueue(cluster_id)
-        self._parts.advertiser.enqueue(cluster_id)
-        self._parts.credential_issuer.enqueue(cluster_id)
+        self._controllers.notify(Change.RECORD_CHANGED, cluster_id)
         self._decide(cluster_id)
         unpinned = old is not None and old.spec.fingerprint != "" and not ends
         if self._sessions.ready and (record.spec.fingerprint or record.spec.endpoints or unpinned):
             peer.dialer.link.wake()
-        self._parts.distrust.enqueue(cluster_id)
 
     def _pin_changed(self, peer: Peer, record: ForeignCluster) -> None:
         pinned = Fingerprint(record.spec.fingerprint)
-        before = self._parts.records.pins.get(peer.id)
+        before = self._controllers.records.pins.get(peer.id)
         if before is not None and before != pinned:
-            self._parts.credential_store.forget(
-                peer.id
-            )  # what a key said must not count for whoever is trusted after it
+            # What a key said must not count for the key that is trusted after it.
+            self._controllers.credential_store.forget(peer.id)
         if pinned:
-            self._parts.records.pins[peer.id] = pinned
+            self._controllers.records.pins[peer.id] = pinned
             if before != pinned and peer.problem is not None and peer.problem.reason == "TrustPending":
                 peer.problem = None
-        elif (former := self._parts.records.pins.pop(peer.id, None)) is not None:
-            self._parts.distrust.unpinned(peer.id, former)
+        elif (former := self._controllers.records.pins.pop(peer.id, None)) is not None:
+            self._controllers.distrust.unpinned(peer.id, former)
             # Which key it has now is to be seen anew: the one that was trusted may be the wrong one to show.
             peer.seen = None
         session = peer.session
@@ -138,18 +131,12 @@ class RecordRouter:
                 session.end(Bye("TrustPending", "the key is not trusted any more"))
 
     def _cluster_gone(self, cluster_id: ClusterID) -> None:
-        self._parts.records.pins.pop(cluster_id, None)
+        self._controllers.records.pins.pop(cluster_id, None)
         peer = self._peers.get(cluster_id)
         if peer is None:
             return
         peer.advance(RecordGone())
-        if self._parts.networks is not None:
-            self._parts.networks.forget(cluster_id)
-        self._parts.advertiser.forget(cluster_id)
-        self._parts.credential_issuer.forget(cluster_id)
-        self._parts.credential_store.forget(cluster_id)
-        self._parts.advertisements.forget(cluster_id)
-        self._parts.next_keys.forget(cluster_id)
+        self._controllers.forget(cluster_id)
         self._sessions.record_deleted(peer)
 
     def _advertisement_changed(self, _: Key, old: Advertisement | None, new: Advertisement | None) -> None:
@@ -157,30 +144,30 @@ class RecordRouter:
         if record is None:
             return
         peer = ClusterID(record.spec.cluster_id)
-        self._parts.records.enqueue(peer)
+        self._controllers.notify(Change.OFFER_CHANGED, peer)
         if new is None:
             self._undecided(peer)
             known = self._peers.get(peer)
-            cluster = self._parts.records.get(peer)
+            cluster = self._controllers.records.get(peer)
             ends = cluster is None or cluster.metadata.deleting
             if known is not None and known.received is not None and not ends:
-                self._parts.advertisements.enqueue(peer)  # whoever deleted the record wants it decided afresh
+                self._controllers.notify(Change.OFFER_DELETED, peer)
         self._decide(peer)
 
     def _virtual_node_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> None:
         peer = ClusterID(key.name)
-        self._parts.records.enqueue(peer)
+        self._controllers.notify(Change.NODE_STATUS_CHANGED, peer)
         if old is None or new is None:
-            self._parts.accept.enqueue(peer)
-            self._trace_changed(peer)
+            self._controllers.notify(Change.NODE_ADDED_OR_REMOVED, peer)
+            self._leftovers_changed(peer)
 
     def _node_changed(self, _: Key, old: Node | None, new: Node | None) -> None:
         if new is None and old is not None and old.virtual:
-            self._trace_changed(ClusterID(old.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")))
+            self._leftovers_changed(ClusterID(old.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")))
 
     def _table_changed(self, key: Key, old: NamespaceNattingTable | None, new: NamespaceNattingTable | None) -> None:
         if new is None:
-            self._trace_changed(ClusterID(key.name))
+            self._leftovers_changed(ClusterID(key.name))
 
     def _invitation_changed(self, key: Key, old: Secret | None, new: Secret | None) -> None:
         issuer = ClusterID(key.name.removeprefix(invitation_name(ClusterID(""))))
@@ -188,11 +175,10 @@ class RecordRouter:
         if new is not None and peer is not None and self._sessions.ready:
             peer.dialer.link.wake()
 
-    def _trace_changed(self, peer_id: ClusterID) -> None:
-        """When the last trace of a virtual node is gone, the credential goes and the lender is told."""
+    def _leftovers_changed(self, peer_id: ClusterID) -> None:
+        """Once nothing of a virtual node is left: give up the credential and acknowledge to the lender."""
         peer = self._peers.get(peer_id)
-        if peer is not None and not self._parts.leftovers.of(peer_id):
-            self._parts.accept.enqueue(peer_id)
-            self._parts.advertisements.send_verdict(peer)
-            self._parts.unpeering.acknowledge(peer)
-            self._parts.unpeering.enqueue(peer_id)
+        if peer is not None and not self._controllers.leftovers.of(peer_id):
+            self._controllers.advertisements.send_verdict(peer)
+            self._controllers.unpeering.acknowledge(peer)
+            self._controllers.notify(Change.LEFTOVERS_GONE, peer_id)
