@@ -11,6 +11,7 @@ import attrs
 from twisted.internet import ssl
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IReactorTCP, IReactorTime
+from twisted.internet.task import Cooperator
 from twisted.logger import Logger
 from twisted.web.client import Agent, FileBodyProducer, HTTPConnectionPool, readBody
 from twisted.web.http_headers import Headers
@@ -122,7 +123,10 @@ class ConfiguredWebhooks:
             agent = self._agents[hook.ca_pem] = Agent(
                 self._clock, _TrustOne(hook.ca_pem), connectTimeout=hook.timeout, pool=pool
             )
-        response: Any = await agent.request(b"POST", url.encode(), headers, FileBodyProducer(BytesIO(body)))
+        # By default a body is produced in turns of the process's reactor, which simulated time does not run.
+        turns = Cooperator(scheduler=lambda turn: self._clock.callLater(0, turn))
+        producer = FileBodyProducer(BytesIO(body), cooperator=turns)
+        response: Any = await agent.request(b"POST", url.encode(), headers, producer)
         data: bytes = await readBody(response)
         if response.code != 200:
             raise BadAnswer(f"the server answered {response.code}")
