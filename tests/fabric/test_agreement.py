@@ -344,7 +344,7 @@ class AgreementTests(SynchronousTestCase):
             self.assertEqual(caught.reason, "BadAnswer")
 
 
-class Sides(SynchronousTestCase):
+class CheckSideTests(SynchronousTestCase):
     """What a peer says of itself."""
 
     def test_sound(self) -> None:
@@ -429,7 +429,7 @@ class Sides(SynchronousTestCase):
         self.assertFalse(is_key(KEY[:-2] + "h="))
 
 
-class Translation(SynchronousTestCase):
+class AddressMapTests(SynchronousTestCase):
     """Addresses of one cluster in another."""
 
     def test_host_bits_are_kept(self) -> None:

@@ -367,7 +367,7 @@ def with_exports(*exports: ExportedAddress, **changes: Any) -> Any:
     return attrs.evolve(DESIRED, links=(attrs.evolve(LINK, external=EXTERNAL, exports=exports),), **changes)
 
 
-class Rules(SynchronousTestCase):
+class ExportRuleTests(SynchronousTestCase):
     """The words for nft."""
 
     def test_who_exports_nothing_has_no_rule_for_it(self) -> None:

@@ -39,7 +39,7 @@ def config(name: str, phase: str, known: str) -> NetworkConfig:
     return NetworkConfig(metadata=ObjectMeta(name=name), status=status)
 
 
-class Exchange(SynchronousTestCase):
+class NextKeyTests(SynchronousTestCase):
     """When, and what a tunnel does meanwhile."""
 
     def test_it_is_taken_when_every_agreed_peer_says_so(self) -> None:

@@ -117,7 +117,7 @@ class GatewayTests(HostCase):
         self.assertEqual(self.kernel.links["liqodx"].vxlan["local"], "192.0.2.9")
         self.assertEqual(self.converge(moved), 0)
 
-    def test_frames_of_strangers_are_dropped(self) -> None:
+    def test_vxlan_of_other_hosts_is_dropped(self) -> None:
         """The port of the overlay takes packets of the cluster's own hosts alone."""
         script = nftables.render(GATEWAY)
         self.assertIn("udp dport 5876 ip saddr != @hosts_4 drop", script)
@@ -157,7 +157,7 @@ class NodeTests(SynchronousTestCase):
         self.successResultOf(Deferred.fromCoroutine(remove()))
         self.assertEqual(kernel.state(), before)
 
-    def test_what_records_say(self) -> None:
+    def test_desired_state_from_the_records(self) -> None:
         """No gateway, one on this very host, or one that cannot be: nothing; else all that its tunnels lead to."""
         self.assertIsNone(node_desired("liqod", "192.0.2.11", 1500, []))
         for gateway in (
@@ -180,7 +180,7 @@ class NodeTests(SynchronousTestCase):
         self.assertEqual([end.address for end in found.overlay.vteps], ["192.0.2.2"])
         self.assertEqual(found.overlay.mtu, 8950)
 
-    def test_ends_are_those_that_said_so(self) -> None:
+    def test_vteps_are_the_hosts_that_announced_one(self) -> None:
         """Virtual nodes, this host, hosts without a daemon, and nonsense are no ends of the overlay."""
 
         def node(name: str, said: str, **labels: str) -> Node:
@@ -200,7 +200,7 @@ class NodeTests(SynchronousTestCase):
         self.assertEqual(own_node(nodes, "far", ""), "far")
         self.assertEqual(own_node(nodes, "", "192.0.2.77"), "")
 
-    def test_hops(self) -> None:
+    def test_next_hops(self) -> None:
         """A host is reached by its own address in IPv4, else by one made of it; no two hosts have the same."""
         self.assertEqual(vxlan.next_hop("192.0.2.11", 4), "192.0.2.11")
         self.assertTrue(vxlan.next_hop("192.0.2.11", 6).startswith("fe80::"))

@@ -28,5 +28,5 @@ class ConvergeLoop(Controller[str]):
         return After(PERIOD)
 
     def refresh(self) -> None:
-        """Converge soon: something changed that no source tells of."""
+        """Converge soon: something changed that no source watches."""
         self.enqueue(HOST)

@@ -31,7 +31,7 @@ class ServiceCIDR(Object, frozen=True):
 
 
 def pod_networks(nodes: Sequence[Node]) -> list[Network]:
-    """Return the networks that hold the pods of all nodes, those of nodes to come included, as far as can be told.
+    """Return the networks that hold the pods of all nodes, those of nodes to come included, as far as is known.
 
     Nodes have a part each of the cluster's network, and the API does not tell the whole: it is taken to be wider than
     a node's by as many bits as is usual.
@@ -58,7 +58,7 @@ def find_vteps(nodes: Iterable[Node], own: str) -> tuple[Vtep, ...]:
     for node in nodes:
         announced = node.metadata.annotations.get(OVERLAY_ANNOTATION, "")
         if announced and announced != own and not node.virtual and _is_address(announced):
-            # What the host itself says to a peer comes from its own address, and the answer goes back the same way.
+            # The host's own address too: replies to packets of the host itself have to go back over the overlay.
             found[announced] = Vtep(announced, (ipaddress.ip_network(announced), *parse_networks(node.spec.pod_cidrs)))
     return tuple(found[address] for address in sorted(found))
 

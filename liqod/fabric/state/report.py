@@ -1,6 +1,6 @@
 """What the network agent reports to control: the host, the tunnels, and what probes found. Pure.
 
-Dates that the kernel tells (handshakes) are seconds since 1970, by the wall clock; times of probes are seconds of the
+Dates from the kernel (handshakes) are seconds since 1970, by the wall clock; times of probes are seconds of the
 agent's own clock, which never goes back, and mean something only beside another time of that clock.
 """
 
@@ -111,7 +111,7 @@ def find_cut(paths: Iterable[PodPath], now: float) -> Cut | None:
 class NetworkReport:
     """What there is on the gateway's host, and what probes found.
 
-    ``implementation`` says what runs the tunnel's device ("kernel", "wireguard-go"), empty where there is no device;
+    ``implementation`` is what runs the tunnel's device ("kernel", "wireguard-go"), empty where there is no device;
     ``routes`` are the networks of peers that are routed; ``tunnels`` are by public key, ``probes`` by peer.
     """
 

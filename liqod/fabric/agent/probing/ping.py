@@ -140,7 +140,7 @@ class Pinger:
             one.close()
 
     def set_targets(self, targets: Mapping[PathKey, str]) -> None:
-        """Ping these pods from now on; nothing that is known of one pod says anything about another."""
+        """Ping these pods from now on; what is known of one pod is not used for another."""
         now = self._reactor.seconds()
         for name in [one for one in self.paths if one not in targets]:
             del self.paths[name]

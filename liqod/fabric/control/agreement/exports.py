@@ -21,9 +21,9 @@ from liqod.fabric.state.network import ExportedAddress
 from liqod.model.records.network import Address, Claims, Export, Network, shift
 
 MOST: Final = 1024
-"""Addresses that are exported to one peer at most; the record of the peer says as many."""
+"""Addresses that are exported to one peer at most; the schema of the record has the same bound."""
 MOST_PORTS: Final = 128
-"""Ports of one address, as many as the record says."""
+"""Ports of one address; the schema of the record has the same bound."""
 METADATA: Final = frozenset(map(ipaddress.ip_address, ("100.100.100.200", "168.63.129.16", "fd00:ec2::254")))
 """Metadata services of clouds that hand out credentials, besides the link-local ones (Alibaba, Azure, AWS by IPv6)."""
 _PROTOCOLS: Final = {"TCP": "tcp", "UDP": "udp", "SCTP": "sctp"}

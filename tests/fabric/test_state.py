@@ -1,0 +1,90 @@
+"""What crosses from control to the network agent: parsed values, whatever a peer announces and records hold."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import attrs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.fabric.control.agreement.agreement import agree, allocation
+from liqod.fabric.control.agreement.validation import is_key
+from liqod.fabric.control.network_control import Decision
+from liqod.fabric.state.network import DesiredNetwork, Link
+from liqod.model.objects.meta import ObjectMeta
+from liqod.model.records.network import Export, NetworkConfig, NetworkConfigSpec, NetworkConfigStatus, Side, Subnets
+from liqod.model.records.offer import Refusal
+from tests.fabric.test_agreement import KEY, OTHER_KEY, own
+
+HOSTILE = ("10.9.0.0/16 } ; flush ruleset #", "x\nPostUp = reboot", "$(reboot)", "", "@hosts_4", "a" * 500)
+
+
+def mixed(*sound: str) -> st.SearchStrategy[str]:
+    """Return sound texts most of the time, and texts that would be commands, rules or sections if they were pasted."""
+    return st.one_of(*[st.just(one) for one in sound * 20], st.sampled_from(HOSTILE), st.text(max_size=20))
+
+
+sides = st.builds(
+    Side,
+    pod_cidrs=st.lists(mixed("10.201.0.0/16", "10.9.0.0/16"), min_size=1, max_size=2),
+    external_cidr=mixed("10.70.0.0/20"),
+    endpoints=st.lists(mixed("192.0.2.7:5871", "[2001:db8::7]:5871"), max_size=3),
+    public_key=mixed(KEY),
+    mtu=st.sampled_from([1280, 1420, 0]),
+    next_key=mixed("", OTHER_KEY),
+)
+acks = st.builds(Subnets, pod_cidrs=st.lists(mixed("10.80.0.0/16"), max_size=1), external_cidr=mixed("10.81.0.0/20"))
+exports = st.lists(
+    st.builds(
+        Export,
+        address=mixed("192.0.2.9"),
+        external=mixed("10.70.0.9"),
+        ports=st.lists(mixed("TCP/80", "UDP/53"), max_size=2),
+    ),
+    max_size=3,
+)
+
+
+class DesiredNetworkTests(SynchronousTestCase):
+    """The seam between the two halves."""
+
+    @given(sides, acks, exports)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+    def test_only_parsed_values_cross(self, side: Side, ack: Subnets, exported: list[Export]) -> None:
+        """Whatever is announced is refused, or every text of the link is a key, an address or an endpoint."""
+        record = NetworkConfig(metadata=ObjectMeta(name="milan"), spec=NetworkConfigSpec(exports=exported))
+        record = _with_status(record, NetworkConfigStatus(remote=side, ack=ack))
+        try:
+            found = agree(own(), record, allocation(own(), record, (), ()), ())
+        except Refusal:
+            return
+        if found is not None:
+            self.check(found[1])
+
+    def check(self, link: Link) -> None:
+        """Parse every text of a link."""
+        self.assertTrue(is_key(link.public_key))
+        self.assertTrue(not link.next_key or is_key(link.next_key))
+        if link.endpoint:
+            host, _, port = link.endpoint.rpartition(":")
+            ipaddress.ip_address(host.strip("[]"))
+            self.assertIn(int(port), range(1, 65536))
+        for network in (*link.remote, *(pair.ours for pair in link.local), *(pair.seen for pair in link.local)):
+            self.assertIsInstance(network, ipaddress.IPv4Network | ipaddress.IPv6Network)
+        for one in link.exports:
+            ipaddress.ip_address(one.seen)
+            ipaddress.ip_address(one.real)
+            self.assertTrue(all(protocol in ("tcp", "udp", "sctp") for protocol, _ in one.ports))
+            self.assertTrue(all(0 <= port < 65536 for _, port in one.ports))
+
+    def test_the_private_key_is_beside_the_desired_state_and_never_shown(self) -> None:
+        """No field of the value that is to be a record could hold it."""
+        desired = DesiredNetwork(public_key=KEY, mtu=1420, addresses=())
+        self.assertFalse([one.name for one in attrs.fields(DesiredNetwork) if "private" in one.name])
+        self.assertNotIn("secret", repr(Decision(desired, "secret")))
+
+
+def _with_status(record: NetworkConfig, status: NetworkConfigStatus) -> NetworkConfig:
+    return NetworkConfig(metadata=record.metadata, spec=record.spec, status=status)
