@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any, cast
 
 import msgspec
@@ -13,8 +14,9 @@ from liqod.config.schema import Settings
 from liqod.identity.serving import generate
 from liqod.kube.errors import NotFound
 from liqod.model.ids import Key
-from liqod.model.records.offloading import NamespaceOffloading, NamespaceOffloadingSpec
+from liqod.model.records.offloading import REMOTE, NamespaceOffloading, NamespaceOffloadingSpec, Policy
 from liqod.webhook.configuration import Configuration
+from liqod.webhook.server import PATH, Mutate
 from liqod.webhook.service import AdmissionWebhook
 from tests.identity.test_serving import NOW
 
@@ -87,6 +89,39 @@ class Searches(SynchronousTestCase):
         self.assertFalse(webhook.prepared)
         offloadings.synced = True
         self.assertTrue(webhook.prepared)
+
+
+class Asked:
+    """A request of an API server; ``code`` is the answer's."""
+
+    path = PATH.encode()
+    method = b"POST"
+
+    def __init__(self, body: bytes) -> None:
+        self.content = BytesIO(body)
+        self.code = 200
+
+    def setResponseCode(self, code: int) -> None:
+        self.code = code
+
+    def setHeader(self, name: bytes, value: bytes) -> None: ...
+
+
+class Answers(SynchronousTestCase):
+    """What an API server is told."""
+
+    def test_nothing_is_answered_before_it_is_known_what_is_wanted(self) -> None:
+        """A pod that was let through unread is found later; one that was changed by a guess stays so."""
+        body = {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {"uid": "1", "operation": "CREATE", "kind": {"kind": "Pod"}, "object": {"spec": {}}},
+        }
+        for prepared, code in ((False, 503), (True, 200)):
+            asked = Asked(msgspec.json.encode(body))
+            page = Mutate(lambda namespace: Policy(REMOTE), lambda: prepared, 0.0, lambda namespace: True)  # noqa: B023
+            answered = page.render(cast(Any, asked))
+            self.assertEqual((asked.code, b"patch" in answered), (code, prepared))
 
 
 class Writes(SynchronousTestCase):

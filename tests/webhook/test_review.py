@@ -195,6 +195,13 @@ class Affinity(SynchronousTestCase):
             ours = after["spec"]["affinity"].get("nodeAffinity") or {}
             self.assertEqual({key: ours[key] for key in theirs}, theirs)
 
+    def test_each_term_of_the_pod_is_bound(self) -> None:
+        """One that asks for virtual nodes itself does not free the others, of which any one is enough for a node."""
+        virtual = {"matchExpressions": [{"key": "liqo.io/type", "operator": "In", "values": ["virtual-node"]}]}
+        zone = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}
+        for terms in ([virtual, zone], [zone, virtual]):
+            self.assertEqual(fits(patched(pod_with(terms), Policy(REMOTE))), {"liqo-milan", "liqo-paris"})
+
     def test_a_pod_with_a_node(self) -> None:
         """A pod whose node is chosen gets no affinity: its kubelet would turn it away."""
         pod = {"spec": {"nodeName": "here", "tolerations": [dict(TOLERATION)]}}
@@ -253,7 +260,7 @@ class Reviews(SynchronousTestCase):
             {"kind": {"group": "", "kind": "Service"}},
         ):
             self.assertEqual(patch_of(review({"spec": {}}, **more)), [], more)
-        for odd in ({}, {"spec": None}, {"spec": {"tolerations": "x"}}):
+        for odd in ({}, {"spec": None}, {"spec": {"tolerations": "x"}}, None):
             self.assertEqual(patch_of(review(odd)), [])
 
     def test_malformed(self) -> None:
