@@ -29,7 +29,7 @@ from tests.identity.hostile_chains import Shows, chain, slow_rsa
 from tests.identity.tls_pair import Authority, Recorder
 
 try:
-    from liqod.flow.handshake import BoundedTLS
+    from liqod.flow.connections.handshake import BoundedTLS
 
     OURS: Any = BoundedTLS
 except ImportError:

@@ -24,10 +24,10 @@ from liqod.flow.clocks import Reactor
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.mutation_cache import MutationCache
-from liqod.kube.refusals import READ_AGAIN, Refusal, Retry
 from liqod.kube.resources import SEARCHDOMAINS
-from liqod.kube.status_writer import StatusWriter
+from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.kube.writing.refusals import READ_AGAIN, Refusal, Retry
+from liqod.kube.writing.status_writer import StatusWriter
 from liqod.model.ids import Key
 from liqod.model.records.search_domain import MAX_DOMAINS, FoundPeer, SearchDomain, SearchDomainStatus, is_domain
 

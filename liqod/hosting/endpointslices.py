@@ -31,9 +31,9 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
 from liqod.kube.events import Recorder
-from liqod.kube.mutation_cache import MutationCache
-from liqod.kube.refusals import Refusal, Refusals, Retry, refusal_of
 from liqod.kube.resources import ENDPOINTSLICES, SHADOWENDPOINTSLICES
+from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.kube.writing.refusals import Refusal, Refusals, Retry, refusal_of
 from liqod.model.ids import Key
 from liqod.model.objects.meta import reference_to
 from liqod.model.records.views import ShadowEndpointSlice, SliceTemplate

@@ -13,7 +13,7 @@ from twisted.web.http import Request
 from twisted.web.server import Site
 
 from liqod.flow.clocks import Reactor
-from liqod.flow.listening import server_endpoint
+from liqod.flow.connections.listening import server_endpoint
 from liqod.metrics.registry import Registry
 from liqod.metrics.resource import pages
 

@@ -32,7 +32,6 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.events import Recorder
-from liqod.kube.mutation_cache import MutationCache
 from liqod.kube.resources import (
     ADVERTISEMENTS,
     FOREIGNCLUSTERS,
@@ -42,6 +41,7 @@ from liqod.kube.resources import (
     PODS,
     VIRTUALNODES,
 )
+from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import OCCUPYING_PODS, Pod

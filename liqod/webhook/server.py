@@ -12,7 +12,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 from zope.interface import implementer
 
-from liqod.flow.handshake import Door, https, rest, serve
+from liqod.flow.connections.handshake import Door, https, rest, serve
 from liqod.identity.serving import Bundle
 from liqod.webhook.review import MAX_BODY, Malformed, Policies, answer
 

@@ -13,10 +13,10 @@ from twisted.logger import Logger
 
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, WallClock, utc_now
+from liqod.flow.connections.handshake import Door
+from liqod.flow.connections.listening import server_endpoint
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
 from liqod.flow.errors import ExpectedError
-from liqod.flow.handshake import Door
-from liqod.flow.listening import server_endpoint
 from liqod.identity.serving import Bundle, from_data, generate, is_due, to_data
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client

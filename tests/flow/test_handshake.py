@@ -11,8 +11,8 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.flow.admission import GRACE, OF_API_SERVERS, REQUEST
-from liqod.flow.handshake import https
+from liqod.flow.connections.admission import GRACE, OF_API_SERVERS, REQUEST
+from liqod.flow.connections.handshake import https
 from liqod.identity import certs, tls
 from liqod.model.ids import ClusterID
 from tests.identity.tls_pair import NOW, Recorder

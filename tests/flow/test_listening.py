@@ -14,7 +14,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import MemoryReactor
 from twisted.trial.unittest import SkipTest, SynchronousTestCase, TestCase
 
-from liqod.flow.listening import is_everywhere, plain_host, server_endpoint
+from liqod.flow.connections.listening import is_everywhere, plain_host, server_endpoint
 
 reactor = cast(Any, _reactor)
 

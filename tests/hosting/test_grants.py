@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.tenants import grants, rights
-from liqod.kube.ensure import difference
+from liqod.kube.writing.ensure import difference
 from liqod.model.names import remote_namespace
 from liqod.model.objects.meta import Object
 from liqod.model.records.offer import Refusal

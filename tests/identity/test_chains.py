@@ -16,7 +16,7 @@ from twisted.internet.testing import StringTransport
 from twisted.test.iosim import connectedServerAndClient
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.flow.admission import (
+from liqod.flow.connections.admission import (
     HANDSHAKES,
     HANDSHAKES_BURST,
     HANDSHAKES_BURST_PER_ADDRESS,
@@ -25,7 +25,7 @@ from liqod.flow.admission import (
     Admission,
     Limits,
 )
-from liqod.flow.handshake import MAX_HANDSHAKE, BoundedTLS
+from liqod.flow.connections.handshake import MAX_HANDSHAKE, BoundedTLS
 from liqod.identity import certs, tls
 from liqod.identity.certs import CertificateRefused
 from liqod.model.ids import ClusterID

@@ -1,4 +1,4 @@
-"""Tests of liqod.kube.merge_patch."""
+"""Tests of liqod.kube.writing.merge_patch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kube.merge_patch import apply_merge_patch, merge_patch
+from liqod.kube.writing.merge_patch import apply_merge_patch, merge_patch
 
 NAMES = st.sampled_from("abc")
 VALUES = st.recursive(

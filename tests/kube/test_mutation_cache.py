@@ -1,4 +1,4 @@
-"""Tests of liqod.kube.mutation_cache: own writes and removals are read before the watch shows them."""
+"""Tests of liqod.kube.writing.mutation_cache: own writes and removals are read before the watch shows them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.cache.informer import Informer
-from liqod.kube.mutation_cache import MutationCache, Mutations
+from liqod.kube.writing.mutation_cache import MutationCache, Mutations
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, ObjectMeta
 

@@ -1,4 +1,4 @@
-"""Tests of liqod.kube.status_writer and liqod.kube.refusals."""
+"""Tests of liqod.kube.writing.status_writer and liqod.kube.writing.refusals."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from liqod.kube.errors import (
     Throttled,
     Unreachable,
 )
-from liqod.kube.mutation_cache import Mutations
-from liqod.kube.refusals import READ_AGAIN, Refusal, Refusals, Retry, refusal_of
 from liqod.kube.resources import PODS
-from liqod.kube.status_writer import StatusWriter, Written
+from liqod.kube.writing.mutation_cache import Mutations
+from liqod.kube.writing.refusals import READ_AGAIN, Refusal, Refusals, Retry, refusal_of
+from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, ObjectMeta, View
 from tests.kube.cases import Answer, MemoryServer, memory_client, status

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.acceptance.pipeline import Ruling
 from liqod.acceptance.stages import Rules
 from liqod.kube.errors import Conflict
-from liqod.kube.mutation_cache import MutationCache
+from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.names import advertisement_name
 from liqod.model.objects.meta import ObjectMeta

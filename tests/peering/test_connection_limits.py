@@ -13,7 +13,7 @@ from twisted.internet.task import Clock, LoopingCall
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.flow.admission import GRACE, HALF_OPEN, PER_ADDRESS, source_of
+from liqod.flow.connections.admission import GRACE, HALF_OPEN, PER_ADDRESS, source_of
 from liqod.identity.tls import PeerTLS
 from liqod.peering.session.connection_limits import ConnectionLimits
 from liqod.peering.session.protocol import PeerConnection

@@ -12,7 +12,7 @@ from twisted.internet.ssl import CertificateOptions
 from twisted.logger import capturedLogs
 from twisted.python.failure import Failure
 
-from liqod.flow.admission import PER_ADDRESS
+from liqod.flow.connections.admission import PER_ADDRESS
 from liqod.identity.tls import PeerTLS
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.records.offer import Offer

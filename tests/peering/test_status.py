@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kube.merge_patch import merge_patch
+from liqod.kube.writing.merge_patch import merge_patch
 from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.records.offer import PeerUnreachable
 from liqod.model.records.views import AdvertisementStatus, ForeignClusterStatus, Lent

@@ -16,7 +16,7 @@ from zope.interface import implementer
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.flow.clocks import Reactor
-from liqod.flow.handshake import BoundedClient
+from liqod.flow.connections.handshake import BoundedClient
 from liqod.identity.certs import generate
 from liqod.identity.tls import PeerCertificate, PeerTLS
 from liqod.model.ids import ClusterID, Fingerprint

@@ -20,7 +20,6 @@ from liqod.cli.console.render import as_documents
 from liqod.cli.console.session import Session
 from liqod.config.schema import Settings
 from liqod.kube.connection.config import ClientConfig
-from liqod.kube.ensure import ensure
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import (
     CLUSTERROLEBINDINGS,
@@ -33,6 +32,7 @@ from liqod.kube.resources import (
     SERVICEACCOUNTS,
     Resource,
 )
+from liqod.kube.writing.ensure import ensure
 from liqod.model.objects.meta import Object
 
 PATIENCE: Final = 30.0

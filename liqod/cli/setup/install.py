@@ -30,7 +30,6 @@ from liqod.hosting.tenants import policies
 from liqod.hosting.tenants.access import ensure_borrower_role
 from liqod.hosting.tenants.rights import BORROWER_ROLE, borrower_role
 from liqod.kube import manifests
-from liqod.kube.ensure import ensure
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import (
     ADVERTISEMENTS,
@@ -49,6 +48,7 @@ from liqod.kube.resources import (
     VIRTUALNODES,
     Resource,
 )
+from liqod.kube.writing.ensure import ensure
 from liqod.model.names import (
     FIELD_MANAGER,
     MANAGED_BY_LABEL,

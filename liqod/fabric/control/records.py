@@ -26,10 +26,10 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
-from liqod.kube.mutation_cache import MutationCache
-from liqod.kube.refusals import Refusal, Retry
 from liqod.kube.resources import FOREIGNCLUSTERS, NETWORKCONFIGS, TUNNELENDPOINTS
-from liqod.kube.status_writer import StatusWriter, Written
+from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.kube.writing.refusals import Refusal, Retry
+from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import find_condition, to_dict
 from liqod.model.records.network import Export, NetworkConfig, NetworkConfigSpec, Side, Subnets, TunnelEndpoint

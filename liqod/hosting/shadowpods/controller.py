@@ -44,9 +44,9 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from liqod.kube.events import Recorder
-from liqod.kube.mutation_cache import TTL, MutationCache
-from liqod.kube.refusals import Refusal, Refusals, Retry
 from liqod.kube.resources import PODS, SHADOWPODS
+from liqod.kube.writing.mutation_cache import TTL, MutationCache
+from liqod.kube.writing.refusals import Refusal, Refusals, Retry
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 from liqod.model.records.views import ShadowPod, ShadowPodStatus

@@ -7,10 +7,10 @@ from twisted.logger import Logger
 from liqod.flow.controller import After
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
-from liqod.kube.mutation_cache import MutationCache
-from liqod.kube.refusals import Refusal, Refusals
 from liqod.kube.resources import SHADOWPODS
-from liqod.kube.status_writer import StatusWriter
+from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.kube.writing.refusals import Refusal, Refusals
+from liqod.kube.writing.status_writer import StatusWriter
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, reference_to
 from liqod.model.records.views import ShadowPod, ShadowPodStatus

@@ -10,7 +10,6 @@ from twisted.logger import Logger
 from liqod.hosting.tenants import grants, policies, rights
 from liqod.hosting.tenants.namespaces import Namespaces, selector
 from liqod.kube.client import Client
-from liqod.kube.ensure import ensure
 from liqod.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from liqod.kube.manifests import covers
 from liqod.kube.resources import (
@@ -24,6 +23,7 @@ from liqod.kube.resources import (
     VALIDATINGPOLICYBINDINGS,
     VIRTUALNODES,
 )
+from liqod.kube.writing.ensure import ensure
 from liqod.model.names import MAX_NAME, REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
 from liqod.model.objects.meta import Object, View
 from liqod.model.records.offer import AccessGrant, Refusal

@@ -14,9 +14,9 @@ from twisted.logger import Logger
 from liqod.hosting.tenants import grants, rights
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.ensure import ensure
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound
 from liqod.kube.resources import NAMESPACES, ROLEBINDINGS
+from liqod.kube.writing.ensure import ensure
 from liqod.model.ids import Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object

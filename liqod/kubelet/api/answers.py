@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 from twisted.web.client import ResponseDone
 from twisted.web.http import PotentialDataLoss
 
-from liqod.flow.handshake import serve
+from liqod.flow.connections.handshake import serve
 from liqod.http1.responses import switching
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, Unauthorized

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel, Request
 
-from liqod.flow.handshake import rest
+from liqod.flow.connections.handshake import rest
 
 MAX_HEAD: Final = 64 << 10
 """Bytes of a request's head: a command with its words is part of the path."""

@@ -16,8 +16,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.flow.clocks import utc_now
-from liqod.flow.handshake import https
-from liqod.flow.listening import server_endpoint
+from liqod.flow.connections.handshake import https
+from liqod.flow.connections.listening import server_endpoint
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client

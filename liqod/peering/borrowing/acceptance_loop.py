@@ -23,9 +23,9 @@ from liqod.flow.clocks import reactor_time, wall_clock
 from liqod.flow.controller import After, Controller
 from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, KubeError, NotFound
-from liqod.kube.merge_patch import merge_patch
-from liqod.kube.mutation_cache import MutationCache
 from liqod.kube.resources import ADVERTISEMENTS
+from liqod.kube.writing.merge_patch import merge_patch
+from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import ClusterID
 from liqod.model.objects import label_selector, quantity
 from liqod.model.objects.meta import Condition, find_condition, set_condition, to_dict

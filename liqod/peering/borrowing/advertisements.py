@@ -17,9 +17,9 @@ from liqod.acceptance.check import check, check_ttl
 from liqod.flow.controller import After, Controller
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound
-from liqod.kube.merge_patch import merge_patch
-from liqod.kube.mutation_cache import MutationCache
 from liqod.kube.resources import ADVERTISEMENTS
+from liqod.kube.writing.merge_patch import merge_patch
+from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, advertisement_name
 from liqod.model.objects.meta import to_dict

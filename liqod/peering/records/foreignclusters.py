@@ -20,9 +20,9 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound
 from liqod.kube.events import Recorder
-from liqod.kube.merge_patch import merge_patch
-from liqod.kube.mutation_cache import MutationCache
 from liqod.kube.resources import FOREIGNCLUSTERS
+from liqod.kube.writing.merge_patch import merge_patch
+from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import ClusterID, Fingerprint, Key, parse_fingerprint
 from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.objects.meta import find_condition, to_dict

@@ -19,8 +19,8 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from liqod.flow.factories import quiet
-from liqod.flow.handshake import BoundedClient
+from liqod.flow.connections.factories import quiet
+from liqod.flow.connections.handshake import BoundedClient
 from liqod.identity.tls import HTTP, PeerTLS
 from liqod.model.records.offer import PeerUnreachable, Refusal
 from liqod.peering.session.dial import CONNECT_TIMEOUT, Race, split_address

@@ -12,7 +12,7 @@ from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from liqod.flow.factories import quiet
+from liqod.flow.connections.factories import quiet
 from liqod.http1.connection import Connection, Event
 from liqod.kube.client import Client
 from liqod.kube.connection.transport import CACHED_FOR

@@ -10,8 +10,8 @@ from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
-from liqod.flow.factories import quiet
-from liqod.flow.handshake import BoundedClient
+from liqod.flow.connections.factories import quiet
+from liqod.flow.connections.handshake import BoundedClient
 from liqod.identity.tls import PeerTLS
 from liqod.model.records.offer import PeerUnreachable
 from liqod.peering.session.protocol import PeerConnection

@@ -14,8 +14,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from liqod.flow.clocks import Reactor
-from liqod.flow.handshake import BoundedTLS, Door, host_of
-from liqod.flow.listening import server_endpoint
+from liqod.flow.connections.handshake import BoundedTLS, Door, host_of
+from liqod.flow.connections.listening import server_endpoint
 from liqod.identity.tls import HTTP, PeerTLS
 from liqod.peering.session.connection_limits import ConnectionLimits
 from liqod.peering.session.protocol import PeerConnection

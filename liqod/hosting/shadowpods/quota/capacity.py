@@ -14,7 +14,7 @@ from liqod.hosting.shadowpods.quota.ledger import Ledger, Waiting, WaitingList, 
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.offers import Offers
 from liqod.hosting.views import Pod, is_managed
-from liqod.kube.mutation_cache import MutationCache
+from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import Key
 from liqod.model.names import ORIGIN_LABEL
 from liqod.model.objects.quantity import Resources

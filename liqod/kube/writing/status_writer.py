@@ -18,10 +18,10 @@ import msgspec
 from liqod.kube.cache.store import Viewed
 from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, Forbidden, Invalid, NotFound
-from liqod.kube.merge_patch import merge_patch
-from liqod.kube.mutation_cache import Mutated
-from liqod.kube.refusals import Refusal, refusal_of
 from liqod.kube.resources import Resource
+from liqod.kube.writing.merge_patch import merge_patch
+from liqod.kube.writing.mutation_cache import Mutated
+from liqod.kube.writing.refusals import Refusal, refusal_of
 from liqod.model.ids import Key
 from liqod.model.objects.meta import to_dict
 

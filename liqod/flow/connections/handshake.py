@@ -24,8 +24,8 @@ from twisted.protocols.tls import BufferingTLSTransport, TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from liqod.flow.admission import OF_API_SERVERS, REQUEST, Admission
-from liqod.flow.listening import plain_host
+from liqod.flow.connections.admission import OF_API_SERVERS, REQUEST, Admission
+from liqod.flow.connections.listening import plain_host
 
 MAX_HANDSHAKE: Final = 20 << 10
 """Bytes that the other side may send until the handshake is complete: 16 KiB of certificates, and the rest of it."""

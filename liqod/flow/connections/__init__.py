@@ -1,0 +1,1 @@
+"""What every listening port and every connection has: admission, handshakes, addresses."""

@@ -1,0 +1,1 @@
+"""How objects are written: created or updated, statuses, own writes read back, refusals."""
