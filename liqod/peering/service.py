@@ -342,7 +342,7 @@ class Peering(MultiService):
         self._sessions.update_sightings(candidates)
 
     def peer_answered(self, peer: ClusterID) -> None:
-        """A peer was heard of by another way than a session: it is dialled now, not when its turn comes."""
+        """Dial a peer now, without its back-off: it answered somebody else in this daemon."""
         known = self._peers.get(peer)
         if known is not None and known.session is None:
             known.dialer.dial_now()

@@ -1,6 +1,6 @@
-"""Who is at the other end, whether to trust it, and which session of a peer stays.
+"""Owns all connections: authenticates peers, resolves simultaneous sessions, and dials.
 
-The owner of all connections. A key is judged before anything but Hello and Bye is exchanged; a new pin is on record
+A key is authenticated before anything but Hello and Bye is exchanged; a new pin is on record
 before Welcome is sent. What discovery says is only where to dial.
 """
 
@@ -38,7 +38,7 @@ NEWEST_MINOR: Final = 1
 
 
 class SessionSubscriber(Protocol):
-    """Who is told what happens to sessions."""
+    """Subscribes to what happens to sessions."""
 
     def session_opened(self, peer: Peer) -> None:
         """A session is established."""
@@ -50,7 +50,7 @@ class SessionSubscriber(Protocol):
         """The session of a peer ended because another took its place."""
 
     def event_received(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
-        """A peer said something in its session."""
+        """An event arrived in a peer's session."""
 
     def has_peering(self, peer: Peer) -> bool:
         """Tell whether there is a peering that a peer can end: a trusted key alone is none."""
@@ -132,7 +132,7 @@ class Sessions:
     # Peers.
 
     def peer(self, cluster_id: ClusterID) -> Peer:
-        """Return what is known about a peer; one that was unknown is followed from now on."""
+        """Return a peer; one that was unknown gets a dialer."""
         peer = self.peers.get(cluster_id)
         if peer is None:
             dialer = Dialer(
@@ -173,7 +173,7 @@ class Sessions:
     # Where to dial.
 
     def update_sightings(self, sightings: Iterable[Sighting]) -> None:
-        """Take over what discovery sees now; a peer that is not seen any more is not forgotten for that."""
+        """Replace what discovery sees; a peer that is not seen any more is not dropped for that."""
         self._address_book.update(sightings)
 
     def _sightings_changed(self, peer: Peer) -> None:
@@ -207,12 +207,12 @@ class Sessions:
             peer.dialer.link.wake()
 
     def forget(self, peer: Peer) -> None:
-        """Follow a peer no longer that is neither on record, nor seen, nor connected."""
+        """Drop a peer that has no record, no sighting and no session."""
         peer.dialer.link.stop()
         self.peers.pop(peer.id, None)
 
     def start(self) -> None:
-        """The records are known: dial whoever is worth it."""
+        """Start to dial; call it once the records are known."""
         self.ready = True
         self._address_book.start()
         for peer in self.peers.values():
@@ -225,7 +225,7 @@ class Sessions:
         features = [] if self._settings.api == "direct" else [RELAY]
         if connection.role == "dialer" and connection.expected is not None:
             token, certificate = self._invitations.of(connection.expected), connection.certificate
-            # Only the issuer's own key is told of it.
+            # Only the holder of the issuer's key may learn that there is a token.
             if token is not None and certificate is not None and token.fingerprint == certificate.fingerprint:
                 features.append(JOINING)
         return Hello(self.me, self._name, self._epoch, OLDEST_MINOR, NEWEST_MINOR, features)
@@ -266,7 +266,7 @@ class Sessions:
         return before is not None and now is not None and before.fingerprint != now.fingerprint
 
     def key_changed(self) -> None:
-        """We have another key: every session begins anew with it."""
+        """End every session: TLS cannot change a certificate in a session, so the new key needs new ones."""
         for connection in list(self._connections):
             connection.end(Bye("KeyRotated", "this cluster has a new key", 0.0))
 
@@ -333,7 +333,7 @@ class Sessions:
             self._stopped.callback(None)
 
     def _interpret(self, connection: PeerConnection, ending: Bye) -> Bye:
-        """Return what an ending means here: to whom trusts a peer anew, the end of an earlier peering is no news."""
+        """Return what an ending means here: the end of an earlier peering does not end one that was trusted since."""
         peer = self.peers.get(connection.peer_id) if connection.peer_id is not None else None
         if (
             ending.reason != "Unpeered"
@@ -355,7 +355,7 @@ class Sessions:
             self._refusals.record(ending.reason, connection.address.rpartition(":")[0], ending.message)
 
     def _rejected_by_peer(self, connection: PeerConnection, ending: Bye) -> None:
-        """The peer said no to us: for the user it matters when we would have said yes."""
+        """Record that the peer rejected us; users need to know it where we trust the peer."""
         certificate = connection.certificate
         peer = self.peers.get(connection.peer_id) if connection.peer_id is not None else None
         if peer is None or certificate is None or peer.session is not None:
@@ -392,7 +392,7 @@ class Sessions:
             self.record_deleted(peer)  # the record went before the connection did
 
     def _notify_dialer(self, connection: PeerConnection, ending: Bye) -> None:
-        """Tell whoever dialled how it ended."""
+        """Notify the dialer of a connection how it ended."""
         unnamed = self._address_book.at(connection.address)
         if unnamed is not None and ending.reason == "UnexpectedIdentity":
             unnamed.cluster_id = None  # somebody else lives there now
@@ -409,7 +409,7 @@ class Sessions:
     # The end.
 
     def stop(self) -> Deferred[None]:
-        """Dial no more, tell every peer, and fire when all connections are closed."""
+        """Stop dialling, send Bye to every peer, and fire when all connections are closed."""
         stopped: Deferred[None] = Deferred()
         self._stopped = stopped
         self._address_book.stop()

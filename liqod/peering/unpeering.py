@@ -1,4 +1,4 @@
-"""The end of a peering, from the deletion of its ForeignCluster until nothing is left.
+"""Ends a peering: from the deletion of its ForeignCluster until nothing is left.
 
 Withdraw, cordon, drain, node away, acknowledged, each by the part whose matter it is; here is only looked at what is
 left, and what comes last is done: the peer's records, its namespace, the finalizer. This cluster's own work is waited
@@ -36,13 +36,17 @@ from liqod.peering.trust.pairing import PairingTokens
 from liqod.wire.events import Bye, Withdrawn
 
 POLL: Final = 0.5
-"""Seconds between two looks at what no watch tells."""
+"""Seconds between two checks of what no watch shows."""
 LOCAL: Final = 120.0
-"""Seconds after which the end goes on although something of this cluster is left: its own parts need 40."""
+"""Seconds after which the end goes on although something of the virtual node is left; it ordinarily takes 40.
+
+The dismissal of the peer is waited for without limit: the finalizer keeps the record, which is what a restarted daemon
+continues from.
+"""
 
 
 class UnpeeringController(Controller[ClusterID]):
-    """Ends peerings; ``process`` is the work on one peer."""
+    """Ends peerings, one step of one peer at a time."""
 
     name = "unpeering"
     workers = 4
@@ -72,7 +76,7 @@ class UnpeeringController(Controller[ClusterID]):
         self._distrust = distrust
 
     async def _delete_record(self, peer: Peer, record: ForeignCluster, kind: Kind) -> None:
-        """End a peering because the peer does."""
+        """Delete our record because the peer ended the peering."""
         patch = {"metadata": {"annotations": {ORDER: Order(kind).render()}}}
         try:
             await self._client.patch(FOREIGNCLUSTERS, peer.id, patch, view=None)
@@ -81,7 +85,7 @@ class UnpeeringController(Controller[ClusterID]):
         await self._client.delete(FOREIGNCLUSTERS, peer.id, uid=record.metadata.uid)
 
     def acknowledge(self, peer: Peer) -> None:
-        """Tell a lender that took back what it lent us that nothing of it is in use any more, once that is so."""
+        """Acknowledge a lender's withdrawal once nothing that it lent us is in use any more."""
         owed = owed_acknowledgement(peer.state)
         if owed is None or peer.session is None:
             return
@@ -142,7 +146,7 @@ class UnpeeringController(Controller[ClusterID]):
         return left
 
     def _peer_relies_on_us(self, peer: Peer, state: Withdrawing, record: ForeignCluster) -> bool:
-        """Whether the peer still relies on the peering, as far as is known here."""
+        """Return whether the peer may still rely on the peering."""
         if not record.spec.fingerprint or state.finished or not state.ever_connected:
             return False
         return not (peer.acknowledged and state.unpeered_by_peer and state.owed is None)

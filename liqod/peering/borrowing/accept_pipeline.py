@@ -1,7 +1,7 @@
 """The accept pipeline on the borrower's side: an accepted offer and a credential make a VirtualNode record.
 
 Every step is idempotent and has its inverse, taken when the offer is refused or withdrawn. An offer that is merely not
-heard any more changes nothing here, and neither does a record that cannot be seen.
+received any more changes nothing here, and neither does a record that cannot be seen.
 """
 
 from __future__ import annotations

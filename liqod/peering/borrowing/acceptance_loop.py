@@ -1,8 +1,8 @@
 """The acceptance loop: all Advertisement records at once, one run at a time, whenever anything it depends on changed.
 
 What is decided is computed by ``acceptance`` from the records alone; what was written but not yet seen counts as
-written. Who was told the same already, and is not what changed, is left alone: a run costs what moved, not what is
-there. A status is written when the decision changed, or when the note of when the offer was last heard is more than
+written. A peer whose record and ruling are unchanged is skipped: a run costs what changed, not what
+exists. A status is written when the decision changed, or when the note of when the offer was last received is more than
 half a TTL old: that note is all that a restarted daemon has to tell an offer that is alive from one that is not.
 """
 
@@ -39,7 +39,7 @@ from liqod.peering.session.peer import Peer
 
 ALL: Final = "all"
 RETURN: Final = 60.0
-"""Seconds after our own start during which no offer expires: the peers need a moment to be heard again."""
+"""Seconds after our own start during which no offer expires: the peers need a moment to reconnect."""
 SPACING: Final = 0.25
 """Seconds from one run to the next, unless somebody waits for a first answer: many offers that move are one run."""
 
@@ -148,7 +148,7 @@ class AcceptanceLoop(Controller[str]):
                 del kept[gone]
 
     def _is_unchanged(self, peer: ClusterID, record: Advertisement, ruling: Ruling) -> bool:
-        """Whether nothing is new about an offer: not its record, not the ruling, not when it was last heard."""
+        """Whether nothing is new about an offer: not its record, not the ruling, not when it was last received."""
         noted = record.status.received_at
         return (
             self._decided.get(peer) == _Decided(record.metadata.resource_version, ruling)
@@ -200,8 +200,8 @@ class AcceptanceLoop(Controller[str]):
         return at[1]
 
     def _expires(self, peer: ClusterID, record: Advertisement) -> float:
-        heard = self._last_received(peer, record)
-        ends = heard + record.spec.time_to_live if heard is not None else self._started
+        received = self._last_received(peer, record)
+        ends = received + record.spec.time_to_live if received is not None else self._started
         return max(ends, self._started + RETURN)
 
     async def _record(self, peer: ClusterID, record: Advertisement, ruling: Ruling) -> str:
@@ -237,10 +237,10 @@ class AcceptanceLoop(Controller[str]):
             conditions=set_condition(before.conditions, accepted, now),
         )
 
-    def _note(self, noted: str, heard: float | None, ttl: int) -> str:
-        if heard is None:
+    def _note(self, noted: str, received: float | None, ttl: int) -> str:
+        if received is None:
             return noted
-        date = self._wall() - timedelta(seconds=self._clock.seconds() - heard)
+        date = self._wall() - timedelta(seconds=self._clock.seconds() - received)
         before = parse_rfc3339(noted)
         # A note from the future, of before the clock was set back, would keep an offer after a restart for too long.
         if before is not None and abs((date - before).total_seconds()) < ttl / 2:

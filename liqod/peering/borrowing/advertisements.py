@@ -1,7 +1,7 @@
-"""Offers of peers -> Advertisement records, and the answers back.
+"""Writes the offers of peers to Advertisement records, and sends the verdicts back.
 
 A record is written when the offer is another than the one on record, and otherwise only when the note of when it was
-last heard would become misleading (see decisions). What is wrong with an offer, and that it was taken back, are
+last received would become misleading (see decisions). What is wrong with an offer, and that it was taken back, are
 annotations: they come with the offer in one write, and stay true over restarts.
 """
 
@@ -48,7 +48,7 @@ class _SentVerdict:
 class Advertisements(Controller[ClusterID]):
     """Takes offers in and answers them; ``decide`` is called when a peer's record wants a decision.
 
-    ``in_use`` tells whether something of a virtual node for the peer is still there.
+    ``in_use`` returns whether something of a virtual node for the peer is still there.
     """
 
     name = "advertisements"
@@ -190,7 +190,7 @@ class Advertisements(Controller[ClusterID]):
         self._offers.wrote(key, record, written)
 
     def send_verdict(self, peer: Peer) -> None:
-        """Tell the peer what its offer came to, unless it was told already."""
+        """Send the verdict on the peer's offer, unless this session has it already."""
         received, connection = peer.received, peer.session
         if received is None or connection is None:
             return
@@ -211,7 +211,7 @@ class Advertisements(Controller[ClusterID]):
             return None
         status = record.status
         if status.phase == "Refused" and self._in_use(peer):
-            return None  # the lender would end our access, and the node is still being emptied: told when it is empty
+            return None  # the lender ends our access on Refused, which the kubelet needs until the node is drained
         return Verdict(received.epoch, received.seq, status.phase, status.reason, plain(status.message))
 
 

@@ -1,9 +1,9 @@
 """Credentials: issued to those who accepted what we lend, and kept for those whose offers we accepted.
 
-The lender renews a credential at two thirds of its life. After a short break the same one is told again, so that a
+The lender renews a credential at two thirds of its life. After a short break the same one is sent again, so that a
 flapping session mints no tokens. The borrower keeps the newest in a Secret of its own. A credential of a lender whose
-offer is not accepted is not kept there: it waits in memory, because a lender that knows an earlier acceptance tells it
-as soon as there is a session, which may be before the offer is accepted anew.
+offer is not accepted is not kept there: it waits in memory, because a lender that knows an earlier acceptance sends it
+as soon as there is a session, which may be before the offer is accepted again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MAX_LIFETIME: Final = 86400 * 7
 
 @attrs.define
 class _Issued:
-    """A credential that was minted: ``told`` through which session."""
+    """A credential that was minted: ``sent_through`` which session."""
 
     grant: AccessGrant = attrs.field(repr=False)
     minted: float
@@ -165,7 +165,7 @@ class CredentialIssuer(Controller[ClusterID]):
         return max(1.0, issued.renewal - now)
 
     def resend(self, peer: ClusterID) -> None:
-        """The peer accepted anew: it may have thrown away what it was told before."""
+        """Have the credential sent again: a peer that accepted again may have dropped the one it had."""
         issued = self._issued.get(peer)
         if issued is not None:
             issued.sent_through = None
@@ -241,7 +241,7 @@ class CredentialStore(Controller[ClusterID]):
             self.enqueue(peer.id)
 
     def forget(self, peer: ClusterID) -> None:
-        """The peer is known no more, or what its key said means nothing any more."""
+        """Drop what waits in memory: the record is gone, or the key is not trusted any more."""
         super().forget(peer)
         self._unaccepted.pop(peer, None)
         self._newest.pop(peer, None)
@@ -285,7 +285,7 @@ class CredentialStore(Controller[ClusterID]):
         return True
 
     async def exists(self, peer: Peer) -> bool:
-        """Tell whether a credential of the peer is kept: asked of the API once in the life of the daemon."""
+        """Return whether the peer's Secret exists; the API server is asked once in the life of the daemon."""
         if peer.credential is None:
             try:
                 await self._client.get(SECRETS, SECRET, tenant_namespace(peer.id), view=None)

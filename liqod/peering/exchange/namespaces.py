@@ -26,7 +26,7 @@ from liqod.wire.events import Bye, MapNamespace, NamespaceMapped, ReleaseNamespa
 TIMEOUT: Final = 15.0
 """Seconds that a lender may take to answer."""
 MAX_WAITING: Final = 256
-"""Requests of one borrower that may wait; whoever asks for more at once does not wait for answers."""
+"""Requests of one borrower that may wait; a borrower that sends more is disconnected."""
 
 Request = MapNamespace | ReleaseNamespace
 
@@ -132,7 +132,7 @@ class NamespaceResponses:
         try:
             lends, _ = self._wants(self._records.get(peer.id))
             lent = peer.lent
-            # Whoever is told to leave may still clear up behind itself.
+            # A borrower whose offer was withdrawn may still release its namespaces.
             leaving = isinstance(request, ReleaseNamespace) and lent is not None and bool(lent.tenant_namespace)
             if not leaving and (not lends or lent is None or lent.verdict != "Accepted"):
                 raise Refusal("NotLending", "we lend nothing to you now: accept an offer of ours first")
@@ -142,7 +142,7 @@ class NamespaceResponses:
                 remote = request.remote
                 await self._lender.release_namespace(peer.id, remote)
         except CancelledError:
-            raise  # this daemon stops: nobody is told anything
+            raise  # this daemon stops: the borrower asks again in the next session
         except Refusal as refusal:
             return NamespaceMapped(request.request, request.remote, refusal.reason, plain(refusal.message))
         except Exception as error:

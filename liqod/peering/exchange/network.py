@@ -1,6 +1,6 @@
-"""Tells peers about our network and keeps what they tell of theirs; what it means is for the network's fabric to judge.
+"""Exchanges network parameters with peers; the fabric decides what they mean.
 
-The fabric writes what a peer is to be told into the spec of the peer's NetworkConfig; it is sent when it changes and
+The fabric writes what is to be sent to a peer into the spec of the peer's NetworkConfig; it is sent when it changes and
 when a session begins. What the peer says goes to the status of the same record. A peer that says something before there
 is a record (it was faster) is remembered until there is one.
 """
@@ -28,16 +28,16 @@ from liqod.wire.check import plain
 from liqod.wire.events import Event, Network, NetworkAck
 
 SETTLE = 0.02
-"""Seconds in which what a peer tells in several events is gathered into one write."""
+"""Seconds in which several events of a peer are collected into one write."""
 
 
 @attrs.define
 class _Exchange:
-    """What one peer said last, and what it was told through which session."""
+    """What one peer sent last, and what was sent to it through which session."""
 
     remote: Side | None = None
     ack: Subnets | None = None
-    told: tuple[PeerConnection, Network, NetworkAck | None] | None = None
+    sent: tuple[PeerConnection, Network, NetworkAck | None] | None = None
 
 
 class NetworkExchange(Controller[ClusterID]):
@@ -64,7 +64,7 @@ class NetworkExchange(Controller[ClusterID]):
         return self._configs.subscribe(lambda key, old, new: self.enqueue(ClusterID(key.name)))
 
     def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
-        """Note what a peer said; the newest counts."""
+        """Store what a peer sent; the newest counts."""
         exchange = self._exchanges.setdefault(peer.id, _Exchange())
         if isinstance(event, Network):
             exchange.remote = Side(
@@ -93,7 +93,7 @@ class NetworkExchange(Controller[ClusterID]):
         self._exchanges.pop(peer, None)
 
     async def reconcile(self, peer_id: ClusterID) -> None:
-        """Tell one peer what changed, and write down what it said."""
+        """Send a peer what changed, and record what it sent."""
         config = self._configs.get(Key("", peer_id))
         if config is None or config.metadata.deleting:
             return
@@ -112,7 +112,7 @@ class NetworkExchange(Controller[ClusterID]):
                     NETWORKCONFIGS, config.metadata.name, {"status": changes}, subresource="status", view=None
                 )
             except NotFound:
-                return  # looked at again when there is a record
+                return  # the watch enqueues the peer when there is a record
 
     def _send(self, peer_id: ClusterID, config: NetworkConfig) -> None:
         peer = self._peers.get(peer_id)
@@ -121,7 +121,7 @@ class NetworkExchange(Controller[ClusterID]):
             return
         exchange = self._exchanges.setdefault(peer_id, _Exchange())
         network, ack = _network(config.spec.local), _ack(config.spec.remap)
-        before = exchange.told if exchange.told is not None and exchange.told[0] is session else None
+        before = exchange.sent if exchange.sent is not None and exchange.sent[0] is session else None
         events: list[Event] = []
         if before is None or before[1] != network:
             events.append(network)
@@ -129,8 +129,8 @@ class NetworkExchange(Controller[ClusterID]):
             events.append(ack)
         for event in events:
             if not session.send(event):
-                return  # told again when the next session begins
-        exchange.told = (session, network, ack)
+                return  # sent again when the next session opens
+        exchange.sent = (session, network, ack)
 
 
 def _network(side: Side) -> Network:

@@ -1,4 +1,4 @@
-"""Telling each peer what is lent to it.
+"""Advertises to each peer what is lent to it.
 
 Level-triggered per peer: at most one Advertise is unanswered, and when the answer comes the newest capacity is looked
 at, so that a newer offer replaces one that would have been queued. An offer is sent again when it moved enough (at most
@@ -33,14 +33,14 @@ from liqod.wire.events import Advertise, Verdict, Withdraw
 UNPEERED: Final = "Unpeered"
 """The reason of a withdrawal that ends the peering as a whole."""
 ANSWER: Final = 30.0
-"""Seconds that a peer may take to answer an offer before it is told again."""
+"""Seconds that a peer may take to answer an offer before the offer is sent again."""
 PACE: Final = 1.0
 """Seconds between two offers to one peer at least."""
 
 
 @attrs.define
 class _Sent:
-    """What was sent to a peer: ``through`` which session, ``answered`` whether it said anything to it."""
+    """What was sent to a peer: ``through`` which session, ``answered``: whether the peer sent a verdict."""
 
     offer: Offer | None = None
     seq: int = 0
@@ -50,7 +50,7 @@ class _Sent:
 
 
 class Advertiser(Controller[ClusterID]):
-    """Keeps every peer's picture of what we lend up to date; ``process`` is the work on one peer."""
+    """Sends each peer what is offered to it, and withdraws it."""
 
     name = "offers"
     workers = 4
@@ -144,15 +144,15 @@ class Advertiser(Controller[ClusterID]):
         if offer != sent.offer or sent.seq == 0:
             sent.seq += 1
         before = peer.lent
-        told = Lent(resources=offer.resources, epoch=self.epoch, seq=sent.seq)
+        lent_now = Lent(resources=offer.resources, epoch=self.epoch, seq=sent.seq)
         if before is not None:
-            told = msgspec.structs.replace(
-                told,
+            lent_now = msgspec.structs.replace(
+                lent_now,
                 tenant_namespace=before.tenant_namespace,
                 verdict=before.verdict if before.verdict != "Withdrawn" else "",
                 reason=before.reason if before.verdict != "Withdrawn" else "",
             )
-        peer.lent = told
+        peer.lent = lent_now
         await self._records.sync(peer, urgent=True)
         if peer.session is not connection:
             return None
@@ -174,8 +174,12 @@ class Advertiser(Controller[ClusterID]):
             self._records.enqueue(peer.id)
         if not (news or ends or (lent is not None and lent.tenant_namespace)):
             return
-        said = peer.withdrawal
-        if said is not None and said.reason == reason and (said.acknowledged or said.through is connection):
+        sent_before = peer.withdrawal
+        if (
+            sent_before is not None
+            and sent_before.reason == reason
+            and (sent_before.acknowledged or sent_before.through is connection)
+        ):
             return
         if connection.send(Withdraw(self.epoch, "lender", reason)):
             peer.withdrawal = Withdrawal(connection, reason)

@@ -23,9 +23,9 @@ from liqod.model.objects.quantity import Resources
 from liqod.peering.lending import advert
 
 FIRST: Final = 0.05
-"""Seconds that changes are collected before they are told."""
+"""Seconds that changes are collected before subscribers are notified."""
 SPACING: Final = 1.0
-"""Seconds between two tellings at least: offers are not sent more often either."""
+"""Seconds between two notifications at least: offers are not sent more often either."""
 
 
 class Capacity:

@@ -1,4 +1,4 @@
-"""What a cluster has besides capacity, and tells its borrowers: its version, and its classes of storage and ingress.
+"""What an offer says of the cluster besides its capacity: its version, and its classes of storage and ingress.
 
 These only inform; an offer is not held back for them. While they are not known an offer goes out without, for at most a
 moment, and is followed by a complete one.

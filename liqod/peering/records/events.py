@@ -1,4 +1,4 @@
-"""What is told to people as events of a ForeignCluster: which changes are worth one. Pure."""
+"""Kubernetes Events about a ForeignCluster: which changes of phase are worth one. Pure."""
 
 from __future__ import annotations
 

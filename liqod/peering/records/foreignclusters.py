@@ -41,11 +41,11 @@ COALESCE: Final = 0.05
 STRANGER: Final = 10.0
 """Seconds between two writes about a peer nobody trusts: it must not be able to make us write as fast as it dials."""
 NO_ROOM: Final = 60.0
-"""Seconds after which a stranger in sight for which there was no room is looked at again."""
+"""Seconds until the record of a sighted stranger is tried again when there was no room for it."""
 
 
 class ForeignClusters(Controller[ClusterID]):
-    """The ForeignClusters, with the pins they hold. ``wants`` tells (lends, borrows) for a record."""
+    """The ForeignClusters, with the pins they hold. ``wants`` returns (lends, borrows) for a record."""
 
     name = "foreignclusters"
     workers = 4
@@ -144,8 +144,8 @@ class ForeignClusters(Controller[ClusterID]):
     async def remove_finalizer(self, record: ForeignCluster) -> bool:
         """Take the finalizer off the record of a peering that is over; False when it is not what is known any more.
 
-        With the last finalizer the record is gone, and so is its pin, however late the watch tells: meanwhile the peer
-        may trust anew and come with the same key, which must not be answered with the end of what is over.
+        With the last finalizer the record is gone, and so is its pin, however late the watch shows it: the peer
+        may trust us again meanwhile and come with the same key, which must not be answered with the end of what is over.
         """
         peer, key = ClusterID(record.metadata.name), record.metadata.key
         finalizers = [name for name in record.metadata.finalizers if name != FINALIZER]
@@ -311,8 +311,8 @@ class ForeignClusters(Controller[ClusterID]):
                 FOREIGNCLUSTERS, peer.id, patch, subresource="status", view=ForeignCluster
             )
         self.clusters.wrote(key, record, written)
-        if (told := transition(record.status, status)) is not None:
-            self._recorder.emit(reference(record), *told)
+        if (event := transition(record.status, status)) is not None:
+            self._recorder.emit(reference(record), *event)
         return again
 
     async def _add_finalizer(self, key: Key, record: ForeignCluster) -> ForeignCluster | None:
@@ -387,9 +387,9 @@ def _words(fingerprint: str) -> str:
 
 def _ends_trust(record: ForeignCluster, status: ForeignClusterStatus) -> bool:
     """Tell whether a status says that trust, or what was lent by it, has ended: that is never held back."""
-    said = find_condition(record.status.conditions, "Authenticated")
+    condition = find_condition(record.status.conditions, "Authenticated")
     says = find_condition(status.conditions, "Authenticated")
-    proven = said is not None and said.status == "True"
+    proven = condition is not None and condition.status == "True"
     return record.status.lent != status.lent or (proven and (says is None or says.status != "True"))
 
 

@@ -19,7 +19,7 @@ GONE: Final = ("Refused", "Withdrawn")
 
 
 class Leftovers:
-    """Looks into the caches, so that it may be asked at any time."""
+    """Reads the caches: calls are cheap and send no request."""
 
     def __init__(
         self, virtual_nodes: Informer[VirtualNode], nodes: Informer[Node], tables: Informer[NamespaceNattingTable]
@@ -30,7 +30,7 @@ class Leftovers:
         nodes.add_index("peer", _peer_of)
 
     def of(self, peer: ClusterID) -> list[str]:
-        """Return what is left, in words; empty when everything is gone."""
+        """Return what is left, as phrases for a message; empty when everything is gone."""
         left = []
         if self._virtual_nodes.get(Key(tenant_namespace(peer), peer)) is not None:
             left.append("the record of the virtual node")

@@ -22,7 +22,7 @@ MAX_MESSAGE = 1024
 class Facts:
     """What is known about one peer now.
 
-    ``problem`` is (reason, sentence) of why there is no session; ``problem_about_key`` tells that trust is the matter.
+    ``problem`` is (reason, sentence) of why there is no session; ``problem_about_key``: whether the key is the cause.
     ``offer`` is the status of its Advertisement, None where there is none. ``lends``/``borrows``: what this cluster
     wants. ``retry_within``: seconds within which the peer is dialled again at the latest, 0 when it is not; a bound, so
     that the next attempt changes nothing that is written.
@@ -158,7 +158,7 @@ def _authenticated(facts: Facts, before: Sequence[Condition]) -> Condition | Non
     if facts.withdrawn:
         return _no("Authenticated", *_WITHDRAWN)
     if facts.met or find_condition(before, "Authenticated") is not None:
-        return None  # what was once proven stays so; that the session is broken is told by the phase
+        return None  # a key that was proven stays proven; the phase shows that the session is broken
     return _unknown("Authenticated", "NotContacted", "no session was established yet")
 
 

@@ -1,7 +1,7 @@
-"""With whom peerings were ended: kept in a ConfigMap, so that a peer that was away can be told when it returns.
+"""Tombstones of ended peerings, in a ConfigMap, so that a peer that was away is notified when it returns.
 
 An entry also keeps the settings from trusting by themselves a key that a person sent away. It goes when a person trusts
-the peer again; one that has done its work goes a day after the peer was told.
+the peer again; one that has served is deleted a day after the peer was notified.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEPT: Final = 256
 DISTRUSTED: Final = 2048
 """Those of distrusted keys at most: only persons make them, and a ConfigMap holds 1 MiB."""
 AFTERWARDS: Final = 86400.0
-"""Seconds that one is kept after the peer was told, in case the word was lost on the way."""
+"""Seconds that a tombstone is kept after the peer was notified: a Bye is not acknowledged and may be lost."""
 
 
 class _Data(Object, frozen=True):

@@ -35,7 +35,7 @@ class Networks(Protocol):
         """Have the exchange with a peer reconciled."""
 
     def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
-        """Keep what a peer said of its network."""
+        """Store what a peer sent about its network."""
 
     def forget(self, peer: ClusterID) -> None:
         """Drop what is kept of a peer."""
@@ -48,7 +48,7 @@ class NoNetworks:
         """Do nothing."""
 
     def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
-        """Ignore what a peer said."""
+        """Ignore what a peer sent."""
 
     def forget(self, peer: ClusterID) -> None:
         """Do nothing."""

@@ -71,7 +71,7 @@ class RecordRouter:
 
     def _cluster_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> None:
         cluster_id = ClusterID(key.name)
-        # The cache may still be behind our own pin.
+        # The watch may be behind our own write of the pin.
         record = self._controllers.records.get(cluster_id)
         if record is None:
             self._cluster_gone(cluster_id)
@@ -112,7 +112,7 @@ class RecordRouter:
         pinned = Fingerprint(record.spec.fingerprint)
         before = self._controllers.records.pins.get(peer.id)
         if before is not None and before != pinned:
-            # What a key said must not count for the key that is trusted after it.
+            # A credential that came with one key must not count for the key that is trusted after it.
             self._controllers.credential_store.forget(peer.id)
         if pinned:
             self._controllers.records.pins[peer.id] = pinned
@@ -120,7 +120,7 @@ class RecordRouter:
                 peer.problem = None
         elif (former := self._controllers.records.pins.pop(peer.id, None)) is not None:
             self._controllers.distrust.unpinned(peer.id, former)
-            # Which key it has now is to be seen anew: the one that was trusted may be the wrong one to show.
+            # The key that was trusted may be the wrong one to show: wait for the one that the peer has now.
             peer.seen = None
         session = peer.session
         if session is not None and session.certificate is not None and session.certificate.fingerprint != pinned:

@@ -1,6 +1,6 @@
-"""Where peers may be: what discovery sees, addresses that nobody knows the cluster of, and who was found there.
+"""Addresses of peers: sightings of discovery, addresses without a known cluster, and which cluster was found there.
 
-What discovery says is only where to dial; nothing here is believed of anybody.
+Sightings are unauthenticated (mDNS can be forged): they only say where to dial.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class UnnamedAddress:
 
 class AddressBook:
     """Follows what is seen. ``follow`` makes the dialer of an address at which only a given key (or any) is wanted,
-    ``peer`` finds or makes a peer, ``moved`` is told of every peer whose addresses changed.
+    ``peer`` finds or makes a peer, ``moved`` is called with every peer whose addresses changed.
     """
 
     def __init__(

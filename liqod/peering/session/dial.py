@@ -1,4 +1,4 @@
-"""Reaching a peer that may be at several addresses: the first that answers is used, slow ones are not waited for."""
+"""Connects to a peer at several addresses: staggered attempts, of which the first that succeeds is used (RFC 8305)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def connect(
 class Race:
     """Attempts at several things, begun one after another, of which the first success wins and ends the others.
 
-    ``result`` fires with the winner, or fails with PeerUnreachable that tells what was wrong with each address.
+    ``result`` fires with the winner, or fails with PeerUnreachable, which names the failure of each address.
     Cancelling it ends all attempts.
     """
 

@@ -1,4 +1,4 @@
-"""One target that is dialled: a cluster at the addresses known for it, or an address where somebody is said to be."""
+"""Dials one target: a cluster at its known addresses, or an address whose cluster is not known."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _RESTING = ("TrustPending", "Self", "Unpeered")
 class Dialer:
     """Dials as its link says.
 
-    ``addresses`` are asked for at each attempt; ``unreachable`` is told why one failed; ``expected_key`` is the only
-    fingerprint to say a word to, empty when any will do.
+    ``addresses`` is called at each attempt; ``unreachable`` is called with why one failed; ``expected_key`` returns the
+    only fingerprint to send anything to, empty for any.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Dialer:
         self._race: Race | None = None
 
     def dial_now(self) -> None:
-        """The peer was heard of by another way: it is dialled now, and soon again while it is only just starting."""
+        """Reset the back-off and dial now: the peer answered somewhere, and may be starting."""
         self._failures = 0
         self.link.wake()
 
     def session_opened(self) -> None:
-        """A session is up, whoever dialled."""
+        """Stop dialling: a session is open, from either side."""
         self._failures = self.retry_within = 0
         self._up = True
         self.link.connected()
@@ -98,7 +98,7 @@ class Dialer:
     def connection_closed(self, connection: PeerConnection, ending: Bye) -> None:
         """A connection to the target ended, with or without a session before; decide when to try again.
 
-        ``ending``: what that means to us, which need not be the word that was said.
+        ``ending``: what that means to us, which may differ from the Bye that was received.
         """
         if self.connection is connection:
             self.connection = None
@@ -106,9 +106,9 @@ class Dialer:
         if connection.ended_by_peer:
             self._closed_by_peer(ending, was_up=connection.established_at is not None)
         elif ending.reason == "TrustPending" and connection.established_at is not None:
-            self._retry(BREAK)  # trust was taken back: which key it has now is to be seen anew
+            self._retry(BREAK)  # trust was withdrawn: dial to see which key the peer has now
         elif ending.reason == "Unpeered" and connection.established_at is None:
-            self._retry(NEVER_MIND)  # the word may be lost on whoever is just starting, or ends before it acts on it
+            self._retry(NEVER_MIND)  # the peer may stop before it acts on the Bye: it is sent again
         elif ending.reason in _RESTING:
             self._rest()
         elif ending.reason in ("ClusterIDRepetition", "UnexpectedIdentity", "UnexpectedKey"):
@@ -150,7 +150,7 @@ class Dialer:
                 self._unreachable(NOWHERE)
                 self._rest()
             return
-        # An address that opens TCP but leads nowhere must not be first for ever.
+        # An address that opens TCP but fails in TLS must not be first for ever.
         first = self._turn % len(addresses)
         self._turn += 1
         race = self._race = Race(self._reactor, addresses[first:] + addresses[:first], self._connect)

@@ -1,7 +1,7 @@
 """The durable link with one peer: when to dial. A typed machine; its drawing is in docs/peering.md.
 
 States own their timers: a pending attempt exists only while Poised or Waiting. The machine knows nothing of addresses,
-keys or sessions: it is told what happened, and asks for the next attempt.
+keys or sessions: events come in, and it starts the next attempt.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Link(Protocol):
     """What may happen to a link."""
 
     def wake(self) -> None:
-        """Something makes an attempt promising now: a new address, a key was pinned, the peer was heard of."""
+        """Something makes an attempt promising now: a new address, a key was pinned, the peer answered somewhere."""
 
     def connected(self) -> None:
-        """A session with the peer is established, whoever dialled."""
+        """A session with the peer is established, from either side."""
 
     def retry(self, delay: float) -> None:
         """The attempt failed, or the session ended: dial after so many seconds."""

@@ -23,7 +23,7 @@ from liqod.peering.session.protocol import PeerConnection
 
 @implementer(IHandshakeListener)
 class _AlpnSwitch(Protocol):
-    """A peer's connection until the handshake tells that it is one for the API relay."""
+    """A connection of a peer, or of its API relay: ALPN (RFC 7301) decides when the handshake is complete."""
 
     def __init__(self, connection: PeerConnection, tls: PeerTLS, relay: Callable[[object, str], Protocol]) -> None:
         self._connection = connection

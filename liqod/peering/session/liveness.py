@@ -1,4 +1,4 @@
-"""Whether a peer is there: counted in beats, not in times, so that a busy daemon accuses nobody. Pure."""
+"""Liveness of a peer, counted in heartbeats rather than seconds, so that a busy daemon suspects nobody. Pure."""
 
 from __future__ import annotations
 

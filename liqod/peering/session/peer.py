@@ -1,4 +1,4 @@
-"""What the daemon knows about one peer while it runs: nothing here outlives it, and nothing here decides."""
+"""The state of one peer in memory; what must survive a restart is in records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ConnectionProblem:
 
 @attrs.frozen
 class Received:
-    """The newest offer of the peer: ``problem`` tells what is wrong with it, ``at`` when it was last heard."""
+    """The newest offer of the peer: ``problem``: what is wrong with it; ``at``: when it was last received."""
 
     epoch: int
     seq: int
@@ -38,7 +38,7 @@ class Received:
 
 @attrs.frozen
 class Withdrawal:
-    """That we take back what we lend: told ``through`` which session, and whether the peer said that it is done."""
+    """Our withdrawal of what we lend: sent ``through`` which session, and whether the peer acknowledged it."""
 
     through: PeerConnection
     reason: str

@@ -54,7 +54,7 @@ class Times(Protocol):
 
 
 class Owner(Protocol):
-    """Who decides about connections and is told what comes through them."""
+    """Decides about connections and receives their events."""
 
     def hello(self, connection: PeerConnection) -> Hello:
         """Return what we say first."""
@@ -72,7 +72,7 @@ class Owner(Protocol):
         """An event came through an established session."""
 
     def closed(self, connection: PeerConnection) -> None:
-        """The connection is over; ``connection.ending`` tells why."""
+        """The connection is over; ``connection.ending`` says why."""
 
 
 @implementer(IHandshakeListener, IPushProducer)
@@ -137,7 +137,7 @@ class PeerConnection(TwistedProtocol):
     def established(self) -> bool:
         return self._session.state is State.ESTABLISHED and not self._over
 
-    # What the transport tells.
+    # Called by the transport.
 
     def connectionMade(self) -> None:
         self._deadline = self._clock.callLater(self._times.handshake_timeout, self._too_slow)
@@ -149,7 +149,7 @@ class PeerConnection(TwistedProtocol):
             self._cut(Bye(refusal.reason, plain(refusal.message)))
             return
         if self.expected_key and self.certificate.fingerprint != self.expected_key:
-            # Before a word is said: whoever is there instead learns nothing, not even who we are.
+            # Closed before anything is sent: a peer with another key learns nothing, not even our cluster ID.
             self._cut(Bye("UnexpectedKey", f"another key than the expected one answers at {self.address}"))
             return
         cast(Any, self.transport).registerProducer(self, True)
@@ -202,7 +202,7 @@ class PeerConnection(TwistedProtocol):
     def stopProducing(self) -> None:
         self.writable = False
 
-    # What the owner asks for.
+    # Called by the owner.
 
     def send(self, event: Event) -> bool:
         """Send an event through an established session; False when there is none (any more)."""
@@ -222,7 +222,7 @@ class PeerConnection(TwistedProtocol):
         if self._over:
             return
         if self.certificate is not None and self._session.state is not State.CLOSED:
-            # A listener that was told nothing yet may say Bye at any time; so may a dialer.
+            # The protocol allows Bye at any time, also before Hello.
             self._write(self._session.send(bye))
         self._cut(bye, gently=True)
 
@@ -330,7 +330,7 @@ class PeerConnection(TwistedProtocol):
         if self.heartbeat.dead:
             self._cut(Bye("Unresponsive", "the peer answered none of three pings"))
             return
-        # One of the two asks, and its question is a sign of life as good as the answer; who hears nothing asks as well.
+        # The listener pings, and its Ping shows the dialer that it is alive; one that receives nothing pings too.
         if self.writable and (self.role == "listener" or self.heartbeat.missed):
             self.send(Ping(self.heartbeat.missed))
         self._arm_beat()

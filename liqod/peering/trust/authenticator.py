@@ -1,4 +1,4 @@
-"""Whether to trust who is at the other end: judged by key, before anything but Hello and Bye is exchanged.
+"""Authenticates peers by key, before anything but Hello and Bye is exchanged.
 
 A new pin is on record before the answer is yes. Strangers are shown to the user, as long as there is room for them.
 """
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class SessionSubscriber(Protocol):
-    """Who is told what keys did."""
+    """Subscribes to what is learned about keys."""
 
     def key_mismatch(self, peer: ClusterID, seen: Fingerprint) -> None:
         """A key that is not the pinned one claims to be the peer."""
@@ -43,9 +43,7 @@ class SessionSubscriber(Protocol):
 
 
 class Authenticator:
-    """Judges keys. ``peer`` finds or makes a peer, ``doubt`` notes why there is no session with one,
-    ``subscriber`` are told what keys did.
-    """
+    """Decides which keys are trusted. ``peer`` finds or makes a peer, ``problem`` records why there is no session."""
 
     _log = Logger()
 
@@ -233,9 +231,9 @@ class Authenticator:
         self, connection: PeerConnection, hello: Hello, claimed: ClusterID, certificate: PeerCertificate
     ) -> Bye:
         """Show the stranger to the user, as long as there is room for strangers."""
-        told = words(certificate.fingerprint)
+        key_words = words(certificate.fingerprint)
         bye = self._farewell(claimed, certificate) or Bye(
-            "TrustPending", f"your key is not trusted here yet; your words are {told}", 0.0
+            "TrustPending", f"your key is not trusted here yet; your words are {key_words}", 0.0
         )
         record = self._records.get(claimed)
         if record is None:
@@ -249,7 +247,7 @@ class Authenticator:
         now = peer.called_at = self._clock.seconds()
         if peer.seen is None or peer.seen == certificate.fingerprint or now - peer.seen_at > STRANGER:
             peer.seen, peer.name = certificate.fingerprint, hello.cluster_name
-            sentence = f"compare the words {told} with the peer's admin and say 'liqodctl trust {claimed}'"
+            sentence = f"compare the words {key_words} with the peer's admin and say 'liqodctl trust {claimed}'"
             self._set_problem(peer, ConnectionProblem("TrustPending", sentence, about_key=True))
         return bye
 
@@ -263,7 +261,7 @@ class Authenticator:
         return Bye(REFUSED, f"this cluster ended the peering before; its admin is to say 'liqodctl trust {claimed}'")
 
     def _farewell(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
-        """Return what a peer is told that was away when the peering ended: proven by the key it had then."""
+        """Return the Bye for a peer that was away when the peering ended; it proves itself by the key of that time."""
         tombstone = self._tombstones.get(claimed)
         if tombstone is None or tombstone.distrusted or tombstone.by != "us":
             return None

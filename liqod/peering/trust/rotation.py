@@ -100,7 +100,7 @@ class KeyRotation(Controller[str]):
         return self.informer.subscribe(lambda key, old, new: self.enqueue(OWN))
 
     def peer_connected(self) -> None:
-        """A peer came: it may not have heard yet."""
+        """Announce the next key to a peer that connected, if there is one."""
         if self._next_key is not None:
             self.enqueue(OWN)
 
@@ -152,9 +152,9 @@ class KeyRotation(Controller[str]):
                 return await self._drop(secret)
             case Wait(missing, wake):
                 self._announce()
-                told = f"waiting until {rfc3339(from_epoch(wake))} for {_named(missing)} to note the next key"
-                if secret.metadata.annotations.get(names.PROGRESS) != told:
-                    return await self._write(secret, {}, {names.PROGRESS: told}) or max(0.1, wake - now)
+                progress = f"waiting until {rfc3339(from_epoch(wake))} for {_named(missing)} to note the next key"
+                if secret.metadata.annotations.get(names.PROGRESS) != progress:
+                    return await self._write(secret, {}, {names.PROGRESS: progress}) or max(0.1, wake - now)
                 return max(0.1, wake - now)
             case Promote(left_behind):
                 return await self._promote(secret, left_behind)
@@ -241,20 +241,20 @@ class KeyRotation(Controller[str]):
         following = self._next_key
         if following is None:
             return 0.1
-        told = f"done: the key's words are {words(following.fingerprint)}"
+        progress = f"done: the key's words are {words(following.fingerprint)}"
         if left_behind:
-            told += f"; {_named(left_behind)} did not hear of it and must trust this cluster anew"
+            progress += f"; {_named(left_behind)} did not hear of it and must trust this cluster anew"
         data = to_secret(following)
         return await self._write(
             secret,
             {**data, names.NEXT_KEY: None, names.NEXT_CERTIFICATE: None},
-            {names.ORDER: None, names.UNTIL: None, names.PROGRESS: told},
+            {names.ORDER: None, names.UNTIL: None, names.PROGRESS: progress},
         )
 
     async def _write(
         self, secret: Secret, data: Mapping[str, str | None], annotations: Mapping[str, str | None]
     ) -> float | None:
-        """Change the Secret as it was seen; when it has changed meanwhile, look again. The watch tells of success."""
+        """Write the Secret on condition of its version; a conflict is retried, the watch shows a success."""
         patch: dict[str, Any] = {
             "metadata": {"resourceVersion": secret.metadata.resource_version, "annotations": dict(annotations)}
         }
@@ -278,7 +278,7 @@ def _next_of(secret: Secret) -> KeyPair | None:
     try:
         return from_secret(pair)
     except IdentityError:
-        return None  # made anew
+        return None  # another one is generated
 
 
 def _named(peers: tuple[str, ...]) -> str:
