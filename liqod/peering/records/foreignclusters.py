@@ -145,7 +145,7 @@ class ForeignClusters(Controller[ClusterID]):
         """Take the finalizer off the record of a peering that is over; False when it is not what is known any more.
 
         With the last finalizer the record is gone, and so is its pin, however late the watch shows it: the peer
-        may trust us again meanwhile and come with the same key, which must not be answered with the end of what is over.
+        may trust us again meanwhile and come with the same key, which must not be answered with Bye(Unpeered).
         """
         peer, key = ClusterID(record.metadata.name), record.metadata.key
         finalizers = [name for name in record.metadata.finalizers if name != FINALIZER]
