@@ -1,8 +1,8 @@
-"""Whether what a peer sent is an offer at all: everything in it is hostile until it passed here.
+"""Validates an offer of a peer: everything in it is hostile until it has passed here.
 
 Bounds: names and counts are those of the Kubernetes API and of the Advertisement record's schema; quantities must be
-finite, not negative and small enough for Kubernetes to keep exactly. Labels end on a node of this cluster, so that none
-may stand under a prefix that Kubernetes or liqod give a meaning to.
+finite, not negative and small enough for Kubernetes to keep exactly. Labels are set on a node of this cluster, so none
+may have a prefix to which Kubernetes or liqod give a meaning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REASON: Final = "InvalidOffer"
 MAX_QUANTITY: Final = 64
 RESERVED: Final = ("kubernetes.io", "k8s.io", "liqo.io")
 MAX_TTL: Final = 86400 * 7
-"""Seconds that an offer may hold at most: a provider that vanished is not believed in for longer than a week."""
+"""Seconds of the longest time to live: the offer of a provider that vanished expires within a week."""
 
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -39,7 +39,7 @@ def is_label_value(text: str) -> bool:
 
 
 def is_reserved(label: str) -> bool:
-    """Tell whether a label stands under a prefix (or a subdomain of one) that only the cluster itself may set."""
+    """Tell whether a label has a prefix (or a subdomain of one) that only the cluster itself may set."""
     prefix, slash, _ = label.partition("/")
     if not slash:
         return False
@@ -47,9 +47,7 @@ def is_reserved(label: str) -> bool:
 
 
 def check(offer: Offer) -> Offer:
-    """Return the offer in canonical form, so that equal offers compare equal; raises Refusal naming the field that is
-    wrong.
-    """
+    """Return the offer in canonical form, so that equal offers compare equal; raises Refusal with the invalid field."""
     return Offer(
         resources=_quantities("resources", offer.resources),
         prices=_quantities("prices", offer.prices),

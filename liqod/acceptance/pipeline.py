@@ -1,7 +1,7 @@
-"""The fold over the stages, for one offer and for all of them at once.
+"""Decides offers by the stages: one offer, and all of them together.
 
-``rule_all`` is the whole of the decision: the accepted count is computed from the cases themselves every time, so
-nothing is ever counted up and down, and running it twice says the same twice.
+``rule_all`` is the whole decision: the number of accepted offers is computed from the cases each time rather than
+counted up and down, so that it is idempotent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Phase = Literal["Pending", "Accepted", "Refused", "Withdrawn", "Expired"]
 
 @attrs.frozen
 class Judgement:
-    """A verdict, and the names of the stages that were passed on the way; the last is the one that ended it."""
+    """A verdict, and the names of the stages that were evaluated; the last one returned it."""
 
     verdict: Verdict
     trace: tuple[str, ...]
@@ -30,7 +30,7 @@ class Judgement:
 
 @attrs.frozen
 class Ruling:
-    """What becomes of one offer: its phase with reason and sentence, and whether it holds an accepted place."""
+    """The result for one offer: its phase with reason and message, and whether it counts as accepted (``seated``)."""
 
     peer: ClusterID
     phase: Phase
@@ -41,7 +41,7 @@ class Ruling:
 
 
 def judge(case: Case, rules: Rules, accepted: int, stages: Sequence[Stage] | None = None) -> Judgement:
-    """Pass a case through the stages; the first that returns a verdict ends it, and the last always does."""
+    """Evaluate the stages in order until one returns a verdict; the last one always does."""
     trace: list[str] = []
     for stage in stages_of(rules) if stages is None else stages:
         trace.append(stage.__name__)
@@ -54,7 +54,7 @@ def judge(case: Case, rules: Rules, accepted: int, stages: Sequence[Stage] | Non
 def rule(case: Case, rules: Rules, accepted: int) -> Ruling:
     """Turn the verdict on one case into the phase that is recorded.
 
-    An accepted offer that outlived its TTL is Expired and keeps its place: losing sight of a peer gives nothing away.
+    An accepted offer whose TTL is over is Expired and still counts: a peer that is unreachable loses nothing.
     """
     judgement = judge(case, rules, accepted)
     verdict = judgement.verdict
@@ -77,7 +77,7 @@ def rule(case: Case, rules: Rules, accepted: int) -> Ruling:
 
 
 def rule_all(cases: Iterable[Case], rules: Rules) -> dict[ClusterID, Ruling]:
-    """Decide every offer: those that hold a place or that the user decided first, then the rest in first-seen order."""
+    """Decide every offer: those accepted before or decided by the user first, then the rest in first-seen order."""
     ordered = sorted(cases, key=lambda case: (case.first_seen, case.peer))
     rulings: dict[ClusterID, Ruling] = {}
     accepted = 0

@@ -1,7 +1,7 @@
-"""The stages an offer passes, each a pure function of what is known about it.
+"""The stages of acceptance, each a pure function of a case.
 
-A stage returns a verdict when the matter ends with it, or None when it has nothing against the offer. What needs I/O
-was gathered before and stands in the ``Case``; nothing here waits, reads a clock or remembers.
+A stage returns a verdict, or None for the next stage to decide. What needs I/O was gathered before and is in the
+``Case``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ Policy = Literal["Manual", "AutoAcceptAll", "AutoAcceptMax"]
 class Case:
     """One offer and what is known about it.
 
-    ``first_seen`` is sortable text (RFC 3339). ``seated`` tells that it was accepted before and has been neither
-    refused nor withdrawn since: such an offer is never evicted by a policy. ``problem`` is what ``check`` found wrong,
-    ``withdrawn`` the reason the provider gave for taking the offer back; both are empty when there is nothing of the
-    kind. ``resources``, ``prices`` and ``labels`` are the offer's, ``taken`` is what all accepted offers lend together,
-    and ``now`` is in seconds since 1970.
+    ``first_seen`` is sortable text (RFC 3339). ``seated``: it was accepted before and has been neither refused nor
+    withdrawn since; no policy evicts such an offer. ``problem`` is the error of ``check``, ``withdrawn`` the
+    provider's reason for a withdrawal; both are empty if there is none. ``resources``, ``prices`` and ``labels`` are
+    the offer's, ``taken`` is the sum of all accepted offers, and ``now`` is in seconds since 1970.
     """
 
     peer: ClusterID
@@ -53,11 +52,11 @@ class Case:
 
 @attrs.frozen
 class Rules:
-    """The policy, the number of offers that ``AutoAcceptMax`` takes, and what an offer must fulfil besides.
+    """The policy, the maximum of ``AutoAcceptMax``, and the requirements of new offers.
 
-    ``quota``: how much all accepted offers may lend together; ``ceilings``: the highest price; ``selector``: what the
-    offer's labels must be; ``windows``: when offers are accepted anew; ``extra``: further stages, looked at after
-    these. All are about new offers only: what is accepted stays, and what the user decided is not asked.
+    ``quota``: how much all accepted offers may lend together; ``ceilings``: the highest prices; ``selector``: matched
+    with the offer's labels; ``windows``: when offers may be accepted; ``extra``: further stages, evaluated after these.
+    They apply to new offers only: what is accepted stays accepted, and what the user decided is not evaluated.
     """
 
     policy: Policy = "AutoAcceptMax"
@@ -71,23 +70,23 @@ class Rules:
 
 _NONE: Final = Fraction(0)
 Stage = Callable[[Case, Rules, int], Verdict | None]
-"""(case, rules, how many are accepted now) -> the verdict that ends the matter, or None to go on."""
+"""(case, rules, number of accepted offers) -> the verdict, or None for the next stage to decide."""
 
 
 def sound(case: Case, rules: Rules, accepted: int) -> Verdict | None:
-    """Refuse what is not a valid offer: nobody can ask for it to be accepted."""
+    """Refuse an invalid offer, also one that the user would accept."""
     return Refuse("InvalidOffer", case.problem) if case.problem else None
 
 
 def offered(case: Case, rules: Rules, accepted: int) -> Verdict | None:
-    """Refuse what the provider took back; its next offer is a new matter."""
+    """Refuse an offer that the provider withdrew; its next offer is evaluated as a new one."""
     if not case.withdrawn:
         return None
     return Refuse("Withdrawn", f"the provider took its offer back: {case.withdrawn}; a new offer is looked at afresh")
 
 
 def identified(case: Case, rules: Rules, accepted: int) -> Verdict | None:
-    """Hold back an offer of a peer that is no longer trusted."""
+    """Refuse an offer of a peer that is no longer trusted."""
     if case.trusted:
         return None
     return Refuse(
@@ -97,7 +96,7 @@ def identified(case: Case, rules: Rules, accepted: int) -> Verdict | None:
 
 
 def wanted(case: Case, rules: Rules, accepted: int) -> Verdict | None:
-    """Refuse where this cluster does not want to borrow from the provider."""
+    """Refuse when outgoing peering with the provider is disabled."""
     if case.enabled:
         return None
     return Refuse(
@@ -107,7 +106,7 @@ def wanted(case: Case, rules: Rules, accepted: int) -> Verdict | None:
 
 
 def asked(case: Case, rules: Rules, accepted: int) -> Verdict | None:
-    """Obey the user's own decision, either way, before any policy."""
+    """Apply the user's own decision before any policy."""
     if case.decision == "Refuse":
         return Refuse("RefusedByUser", "spec.decision of the Advertisement says Refuse")
     if case.decision == "Accept":
@@ -116,19 +115,19 @@ def asked(case: Case, rules: Rules, accepted: int) -> Verdict | None:
 
 
 def kept(case: Case, rules: Rules, accepted: int) -> Verdict | None:
-    """Keep what was accepted before: a stricter policy or a lower maximum evicts nobody."""
+    """Accept what was accepted before: a stricter policy or a lower maximum evicts no offer."""
     return Accept("Accepted", "the offer was accepted before and stays so") if case.seated else None
 
 
 def fresh(case: Case, rules: Rules, accepted: int) -> Verdict | None:
-    """Accept nothing anew that outlived its time to live."""
+    """Defer a new offer whose time to live is over."""
     if not case.expired:
         return None
     return Defer("Expired", "the offer outlived its time to live; it is decided when the provider renews it")
 
 
 def matching(case: Case, rules: Rules, accepted: int) -> Verdict | None:
-    """Refuse an offer whose labels are not those that are asked for."""
+    """Refuse an offer whose labels do not match the selector."""
     lacking = [term.key for term in rules.selector if not term.matches(case.labels)]
     if not lacking:
         return None
@@ -136,7 +135,7 @@ def matching(case: Case, rules: Rules, accepted: int) -> Verdict | None:
 
 
 def affordable(case: Case, rules: Rules, accepted: int) -> Verdict | None:
-    """Refuse an offer with a price above the ceiling; what has no price costs nothing."""
+    """Refuse an offer with a price above the ceiling; a resource without a price is free."""
     for name, ceiling in sorted(rules.ceilings.items()):
         price = case.prices.get(name, _NONE)
         if name in case.resources and price > ceiling:
@@ -146,7 +145,7 @@ def affordable(case: Case, rules: Rules, accepted: int) -> Verdict | None:
 
 
 def within_quota(case: Case, rules: Rules, accepted: int) -> Verdict | None:
-    """Refuse an offer with which more would be borrowed than the quota allows."""
+    """Refuse an offer that would exceed the quota of what is borrowed."""
     for name, most in sorted(rules.quota.items()):
         total = case.taken.get(name, _NONE) + case.resources.get(name, _NONE)
         if case.resources.get(name, _NONE) > 0 and total > most:
@@ -160,14 +159,14 @@ def within_quota(case: Case, rules: Rules, accepted: int) -> Verdict | None:
 
 
 def in_hours(case: Case, rules: Rules, accepted: int) -> Verdict | None:
-    """Hold an offer back outside the hours in which offers are accepted."""
+    """Defer an offer outside the hours in which offers are accepted."""
     if hours.is_open(rules.windows, case.now):
         return None
     return Defer("OutsideHours", "offers are accepted in acceptance.hours only; it is decided when they begin")
 
 
 def by_policy(case: Case, rules: Rules, accepted: int) -> Verdict | None:
-    """Let the acceptance policy decide; it always ends the matter."""
+    """Apply the acceptance policy; it always returns a verdict."""
     if rules.policy == "AutoAcceptAll":
         return Accept("Accepted", "the policy AutoAcceptAll accepts every valid offer")
     if rules.policy == "Manual":
@@ -185,12 +184,12 @@ def by_policy(case: Case, rules: Rules, accepted: int) -> Verdict | None:
 
 
 STAGES: Final[tuple[Stage, ...]] = (sound, offered, identified, wanted, asked, kept, fresh)
-"""What is asked of every offer, in this order."""
+"""The stages for every offer, in this order."""
 
 DEMANDS: Final[tuple[Stage, ...]] = (matching, affordable, within_quota, in_hours)
-"""What the settings ask of a new one."""
+"""The stages for what the settings require of a new offer."""
 
 
 def stages_of(rules: Rules) -> tuple[Stage, ...]:
-    """Return all stages in their order; the last one always decides."""
+    """Return all stages in order; the last one always returns a verdict."""
     return (*STAGES, *DEMANDS, *rules.extra, by_policy)

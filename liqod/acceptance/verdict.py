@@ -1,4 +1,4 @@
-"""What may be said to an offer: a union of three frozen values."""
+"""The verdict on an offer: a union of three frozen values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import attrs
 
 @attrs.frozen
 class Accept:
-    """Yes; the reason says which rule said so."""
+    """Accepted; the reason names the rule."""
 
     reason: str = "Accepted"
     message: str = ""
@@ -15,7 +15,7 @@ class Accept:
 
 @attrs.frozen
 class Refuse:
-    """No, with a CamelCase reason and a sentence for people."""
+    """Refused, with a CamelCase reason and a message for people."""
 
     reason: str
     message: str
@@ -23,7 +23,7 @@ class Refuse:
 
 @attrs.frozen
 class Defer:
-    """Not decided: the reason says what is being waited for."""
+    """Not decided yet: the reason says what is awaited."""
 
     reason: str
     message: str

@@ -349,7 +349,7 @@ class Client:
     async def watch(
         self, resource: Resource, namespace: str, parameters: Mapping[str, str], receiver: Protocol
     ) -> Callable[[], None]:
-        """Begin a watch (see ``stream``); ``parameters`` are those of the API, besides ``watch`` itself."""
+        """Start a watch (see ``stream``); ``parameters`` are those of the API, besides ``watch`` itself."""
         path = paths.query(paths.collection(resource, namespace), {"watch": "true", **parameters})
         return await self.stream(path, receiver, counted=("watch", _counted(resource)))
 
@@ -376,7 +376,7 @@ class Client:
                 raise
             except Exception as error:
                 abort()
-                raise unreachable(self.config.server, _told(counted), error) from error
+                raise unreachable(self.config.server, _verb_of(counted), error) from error
             refusal = _refusal(response, answer)
             if renewed or not isinstance(refusal, Unauthorized) or not await self._renewed():
                 raise refusal
@@ -391,20 +391,21 @@ class Client:
         return self._head(b"").copy()
 
     async def renew(self) -> bool:
-        """Have the token read anew, after the server did not know it; returns whether there may be another one."""
+        """Read the token again after the server answered 401 to it; returns whether there may be another one."""
         return await self._renewed()
 
     # Interruptions
 
     def path_is_doubtful(self) -> None:
-        """The server did not answer: what is sent next goes over a connection of its own, not over one that waited."""
+        """The server did not answer: the next request is sent over a new connection, not over an idle one."""
         self._connections.drop(self.clock.seconds(), idle=True)
 
     def path_is_new(self, since: float) -> None:
-        """The server answers again after an interruption that lasted until ``since``: connections made before are not
-        waited for. TCP would send again what it kept, as late as the interruption was long; and a watch of which the
-        server knows nothing any more stays silent for ever. Requests under way fail as on any broken connection, and
-        informers watch anew at once.
+        """Abort the connections made before ``since``, when an interruption ended and the server answers again.
+
+        TCP retransmits with exponential back-off (RFC 6298): what it kept would be sent as late again as the
+        interruption was long; and a watch whose connection the server has dropped stays silent for ever. Requests in
+        progress fail as on any broken connection, and informers watch again at once.
         """
         self.path_since.set(since)
         self._connections.drop(since, idle=False)
@@ -450,7 +451,7 @@ class Client:
                 except Exception as error:
                     attempt_again = was_never_sent(error) or (repeatable and not is_tls_failure(error))
                     if not attempt_again or attempt + 1 >= TRIES or isinstance(error, TimedOut):
-                        raise unreachable(self.config.server, _told(counted), error) from error
+                        raise unreachable(self.config.server, _verb_of(counted), error) from error
                     pause = self._backoff.delay(attempt)
                 attempt += 1
                 await deferLater(self.clock, pause)
@@ -491,7 +492,7 @@ class Client:
         return response, await _read(response)
 
     async def _timed(self, work: Coroutine[Any, Any, R] | Deferred[R]) -> R:
-        """Await one exchange for at most ``timeout``; a cancellation is one, however the transport words it."""
+        """Await one exchange for at most ``timeout``; a cancellation is always raised as CancelledError."""
         pending = work if isinstance(work, Deferred) else Deferred.fromCoroutine(work)
         over = False
 
@@ -506,7 +507,7 @@ class Client:
         except Exception as error:
             if over:
                 raise TimedOut(f"no answer within {self.timeout:g} s") from error
-            # Endpoints that are still connecting have a word of their own for it.
+            # Endpoints that are still connecting raise ConnectingCancelledError instead.
             if isinstance(innermost(error), CancelledError | ConnectingCancelledError):
                 raise CancelledError from error
             raise
@@ -515,7 +516,7 @@ class Client:
                 timer.cancel()
 
     def _head(self, content_type: bytes) -> Headers:
-        """Return the headers for a content type; made once as long as the token stays the same."""
+        """Return the headers for a content type; cached while the token is the same."""
         token = self.config.token() if self.config.token is not None else ""
         if token != self._token:
             self._headers.clear()
@@ -531,7 +532,7 @@ class Client:
         return headers
 
     async def _renewed(self) -> bool:
-        """Have the token read anew after the server did not know it; returns whether trying again makes sense."""
+        """Read the token again after the server answered 401 to it; returns whether to try again."""
         renew = self.config.renew_token
         if renew is None:
             return False
@@ -576,5 +577,5 @@ def _counted(resource: Resource, subresource: str = "") -> str:
     return f"{resource.plural}/{subresource}" if subresource else resource.plural
 
 
-def _told(counted: tuple[str, str]) -> str:
+def _verb_of(counted: tuple[str, str]) -> str:
     return " ".join(counted)

@@ -1,6 +1,6 @@
-"""What the API server says when it says no, as exceptions by meaning.
+"""Failures of API requests, as exceptions by meaning.
 
-Conditions are told apart by code and ``reason``, never by English text. Source: k8s.io/apimachinery ``meta/v1.Status``.
+They are distinguished by code and ``reason``, never by English text. Source: k8s.io/apimachinery ``meta/v1.Status``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class KubeError(ExpectedError):
 
 
 class Unreachable(KubeError):
-    """No answer was had: connection, TLS or time-out; the text says which. The request may have been executed."""
+    """There was no answer: connection, TLS or time-out; the message says which. The request may have been executed."""
 
 
 class Undecodable(KubeError):
-    """The answer came but was not what the API promises."""
+    """The answer is not what the API specifies."""
 
 
 class ApiError(KubeError):
@@ -52,7 +52,7 @@ class Gone(ApiError):
 
 
 class Forbidden(ApiError):
-    """The user may not do that (403)."""
+    """The user is not authorized, or an admission plugin denied the request (403)."""
 
 
 class Unauthorized(ApiError):
@@ -64,7 +64,10 @@ class Invalid(ApiError):
 
 
 class Throttled(ApiError):
-    """Too many requests (429); ``retry_after`` in seconds, 0 when the server did not say."""
+    """Too many requests (429); ``retry_after`` in seconds, 0 without the header.
+
+    API Priority and Fairness answers with it, and so does the eviction API when a disruption budget forbids it.
+    """
 
     retry_after: float = 0.0
 

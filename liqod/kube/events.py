@@ -1,4 +1,4 @@
-"""Kubernetes events about what the daemon decides: few, aggregated, and never in anyone's way."""
+"""Records Kubernetes events about what the daemon decides: rate-limited, aggregated, and without blocking."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from liqod.kube.resources import EVENTS
 from liqod.model.timestamps import rfc3339
 
 REMEMBERED: Final = 1024
-"""Distinct events that are counted up rather than written anew; the one not seen for longest is forgotten first."""
+"""Distinct events whose count is raised rather than a new event written; the least recent is dropped first."""
 PATCH_INTERVAL: Final = 10.0
 """Seconds between two writes of one event's count."""
 BURST, PER_SECOND = 50, 5.0
@@ -117,7 +117,7 @@ class EventRecorder:
         self._tasks.spawn(self._create(identity, event), f"recording the event {reason}")
 
     def stop(self) -> Deferred[None]:
-        """Drop what was not written yet; the Deferred fires when nothing is under way."""
+        """Drop what was not written yet; the Deferred fires when no request is in progress."""
         for series in self._series.values():
             if series.due is not None:
                 series.due.cancel()
@@ -145,7 +145,7 @@ class EventRecorder:
         try:
             await self._client.create(EVENTS, event, view=None)
         except KubeError as error:
-            # The next occurrence is to be written as a new event.
+            # The next occurrence is written as a new event.
             self._forget(identity)
             self._failed(error)
         else:
@@ -156,7 +156,7 @@ class EventRecorder:
         try:
             await self._client.patch(EVENTS, series.name, patch, series.namespace, view=None)
         except NotFound:
-            # The API server drops events after an hour.
+            # The API server keeps events for an hour (kube-apiserver --event-ttl).
             self._forget(identity)
         except KubeError as error:
             self._failed(error)

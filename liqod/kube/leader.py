@@ -1,4 +1,4 @@
-"""Leader election by a Lease, so that of several daemons of one cluster one acts and the others stand by.
+"""Leader election by a Lease: of several daemons of one cluster one acts and the others stand by.
 
 The clocks of the candidates are never compared: a lease has expired when *our* clock has seen it unchanged for its
 duration. Every write carries the resource version it was decided on. Source: client-go ``tools/leaderelection``.
@@ -37,20 +37,20 @@ class LeaseSpec(View, frozen=True):
 
 
 class Lease(Object, frozen=True):
-    """Who leads, and until when."""
+    """The lease: its holder, and until when it holds."""
 
     spec: LeaseSpec = LeaseSpec()
 
 
 def _ignore() -> None:
-    """What is called by default when the lead is lost."""
+    """Do nothing when the lease is lost."""
 
 
 class LeaderLease(Service):
     """One candidate, known to the others by ``identity``.
 
     Leads as long as renewals succeed; when none has succeeded for two thirds of the duration, ``on_lost`` is called at
-    once, before anyone else can have taken over, and it goes on as a candidate. Give it a client of its own: a renewal
+    once, before another candidate can acquire it, and it remains a candidate. Give it a client of its own: a renewal
     must not queue behind other requests. ``stopService`` releases the lease, so that a successor need not wait.
     """
 
@@ -115,7 +115,7 @@ class LeaderLease(Service):
             self._lose("the election failed; see the log")
 
     async def _campaign(self) -> None:
-        # Whoever learns of the lead may stop this service from inside this very loop, where cancelling has no effect.
+        # A subscriber may stop this service from inside this loop, where cancelling has no effect.
         while self.running:
             begun = self._clock.seconds()
             held = await self._attempt()
@@ -126,7 +126,7 @@ class LeaderLease(Service):
                 await deferLater(self._clock, self._pause(held, begun))
 
     async def _attempt(self) -> bool:
-        """Try once to have the lease, for no longer than leading could last."""
+        """Try once to acquire or renew the lease, for no longer than it could be held."""
         attempt = Deferred.fromCoroutine(self._acquire_or_renew())
         left = self._deadline
         if self.leading:
@@ -149,7 +149,7 @@ class LeaderLease(Service):
 
     def _pause(self, held: bool, begun: float) -> float:
         if held:
-            # An answer that was long in coming has used up as much of the lease's time.
+            # The time of a slow answer counts: the server renewed the lease at some moment before it.
             return max(0.0, begun + self._renew_interval - self._clock.seconds())
         pause = self._retry_interval * (1.0 + 0.2 * self._random())
         if self.leading:
@@ -207,7 +207,7 @@ class LeaderLease(Service):
                 )
             )
         except (Conflict, NotFound):
-            # Someone else wrote it: what there is now is looked at before anything else is tried.
+            # Another candidate wrote it: it is read before the next attempt.
             self._seen = None
             try:
                 self._observe(await self._client.get(LEASES, self._name, self._namespace, view=Lease))
@@ -229,7 +229,7 @@ class LeaderLease(Service):
         self._gate = Gate()
         if not leading or seen is None:
             return
-        release = Deferred.fromCoroutine(self._give_up(seen))
+        release = Deferred.fromCoroutine(self._clear_holder(seen))
         release.addTimeout(min(3.0, self._deadline), self._clock)
         try:
             await release
@@ -238,7 +238,7 @@ class LeaderLease(Service):
                 "the lease {name} was not released: {error}; it expires by itself", name=self._name, error=str(error)
             )
 
-    async def _give_up(self, seen: Lease) -> None:
+    async def _clear_holder(self, seen: Lease) -> None:
         """Write the lease without a holder, as long as it is ours."""
         while seen.spec.holder_identity == self.identity:
             spec = msgspec.structs.replace(
@@ -249,7 +249,7 @@ class LeaderLease(Service):
                 await self._client.replace(LEASES, body, self._name, self._namespace, view=None)
                 return
             except Conflict:
-                # The renewal that was cut short by the end of this service had reached the server all the same.
+                # The renewal that stopService cancelled had reached the server.
                 seen = await self._client.get(LEASES, self._name, self._namespace, view=Lease)
 
     def _win(self) -> None:
@@ -267,7 +267,7 @@ class LeaderLease(Service):
         try:
             self.on_lost()
         except Exception:
-            self._log.failure("what is told of a lost lead failed")
+            self._log.failure("the callback for a lost lease failed")
 
     def _failed(self, error: KubeError) -> None:
         if str(error) != self.error:

@@ -1,4 +1,4 @@
-"""The definitions of liqod's own kinds: shipped as package data, brought to the cluster when they differ."""
+"""The CRDs of liqod's own kinds: shipped as package data, applied to the cluster when they differ."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE: Final = 30.0
 
 
 class NotEstablished(KubeError):
-    """A definition was accepted but is not served; the text has the API server's own words."""
+    """A CRD was accepted but is not established; the message has the API server's conditions."""
 
 
 def definitions() -> list[dict[str, Any]]:
@@ -36,23 +36,23 @@ def definitions() -> list[dict[str, Any]]:
     return sorted(crds, key=lambda one: str(one["metadata"]["name"]))
 
 
-def covers(there: Any, wanted: Any) -> bool:
-    """Tell whether everything in ``wanted`` is in ``there``; what the API server adds by default does not count.
+def covers(present: Any, wanted: Any) -> bool:
+    """Tell whether everything in ``wanted`` is in ``present``; what the API server defaults is not compared.
 
     Entries of a list are compared in order: the API server keeps the order of versions, columns and short names.
     """
     if isinstance(wanted, Mapping):
-        return isinstance(there, Mapping) and all(
-            covers(there.get(key), value) if key in there else value in ({}, [], "", None, False)
+        return isinstance(present, Mapping) and all(
+            covers(present.get(key), value) if key in present else value in ({}, [], "", None, False)
             for key, value in wanted.items()
         )
     if isinstance(wanted, list):
         return (
-            isinstance(there, list)
-            and len(there) == len(wanted)
-            and all(covers(left, right) for left, right in zip(there, wanted, strict=True))
+            isinstance(present, list)
+            and len(present) == len(wanted)
+            and all(covers(left, right) for left, right in zip(present, wanted, strict=True))
         )
-    return bool(there == wanted)
+    return bool(present == wanted)
 
 
 def is_established(definition: Mapping[str, Any]) -> bool:
@@ -82,7 +82,7 @@ async def ensure(client: Client, *, wait: bool = True) -> list[str]:
         now = {name: await client.get(CRDS, name) for name in pending}
         pending = [name for name in pending if not is_established(now[name])]
         if pending and client.clock.seconds() > deadline:
-            raise NotEstablished(f"{pending[0]} is not served after {PATIENCE:g} s: {_words(now[pending[0]])}")
+            raise NotEstablished(f"{pending[0]} is not served after {PATIENCE:g} s: {_reasons(now[pending[0]])}")
     return applied
 
 
@@ -113,11 +113,11 @@ async def _there(client: Client, name: str) -> dict[str, Any] | None:
 
 
 def _conditions(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    # A definition that was just made has null in the place of its conditions.
+    # The conditions of a new CRD are null until the API server has looked at its names.
     return list((definition.get("status") or {}).get("conditions") or ())
 
 
-def _words(definition: Mapping[str, Any]) -> str:
+def _reasons(definition: Mapping[str, Any]) -> str:
     bad = [one for one in _conditions(definition) if one.get("status") == "False"]
-    said = [str(one["message"]) for one in bad if one.get("message")]
-    return "; ".join(said) or "the API server gives no reason"
+    messages = [str(one["message"]) for one in bad if one.get("message")]
+    return "; ".join(messages) or "the API server gives no reason"

@@ -1,4 +1,4 @@
-"""The version of an API server: asked once, shared by everybody who wants to know it."""
+"""The version of an API server: read once, and shared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Version(msgspec.Struct, rename="camel"):
 
 
 class ServerVersion:
-    """Answers with ``gitVersion`` ("v1.35.0"); ``known`` is empty until the server said it.
+    """Answers with ``gitVersion`` ("v1.35.0"); ``known`` is empty until it was read.
 
     A failure is raised to those who ask and not remembered: the next to ask tries again.
     """

@@ -1,8 +1,7 @@
-"""What the fields of each event may hold, beyond their types: one function per event, the same for both directions.
+"""Validates the fields of each event beyond their types: one function per event, the same for both directions.
 
-Nothing of what passes here needs to be checked for shape again: names are DNS labels, numbers are finite and bounded,
-texts for people are one line of printable characters. What a value *means* (may this peer ask for it?) is for others
-to judge.
+What passes here is well-formed: names are DNS labels, numbers are finite and bounded, texts for people are one line of
+printable characters. Whether the peer is allowed what it asks for is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ _TOKEN = re.compile(r"[!-~]+")
 
 
 class BadField(ValueError):
-    """A field holds what it may not."""
+    """The value of a field is not allowed."""
 
 
 def check(event: Event) -> None:
-    """Raise BadField when a field of an event is out of its bounds."""
+    """Raise BadField when a field of an event is invalid or out of bounds."""
     _CHECKS[type(event)](event)
 
 
 def plain(text: str) -> str:
-    """Return a text as it may travel: one line, printable, at most 1024 characters."""
+    """Return a text that may be sent: one line of at most 1024 printable characters."""
     return clean_text(text, MAX_TEXT)
 
 

@@ -1,8 +1,7 @@
-"""Payloads <-> events: msgpack with limits, then typed structs, then bounds. The only door to msgpack.
+"""Payloads <-> events: msgpack with limits, then typed structs, then bounds. The only module that imports msgpack.
 
-A payload is an array ``[number, field, ...]``. Trailing fields that we do not know are ignored; a number that we do not
-know becomes an ``UnknownEvent``. Anything else that is not exactly right is a RemoteProtocolError: nothing untyped gets
-out.
+A payload is an array ``[number, field, ...]``. Unknown trailing fields are ignored; an unknown number becomes an
+``UnknownEvent``. Everything else that is not valid is a RemoteProtocolError: no untyped value is returned.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MAX_NUMBER: Final = MAX_MINOR
 
 @attrs.frozen
 class UnknownEvent:
-    """An event of a number that this release does not know; the owner answers ``Unsupported`` and goes on."""
+    """An event whose number this release does not know; the owner answers ``Unsupported`` and the session continues."""
 
     number: int
 
@@ -44,7 +43,7 @@ def decode(payload: bytes, limits: Limits) -> Event | UnknownEvent:
             max_map_len=limits.items,
         )
     except (ValueError, TypeError, RecursionError) as error:
-        # The text of msgpack's errors may quote the payload: it is not passed on.
+        # The message of msgpack's errors may quote the payload, and with it secrets: it is not passed on.
         raise RemoteProtocolError(
             "NotMsgpack", f"a frame of {len(payload)} bytes is not msgpack within limits"
         ) from error
@@ -69,7 +68,7 @@ def decode(payload: bytes, limits: Limits) -> Event | UnknownEvent:
 def encode(event: Event, limits: Limits) -> bytes:
     """Return the payload of an event; raises LocalProtocolError when a peer with the same limits would refuse it.
 
-    Free text for people is made fit to travel first; nothing else is changed.
+    Text for people is cleaned first; nothing else is changed.
     """
     message: Any = getattr(event, "message", None)
     if isinstance(message, str):
@@ -83,7 +82,7 @@ def encode(event: Event, limits: Limits) -> bytes:
     try:
         decode(payload, limits)
     except RemoteProtocolError as error:
-        raise LocalProtocolError(f"no peer would take this: {error.message}") from error
+        raise LocalProtocolError(f"no peer would accept this: {error.message}") from error
     return payload
 
 
@@ -102,7 +101,7 @@ def _depth_passes(value: object, limit: int) -> bool:
 
 
 def _without_duplicates(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Return a map; one key given twice would mean one thing here and another thing elsewhere."""
+    """Return a map; raises ValueError for a duplicate key, of which other decoders may take another value."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a map holds a key twice")

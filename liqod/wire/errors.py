@@ -1,14 +1,14 @@
-"""Who is to blame: every failure of the protocol is either theirs or ours."""
+"""Protocol errors, by the side whose fault they are (as in h11)."""
 
 from __future__ import annotations
 
 
 class ProtocolError(Exception):
-    """The base of both; never raised itself."""
+    """The base class of both."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke the protocol: a CamelCase reason and a sentence. The session is dead; close the connection."""
+    """The peer broke the protocol: a CamelCase reason and a message. The session has failed; close the connection."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
@@ -17,4 +17,4 @@ class RemoteProtocolError(ProtocolError):
 
 
 class LocalProtocolError(ProtocolError):
-    """We asked for what the protocol does not allow: a bug on our side. Nothing was sent; the session is unchanged."""
+    """Our own code sent what the protocol does not allow: a bug. Nothing was sent; the session is unchanged."""

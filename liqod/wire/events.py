@@ -1,7 +1,8 @@
 """The events of the peer protocol ``liqod/1``.
 
 WARNING: the numbers are the protocol itself. Append only; never renumber, never reuse. The fields of an event are
-positional as well: new ones go to the end and carry a default, so that a peer one release apart can skip or lack them.
+positional as well: new ones go to the end and have a default, so that a peer of another release can ignore them or
+leave them out.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from liqod.model.records.offer import Offer
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=False):
-    """The base of all events; ``number`` is what stands first in the frame."""
+    """The base class of all events; ``number`` is the first element of the frame."""
 
     number: ClassVar[int] = 0
 
 
 class Hello(Event, frozen=True):
-    """Who I claim to be and what I speak; the first event in both directions."""
+    """The sender's claimed identity and its versions; the first event in both directions."""
 
     number: ClassVar[int] = 1
     cluster_id: str
@@ -32,7 +33,7 @@ class Hello(Event, frozen=True):
 
 
 class Welcome(Event, frozen=True):
-    """I trust your key; the session is established once both sides have said so."""
+    """The sender trusts the receiver's key; the session is established when both sides have sent it."""
 
     number: ClassVar[int] = 2
     minor: int
@@ -40,7 +41,7 @@ class Welcome(Event, frozen=True):
 
 
 class Bye(Event, frozen=True):
-    """The last event: why I close, and after how many seconds trying again makes sense (0: at once)."""
+    """The last event: why the sender closes, and after how many seconds to try again (0: at once)."""
 
     number: ClassVar[int] = 3
     reason: str
@@ -49,7 +50,7 @@ class Bye(Event, frozen=True):
 
 
 class Ping(Event, frozen=True):
-    """Are you there? The payload comes back unchanged."""
+    """A liveness probe; the payload is returned unchanged."""
 
     number: ClassVar[int] = 4
     payload: int = 0
@@ -63,14 +64,14 @@ class Pong(Event, frozen=True):
 
 
 class Unsupported(Event, frozen=True):
-    """I do not know the event of that number; the session goes on."""
+    """The sender does not know the event of that number; the session continues."""
 
     number: ClassVar[int] = 6
     unknown: int
 
 
 class Advertise(Event, frozen=True):
-    """What I lend you. ``(epoch, seq)`` orders offers over restarts; ``ttl`` is in seconds from receipt."""
+    """The sender's offer. ``(epoch, seq)`` orders offers over restarts; ``ttl`` is in seconds from receipt."""
 
     number: ClassVar[int] = 7
     epoch: int
@@ -80,7 +81,7 @@ class Advertise(Event, frozen=True):
 
 
 class Verdict(Event, frozen=True):
-    """What I say to your offer: Accepted, Refused or Pending, with a reason."""
+    """The borrower's decision on an offer: Accepted, Refused or Pending, with a reason."""
 
     number: ClassVar[int] = 8
     epoch: int
@@ -91,7 +92,7 @@ class Verdict(Event, frozen=True):
 
 
 class Withdraw(Event, frozen=True):
-    """I take back what I lend you (from the lender), or I no longer use it (from the borrower)."""
+    """The lender withdraws its offer, or the borrower stops using it; ``role`` is the sender's."""
 
     number: ClassVar[int] = 9
     epoch: int
@@ -100,7 +101,7 @@ class Withdraw(Event, frozen=True):
 
 
 class Withdrawn(Event, frozen=True):
-    """The withdrawal is done on my side."""
+    """The sender has completed a withdrawal."""
 
     number: ClassVar[int] = 10
     epoch: int
@@ -108,10 +109,10 @@ class Withdrawn(Event, frozen=True):
 
 
 class Credential(Event, frozen=True):
-    """How you reach my API server, for ``lifetime`` seconds from receipt.
+    """How the borrower reaches the lender's API server, for ``lifetime`` seconds from receipt.
 
-    ``relay``: over this port, too, with the key of the session and without a token. Without a URL there is no other
-    way; only those are told so who say in their Hello that they know the relay.
+    ``relay``: also over this port, with the key of the session and without a token. Without a URL the relay is the only
+    way; that is sent only to peers with the feature of the relay in their Hello.
     """
 
     number: ClassVar[int] = 11
@@ -128,7 +129,7 @@ class Credential(Event, frozen=True):
 
 
 class MapNamespace(Event, frozen=True):
-    """Please give my namespace ``local`` a place called ``remote`` in your cluster."""
+    """The borrower requests the namespace ``remote`` in the lender's cluster for its namespace ``local``."""
 
     number: ClassVar[int] = 12
     request: int
@@ -137,7 +138,7 @@ class MapNamespace(Event, frozen=True):
 
 
 class NamespaceMapped(Event, frozen=True):
-    """The answer to MapNamespace or ReleaseNamespace; an empty reason means yes."""
+    """The answer to MapNamespace or ReleaseNamespace; an empty reason means success."""
 
     number: ClassVar[int] = 13
     request: int
@@ -147,7 +148,7 @@ class NamespaceMapped(Event, frozen=True):
 
 
 class ReleaseNamespace(Event, frozen=True):
-    """I no longer need the namespace ``remote``: delete it, and all that is in it."""
+    """The borrower no longer needs the namespace ``remote``: it is to be deleted with everything in it."""
 
     number: ClassVar[int] = 14
     request: int
@@ -155,10 +156,10 @@ class ReleaseNamespace(Event, frozen=True):
 
 
 class Network(Event, frozen=True):
-    """My pods' networks, and where my end of the tunnel is; an empty key means that I have no tunnel (any more).
+    """The sender's pod networks and tunnel endpoints; an empty key means that it has no tunnel (any more).
 
-    ``next_key`` is the key that I shall have next: take it as well from now on, and say so. ``external_six`` is
-    a second network of single addresses, of IPv6, where ``external_cidr`` is of IPv4.
+    ``next_key`` is the sender's next WireGuard key: to be accepted as well from now on, and acknowledged.
+    ``external_six`` is a second network of single addresses, of IPv6, where ``external_cidr`` is of IPv4.
     """
 
     number: ClassVar[int] = 15
@@ -172,9 +173,9 @@ class Network(Event, frozen=True):
 
 
 class NetworkAck(Event, frozen=True):
-    """How I see your networks, aligned with what you named; or why I cannot use them.
+    """The receiver's networks as the sender maps them, in the order of ``Network``; or why it cannot use them.
 
-    ``known_key`` is the next key of yours that my end of the tunnel takes already.
+    ``known_key`` is the receiver's next key that the sender's end of the tunnel accepts already.
     """
 
     number: ClassVar[int] = 16
@@ -187,9 +188,9 @@ class NetworkAck(Event, frozen=True):
 
 
 class Join(Event, frozen=True):
-    """I was given your pairing token of that name: ``proof`` (hex) shows that I hold its secret, in this session only.
+    """The dialer has the listener's pairing token of that name; ``proof`` (hex) is for this session only.
 
-    Sent by a dialer that announced the feature ``joining`` in its Hello, before its Welcome; the listener judges then.
+    Sent by a dialer with the feature ``joining`` in its Hello, before its Welcome; the listener then authenticates it.
     """
 
     number: ClassVar[int] = 18
@@ -201,10 +202,10 @@ class Join(Event, frozen=True):
 
 
 class NewKey(Event, frozen=True):
-    """My next key, announced in a session of the present one; since minor 1.
+    """The sender's next identity key, announced in a session of the current one; since minor 1.
 
-    ``public_key`` is an Ed25519 key (32 bytes, base64), ``proof`` its signature (64 bytes, base64) that holds in this
-    session only: what is signed is in ``liqod.identity.rotation``. Both empty: the key announced before will not come.
+    ``public_key`` is an Ed25519 key (32 bytes, base64), ``proof`` its signature (64 bytes, base64), valid in this
+    session only: what is signed is in ``liqod.identity.rotation``. Both empty: the announced key is withdrawn.
     """
 
     number: ClassVar[int] = 19
@@ -213,7 +214,7 @@ class NewKey(Event, frozen=True):
 
 
 class KeyNoted(Event, frozen=True):
-    """The answer to NewKey; an empty reason means that the key is on record beside the present one. Since minor 1."""
+    """The answer to NewKey; an empty reason means that the key is pinned beside the current one. Since minor 1."""
 
     number: ClassVar[int] = 20
     public_key: str
@@ -243,4 +244,4 @@ EVENTS: Final[tuple[type[Event], ...]] = (
     KeyNoted,
 )
 BY_NUMBER: Final = {event.number: event for event in EVENTS}
-# The number 17 is promised to Probe.
+# The number 17 is reserved for Probe.

@@ -1,7 +1,7 @@
-"""Frames: four bytes of length, big-endian, and that many bytes of payload.
+"""Frames: a length of four bytes, big-endian, then that many bytes of payload.
 
-The receive buffer is bounded twice. A frame that announces more than the cap is refused on its header alone; and frames
-that wait to be taken out may not pile up beyond ``Limits.pending``.
+The receive buffer is bounded twice. A frame whose length exceeds the cap is refused on its header alone; and frames
+that wait to be taken may not exceed ``Limits.pending`` together.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ HEADER: Final = 4
 
 @attrs.frozen
 class Limits:
-    """What a session takes from its peer, and therefore sends at most. Sizes in bytes.
+    """What a session accepts from its peer, and sends at most. Sizes in bytes.
 
     ``frame``: an offer with every field at its own limit stays below 64 KiB, so four times that is generous.
-    ``pending``: a transport reads 64 KiB at a time; an owner that takes events out after each read never comes near.
+    ``pending``: a transport reads 64 KiB at a time; an owner that takes the events after each read stays far below.
     """
 
     frame: int = 256 * 1024
@@ -36,7 +36,7 @@ def frame(payload: bytes) -> bytes:
 
 
 class FrameBuffer:
-    """Collects bytes and yields payloads; costs time linear in the bytes, however they are cut."""
+    """Collects bytes and yields payloads, in time linear in the bytes, however they are split."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -46,7 +46,7 @@ class FrameBuffer:
         return len(self._data)
 
     def feed(self, data: bytes) -> None:
-        """Keep bytes; raises RemoteProtocolError when more wait than anybody may leave waiting."""
+        """Append bytes; raises RemoteProtocolError when more than ``Limits.pending`` wait."""
         if len(self._data) + len(data) > self._limits.pending:
             raise RemoteProtocolError(
                 "TooMuchPending", f"more than {self._limits.pending} bytes of events wait to be read"
@@ -70,5 +70,5 @@ class FrameBuffer:
         return payload
 
     def clear(self) -> None:
-        """Forget what was collected."""
+        """Drop what was collected."""
         self._data.clear()

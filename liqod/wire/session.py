@@ -1,18 +1,18 @@
-"""One session of ``liqod/1``: bytes in, events out, and a table that says what may follow what.
+"""One session of ``liqod/1``: bytes in, events out, and the tables of which event may follow which.
 
 Three verbs, no I/O: ``receive_data(bytes)``, ``next_event()`` until it returns NEED_DATA, ``send(event) -> bytes``.
 
 Rule 1: everything that affects the state lives in this file, and most of it in the two tables.
-Rule 2: the tables do not know which of the two parties we are; the same rules bind us (LocalProtocolError) and them
+Rule 2: the tables do not know which of the two parties we are; the same rules hold for us (LocalProtocolError) and them
 (RemoteProtocolError).
 
-Each party goes its own way SILENT -> GREETED -> TRUSTING, or to GONE from anywhere::
+Each party goes through SILENT -> GREETED -> TRUSTING, or to GONE from anywhere::
 
     dialer    SILENT --Hello--> GREETED --Welcome--> TRUSTING --(anything else)--> TRUSTING   GREETED --Join--> GREETED
     listener  SILENT --Hello--> GREETED --Welcome--> TRUSTING       Bye: from any of them to GONE
 
-The listener greets after the dialer did; nobody says Welcome before both have greeted; everything else needs both to be
-TRUSTING, that is, the session to be established.
+The listener sends its Hello after the dialer's; Welcome comes after both Hellos; everything else requires both parties
+to be TRUSTING, that is, the session to be established.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ NEED_DATA: Final = NeedData.NEED_DATA
 
 
 class State(enum.Enum):
-    """How far a session is, as its owner sees it."""
+    """The state of a session, for its owner."""
 
     OPENING = "opening"
-    """Not both have said Hello."""
+    """Not both have sent Hello."""
     JUDGING = "judging"
-    """Both have said Hello; not both have said Welcome."""
+    """Both have sent Hello; not both have sent Welcome."""
     ESTABLISHED = "established"
     CLOSED = "closed"
-    """Somebody said Bye, or the peer broke the protocol."""
+    """One side sent Bye, or the peer broke the protocol."""
 
 
 class Party(enum.IntEnum):
-    """How far one party is."""
+    """The state of one party."""
 
     SILENT = 0
     GREETED = 1
@@ -62,9 +62,9 @@ class Party(enum.IntEnum):
 
 
 _OTHER: Final = Event
-"""Stands in the tables for every event that has no row of its own."""
+"""The row of the tables for every event that has none of its own."""
 
-# What a party's event makes of it. Absent: not allowed.
+# The next state of the party that sends an event. Absent: not allowed.
 NEXT: Final[Mapping[Party, Mapping[type[Event], Party]]] = MappingProxyType(
     {
         Party.SILENT: {Hello: Party.GREETED, Bye: Party.GONE},
@@ -73,7 +73,7 @@ NEXT: Final[Mapping[Party, Mapping[type[Event], Party]]] = MappingProxyType(
         Party.GONE: {},
     }
 )
-# How far the other party must be before an event may be said.
+# The state that the other party must have reached before an event may be sent.
 NEEDS: Final[Mapping[tuple[Role, type[Event]], Party]] = MappingProxyType(
     {
         ("dialer", Hello): Party.SILENT,
@@ -81,7 +81,7 @@ NEEDS: Final[Mapping[tuple[Role, type[Event]], Party]] = MappingProxyType(
         ("dialer", Welcome): Party.GREETED,
         ("listener", Welcome): Party.GREETED,
         ("dialer", Join): Party.GREETED,
-        ("listener", Join): Party.GONE,  # never: whoever dials brings a token
+        ("listener", Join): Party.GONE,  # never: the dialer is the one with a token
         ("dialer", Bye): Party.SILENT,
         ("listener", Bye): Party.SILENT,
         ("dialer", _OTHER): Party.TRUSTING,
@@ -99,14 +99,14 @@ class Session:
         self.peer_role: Role = "listener" if role == "dialer" else "dialer"
         self.limits = limits if limits is not None else Limits()
         self.hello: Hello | None = None
-        """What we said first."""
+        """Our own Hello."""
         self.peer_hello: Hello | None = None
-        """What the peer said first: claims, until its key was judged."""
+        """The peer's Hello: claims, until its key is authenticated."""
         self._we = Party.SILENT
         self._they = Party.SILENT
         self._buffer = FrameBuffer(self.limits)
         self._error: RemoteProtocolError | None = None
-        self._last_words_said = False
+        self._final_bye_sent = False
 
     @property
     def state(self) -> State:
@@ -120,7 +120,7 @@ class Session:
 
     @property
     def minor(self) -> int | None:
-        """The minor version both speak (the highest), once both have said Hello; None when there is none."""
+        """The minor version both speak (the highest), once both have sent Hello; None when there is none."""
         if self.hello is None or self.peer_hello is None:
             return None
         highest = min(self.hello.max_minor, self.peer_hello.max_minor)
@@ -128,22 +128,22 @@ class Session:
 
     @property
     def features(self) -> frozenset[str]:
-        """The features both have, once both have said Hello."""
+        """The features of both, once both have sent Hello."""
         if self.hello is None or self.peer_hello is None:
             return frozenset()
         return frozenset(self.hello.features) & frozenset(self.peer_hello.features)
 
     def welcome(self) -> Welcome:
-        """Return the Welcome that fits what both said; raises LocalProtocolError before that."""
+        """Return the Welcome that matches both Hellos; raises LocalProtocolError before there are both."""
         minor = self.minor
         if minor is None:
             raise LocalProtocolError("there is no common minor version yet: Welcome needs both Hellos")
         return Welcome(minor, sorted(self.features))
 
     def receive_data(self, data: bytes) -> None:
-        """Take bytes from the peer; after the end of the session they are dropped.
+        """Feed bytes from the peer; after the end of the session they are dropped.
 
-        What is wrong with them comes out of ``next_event``.
+        Errors in them are raised by ``next_event``.
         """
         if self.state is State.CLOSED:
             return
@@ -169,7 +169,7 @@ class Session:
             event = decode(payload, self.limits)
             following = self._step_of_peer(event)
             if isinstance(event, Hello):
-                self._greeted_with(event)
+                self._received_hello(event)
         except RemoteProtocolError as error:
             self._fail(error)
             raise
@@ -179,12 +179,12 @@ class Session:
         return event
 
     def send(self, event: Event) -> bytes:
-        """Return the bytes that tell the peer an event.
+        """Return the bytes of an event for the peer.
 
-        Raises LocalProtocolError, leaving everything as it was, when the event may not be said now or would be refused.
+        Raises LocalProtocolError, with the session unchanged, when the event is not allowed now or would be refused.
         """
         if self._error is not None:
-            raise LocalProtocolError("the session ended with the peer's error; only last_words may follow")
+            raise LocalProtocolError("the session ended with the peer's error; only final_bye may follow")
         row = _row(type(event))
         following = NEXT[self._we].get(row)
         if following is None or self._they is Party.GONE or self._they < NEEDS[self.role, row]:
@@ -199,11 +199,11 @@ class Session:
             self._buffer.clear()
         return data
 
-    def last_words(self) -> bytes:
-        """Return, once, the Bye that tells a peer how it broke the protocol; empty when there is nothing to say."""
-        if self._error is None or self._last_words_said or self._we is Party.GONE:
+    def final_bye(self) -> bytes:
+        """Return, once, the Bye with the reason of a protocol error of the peer; empty when there is none to send."""
+        if self._error is None or self._final_bye_sent or self._we is Party.GONE:
             return b""
-        self._last_words_said = True
+        self._final_bye_sent = True
         return frame(encode(Bye(self._error.reason, self._error.message), self.limits))
 
     def _step_of_peer(self, event: Event | UnknownEvent) -> Party:
@@ -216,7 +216,7 @@ class Session:
             raise RemoteProtocolError("WelcomeDiffers", "Welcome names another minor or feature than both Hellos allow")
         return following
 
-    def _greeted_with(self, hello: Hello) -> None:
+    def _received_hello(self, hello: Hello) -> None:
         self.peer_hello = hello
         if self.hello is not None and self.minor is None:
             raise RemoteProtocolError(

@@ -158,7 +158,7 @@ def _drained(session: Session) -> bool:
         _has_reason(error)
         assert session.state is State.CLOSED
         assert len(session._buffer) == 0
-        session.last_words()
+        session.final_bye()
         return False
     return session.state is not State.CLOSED
 

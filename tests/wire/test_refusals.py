@@ -251,12 +251,12 @@ class Refusals(SynchronousTestCase):
     def test_last_words_are_said_once(self) -> None:
         """The peer hears once what it did wrong; there are none without an error."""
         session = established()
-        self.assertEqual(session.last_words(), b"")
+        self.assertEqual(session.final_bye(), b"")
         self.refused(session, raw(4, "x"))
-        words = session.last_words()
+        words = session.final_bye()
         other = established("dialer")
         other.receive_data(words)
         (bye,) = drain(other)
         assert isinstance(bye, Bye)
         self.assertEqual(bye.reason, "BadField")
-        self.assertEqual(session.last_words(), b"")
+        self.assertEqual(session.final_bye(), b"")

@@ -60,7 +60,7 @@ class Opening(SynchronousTestCase):
         with self.assertRaises(RemoteProtocolError) as caught:
             pair.dialer.next_event()
         self.assertEqual(caught.exception.reason, "NoCommonMinor")
-        pair.listener.receive_data(pair.dialer.last_words())
+        pair.listener.receive_data(pair.dialer.final_bye())
         (farewell,) = drain(pair.listener)
         assert isinstance(farewell, Bye)
         self.assertEqual(farewell.reason, "NoCommonMinor")
@@ -238,7 +238,7 @@ class Fuzz(SynchronousTestCase):
         except RemoteProtocolError as error:
             self.assertIs(session.state, State.CLOSED)
             self.assertRegex(error.reason, r"^[A-Z][A-Za-z]+$")
-            Session("listener").receive_data(session.last_words())
+            Session("listener").receive_data(session.final_bye())
         self.assertLess(time.perf_counter() - started, 2.0)
 
     @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,4 +1,4 @@
-"""A cache of one kind that follows the API server, and tells its subscribers what changes."""
+"""A cache of one kind that follows the API server and notifies subscribers (client-go: SharedInformer)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from liqod.kube.resources import Resource
 from liqod.model.ids import Key
 
 REMEMBERED: Final = 256
-"""Objects whose unreadability is remembered, so that it is logged once."""
+"""Undecodable objects that are remembered, so that each is logged once."""
 
 Subscriber = Callable[[Key, V | None, V | None], None]
 
@@ -37,8 +37,8 @@ class Informer(Service, Generic[V]):
 
     Subscribers are called with ``(key, old, new)``; reading is free. ``error`` is the sentence of the last failure,
     empty when live; ``stale_since`` the clock's time since which the cache may be behind, None when live. ``live``
-    tells whether it follows the server. When the client's path to the server is new, watching begins anew at once.
-    More than the client's allowance is not kept: the cache stays as it was then, not live, and is listed anew at times.
+    tells whether it follows the server. When the client's path to the server is new, it watches again at once.
+    No more than the client's quota is kept: the cache stays as it was then, not live, and is listed again at times.
     """
 
     _log = Logger()
@@ -65,14 +65,14 @@ class Informer(Service, Generic[V]):
         self._machine = ListWatch(self._store, random)
         self._gate = Gate()
         self._subscribers: dict[object, Subscriber[V]] = {}
-        self._untold: deque[Delta[V]] = deque()
-        self._telling: IDelayedCall | None = None
+        self._undelivered: deque[Delta[V]] = deque()
+        self._delivery: IDelayedCall | None = None
         self._run: Deferred[None] | None = None
-        self._turn: Deferred[Command] | None = None
-        self._forget_path: Callable[[], None] = lambda: None
+        self._request: Deferred[Command] | None = None
+        self._unsubscribe_path: Callable[[], None] = lambda: None
         self.live: Latest[bool] = Latest(False)
         self._in_trouble = False
-        self._known_bad: set[Key | None] = set()
+        self._known_undecodable: set[Key | None] = set()
         self._held: Held | None = None
 
     def __repr__(self) -> str:
@@ -83,7 +83,7 @@ class Informer(Service, Generic[V]):
 
     @property
     def synced(self) -> bool:
-        """Whether a first list is complete and was told to the subscribers."""
+        """Whether a first list is complete and the subscribers were notified of it."""
         return self._gate.is_open
 
     @property
@@ -125,8 +125,8 @@ class Informer(Service, Generic[V]):
 
     def subscribe(self, subscriber: Subscriber[V]) -> Callable[[], None]:
         """Call ``subscriber`` for every object there is and then for every change; returns what ends that."""
-        while self._untold:
-            self._tell(self._untold.popleft())
+        while self._undelivered:
+            self._notify(self._undelivered.popleft())
         token = object()
         for value in list(self._store):
             self._call(subscriber, Delta(value.metadata.key, None, value))
@@ -143,13 +143,13 @@ class Informer(Service, Generic[V]):
         super().startService()
         if self._client.allowance is not None:
             self._held = Held(self._client.allowance)
-        self._forget_path = self._client.path_since.subscribe(self._path_is_new)
+        self._unsubscribe_path = self._client.path_since.subscribe(self._path_is_new)
         self._run = Deferred.fromCoroutine(self._follow())
         self._run.addErrback(self._crashed)
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
-        self._forget_path()
+        self._unsubscribe_path()
         run, self._run = self._run, None
         if run is not None:
             run.cancel()
@@ -162,24 +162,25 @@ class Informer(Service, Generic[V]):
             self._log.failure("watching {what} ended", reason, what=str(self.resource))
 
     def _path_is_new(self, since: float) -> None:
-        """Give up what began before, unless the server was heard in it since."""
-        turn = self._turn
-        if turn is not None and not (self._machine.connected_at is not None and self._machine.heard_at >= since):
-            self._turn = None
-            turn.cancel()
+        """Cancel the request that started before, unless the server sent something in it since."""
+        request = self._request
+        machine = self._machine
+        if request is not None and (machine.connected_at is None or machine.last_activity < since):
+            self._request = None
+            request.cancel()
 
     async def _follow(self) -> None:
         command = self._machine.start(self._clock.seconds())
-        # A subscriber may stop this service from inside a turn of this very loop, where cancelling has no effect.
+        # A subscriber may stop this service from inside this loop, where cancelling has no effect.
         while self.running:
-            turn = self._turn = Deferred.fromCoroutine(self._step(command))
+            request = self._request = Deferred.fromCoroutine(self._step(command))
             try:
-                command = await turn
+                command = await request
             except CancelledError:
-                if self._turn is turn or not self.running:
+                if self._request is request or not self.running:
                     raise
                 command = self._machine.renewed(self._clock.seconds())
-                self._tell_live()
+                self._update_live()
             except Exception:
                 # A defect here must not leave a cache that looks alive but no longer follows.
                 self._log.failure("watching {what} failed", what=str(self.resource))
@@ -197,7 +198,7 @@ class Informer(Service, Generic[V]):
         limit, token = 500, ""
         objects: dict[Key, V] = {}
         unread: set[Key] = set()
-        self._list_begins()
+        self._start_list()
         while True:
             try:
                 page = await self._client.page(
@@ -213,12 +214,12 @@ class Informer(Service, Generic[V]):
                 if not token:
                     return self._ended(error)
                 objects, unread, token, limit = {}, set(), "", 0
-                self._list_begins()
+                self._start_list()
                 continue
             except KubeError as error:
                 return self._ended(error)
             if not await self._read(page.items or (), objects, unread):
-                return self._ended(self._too_much())
+                return self._ended(self._quota_exceeded())
             token = page.metadata.continue_
             if not token:
                 break
@@ -235,7 +236,7 @@ class Informer(Service, Generic[V]):
         for raw in raws:
             value = self._decoder.object(raw)
             if isinstance(value, Unreadable):
-                self._bad(value)
+                self._log_undecodable(value)
                 key = value.key
                 if key is not None:
                     unread.add(key)
@@ -258,7 +259,7 @@ class Informer(Service, Generic[V]):
             "timeoutSeconds": str(command.timeout),
         }
         if command.initial:
-            self._list_begins()
+            self._start_list()
             parameters |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         try:
             abort = await self._client.watch(self.resource, self._namespace, parameters, stream)
@@ -279,16 +280,16 @@ class Informer(Service, Generic[V]):
     def _line(self, line: bytes) -> bool:
         event: Change[V] | Bookmark | Failure | Unreadable = self._decoder.line(line)
         if isinstance(event, Unreadable):
-            self._bad(event)
+            self._log_undecodable(event)
         if self._held is not None and not self._is_allowed(self._held, event, len(line)):
-            event = Failure(self._too_much())
+            event = Failure(self._quota_exceeded())
         deltas = self._machine.received(event, self._clock.seconds())
         if self._in_trouble or not self.live.value:
             self._recovered()
         self._publish(deltas)
         return not self._machine.closing
 
-    def _list_begins(self) -> None:
+    def _start_list(self) -> None:
         if self._held is not None:
             self._held.begin()
 
@@ -306,8 +307,8 @@ class Informer(Service, Generic[V]):
             return True
         return held.note(key, size)
 
-    def _too_much(self) -> Gone:
-        """Word the end of what is kept; like a version that is too old it leads to another list."""
+    def _quota_exceeded(self) -> Gone:
+        """Return the error of an exceeded quota; like a version that is too old it leads to another list."""
         most = self._client.allowance.most if self._client.allowance is not None else 0
         return Gone(
             410, "TooMuch", f"{self._client.config.server} shows more than the {most >> 20} MiB that are kept of it"
@@ -321,22 +322,22 @@ class Informer(Service, Generic[V]):
         self._in_trouble = bool(after) and (self._in_trouble or is_news)
         if is_news:
             self._log.warn("watching {what} failed: {error}; it is tried again", what=str(self.resource), error=after)
-        self._tell_live()
+        self._update_live()
         return command
 
-    def _tell_live(self) -> None:
+    def _update_live(self) -> None:
         self.live.set(self._machine.stale_since is None)
 
     def _recovered(self) -> None:
         if self._in_trouble and not self._machine.error:
             self._in_trouble = False
             self._log.info("watching {what} works again", what=str(self.resource))
-        self._tell_live()
+        self._update_live()
 
-    def _bad(self, event: Unreadable) -> None:
-        if event.key in self._known_bad or len(self._known_bad) >= REMEMBERED:
+    def _log_undecodable(self, event: Unreadable) -> None:
+        if event.key in self._known_undecodable or len(self._known_undecodable) >= REMEMBERED:
             return
-        self._known_bad.add(event.key)
+        self._known_undecodable.add(event.key)
         self._log.warn(
             "{what} {key} cannot be read and is left out: {why}",
             what=str(self.resource),
@@ -344,25 +345,25 @@ class Informer(Service, Generic[V]):
             why=event.why,
         )
 
-    # Telling
+    # Notification
 
     def _publish(self, deltas: Iterable[Delta[V]]) -> None:
-        self._untold.extend(deltas)
-        if self._telling is None:
-            self._go_on_telling()
+        self._undelivered.extend(deltas)
+        if self._delivery is None:
+            self._deliver()
 
-    def _go_on_telling(self) -> None:
-        self._telling = None
+    def _deliver(self) -> None:
+        self._delivery = None
         begun = self._clock.seconds()
-        while self._untold:
+        while self._undelivered:
             if self._clock.seconds() - begun > TURN:
-                self._telling = self._clock.callLater(0, self._go_on_telling)
+                self._delivery = self._clock.callLater(0, self._deliver)
                 return
-            self._tell(self._untold.popleft())
+            self._notify(self._undelivered.popleft())
         if self._machine.synced:
             self._gate.open()
 
-    def _tell(self, delta: Delta[V]) -> None:
+    def _notify(self, delta: Delta[V]) -> None:
         for subscriber in list(self._subscribers.values()):
             self._call(subscriber, delta)
 

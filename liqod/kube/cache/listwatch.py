@@ -1,8 +1,9 @@
-"""The order of listing and watching, as a machine without input, output or clock.
+"""The order of listing and watching, as a machine without I/O or clock.
 
-It is told what happened and says what to do next; it keeps the cache. Lists are streamed (WatchList) where the server
-can, else read in pages. After a broken watch it goes on from the last resource version; only when that is too old does
-it list again, and then the deletions that nobody saw come out as deltas. Semantics as in client-go's Reflector.
+It gets what happened and returns what to do next; it maintains the cache. Lists are streamed (WatchList, KEP-3157)
+where the server supports it, else read in pages. After a broken watch it resumes from the last resource version; only
+when that is too old (410) does it list again, and deletions that were missed are deltas of that list. Semantics as in
+client-go's Reflector.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from liqod.kube.errors import Gone, Invalid, KubeError, ServerError, Throttled
 from liqod.model.ids import Key
 
 SILENCE: Final = 70.0
-"""Seconds without a line after which a watch is taken for dead: the server sends bookmarks every 60 s."""
+"""Seconds without a line after which a watch counts as broken: the server sends bookmarks every 60 s."""
 HEALTHY: Final = 10.0
 """Seconds that a watch must have lived for its end to be ordinary."""
 BRIEF: Final = 0.25
-"""Seconds between the beginnings of two watches at least. A busy server ends watches whose reader it takes for slow;
-a watch that brought something goes on at once, because whoever waits then falls further behind and is ended again."""
+"""Seconds between the starts of two watches at least. A busy server ends watches of slow readers, whose
+buffer in its watch cache is full; one that delivered events is resumed at once: by waiting it would fall further behind
+and be ended again."""
 SHORTEST, LONGEST = 300.0, 600.0
 """Seconds that a watch is asked to last, spread so that they do not all end together."""
 
@@ -36,7 +38,7 @@ second that the server asks to be left alone would be most of a daemon's start."
 
 _SOON: Final = 5
 SPREAD: Final = 0.5
-"""Seconds over which the watches of a server that was cut off begin anew."""
+"""Seconds over which the watches of a server are spread that start again after an interruption."""
 
 
 @attrs.frozen
@@ -55,7 +57,7 @@ class Watch:
 
 @attrs.frozen
 class Wait:
-    """Do nothing for so many seconds, then ask ``waited``."""
+    """Wait for so many seconds, then call ``waited``."""
 
     seconds: float
 
@@ -64,7 +66,7 @@ Command = List | Watch | Wait
 
 
 class ListWatch(Generic[V]):
-    """Keeps a store equal to what the server holds, through every failure.
+    """Keeps a store equal to the server's state, through every failure.
 
     ``synced`` once a first list was complete. ``error`` is the last failure's sentence, empty when live;
     ``stale_since`` the time since which the store may be behind, None when live. ``closing`` asks the driver to end the
@@ -88,23 +90,23 @@ class ListWatch(Generic[V]):
         self._attempts = 0
         self._connected_at: float | None = None
         self._listed_at: float | None = None
-        self._heard_at = 0.0
+        self._last_activity = 0.0
         self._failure: KubeError | None = None
 
     @property
     def connected_at(self) -> float | None:
-        """Since when a watch is under way; None while there is none."""
+        """Since when a watch is connected; None while there is none."""
         return self._connected_at
 
     @property
-    def heard_at(self) -> float:
-        """When the server was heard in a watch last."""
-        return self._heard_at
+    def last_activity(self) -> float:
+        """When the server last sent something in a watch."""
+        return self._last_activity
 
     @property
     def deadline(self) -> float:
-        """When a watch that stays silent is to be given up."""
-        return self._heard_at + SILENCE
+        """When a silent watch is to be aborted."""
+        return self._last_activity + SILENCE
 
     def start(self, now: float) -> Command:
         """Return the first command."""
@@ -126,13 +128,13 @@ class ListWatch(Generic[V]):
 
     def connected(self, now: float) -> None:
         """The server accepted the watch."""
-        self._connected_at = self._heard_at = now
+        self._connected_at = self._last_activity = now
         if not self._initial:
             self._live()
 
     def received(self, event: Change[V] | Bookmark | Failure | Unreadable, now: float) -> Iterable[Delta[V]]:
         """An event came; returns what changed in the store."""
-        self._heard_at = now
+        self._last_activity = now
         if isinstance(event, Change):
             return self._initial_change(event) if self._initial else self._change(event)
         if isinstance(event, Bookmark):
@@ -265,7 +267,7 @@ class ListWatch(Generic[V]):
 
 
 def is_warming(error: KubeError) -> bool:
-    """Tell whether the server refuses only because its cache of this kind is being filled (its ``Cacher``'s words)."""
+    """Tell whether the server refuses because its watch cache of this kind is being filled (429, storage/cacher)."""
     return isinstance(error, Throttled) and "storage is (re)initializing" in error.message
 
 

@@ -1,4 +1,4 @@
-"""The caches of one API server: one per kind, view and selection, shared by whoever asks."""
+"""The caches of one API server: one per kind, view and selection, shared by all users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ V = TypeVar("V", bound=Viewed)
 
 
 class Informers(MultiService):
-    """Makes informers when they are first asked for, and runs them as its children."""
+    """Creates informers when they are first requested, and runs them as its children."""
 
     def __init__(self, client: Client, clock: IReactorTime) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Informers(MultiService):
         return iter(list(self._known.values()))
 
     def drop(self, informer: Informer[Any]) -> Deferred[None]:
-        """Stop an informer that nobody needs any more (of a namespace that is no longer offloaded)."""
+        """Stop an informer without users (of a namespace that is no longer offloaded)."""
         for wanted, known in list(self._known.items()):
             if known is informer:
                 del self._known[wanted]

@@ -1,4 +1,4 @@
-"""Waits for a cache to show what is wanted, at the change that brings it and without polling."""
+"""Waits for a condition on a cache, evaluated at each change and without polling."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from liqod.kube.cache.store import V
 
 
 def until(informer: Informer[V], holds: Callable[[], bool]) -> Deferred[None]:
-    """Return a Deferred that fires when ``holds`` does: asked once the cache is complete and at every change of it.
+    """Return a Deferred that fires when ``holds`` does: evaluated once the cache is complete and at every change of it.
 
-    ``holds`` may look at other caches as well, but their changes alone do not have it asked again.
+    ``holds`` may read other caches as well, but their changes alone do not evaluate it again.
     """
 
     async def waiting() -> None:
         await informer.when_synced()
         done: Deferred[None] = Deferred()
 
-        def look(*_: object) -> None:
+        def evaluate(*_: object) -> None:
             if not done.called and holds():
                 done.callback(None)
 
-        unsubscribe = informer.subscribe(look)
-        look()
+        unsubscribe = informer.subscribe(evaluate)
+        evaluate()
         try:
             await done
         finally:

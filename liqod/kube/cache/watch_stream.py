@@ -1,4 +1,4 @@
-"""The body of a watch as lines, worked off in short turns, and the timer that ends a watch gone silent."""
+"""The body of a watch as lines, processed in short turns, and the timer that aborts a silent watch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from liqod.kube.connection.transport import innermost
 from liqod.kube.errors import KubeError, Undecodable, Unreachable
 
 TURN: Final = 0.02
-"""Seconds of decoding or telling in one turn of the reactor."""
+"""Seconds of decoding or notifying in one turn of the reactor."""
 
 
 class Stream(Protocol):
@@ -61,7 +61,7 @@ class Stream(Protocol):
         self._end(error)
 
     def end(self) -> None:
-        """Take no more lines; ``closed`` does not fire for a stream that was ended from this side."""
+        """Process no more lines; ``closed`` does not fire for a stream that was ended from this side."""
         self._lost = True
         self._lines.clear()
         if self._turn is not None:
@@ -91,14 +91,14 @@ class Stream(Protocol):
                 self.closed.callback(self._error)
         elif self._is_paused:
             self._is_paused = False
-            self._tell_producer("resumeProducing")
+            self._call_producer("resumeProducing")
 
     def _pause(self) -> None:
         if not self._is_paused:
             self._is_paused = True
-            self._tell_producer("pauseProducing")
+            self._call_producer("pauseProducing")
 
-    def _tell_producer(self, what: str) -> None:
+    def _call_producer(self, what: str) -> None:
         # Transports of tests need not be producers.
         method = getattr(self.transport, what, None)
         if method is not None and not self._lost:
@@ -106,7 +106,7 @@ class Stream(Protocol):
 
 
 class Watchdog:
-    """Ends a watch in which nothing was heard until its deadline; one timer, set anew only when it fires."""
+    """Aborts a watch without a line until its deadline; one timer, reset only when it fires."""
 
     def __init__(self, clock: IReactorTime, deadline: Callable[[], float], closed: Deferred[Any]) -> None:
         self._clock = clock
@@ -124,7 +124,7 @@ class Watchdog:
             self._closed.callback(None)
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

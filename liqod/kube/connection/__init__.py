@@ -1,1 +1,1 @@
-"""Connections to one API server: configuration, TLS, pools, and limits on requests under way."""
+"""Connections to one API server: configuration, TLS, pools, and limits on requests in progress."""

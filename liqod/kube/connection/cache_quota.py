@@ -1,4 +1,4 @@
-"""How much a server may have this daemon keep of what it shows (pure).
+"""The quota of memory for the caches of one server's objects (pure).
 
 The cluster's own API server is believed to be what it is. A lender's is a peer: it may show a million objects, or list
 for ever, and every one of its caches would grow until there is no memory left for anybody.
@@ -39,7 +39,7 @@ class Held:
         self._sizes = (0, 0)
 
     def begin(self) -> None:
-        """A list begins; what came of one that was not completed is forgotten."""
+        """Start counting a list; one that was not completed is dropped."""
         self._coming = {}
         self._set(self._sizes[0], 0)
 
@@ -67,7 +67,7 @@ class Held:
         self._add(-self._table.pop(key, 0))
 
     def clear(self) -> None:
-        """Count nothing any more: the cache is gone."""
+        """Release everything: the cache is gone."""
         self._held, self._coming = {}, None
         self._set(0, 0)
 

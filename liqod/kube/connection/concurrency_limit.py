@@ -24,7 +24,7 @@ PATIENCE: Final = 0.05
 
 
 class Slots:
-    """At most ``most`` at once; ``quiet`` seconds without any (the connections are closed by then) begin anew."""
+    """At most ``most`` at once; starts over after ``quiet`` seconds without any (by then they are closed)."""
 
     def __init__(self, clock: IReactorTime, most: int, quiet: float) -> None:
         self.in_use = 0
@@ -54,7 +54,7 @@ class Slots:
         return turn
 
     def release(self) -> None:
-        """Let the next one have its turn."""
+        """Start the next waiting request."""
         self.in_use -= 1
         self._admit()
         if self.in_use == 0:

@@ -22,7 +22,7 @@ REREAD: Final = 60.0
 
 
 class ConfigError(ExpectedError):
-    """The way to an API server cannot be established; the text says what was tried and what to do."""
+    """The configuration for an API server cannot be loaded; the message says what was tried and what to do."""
 
 
 @attrs.frozen
@@ -89,7 +89,7 @@ class TokenFile:
         return self._token
 
     def expire(self) -> None:
-        """Have the file read at the next use."""
+        """Read the file again at the next use."""
         self._due = 0.0
 
 
@@ -213,7 +213,7 @@ def _loaded(named: str, context: str, scratch: str) -> Any:
 
 
 def _user(named: str, context: str) -> Any:
-    """Return the user's part of a kubeconfig: it tells where the credentials come from, which the loader forgets."""
+    """Return the user's part of a kubeconfig: the source of the credentials, which the loader does not keep."""
     from kubernetes.config.kube_config import KubeConfigMerger
 
     whole = KubeConfigMerger(named).config

@@ -1,4 +1,4 @@
-"""Connections to one API server: TLS policy, endpoint, pools, and the wording of their failures."""
+"""Connections to one API server: TLS policy, endpoint, pools, and the messages of their failures."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from liqod.kube.errors import Unreachable
 
 CONNECT_TIMEOUT: Final = 10.0
 IN_FLIGHT: Final = 32
-"""Requests under way at once, at most (see ``slots``); as many connections are kept, so that a burst does not make and
-break connections."""
+"""Requests in progress at once, at most (see ``concurrency_limit``); as many connections are kept, so that a burst does
+not open and close connections."""
 CACHED_FOR: Final = 60
 """Seconds an idle connection is kept: less than the 90 s after which the API server closes it, so that a request is not
 sent into a connection that is being closed."""
@@ -131,7 +131,7 @@ class Connections:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin with a pool without connections."""
+        """Start with an empty pool."""
         self._pool = HTTPConnectionPool(self._reactor, persistent=True)
         self._pool.maxPersistentPerHost = IN_FLIGHT
         self._pool.cachedConnectionTimeout = CACHED_FOR
@@ -266,7 +266,7 @@ def innermost(error: BaseException) -> BaseException:
 
 
 def is_tls_failure(error: BaseException) -> bool:
-    """Tell whether a connection failed over certificates or the TLS protocol: trying again does not help."""
+    """Tell whether a connection failed in TLS (certificate, protocol): trying again does not help."""
     module = type(innermost(error)).__module__
     return module.startswith(("OpenSSL", "service_identity"))
 
@@ -280,7 +280,7 @@ def was_never_sent(error: BaseException) -> bool:
 
 
 def unreachable(server: str, what: str, error: BaseException) -> Unreachable:
-    """Word a failure to get an answer: what was asked, of whom, what went wrong, what to look at."""
+    """Return the error of a request without an answer: which request, to which server, what failed, what to check."""
     cause = innermost(error)
     if isinstance(cause, ConnectionRefusedError):
         why = "it refuses connections; is it running, and is the address right?"

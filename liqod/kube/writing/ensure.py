@@ -1,4 +1,4 @@
-"""Bring one object to what it should be with the fewest requests: read, then create or patch only what differs."""
+"""Creates or updates one object with the fewest requests: reads it, then creates it or patches what differs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ async def ensure(
     *,
     same: Callable[[Any, Any], bool] = operator.eq,
 ) -> bool:
-    """Make the object exist with the labels and top-level fields of ``body``; returns whether anything was written.
+    """Create or update an object with the labels and top-level fields of ``body``; returns whether it wrote.
 
-    Fields that others added (labels, annotations) stay. A difference in one of the ``fixed`` fields, which the API
-    does not let change, replaces the object. ``same`` tells whether a field is as wanted. Raises KubeError.
+    Fields that others added (labels, annotations) stay. A difference in one of the ``fixed`` fields, which are
+    immutable (roleRef of a binding), replaces the object. ``same`` compares a field with the wanted one. Raises
+    KubeError.
     """
     name, namespace = body["metadata"]["name"], body["metadata"].get("namespace", "")
     present = await _read(client, resource, name, namespace)
@@ -46,7 +47,7 @@ async def ensure(
 def difference(
     present: Mapping[str, Any], wanted: Mapping[str, Any], same: Callable[[Any, Any], bool] = operator.eq
 ) -> dict[str, Any]:
-    """Return the merge patch that brings labels and top-level fields to ``wanted``, empty when they are there."""
+    """Return the merge patch of the labels and top-level fields that differ from ``wanted``; empty when none do."""
     patch: dict[str, Any] = {
         field: value
         for field, value in wanted.items()

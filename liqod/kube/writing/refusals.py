@@ -23,10 +23,10 @@ class Retry(enum.Enum):
     """When a refused write is worth another attempt."""
 
     AT_ONCE = "at once"
-    """Somebody else wrote first: read what is there now, decide again."""
+    """Another client wrote first: read the object again, decide again."""
 
     LATER = "later"
-    """What stands against it may pass without any change of the object: rights, quota, load, the network."""
+    """The cause may pass without a change of the object: rights, quota, load, the network."""
 
     ON_CHANGE = "on change"
     """The same write will be refused again: wait until the object, or what it is computed from, changes."""

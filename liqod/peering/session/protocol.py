@@ -167,7 +167,7 @@ class PeerConnection(TwistedProtocol):
                     return
                 self._dispatch(event)
         except RemoteProtocolError as error:
-            self._write(self._session.last_words())
+            self._write(self._session.final_bye())
             self._cut(Bye(error.reason, plain(error.message)), gently=True)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
