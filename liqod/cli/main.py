@@ -1,6 +1,6 @@
-"""``liqodctl``: every command acts on one's own cluster only.
+"""``liqodctl``: the group of all commands; each acts on the own cluster only.
 
-Exit status: 0 done, 1 failed, 2 wrong usage or configuration. Failures have a stable code (LQ...), a sentence, a hint.
+Exit status: 0 success, 1 failure, 2 wrong usage or configuration. A failure has a stable code (LQ...), message, hint.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Commands(click.Group):
         return command
 
 
-def _say_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
+def _print_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
         click.echo(f"{PROGRAM} {own_version()}")
         ctx.exit()
@@ -72,13 +72,13 @@ def _say_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> N
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_say_version, help="Show the version."
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )
 def cli() -> None:
-    """Peer this Kubernetes cluster with others, and lend and borrow what is free.
+    """Peer this Kubernetes cluster with others; lend and borrow free resources.
 
-    Every command acts on one's own cluster only: that of --kubeconfig, else of $KUBECONFIG, else of the kubeconfig that
-    the daemon's configuration names, else of ~/.kube/config.
+    Every command acts on your own cluster only. The kubeconfig is that of --kubeconfig, else $KUBECONFIG, else the one
+    in the daemon's configuration, else ~/.kube/config.
     """
 
 
@@ -91,13 +91,13 @@ def version() -> None:
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script that lets a shell complete commands: eval "$(liqodctl completion bash)"."""
+    """Print the shell completion script; to load it: eval "$(liqodctl completion bash)"."""
     kind = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}[shell]
     click.echo(kind(cli, {}, PROGRAM, "_LIQODCTL_COMPLETE").source())
 
 
 def own_version() -> str:
-    """Return the installed version; a checkout that is not installed says so."""
+    """Return the installed version, or "(from a checkout)" where the distribution is not installed."""
     try:
         return installed_version("liqod")
     except PackageNotFoundError:
@@ -105,8 +105,9 @@ def own_version() -> str:
 
 
 def main() -> None:
-    """Run the command line and end with its status."""
+    """Run the command line and exit with its status."""
     try:
+        # standalone_mode=False makes click raise instead of printing and exiting, so that the codes and hints are ours.
         cli.main(prog_name=PROGRAM, standalone_mode=False)
     except CliError as error:
         terminal = console(stderr=True)

@@ -1,4 +1,4 @@
-"""How a client of ours reaches a simulated cluster."""
+"""Client configuration for a simulated cluster."""
 
 from __future__ import annotations
 

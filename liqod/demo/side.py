@@ -1,4 +1,4 @@
-"""One side of the demonstration: a simulated cluster, its real daemon, and the eyes of its administrator."""
+"""One side of the demonstration: a simulated cluster, its real daemon, and its administrator's client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PodSpec(View, frozen=True):
 
 
 class PodStatus(View, frozen=True):
-    """How far a pod is."""
+    """The phase and conditions of a pod."""
 
     phase: str = ""
     conditions: list[Condition] = []
@@ -45,13 +45,13 @@ class Pod(Object, frozen=True):
 
     @property
     def is_running(self) -> bool:
-        """Tell whether it runs and is ready."""
+        """Return whether it is running and ready."""
         ready = find_condition(self.status.conditions, "Ready")
         return self.status.phase == "Running" and ready is not None and ready.status == "True"
 
 
 class NodeStatus(View, frozen=True):
-    """What a node has, and whether it is ready."""
+    """The resources and conditions of a node."""
 
     allocatable: dict[str, str] = {}
     conditions: list[Condition] = []
@@ -64,13 +64,13 @@ class Node(Object, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether pods may be put on it."""
+        """Return whether it is Ready and has CPU."""
         ready = find_condition(self.status.conditions, "Ready")
         return ready is not None and ready.status == "True" and bool(self.status.allocatable.get("cpu"))
 
 
 def settings(name: str, cluster_id: str) -> Settings:
-    """Return the settings of a daemon that has this host's loopback address for the whole world."""
+    """Return the settings of a daemon that listens on loopback only."""
     return Settings(
         cluster=schema.Cluster(id=cluster_id, name=name),
         discovery=schema.Discovery(interfaces=[HERE]),
@@ -86,7 +86,7 @@ class Side:
 
     def __init__(self, reactor: Reactor, name: str, nodes: tuple[SandboxNode, ...]) -> None:
         self.name = name
-        # Unlike any other demonstration's on this host: mDNS on the loopback interface reaches all of them.
+        # A unique ID: mDNS on the loopback interface reaches every demonstration on this host.
         self.cluster_id = ClusterID(f"{name}-{secrets.token_hex(2)}")
         self.settings = settings(name, self.cluster_id)
         self.cluster = SandboxCluster(reactor, name, nodes)
@@ -99,17 +99,17 @@ class Side:
         self._reactor = reactor
 
     async def start(self) -> None:
-        """Bring the cluster and its daemon up; returns when the daemon is ready."""
+        """Start the cluster and its daemon; returns when the daemon is ready."""
         self.cluster.startService()
         self.caches.startService()
         self.agent.startService()
         await self.agent.ready.wait()
-        # Only now: without their definitions these kinds do not exist.
+        # The daemon installs the CRDs; before that the API server knows no such kinds.
         self.peers = self.caches.of(FOREIGNCLUSTERS, ForeignCluster)
         self.offers = self.caches.of(ADVERTISEMENTS, Advertisement)
 
     async def stop(self) -> None:
-        """Take both down."""
+        """Stop both."""
         await self.agent.stopService()
         await maybeDeferred(self.caches.stopService)
         await self.client.close()
@@ -117,7 +117,7 @@ class Side:
 
     @property
     def words(self) -> str:
-        """Return the words of this side's own key, as its administrator would read them out."""
+        """Return the words of this side's own key, as its administrator would read them aloud."""
         return words(self.agent.home.keypair.fingerprint) if self.agent.home is not None else ""
 
     @property
@@ -131,13 +131,13 @@ class Side:
         return next((known for known in self.peers.items() if known.metadata.name == other.cluster_id), None)
 
     async def trust(self, other: Side) -> None:
-        """Pin the key that the other showed."""
+        """Pin the key that the other side presented."""
         record = self.peer(other)
         seen = record.status.seen_fingerprint if record is not None else ""
         await self.client.patch(FOREIGNCLUSTERS, other.cluster_id, {"spec": {"fingerprint": seen}}, view=None)
 
-    async def write_down(self, other: Side) -> None:
-        """Name the other side by hand, with its address."""
+    async def add_peer(self, other: Side) -> None:
+        """Create the other side's ForeignCluster with its address."""
         body = {
             "metadata": {"name": other.cluster_id},
             "spec": {"clusterID": other.cluster_id, "endpoints": [{"address": other.address}]},

@@ -1,7 +1,7 @@
-"""Two clusters in one process find each other and share pods, told step by step to an audience.
+"""Two clusters in one process discover each other and offload pods, presented step by step to an audience.
 
 The clusters are simulated, the daemons and everything between them is real: sockets, TLS, mDNS, the peer protocol, the
-admission webhook, every request to an API server. Each step waits for what a user would look at, through watches.
+admission webhook, every request to an API server. Each step waits by watches for what a user would see.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from liqod.model.names import ENABLED_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
 NAMESPACE: Final = "shop"
 DEPLOYMENT: Final = "web"
 PATIENCE: Final = 20.0
-"""Seconds that one step may take on a machine that is busy with other things."""
+"""Timeout of one step in seconds, for a busy machine."""
 MULTICAST: Final = 4.0
-"""Seconds after which mDNS is taken to be forbidden here."""
+"""Seconds after which multicast is taken to be unavailable on this machine."""
 
 
 class DemoFailed(Exception):
-    """A step did not come about; the text says which, and what each daemon says about itself."""
+    """A step timed out; the message names it and the status of both daemons."""
 
 
 class Audience(Protocol):
-    """Whoever watches."""
+    """Receives the progress of the demonstration."""
 
     def begin(self, text: str) -> None:
         """A step begins."""
 
     def done(self, text: str, seconds: float) -> None:
-        """It is done, after so many seconds."""
+        """The step is done, after so many seconds."""
 
     def note(self, text: str) -> None:
-        """Something worth knowing."""
+        """Additional information."""
 
     async def discovered(self, side: Side) -> None:
         """Show what a side knows of others."""
@@ -54,29 +54,29 @@ class Audience(Protocol):
     async def pods(self, home: Side, lender: Side) -> None:
         """Show where the pods are."""
 
-    async def stay(self, sides: tuple[Side, Side]) -> None:
-        """Say how to look around, and return when it is enough."""
+    async def keep_running(self, sides: tuple[Side, Side]) -> None:
+        """Explain how to use the clusters; return when they are to be stopped."""
 
 
 class Demo:
-    """The demonstration; ``run`` once. With ``stay`` the clusters stay up, with pods, until the audience has enough."""
+    """The demonstration; ``run`` once. With ``stay`` both clusters keep running until the audience returns."""
 
     def __init__(self, reactor: Reactor, audience: Audience, *, stay: bool = False) -> None:
         self._reactor = reactor
         self._audience = audience
         self._stay = stay
         self.patience = PATIENCE
-        # No pod that asks for a whole core finds room in rome: whatever is scheduled goes where milan lends.
+        # No pod that asks for a whole core finds room in rome: the scheduler can only choose milan's virtual node.
         self.rome = Side(reactor, "rome", (SandboxNode("rome-1", cpu="500m", memory="1Gi"),))
         self.milan = Side(reactor, "milan", (SandboxNode("milan-1"), SandboxNode("milan-2")))
 
     async def run(self) -> None:
-        """Show everything; raises DemoFailed. Whatever happens, nothing is left running."""
+        """Show everything; raises DemoFailed. Stops everything it started, also on failure."""
         begun = self._reactor.seconds()
         try:
             await self._show()
             if self._stay:
-                await self._audience.stay((self.rome, self.milan))
+                await self._audience.keep_running((self.rome, self.milan))
             else:
                 await self._tidy()
                 self._audience.note(f"all of it in {self._reactor.seconds() - begun:.1f} s")
@@ -87,7 +87,7 @@ class Demo:
     async def _show(self) -> None:
         rome, milan, audience = self.rome, self.milan, self._audience
         await self._step("two clusters come up, each with its daemon", self._start(), "both daemons are ready")
-        await self._step("they look for each other", self._meet(), "each has seen the other's key")
+        await self._step("they discover each other", self._meet(), "each has seen the other's key")
         await audience.discovered(rome)
         await self._step("the administrators compare words and trust", self._trust(), "one session, TLS 1.3, both sure")
         await self._step(
@@ -127,8 +127,8 @@ class Demo:
         try:
             await self._within(MULTICAST, self._both(self._seen), "mDNS")
         except DemoFailed:
-            self._audience.note("no multicast here: the address of milan is written down by hand in rome")
-            await self.rome.write_down(self.milan)
+            self._audience.note("no multicast here: milan's address is added by hand in rome")
+            await self.rome.add_peer(self.milan)
             await self._within(self.patience, self._both(self._seen), "the first contact")
 
     def _seen(self, side: Side, other: Side) -> bool:
@@ -141,7 +141,7 @@ class Demo:
             shown = record.status.words if record is not None else ""
             if shown != other.words:
                 raise DemoFailed(f"{side.name} shows {shown!r} for {other.name}, whose own words are {other.words!r}")
-            self._audience.note(f"{side.name} sees the words that {other.name} reads out: {shown}")
+            self._audience.note(f"{side.name} shows the words that {other.name} reads out: {shown}")
             await side.trust(other)
 
         def authenticated(side: Side, other: Side) -> bool:
@@ -196,17 +196,17 @@ class Demo:
         return Deferred.fromCoroutine(one_after_the_other())
 
     async def _until(self, cache: Informer[Any], holds: Callable[[], bool]) -> None:
-        await self._within(self.patience, until(cache, holds), "it")
+        await self._within(self.patience, until(cache, holds), "a step")
 
     async def _within(self, seconds: float, waiting: Deferred[Any], what: str) -> None:
         waiting.addTimeout(seconds, self._reactor)
         try:
             await waiting
         except DeferTimeout:
-            said = "; ".join(f"{side.name}: {self._says(side)}" for side in (self.rome, self.milan))
-            raise DemoFailed(f"{what} did not come about within {seconds:g} s. {said}") from None
+            state = "; ".join(f"{side.name}: {self._state(side)}" for side in (self.rome, self.milan))
+            raise DemoFailed(f"timed out after {seconds:g} s waiting for {what}. {state}") from None
 
-    def _says(self, side: Side) -> str:
+    def _state(self, side: Side) -> str:
         known = [
             f"{peer.status.phase} {peer.status.reason} {peer.status.message}".strip()
             for peer in (side.peers.items() if side.agent.ready.is_open else [])

@@ -172,7 +172,7 @@ class Against(TestCase):
         ):
             self.assertIn(line, receipt)
         self.assertEqual([one["metadata"]["name"] for one in (await self.client.list(CRDS)).items], [])
-        self.assertIn("there was nothing of liqod", await self.liqodctl("uninstall", "--yes"))
+        self.assertIn("nothing of liqod was found", await self.liqodctl("uninstall", "--yes"))
 
     async def test_uninstall_in_use(self) -> None:
         """uninstall refuses while a peering exists, and removes its node with --force."""
@@ -208,7 +208,7 @@ class Against(TestCase):
         output = await self.liqodctl("trust", "milan", "--words", words(KEY).replace("-", " ").upper())
         self.assertIn(words(KEY), output)
         self.assertEqual((await self.spec("c2"))["fingerprint"], KEY)
-        self.assertIn("trusted already", await self.liqodctl("trust", "c2", "--yes"))
+        self.assertIn("already trusted", await self.liqodctl("trust", "c2", "--yes"))
         await self.liqodctl("distrust", "milan", "--yes")
         self.assertEqual(
             await self.spec("c2"),
@@ -286,11 +286,11 @@ class Against(TestCase):
         await self.peer("c2", "milan")
         await self.a_node("liqo-milan", "c2", daemon="DaemonSet", web="StatefulSet", db="StatefulSet")
         output = await self.liqodctl("drain", "milan", "--timeout", "1", status=1)
-        for line in ("liqo-milan: cordoned", "evicted default/web", "LQ3001", "2 pods are still there"):
+        for line in ("liqo-milan: cordoned", "evicted default/web", "LQ3001", "2 pods left"):
             self.assertIn(line, output)
         self.assertEqual(await self.pods(), {"daemon": False, "web": True, "db": True})
         output = await self.liqodctl("drain", "milan", "--timeout", "1", "--force")
-        for line in ("ended default/web", "ended default/db", "liqo-milan: drained"):
+        for line in ("deleted default/web", "deleted default/db", "liqo-milan: drained"):
             self.assertIn(line, output)
         self.assertEqual(await self.pods(), {"daemon": False})
         self.assertTrue((await self.client.get(NODES, "liqo-milan"))["spec"]["unschedulable"])
@@ -322,7 +322,7 @@ class Against(TestCase):
         self.assertEqual((row["id"], row["state"], row["attempts"]), (token.id, "open", 0))
         kept = await self.client.get(SECRETS, f"liqod-token-{token.id}", "liqo-system")
         self.assertNotIn(base64.b64encode(token.secret).decode(), str(kept))
-        self.assertIn("this very cluster", await self.liqodctl("peer", made["token"], status=1))
+        self.assertIn("issued by this cluster", await self.liqodctl("peer", made["token"], status=1))
         self.assertIn("revoked", await self.liqodctl("token", "revoke", token.id))
         self.assertIn("LQ2007", await self.liqodctl("token", "revoke", token.id, status=1))
         self.assertIn("LQ2007", await self.liqodctl("peer", made["token"][:-3], status=2))
@@ -425,14 +425,14 @@ class Against(TestCase):
         self.assertIn("✗ foreignclusters.discovery.liqo.io is missing", output)
         self.assertIn("run `liqodctl install`", output)
         self.assertIn("✗ no daemon leads this cluster", output)
-        self.assertIn("✓ this user may do all that the daemon does", output)
+        self.assertIn("✓ this user has all rights that the daemon needs", output)
         await self.liqodctl("install")
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         lease = {"holderIdentity": "node-1-x", "renewTime": now, "leaseDurationSeconds": 10}
         await self.client.create(LEASES, {"metadata": {"name": "liqod"}, "spec": lease}, "liqo-system")
         findings = json.loads((await self.liqodctl("check", "-o", "json", status=1)).rpartition("]")[0] + "]")
         self.assertIn(("Daemon", "good"), {(finding["group"], finding["verdict"]) for finding in findings})
-        self.assertNotIn(("Definitions", "bad"), {(finding["group"], finding["verdict"]) for finding in findings})
+        self.assertNotIn(("CRDs", "bad"), {(finding["group"], finding["verdict"]) for finding in findings})
 
     async def test_check_pre(self) -> None:
         """check --pre looks at ports that are to be had, and needs no definitions."""

@@ -76,8 +76,8 @@ class Words(SynchronousTestCase):
 
     def test_places(self) -> None:
         """A pod is bound to the peer's node, or kept off every virtual one."""
-        there = test_pods.server("there", "busybox", "peer-id", 5)["spec"]
-        here = test_pods.pinging("here", "busybox", "10.64.0.2", 3)["spec"]
+        there = test_pods.server_pod("there", "busybox", "peer-id", 5)["spec"]
+        here = test_pods.ping_pod("here", "busybox", "10.64.0.2", 3)["spec"]
         rules = []
         for spec in (there, here):
             required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

@@ -177,7 +177,7 @@ class Output(SynchronousTestCase):
                 "Ports",
                 "  ✗ taken",
                 "      free it",
-                "1 good, 1 to look at, 1 in the way",
+                "1 passed, 1 warning, 1 failed",
             ],
         )
         self.assertTrue(failed(found))

@@ -238,7 +238,7 @@ class FailureTests(SynchronousTestCase):
         self.world.peered(*BOTH)
         self.world.signal(MILAN, signal.SIGSTOP)
         receipt = self.world.ctl(ROME, "unpeer", MILAN, "--yes", "--timeout=3", timeout=200)
-        self.assertIn("told when it comes back", receipt)
+        self.assertIn("notified when it reconnects", receipt)
         self.assertNotIn(" left", receipt)
         self.assertRaises(LookupError, self.world.node, ROME, MILAN)
         self.assertIn(self.world.id(MILAN), self.world.get(ROME, TOMBSTONES)["data"])

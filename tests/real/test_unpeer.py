@@ -33,7 +33,7 @@ class UnpeerTests(EndingTests):
             receipt = self.rome.liqodctl("unpeer", "milan", "--yes", "--timeout=5", timeout=200)
         finally:
             os.kill(self.milan.pid, signal.SIGCONT)
-        self.assertIn("told when it comes back", receipt)
+        self.assertIn("notified when it reconnects", receipt)
         self.tidy()
         self.as_before(self.rome, self.before[0], (TOMBSTONE,))
         self.as_before(self.milan, self.before[1])

@@ -72,7 +72,7 @@ class UnpeerNetworkTests(EndingTests):
         finally:
             self.milan.cluster.restore_control_plane(kubelet=True)
         self.assertNotIn(" left", receipt)
-        self.assertIn("told when it comes back", receipt)
+        self.assertIn("notified when it reconnects", receipt)
         self.tidy()
         self.as_before(self.rome, self.before[0], (TOMBSTONE,))
         self.as_before(self.milan, self.before[1])

@@ -51,7 +51,7 @@ class Silent:
     async def pods(self, home: Side, lender: Side) -> None:
         pass
 
-    async def stay(self, sides: tuple[Side, Side]) -> None:
+    async def keep_running(self, sides: tuple[Side, Side]) -> None:
         pass
 
 
@@ -133,7 +133,7 @@ class InProcess(TestCase):
         try:
             await demo.run()
         except DemoFailed as error:
-            self.assertIn("the session did not come about", str(error))
+            self.assertIn("waiting for the session", str(error))
             self.assertIn("milan: leading", str(error))
         else:
             self.fail("it succeeded without trust")

@@ -1,1 +1,1 @@
-"""What all commands share: options, the session with the API server, output, errors."""
+"""Shared by all commands: options, the session with the API server, output, errors."""

@@ -1,4 +1,4 @@
-"""What goes wrong on the command line: a stable code, a sentence, and the next thing to do."""
+"""Errors of the command line: a stable code, a message, and a hint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_OFFER: Final = "LQ2005"
 NOT_CONFIRMED: Final = "LQ2006"
 BAD_TOKEN: Final = "LQ2007"  # noqa: S105 -- a code, nothing secret
 NO_IDENTITY: Final = "LQ2008"
-NOBODY_THERE: Final = "LQ2009"
+PEER_UNREACHABLE: Final = "LQ2009"
 NOT_JOINED: Final = "LQ2010"
 NO_SUCH_NODE: Final = "LQ2011"
 NO_SUCH_NAMESPACE: Final = "LQ2101"
@@ -37,12 +37,12 @@ IN_USE: Final = "LQ4001"
 DEMO: Final = "LQ5001"
 CHECK: Final = "LQ6001"
 HOST: Final = "LQ6002"
-TRIAL: Final = "LQ6003"
+TEST_FAILED: Final = "LQ6003"
 DEFECT: Final = "LQ9001"
 
 
 class CliError(Exception):
-    """A failure to be shown; ``hint`` says what to do next, ``status`` is the exit status."""
+    """An error to show; ``hint`` is the next step for the user, ``status`` the exit status."""
 
     def __init__(self, code: str, message: str, hint: str = "", status: int = FAILED) -> None:
         super().__init__(message)
@@ -52,29 +52,29 @@ class CliError(Exception):
         self.status = status
 
 
-def of_kube(error: KubeError, server: str) -> CliError:
-    """Return what to show for a failed request to the API server."""
+def from_kube(error: KubeError, server: str) -> CliError:
+    """Return the CliError for a failed request to the API server."""
     match error:
         case Unreachable():
             return CliError(
                 UNREACHABLE,
                 f"cannot reach the API server {server}: {error}",
-                "check the network, or name another cluster with --kubeconfig or --context",
+                "check the network, or select another cluster with --kubeconfig or --context",
             )
         case Unauthorized():
             return CliError(
                 CREDENTIALS,
-                f"the API server {server} does not know these credentials: {error.message}",
-                "log in again, or name another user with --kubeconfig or --context",
+                f"the API server {server} rejects these credentials: {error.message}",
+                "log in again, or select another user with --kubeconfig or --context",
             )
         case Forbidden():
             return CliError(
-                RIGHTS, error.message, "name the kubeconfig of a user who may, with --kubeconfig or $KUBECONFIG"
+                RIGHTS, error.message, "use the kubeconfig of a user with this right: --kubeconfig or $KUBECONFIG"
             )
         case NotFound():
             return CliError(
                 NOT_INSTALLED,
-                f"the cluster does not know that: {error.message}",
+                f"the resource does not exist in the cluster: {error.message}",
                 "run `liqodctl install`, then start the daemon",
             )
         case ApiError():

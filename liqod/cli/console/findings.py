@@ -1,4 +1,4 @@
-"""What ``check`` found, grouped, with cause and hint. Pure."""
+"""Findings of ``check`` and ``netcheck``: verdict, text and hint, in groups. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MARKS = {"good": ("✓", "green"), "warning": ("!", "yellow"), "bad": ("✗", "r
 
 @attrs.frozen
 class Finding:
-    """One line: what was looked at, how it is, and what to do where it is not good."""
+    """The result of one check; ``hint`` is the remedy, empty where the verdict is good."""
 
     group: str
     verdict: Verdict
@@ -26,22 +26,22 @@ class Finding:
 
 
 def good(group: str, text: str) -> Finding:
-    """Return a finding that all is well."""
+    """Return a passed check."""
     return Finding(group, "good", text)
 
 
 def warning(group: str, text: str, hint: str) -> Finding:
-    """Return a finding that is worth a look but keeps nothing from working."""
+    """Return a warning: liqod works, but not as well as it could."""
     return Finding(group, "warning", text, hint)
 
 
 def bad(group: str, text: str, hint: str) -> Finding:
-    """Return a finding that keeps liqod from working."""
+    """Return a failed check: liqod does not work."""
     return Finding(group, "bad", text, hint)
 
 
 def failed(findings: Iterable[Finding]) -> bool:
-    """Tell whether anything keeps liqod from working."""
+    """Return whether any check failed."""
     return any(finding.verdict == "bad" for finding in findings)
 
 
@@ -58,5 +58,9 @@ def lines(findings: Sequence[Finding]) -> list[tuple[str, str]]:
             if finding.hint:
                 shown.append((f"      {finding.hint}", ""))
     counts = {verdict: sum(finding.verdict == verdict for finding in findings) for verdict in MARKS}
-    shown.append((f"{counts['good']} good, {counts['warning']} to look at, {counts['bad']} in the way", "bold"))
+    shown.append((f"{counts['good']} passed, {_plural(counts['warning'], 'warning')}, {counts['bad']} failed", "bold"))
     return shown
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

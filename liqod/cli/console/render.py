@@ -1,4 +1,4 @@
-"""From values to what is shown: tables for people, JSON and YAML for programs. Pure."""
+"""Renders values: tables for people, JSON and YAML for programs. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def as_table(rows: Sequence[Row], columns: Mapping[str, str], title: str = "") -
         padding=(0, 1),
     )
     for key, heading in columns.items():
-        # People read the words of a key out to each other: other columns give way first.
+        # Administrators compare these words by reading them aloud, so this column is never wrapped.
         table.add_column(heading, overflow="fold", no_wrap=key == "words")
     for row in rows:
         table.add_row(*(cell(row.get(key)) for key in columns))
@@ -68,7 +68,7 @@ def cell(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text that came from a peer without anything a terminal would obey."""
+    """Return a peer's text without control characters: a terminal would execute escape sequences in it."""
     return clean_text(text, len(text), replacement="�")
 
 
@@ -85,7 +85,7 @@ def as_documents(objects: Sequence[Mapping[str, Any]]) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return a duration in the largest unit that says enough."""
+    """Return a duration in the largest unit that holds at least two of it, like kubectl's AGE."""
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:
             return f"{int(seconds // size)}{unit}"
@@ -93,7 +93,7 @@ def age(seconds: float) -> str:
 
 
 def join_reason(reason: str, message: str) -> str:
-    """Return a reason and its sentence as one text."""
+    """Return a condition's reason and message as one text."""
     if reason and message:
         return f"{reason}: {message}"
     return reason or message

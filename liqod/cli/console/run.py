@@ -1,4 +1,4 @@
-"""Runs a command's coroutine on a reactor of its own, and ends it cleanly on Ctrl-C."""
+"""Runs a command's coroutine on the asyncio reactor and cancels it on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ T = TypeVar("T")
 def run(work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
     """Return what ``work(reactor)`` returns, or raise what it raises; works once per process.
 
-    The first Ctrl-C cancels the coroutine and waits until it has tidied up; it ends in ``click.Abort``.
+    The first Ctrl-C cancels the coroutine, waits for its clean-up, and raises ``click.Abort``.
     """
-    # Where something imported a reactor before, that one is used: only mDNS would miss asyncio's.
+    # A process has one reactor; one that is installed already is used. Only mDNS (zeroconf) needs asyncio's.
     with contextlib.suppress(ReactorAlreadyInstalledError):
         asyncioreactor.install()
     from liqod.flow.clocks import installed_reactor, use_steady_time
@@ -30,7 +30,7 @@ def run(work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
     outcome: list[T | Failure] = []
     running: list[Deferred[Any]] = []
 
-    def begin() -> None:
+    def start() -> None:
         deferred = Deferred.fromCoroutine(work(reactor))
         running.append(deferred)
         deferred.addBoth(outcome.append)
@@ -40,13 +40,13 @@ def run(work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
         stopping.append(True)
         if outcome or not running:
             return None
-        quiet: Deferred[Any] = Deferred()
-        running[0].addBoth(quiet.callback)
+        finished: Deferred[Any] = Deferred()
+        running[0].addBoth(finished.callback)
         running[0].cancel()
-        return quiet
+        return finished
 
     stopping: list[bool] = []
-    reactor.callWhenRunning(begin)
+    reactor.callWhenRunning(start)
     reactor.addSystemEventTrigger("before", "shutdown", before_shutdown)
     reactor.run()
     if not outcome:

@@ -1,4 +1,4 @@
-"""What every command has: options for the cluster and the output, and a client of one's own API server."""
+"""The session of a command: its options for cluster and output, and a client of the own API server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @attrs.frozen
 class Options:
-    """Where the cluster and the configuration are, and how to show things."""
+    """The common options: which cluster, which configuration, which output format."""
 
     kubeconfig: str = ""
     context: str = ""
@@ -40,18 +40,18 @@ class Options:
     output: Format = "table"
 
     def settings(self, *, look_at_files: bool = True) -> Settings:
-        """Return the settings; a file that was not named and does not exist means the defaults."""
+        """Return the settings; without --config, a missing default file means default settings. Raises CliError."""
         path = self.config or (DEFAULT_PATH if Path(DEFAULT_PATH).exists() else "")
         try:
             return load(path, os.environ, look_at_files=look_at_files)
         except ConfigError as error:
-            hint = "correct it; every setting is explained in etc/liqod.toml"
+            hint = "correct the configuration; etc/liqod.toml documents every setting"
             raise CliError(errors.CONFIGURATION, "\n  ".join(error.problems), hint, errors.USAGE) from None
 
 
 @attrs.frozen
 class Session:
-    """A command at work: its reactor, its cluster, its settings."""
+    """What a running command works with: reactor, client, settings, options."""
 
     reactor: Reactor
     client: Client
@@ -59,19 +59,19 @@ class Session:
     options: Options
 
     def show(self, rows: list[dict[str, Any]], columns: dict[str, str], *, title: str = "", empty: str = "") -> None:
-        """Print rows in the wanted format; ``empty`` is the sentence for people when there are none."""
+        """Print rows in the selected format; ``empty`` is printed instead of an empty table."""
         show(self.options.output, rows, columns, title=title, empty=empty)
 
     async def within(self, seconds: float, waiting: Deferred[T], what: str) -> T:
-        """Return what a Deferred brings; raises CliError when it takes longer than ``seconds``."""
+        """Return the result of a Deferred; raises CliError when it takes longer than ``seconds``."""
         waiting.addTimeout(seconds, self.reactor)
         try:
             return await waiting
         except DeferTimeout:
             raise CliError(
                 errors.TIMED_OUT,
-                f"{what} did not happen within {seconds:g} s",
-                "`liqodctl status` says what it waits for; --timeout waits longer",
+                f"timed out after {seconds:g} s waiting for {what}",
+                "`liqodctl status` shows the reason; --timeout waits longer",
             ) from None
 
 
@@ -89,7 +89,7 @@ def show(
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return the terminal; coloured and as wide as it is, plain and wide when it is none."""
+    """Return the terminal; a stream that is none gets no colours and 160 columns, or $COLUMNS."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else int(os.environ.get("COLUMNS", "160"))
     return Console(file=stream, width=width, highlight=False, soft_wrap=False)
@@ -98,9 +98,9 @@ def console(*, stderr: bool = False) -> Console:
 def in_cluster(
     options: Options, work: Callable[[Session], Coroutine[Any, Any, T]], settings: Settings | None = None
 ) -> T:
-    """Run a command against one's own cluster; failures of the API become sentences with a code.
+    """Run a command against the own cluster; a KubeError becomes a CliError.
 
-    Files that the settings name are the daemon's: whoever runs a command need not be able to read them.
+    Files named in the settings are not opened: they are the daemon's, and the user may have no permission for them.
     """
     settings = settings or options.settings(look_at_files=False)
     config = client_config(options, settings)
@@ -110,7 +110,7 @@ def in_cluster(
         try:
             return await work(Session(reactor, client, settings, options))
         except KubeError as error:
-            raise errors.of_kube(error, config.server) from error
+            raise errors.from_kube(error, config.server) from error
         finally:
             await client.close()
 
@@ -118,35 +118,37 @@ def in_cluster(
 
 
 def client_config(options: Options, settings: Settings, *, as_daemon: bool = False) -> kube_config.ClientConfig:
-    """Return how to reach the cluster that the options, else the environment, else the settings name.
+    """Return the connection of the selected cluster: by the options, else the environment, else the settings.
 
-    ``as_daemon`` asks the settings before the environment: with the daemon's credentials, not with a person's.
+    ``as_daemon`` prefers the settings to the environment, to use the daemon's credentials instead of the user's.
+    Raises CliError.
     """
     kubernetes = settings.kubernetes
-    person = "" if as_daemon and kubernetes.kubeconfig else os.environ.get("KUBECONFIG", "")
-    named = options.kubeconfig or person
+    of_user = "" if as_daemon and kubernetes.kubeconfig else os.environ.get("KUBECONFIG", "")
+    named = options.kubeconfig or of_user
     context = options.context or ("" if named else kubernetes.context)
     try:
         return kube_config.load(named or kubernetes.kubeconfig, context)
     except kube_config.ConfigError as error:
-        raise CliError(errors.KUBECONFIG, str(error), "name a kubeconfig with --kubeconfig") from None
+        raise CliError(errors.KUBECONFIG, str(error), "select a kubeconfig with --kubeconfig") from None
 
 
 def cluster_options(command: Command) -> Command:
-    """Give a command the options that all of them have, as one argument ``options``."""
+    """Add the common options to a command; they arrive as one argument ``options``."""
 
     @functools.wraps(command)
     def gather(kubeconfig: str, context: str, config: str, output: Format, **others: Any) -> Any:
         return command(options=Options(kubeconfig, context, config, output), **others)
 
     wrapped: Any = gather
+    # click lists options in the order of decoration from the inside out, so the last one here is shown first.
     for option in (
         click.option(
-            "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="The format."
+            "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Output format."
         ),
-        click.option("--config", default="", metavar="FILE", help=f"The daemon's configuration [{DEFAULT_PATH}]."),
-        click.option("--context", default="", metavar="NAME", help="The context in the kubeconfig."),
-        click.option("--kubeconfig", default="", metavar="FILE", help="The kubeconfig of one's own cluster."),
+        click.option("--config", default="", metavar="FILE", help=f"Configuration of the daemon [{DEFAULT_PATH}]."),
+        click.option("--context", default="", metavar="NAME", help="Context in the kubeconfig."),
+        click.option("--kubeconfig", default="", metavar="FILE", help="Kubeconfig of your own cluster."),
     ):
         wrapped = option(wrapped)
     decorated: Command = wrapped
@@ -154,14 +156,14 @@ def cluster_options(command: Command) -> Command:
 
 
 def wait_options(default: bool, seconds: float) -> Callable[[Command], Command]:
-    """Give a command --wait/--no-wait and --timeout."""
+    """Add --wait/--no-wait and --timeout to a command."""
 
     def decorate(command: Command) -> Command:
         length = click.FloatRange(min=0, min_open=True)
         timeout = click.option(
-            "--timeout", type=length, default=seconds, show_default=True, metavar="SECONDS", help="How long to wait."
+            "--timeout", type=length, default=seconds, show_default=True, metavar="SECONDS", help="Timeout of --wait."
         )
-        wait = click.option("--wait/--no-wait", default=default, show_default=True, help="Wait until it is done.")
+        wait = click.option("--wait/--no-wait", default=default, show_default=True, help="Wait for completion.")
         return wait(timeout(command))
 
     return decorate

@@ -1,4 +1,4 @@
-"""Waits for one object to become what is wanted, through a watch of its own."""
+"""Waits for a condition of one object by watching it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=Object)
 def until(
     session: Session, resource: Resource, view: type[T], key: Key, wanted: Callable[[T | None], bool]
 ) -> Deferred[None]:
-    """Return a Deferred that fires when ``wanted`` holds for an object, None being one that does not exist."""
+    """Return a Deferred that fires when ``wanted`` is true of the object, None being one that does not exist."""
     informer: Informer[T] = Informer(
         session.client, resource, view, session.reactor, namespace=key.namespace, fields=f"metadata.name={key.name}"
     )

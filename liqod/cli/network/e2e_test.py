@@ -1,4 +1,4 @@
-"""``test`` and ``bench``: short-lived pods here and at a peer talk with each other, and are removed again."""
+"""``test`` and ``bench``: run short-lived pods in this cluster and at a peer that connect to each other."""
 
 from __future__ import annotations
 
@@ -23,66 +23,73 @@ from liqod.model.records.views import ForeignCluster
 IMAGE = "docker.io/library/busybox:1.36"
 
 
-def trial_options(command: Any) -> Any:
-    """Give a command the options of those that run pods."""
-    image = click.option("--image", default=IMAGE, show_default=True, help="An image with busybox, for both clusters.")
+def test_pod_options(command: Any) -> Any:
+    """Add the options of commands that run test pods."""
+    image = click.option("--image", default=IMAGE, show_default=True, help="Image with busybox, for both clusters.")
     timeout = click.option(
-        "--timeout", type=click.FloatRange(1), default=120.0, show_default=True, metavar="SECONDS", help="For each pod."
+        "--timeout",
+        type=click.FloatRange(1),
+        default=120.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Timeout for each pod.",
     )
     return image(timeout(command))
 
 
 @click.command()
 @click.argument("peer", metavar="NAME|ID")
-@trial_options
+@test_pod_options
 @cluster_options
 def test(options: Options, peer: str, image: str, timeout: float) -> None:
-    """Run a pod at a peer, and have it and a pod here call each other.
+    """Test connectivity in both directions between a pod at a peer and one in this cluster.
 
-    Shows that pods are offloaded, get addresses that are reached from here, and reach what is here. Takes a namespace
-    of its own and removes it afterwards.
+    Shows that pods are offloaded, are reachable from this cluster, and reach this cluster. Uses a namespace of its own
+    and deletes it afterwards.
     """
 
     async def work(session: Session) -> list[dict[str, Any]]:
-        async with _Trial(session, await _found(session, peer), image, timeout) as trial:
-            rows = [await trial.begin()]
-            rows.append(await trial.call("pod here", "", trial.there, "pod at the peer"))
-            back = await trial.seen_there(trial.here)
-            rows.append(await trial.call("pod at the peer", trial.peer, back, "pod here"))
+        async with _TestRun(session, await _found(session, peer), image, timeout) as run:
+            rows = [await run.start()]
+            rows.append(await run.request("pod here", "", run.there, "pod at the peer"))
+            back = await run.address_at_peer(run.here)
+            rows.append(await run.request("pod at the peer", run.peer, back, "pod here"))
             return rows
 
     rows = in_cluster(options, work)
     show(options.output, rows, {"what": "WHAT", "result": "RESULT", "address": "ADDRESS"})
     if any(row["result"] != "good" for row in rows):
         raise CliError(
-            errors.TRIAL, "not every pod reached the other", "`liqodctl netcheck` names the place of the cut"
+            errors.TEST_FAILED, "not every pod reached the other", "`liqodctl netcheck` shows the hop that fails"
         )
 
 
 @click.command()
 @click.argument("peer", metavar="NAME|ID")
 @click.argument("what", type=click.Choice(["throughput", "latency"]))
-@click.option("--megabytes", type=click.IntRange(1, 10000), default=200, show_default=True, help="How much is sent.")
-@click.option("--count", type=click.IntRange(1, 10000), default=20, show_default=True, help="How many pings.")
-@trial_options
+@click.option("--megabytes", type=click.IntRange(1, 10000), default=200, show_default=True, help="Amount of data.")
+@click.option("--count", type=click.IntRange(1, 10000), default=20, show_default=True, help="Number of pings.")
+@test_pod_options
 @cluster_options
-def bench(options: Options, peer: str, what: str, megabytes: int, count: int, image: str, timeout: float) -> None:
-    """Measure throughput or latency between a pod here and one at a peer."""
+def bench(options: Options, *, peer: str, what: str, megabytes: int, count: int, image: str, timeout: float) -> None:
+    """Measure throughput or latency between a pod in this cluster and one at a peer."""
 
     async def work(session: Session) -> dict[str, Any]:
         amount = megabytes if what == "throughput" else 0
-        async with _Trial(session, await _found(session, peer), image, timeout, amount) as trial:
-            await trial.begin()
+        async with _TestRun(session, await _found(session, peer), image, timeout, amount) as run:
+            await run.start()
             if what == "throughput":
-                said = await trial.ended(test_pods.loading("client", image, trial.there))
-                bits = test_pods.throughput(said)
+                output = await run.completed(test_pods.download_pod("client", image, run.there))
+                bits = test_pods.throughput(output)
                 if bits is None:
-                    raise CliError(errors.TRIAL, f"the transfer did not end well: {said.strip()!r}", "try `test` first")
+                    raise CliError(errors.TEST_FAILED, f"the transfer failed: {output.strip()!r}", "try `test` first")
                 return {"what": "throughput", "megabitsPerSecond": round(bits / 1e6, 1), "megabytes": megabytes}
-            said = await trial.ended(test_pods.pinging("client", image, trial.there, count))
-            times = test_pods.round_trips(said)
+            output = await run.completed(test_pods.ping_pod("client", image, run.there, count))
+            times = test_pods.round_trips(output)
             if times is None:
-                raise CliError(errors.TRIAL, f"nothing came back: {said.strip()[-200:]!r}", "try `test` first")
+                raise CliError(
+                    errors.TEST_FAILED, f"no reply was received: {output.strip()[-200:]!r}", "try `test` first"
+                )
             least, mean, most, lost = times
             return {"what": "latency", "minMs": least, "avgMs": mean, "maxMs": most, "lostPercent": lost}
 
@@ -95,8 +102,8 @@ async def _found(session: Session, peer: str) -> ForeignCluster:
 
 
 @attrs.define
-class _Trial:
-    """A namespace with a server here and one at the peer; all is removed at the end, whatever happened."""
+class _TestRun:
+    """A namespace with a server pod in each cluster; the context manager deletes it in every case."""
 
     session: Session
     cluster: ForeignCluster
@@ -112,48 +119,48 @@ class _Trial:
         """The peer's cluster ID."""
         return self.cluster.metadata.name
 
-    async def __aenter__(self) -> _Trial:
+    async def __aenter__(self) -> _TestRun:
         await self.session.client.create(NAMESPACES, test_pods.namespace(self.namespace))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.session.client.delete(NAMESPACES, self.namespace)
 
-    async def begin(self) -> dict[str, Any]:
-        """Run both servers; returns a row for the one at the peer."""
+    async def start(self) -> dict[str, Any]:
+        """Start both servers; returns the row of the one at the peer."""
         client = self.session.client
         for name, where in (("here", ""), ("there", self.peer)):
-            body = test_pods.server(name, self.image, where, self.megabytes if where else 0)
+            body = test_pods.server_pod(name, self.image, where, self.megabytes if where else 0)
             await client.create(PODS, body, self.namespace)
         self.here = (await self._pod("here", "Running")).status.pod_ips[0].ip
         self.there = (await self._pod("there", "Running")).status.pod_ips[0].ip
-        return {"what": f"a pod runs at {label(self.cluster)}", "result": "good", "address": self.there}
+        return {"what": f"a pod is running at {label(self.cluster)}", "result": "good", "address": self.there}
 
-    async def call(self, who: str, where: str, address: str, whom: str) -> dict[str, Any]:
-        """Have a pod call an address; returns a row."""
-        said = await self.ended(
-            test_pods.asking(f"asks-{secrets.token_hex(2)}", self.image, where, address), logs=False
+    async def request(self, who: str, where: str, address: str, whom: str) -> dict[str, Any]:
+        """Run a client pod that requests an address; returns its row."""
+        output = await self.completed(
+            test_pods.client_pod(f"client-{secrets.token_hex(2)}", self.image, where, address), logs=False
         )
-        return {"what": f"{who} calls {whom}", "result": said or "good", "address": address}
+        return {"what": f"{who} to {whom}", "result": output or "good", "address": address}
 
-    async def seen_there(self, address: str) -> str:
-        """Return how an address of ours reads at the peer."""
+    async def address_at_peer(self, address: str) -> str:
+        """Return the address under which the peer sees one of ours. Raises CliError."""
         config: NetworkConfig = await self.session.client.get(NETWORKCONFIGS, self.peer, view=NetworkConfig)
         seen = own_addresses(config).seen(address)
         if not seen:
-            hint = '`mode = "wireguard"` under [network]; it may also not be agreed on yet'
-            raise CliError(errors.TRIAL, f"the peer has no address for our pod {address}", hint)
+            hint = '`mode = "wireguard"` under [network]; or the networks are not agreed yet'
+            raise CliError(errors.TEST_FAILED, f"the peer has no address for our pod {address}", hint)
         return seen
 
-    async def ended(self, body: dict[str, Any], *, logs: bool = True) -> str:
-        """Run a pod to its end; returns what it said, or with ``logs`` off nothing, and "failed" where it failed."""
+    async def completed(self, body: dict[str, Any], *, logs: bool = True) -> str:
+        """Run a pod to completion; returns its log, or without ``logs`` "failed" or an empty string."""
         name = body["metadata"]["name"]
         await self.session.client.create(PODS, body, self.namespace)
         pod = await self._pod(name, "Succeeded", "Failed")
         if not logs:
             return "" if pod.status.phase == "Succeeded" else "failed"
-        said = await self.session.client.raw("GET", f"/api/v1/namespaces/{self.namespace}/pods/{name}/log")
-        return said.decode(errors="replace")
+        output = await self.session.client.raw("GET", f"/api/v1/namespaces/{self.namespace}/pods/{name}/log")
+        return output.decode(errors="replace")
 
     async def _pod(self, name: str, *phases: str) -> Pod:
         found: list[Pod] = []
@@ -167,5 +174,5 @@ class _Trial:
             return ready
 
         waiting = until(self.session, PODS, Pod, Key(self.namespace, name), reached)
-        await self.session.within(self.timeout, waiting, f"the pod {self.namespace}/{name} becoming {phases[0]}")
+        await self.session.within(self.timeout, waiting, f"the pod {self.namespace}/{name} to become {phases[0]}")
         return found[-1]

@@ -1,4 +1,4 @@
-"""``netcheck``: the way to a peer's pods, hop by hop, looked at from this host; the first that fails is the cut."""
+"""``netcheck``: checks the path to a peer's pods hop by hop from this host."""
 
 from __future__ import annotations
 
@@ -29,17 +29,19 @@ from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from liqod.model.records.views import ForeignCluster
 
 SIZES = (64, 576, 1280, 1400, 1420, 1500, 4000, 8920)
-"""Whole IP packets that are sent through the tunnel, in bytes, besides the path MTU that was found."""
+"""Sizes of the probes in bytes, IP header included; the discovered path MTU is added."""
 
 
 @click.command()
 @click.argument("peer", metavar="NAME|ID")
-@click.option("--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Probes of each size.")
+@click.option(
+    "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Number of probes of each size."
+)
 @cluster_options
 def netcheck(options: Options, peer: str, count: int) -> None:
-    """Look at the way to a peer's pods hop by hop, and name the place where it is cut.
+    """Check the network path to a peer's pods hop by hop, and report the first hop that fails.
 
-    On the gateway's host packets are sent through the tunnel; elsewhere only the records are looked at.
+    On the gateway's host packets are sent through the tunnel; elsewhere only the records are checked.
     """
 
     async def work(session: Session) -> list[Finding]:
@@ -55,7 +57,7 @@ def netcheck(options: Options, peer: str, count: int) -> None:
             terminal.print(Text(text, style=style), soft_wrap=True)
     if failed(findings):
         first = next(finding for finding in findings if finding.verdict == "bad")
-        raise CliError(errors.CHECK, f"cut at: {first.group}", first.hint or "see above")
+        raise CliError(errors.CHECK, f"the path fails at: {first.group}", first.hint or "see above")
 
 
 async def _hops(session: Session, cluster: ForeignCluster, count: int) -> AsyncIterator[Finding]:
@@ -68,12 +70,12 @@ async def _hops(session: Session, cluster: ForeignCluster, count: int) -> AsyncI
         yield bad("Agreement", f"there is no network with {label(cluster)}: {error}", hint)
         return
     yield _agreement(config)
-    yield _last_status(tunnel)
+    yield _daemon_view(tunnel)
     kernel = HostKernel(session.reactor)
     try:
         observed = await observe(kernel, settings.device)
     except KernelError as error:
-        yield warning("This host", f"cannot be looked at: {error}", "run it on the gateway's host, as root")
+        yield warning("This host", f"cannot be inspected: {error}", "run it on the gateway's host, as root")
         return
     if observed.device is None or observed.tunnel is None:
         gateway = tunnel.spec.gateway.address or "the host of the daemon that leads"
@@ -88,24 +90,24 @@ async def _hops(session: Session, cluster: ForeignCluster, count: int) -> AsyncI
 
 
 def _agreement(config: NetworkConfig) -> Finding:
-    """Tell how each cluster sees the other."""
+    """Check that both clusters agreed on addresses."""
     status = config.status
     if status.phase != "Agreed":
-        return bad("Agreement", f"{status.reason or 'Pending'}: {status.message or 'nothing was agreed yet'}", "")
+        return bad("Agreement", f"{status.reason or 'Pending'}: {status.message or 'nothing is agreed yet'}", "")
     theirs = ", ".join(config.spec.remap.pod_cidrs)
     return good("Agreement", f"their pods are {theirs} here, ours are {', '.join(status.ack.pod_cidrs)} there")
 
 
-def _last_status(tunnel: TunnelEndpoint) -> Finding:
-    """Tell what the daemon last said of the tunnel."""
+def _daemon_view(tunnel: TunnelEndpoint) -> Finding:
+    """Check the tunnel's status as the daemon last wrote it."""
     status = tunnel.status
     text = f"{status.phase or 'unknown'}: {status.message} ({status.implementation or 'no device'})"
     if status.phase == "Error":
-        return bad("Daemon's view", text, f"cut at the {status.cut}" if status.cut else "")
+        return bad("Daemon's view", text, f"it fails at the {status.cut}" if status.cut else "")
     if status.phase != "Connected":
-        return warning("Daemon's view", text, "it is looked at again within seconds")
+        return warning("Daemon's view", text, "the daemon probes it again within seconds")
     if status.cut:
-        return warning("Daemon's view", text, f"one IP version is cut at the {status.cut}")
+        return warning("Daemon's view", text, f"one IP version fails at the {status.cut}")
     return good("Daemon's view", text)
 
 
@@ -113,10 +115,12 @@ def _route(tunnel: TunnelEndpoint, observed: Observed) -> Finding:
     there = {str(network) for network in observed.routes}
     missing = [network for network in tunnel.spec.allowed_ips if network not in there]
     if missing:
-        return bad("Local route", f"there is no route to {', '.join(missing)}", "the daemon puts it back; does it run?")
+        return bad(
+            "Local route", f"there is no route to {', '.join(missing)}", "the daemon restores it; is it running?"
+        )
     if observed.rules is None:
         return bad(
-            "Local route", "the table inet liqod is missing in nftables", "the daemon puts it back; does it run?"
+            "Local route", "the table inet liqod is missing in nftables", "the daemon restores it; is it running?"
         )
     return good("Local route", f"{len(there)} routes, {observed.rules.count} nftables rules")
 
@@ -124,12 +128,14 @@ def _route(tunnel: TunnelEndpoint, observed: Observed) -> Finding:
 def _handshake(tunnel: TunnelEndpoint, observed: Observed, now: float) -> Finding:
     known = observed.tunnel.peers.get(tunnel.spec.public_key) if observed.tunnel is not None else None
     if known is None:
-        return bad("Tunnel", "the tunnel does not know the peer's key", "the daemon puts it back; does it run?")
-    where = known.endpoint or "an endpoint that is not known yet"
+        return bad("Tunnel", "the tunnel does not know the peer's key", "the daemon restores it; is it running?")
+    where = known.endpoint or "an unknown endpoint"
     if not known.handshake or now - known.handshake > SESSION_LIFETIME:
         age = f"the last handshake was {now - known.handshake:.0f} s ago" if known.handshake else "no handshake ever"
         port = where.rpartition(":")[2]
-        return bad("Tunnel", f"{age}, with {where}", f"udp port {port} must be open there, and the peer's daemon run")
+        return bad(
+            "Tunnel", f"{age}, with {where}", f"udp port {port} must be open there, and the peer's daemon running"
+        )
     counted = f"{known.received} bytes received, {known.sent} sent"
     return good("Tunnel", f"handshake with {where} {now - known.handshake:.0f} s ago, {counted}")
 
@@ -146,40 +152,44 @@ async def _packets(
             session.reactor, source, target, session.settings.network.probe_port, sizes, count=count
         )
     except OSError as error:
-        yield bad("Peer's gateway", f"nothing can be sent from {source}: {error.strerror}", "does the daemon run here?")
+        yield bad(
+            "Peer's gateway",
+            f"nothing can be sent from {source}: {error.strerror}",
+            "is the daemon running on this host?",
+        )
         return
     for finding in judge(rounds, tunnel.status.path_mtu):
         yield finding
     pods = (await session.client.list(PODS, view=Pod)).items
     found = pod_targets(pods, parse_networks(config.spec.remap.pod_cidrs), {})
     if not found:
-        yield warning("Peer's pods", "none runs that could be asked", "`liqodctl test` runs one for a moment")
+        yield warning("Peer's pods", "none is running that could be pinged", "`liqodctl test` starts one")
     for _, pod in sorted(found.items()):
         yield await _pinged(kernel, pod, count)
 
 
 async def _pinged(kernel: Kernel, pod: str, count: int) -> Finding:
-    """Ping a pod of the peer."""
+    """Ping a pod of the peer from this host."""
     try:
-        said = await kernel.run(("ping", "-n", "-q", "-c", str(count), "-i", "0.2", "-W", "2", pod))
+        ping = await kernel.run(("ping", "-n", "-q", "-c", str(count), "-i", "0.2", "-W", "2", pod))
     except KernelError as error:
         return warning("Peer's pods", str(error), "the package is iputils-ping")
-    summary = next((line for line in said.out.splitlines() if "packet" in line), said.err.strip())
-    if said.code:
+    summary = next((line for line in ping.out.splitlines() if "packet" in line), ping.err.strip())
+    if ping.code:
         return bad("Peer's pods", f"{pod}: {summary}", "the peer's own pod network, behind its gateway")
     return good("Peer's pods", f"{pod}: {summary}")
 
 
 def judge(rounds: Sequence[SizeResult], path_mtu: int) -> list[Finding]:
-    """Return what the probes of a gateway tell; sizes above the path MTU must not cross, all others must."""
+    """Evaluate the probes of a gateway: sizes above the path MTU must be lost, all others must arrive."""
     small = rounds[0]
     if not small.times:
-        text = f"none of {small.sent} small packets came back"
+        text = f"none of {small.sent} small packets was answered"
         return [bad("Peer's gateway", text, "the peer's address translation or its firewall (inet liqod, input)")]
     findings = []
     times = sorted(1000 * one for one in small.times)
     shown = f"{times[0]:.2f} / {statistics.median(times):.2f} / {times[-1]:.2f} ms"
-    text = f"round trip {shown} (least, median, most), {100 * small.loss:.0f} % lost"
+    text = f"round trip {shown} (min, median, max), {100 * small.loss:.0f} % lost"
     hint = "the path between the hosts loses packets"
     findings.append(warning("Peer's gateway", text, hint) if small.loss else good("Peer's gateway", text))
     passed = [one.size for one in rounds if one.times]
@@ -187,9 +197,9 @@ def judge(rounds: Sequence[SizeResult], path_mtu: int) -> list[Finding]:
     lost = [one.size for one in rounds if not one.times and one.size <= path_mtu]
     if holes or lost:
         text = f"packets of {', '.join(map(str, sorted({*holes, *lost})))} bytes are lost"
-        findings.append(bad("Sizes", text, "something on the way drops large packets; set network.mtu lower"))
+        findings.append(bad("Sizes", text, "a router on the path drops large packets; lower network.mtu"))
     else:
-        findings.append(good("Sizes", f"packets up to {max(passed)} bytes cross, the path's MTU is {path_mtu}"))
+        findings.append(good("Sizes", f"packets up to {max(passed)} bytes pass, the path MTU is {path_mtu}"))
     return findings
 
 

@@ -1,4 +1,4 @@
-"""``plan`` and ``rotate-tunnel-key``: what the network fabric would change on this host, and a new key for it."""
+"""``plan`` and ``rotate-tunnel-key``: previews changes of this host's network; rotates the WireGuard key."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.errors import NotFound
 
 FIRST_LISTS = 30.0
-"""Seconds that the first lists of the records may take."""
+"""Timeout of the initial lists of the records, in seconds."""
 
 
 @click.command()
 @cluster_options
 def plan(options: Options) -> None:
-    """Print what the daemon would change in this host's network now, as commands of ip, wg, bridge and nft.
+    """Print the changes that the daemon would make to this host's network, as ip, wg, bridge and nft commands.
 
     Nothing is changed. Run it as root on the gateway's host, or on a node with `role = "node"`.
     """
 
     async def work(session: Session) -> str:
         if session.settings.network.mode == "none":
-            return '# nothing: mode = "none" under [network] leaves the network to others\n'
+            return '# nothing: mode = "none" under [network] disables the network fabric\n'
         return await _preview(session)
 
     click.echo(in_cluster(options, work), nl=False)
@@ -53,7 +53,7 @@ async def _preview(session: Session) -> str:
     fabric = made(session.reactor, session.client, informers, session.settings, address)
     informers.startService()
     try:
-        await session.within(FIRST_LISTS, fabric.when_synced(), "listing the records of the network")
+        await session.within(FIRST_LISTS, fabric.when_synced(), "the records of the network")
         return show(await fabric.preview())
     except ExpectedError as error:
         raise CliError(errors.HOST, str(error), "run it as root on the host of the daemon") from error
@@ -64,22 +64,22 @@ async def _preview(session: Session) -> str:
 @click.command("rotate-tunnel-key")
 @cluster_options
 def rotate_tunnel_key(options: Options) -> None:
-    """Give this cluster's end of the tunnels a new key, without a gap: the daemon waits until every peer takes it."""
+    """Rotate the WireGuard key without interruption: the daemon waits until every peer has the new one."""
 
     async def work(session: Session) -> None:
         try:
             key = await plan_next(session.client, session.settings.kubernetes.namespace)
         except NotFound:
             raise CliError(
-                errors.NO_IDENTITY, "the tunnel has no key yet", "the daemon makes it with the first peer"
+                errors.NO_IDENTITY, "the tunnel has no key yet", "the daemon creates it with the first peer"
             ) from None
-        click.echo(f"the next key is {key.public}; the daemon takes it when every peer knows it")
+        click.echo(f"the next key is {key.public}; the daemon uses it when every peer has it")
 
     in_cluster(options, work)
 
 
 async def leave_host(session: Session) -> list[str]:
-    """Remove what the fabric made on this host; returns a line for each command that it took."""
+    """Remove the fabric's network configuration from this host; returns a line for each command that was run."""
     network = session.settings.network
     if network.mode == "none":
         return []
@@ -99,10 +99,10 @@ async def leave_host(session: Session) -> list[str]:
 
 
 async def host_findings(session: Session) -> list[Finding]:
-    """Look at what the network fabric needs of this host."""
+    """Check the prerequisites of the network fabric on this host."""
     network = session.settings.network
     if network.mode == "none":
-        return [good("Network", "is left to others (mode = none)")]
+        return [good("Network", "is not managed by liqod (mode = none)")]
     kernel: Any = HostKernel(session.reactor)
     capable = preflight.is_capable()
     under_systemd = is_under_systemd(dict(os.environ))

@@ -1,4 +1,4 @@
-"""The pods that ``test`` and ``bench`` run for a moment, and what they say. Pure: objects and texts."""
+"""The pods that ``test`` and ``bench`` run, and the parsing of their logs. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def namespace(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {ENABLED_LABEL: "true"}}}
 
 
-def server(name: str, image: str, peer: str, megabytes: int) -> dict[str, Any]:
-    """Return a pod that serves a page, and so many megabytes of zeros; at a peer, or here when ``peer`` is empty."""
+def server_pod(name: str, image: str, peer: str, megabytes: int) -> dict[str, Any]:
+    """Return a pod that serves a page and ``megabytes`` of zeros; at a peer, or locally when ``peer`` is empty."""
     lines = [
         "mkdir -p /tmp/www",
         f"echo '{PAGE}' > /tmp/www/index.html",
@@ -27,35 +27,35 @@ def server(name: str, image: str, peer: str, megabytes: int) -> dict[str, Any]:
     return _pod(name, image, peer, "; ".join(line for line in lines if line), "Always")
 
 
-def asking(name: str, image: str, peer: str, address: str) -> dict[str, Any]:
-    """Return a pod that fetches the page from an address and ends; it fails when that does not come."""
+def client_pod(name: str, image: str, peer: str, address: str) -> dict[str, Any]:
+    """Return a pod that fetches the page from an address, and fails without it."""
     get = _request("/index.html", address)
     return _pod(name, image, peer, f"for i in 1 2 3 4 5; do {get} | grep '{PAGE}' && exit 0; sleep 1; done; exit 1")
 
 
-def loading(name: str, image: str, address: str) -> dict[str, Any]:
-    """Return a pod here that fetches the large file from an address, and says between which times."""
+def download_pod(name: str, image: str, address: str) -> dict[str, Any]:
+    """Return a local pod that downloads the data from an address; it logs uptime, bytes, uptime."""
     script = f"cut -d' ' -f1 /proc/uptime; {_request('/data', address)} | wc -c; cut -d' ' -f1 /proc/uptime"
     return _pod(name, image, "", script)
 
 
-def pinging(name: str, image: str, address: str, count: int) -> dict[str, Any]:
-    """Return a pod here that pings an address."""
+def ping_pod(name: str, image: str, address: str, count: int) -> dict[str, Any]:
+    """Return a local pod that pings an address."""
     return _pod(name, image, "", f"ping -c {count} -W 2 {address}")
 
 
-def throughput(said: str) -> float | None:
-    """Return the bits per second that a loading pod's three lines tell, None where they do not."""
-    found = re.fullmatch(r"\s*([0-9.]+)\s+(\d+)\s+([0-9.]+)\s*", said)
+def throughput(log: str) -> float | None:
+    """Return the bits per second in the log of a download pod, or None where it failed."""
+    found = re.fullmatch(r"\s*([0-9.]+)\s+(\d+)\s+([0-9.]+)\s*", log)
     if found is None or float(found[3]) <= float(found[1]) or int(found[2]) < 1 << 20:
         return None
     return 8 * int(found[2]) / (float(found[3]) - float(found[1]))
 
 
-def round_trips(said: str) -> tuple[float, float, float, int] | None:
-    """Return least, mean and most milliseconds and the percentage lost, from what ping said at its end."""
-    times = re.search(r"min/avg/max\S* = ([0-9.]+)/([0-9.]+)/([0-9.]+)", said)
-    lost = re.search(r"([0-9]+)% packet loss", said)
+def round_trips(log: str) -> tuple[float, float, float, int] | None:
+    """Return minimum, mean, maximum in milliseconds and the percentage lost, from the summary of ping."""
+    times = re.search(r"min/avg/max\S* = ([0-9.]+)/([0-9.]+)/([0-9.]+)", log)
+    lost = re.search(r"([0-9]+)% packet loss", log)
     if times is None or lost is None:
         return None
     return float(times[1]), float(times[2]), float(times[3]), int(lost[1])

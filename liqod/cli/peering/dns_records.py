@@ -1,4 +1,4 @@
-"""``dns-records``: the lines of a DNS zone by which others find this cluster."""
+"""``dns-records``: prints the DNS-SD records by which other clusters discover this one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
 from liqod.cli.peering.token import listening_port
-from liqod.cli.status.whoami import own
+from liqod.cli.status.whoami import own_cluster
 from liqod.discovery.candidate import Announcement, instance_label
 from liqod.discovery.zone import zone_lines
 from liqod.model.records.search_domain import is_domain
@@ -19,19 +19,21 @@ from liqod.model.records.search_domain import is_domain
 
 @click.command("dns-records")
 @click.argument("domain")
-@click.option("--host", default="", metavar="NAME", help="The name of the daemon's host; by default one in DOMAIN.")
-@click.option("--address", "addresses", multiple=True, metavar="IP", help="Its addresses; may be repeated.")
-@click.option("--ttl", type=click.IntRange(1, 86400), default=300, show_default=True, help="Seconds to live.")
+@click.option("--host", default="", metavar="NAME", help="DNS name of the daemon's host [a name in DOMAIN].")
+@click.option("--address", "addresses", multiple=True, metavar="IP", help="IP address of the host; repeatable.")
+@click.option("--ttl", type=click.IntRange(1, 86400), default=300, show_default=True, help="TTL in seconds.")
 @cluster_options
 def dns_records(options: Options, domain: str, host: str, addresses: tuple[str, ...], ttl: int) -> None:
-    """Print what to publish in DOMAIN, so that clusters that search it (SearchDomain) find this one."""
+    """Print the DNS records to publish in DOMAIN; clusters with a SearchDomain for it discover this one."""
     if not is_domain(domain) or (host and not is_domain(host)):
-        raise CliError(errors.CONFIGURATION, f"{(host or domain)[:80]!r} is no DNS name", "", errors.USAGE)
+        raise CliError(errors.CONFIGURATION, f"{(host or domain)[:80]!r} is not a DNS name", "", errors.USAGE)
 
     async def work(session: Session) -> None:
-        mine = await own(session)
+        mine = await own_cluster(session)
         if not mine.fingerprint:
-            raise CliError(errors.NO_IDENTITY, "this cluster has no key yet", "start the daemon once, then try again")
+            raise CliError(
+                errors.NO_IDENTITY, "this cluster has no key yet", "start the daemon, which creates it, and try again"
+            )
         settings = session.settings
         me = Announcement(mine.cluster_id, settings.cluster.name, mine.fingerprint, listening_port(settings))
         where = addresses or tuple(settings.peering.advertise_addresses)
@@ -40,7 +42,7 @@ def dns_records(options: Options, domain: str, host: str, addresses: tuple[str, 
         try:
             plain = [str(ipaddress.ip_address(each)) for each in where]
         except ValueError as error:
-            raise CliError(errors.CONFIGURATION, str(error), "name IP addresses with --address", errors.USAGE) from None
+            raise CliError(errors.CONFIGURATION, str(error), "--address takes IP addresses", errors.USAGE) from None
         name = host or f"{instance_label(me)}.{domain}"
         for line in zone_lines(me, domain, name, plain, ttl):
             click.echo(line)

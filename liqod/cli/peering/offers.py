@@ -1,4 +1,4 @@
-"""``accept`` and ``refuse``: decide about a peer's offer by hand."""
+"""``accept`` and ``refuse``: the manual decision on a peer's offer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from liqod.model.records.views import Advertisement, Decision, ForeignCluster
 @wait_options(default=False, seconds=30)
 @cluster_options
 def accept(options: Options, name: str, wait: bool, timeout: float) -> None:
-    """Accept what a peer offers: its virtual node appears here."""
+    """Accept a peer's offer: its virtual node is created."""
     in_cluster(options, lambda session: _decide(session, name, "Accept", "Accepted", timeout if wait else 0))
 
 
@@ -30,7 +30,7 @@ def accept(options: Options, name: str, wait: bool, timeout: float) -> None:
 @wait_options(default=False, seconds=30)
 @cluster_options
 def refuse(options: Options, name: str, wait: bool, timeout: float) -> None:
-    """Refuse what a peer offers: its virtual node, if there is one, is drained and removed."""
+    """Refuse a peer's offer: its virtual node is drained and removed."""
     in_cluster(options, lambda session: _decide(session, name, "Refuse", "Refused", timeout if wait else 0))
 
 
@@ -42,8 +42,8 @@ async def _decide(session: Session, name: str, decision: Decision, phase: str, s
     except NotFound:
         raise CliError(
             errors.NO_OFFER,
-            f"{label(cluster)} has offered nothing yet",
-            "`liqodctl status` says how far the peering is; both sides must trust each other",
+            f"{label(cluster)} has made no offer yet",
+            "`liqodctl status` shows the state of the peering; both sides must trust each other",
         ) from None
     if offer.spec.decision != decision:
         await session.client.patch(ADVERTISEMENTS, record, {"spec": {"decision": decision}}, view=None)
@@ -54,6 +54,6 @@ async def _decide(session: Session, name: str, decision: Decision, phase: str, s
             return now is not None and now.status.phase == phase
 
         waiting = until(session, ADVERTISEMENTS, Advertisement, offer.metadata.key, decided)
-        await session.within(seconds, waiting, f"that the offer is {phase.lower()}")
+        await session.within(seconds, waiting, f"the offer to be {phase.lower()}")
         final = await session.client.get(ADVERTISEMENTS, record, view=Advertisement)
         click.echo(f"{label(cluster)}: {phase} {join_reason(final.status.reason, final.status.message)}".rstrip())

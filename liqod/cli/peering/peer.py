@@ -1,4 +1,4 @@
-"""``peer``: peer with a cluster by its pairing token, or find the one at an address."""
+"""``peer``: peers with a cluster by a pairing token, or adds the cluster at an address."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.session import Options, Session, cluster_options, in_cluster, wait_options
 from liqod.cli.console.wait import until
-from liqod.cli.peering.probe_peer import knock
+from liqod.cli.peering.probe_peer import probe_peer
 from liqod.cli.peering.token import PORT, with_port
 from liqod.cli.status.peers import is_true, label
-from liqod.cli.status.whoami import own
+from liqod.cli.status.whoami import own_cluster
 from liqod.identity.fingerprint_words import words
 from liqod.identity.pairing import PREFIX, BadToken, Token, read_token
 from liqod.kube.errors import AlreadyExists, NotFound
@@ -34,36 +34,40 @@ _REFUSALS = ("TokenRefused", "UnexpectedKey", "ClusterIDRepetition", "KeyInUse")
 @wait_options(default=True, seconds=30)
 @cluster_options
 def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
-    """Peer with the cluster that issued a pairing token, or make known the one at an address.
+    """Peer with the issuer of a pairing token, or add the cluster at an address.
 
-    A token is trust in both directions: nothing more needs to be said on either side. An address only leads to a
-    key: compare its words with the other administrator, then trust it.
+    A token establishes trust in both directions; no further command is needed on either side. An address only yields a
+    key: compare its words with the other administrator, then run `liqodctl trust`.
     """
 
     async def with_token(session: Session) -> None:
         token = _read(target)
-        if token.issuer == (await own(session)).cluster_id:
-            raise CliError(errors.BAD_TOKEN, "this token is of this very cluster", "use it at the other one")
+        if token.issuer == (await own_cluster(session)).cluster_id:
+            raise CliError(errors.BAD_TOKEN, "this token was issued by this cluster", "use it in the other cluster")
         await _invite(session, token)
         await _record(session, token.issuer, token.addresses, {"fingerprint": token.fingerprint})
         click.echo(f"invited by {token.name or token.issuer} at {', '.join(token.addresses)}")
         if wait:
             await session.within(timeout, _settled(session, token.issuer), f"a session with {token.issuer}")
-            await _say_outcome(session, token.issuer)
+            await _print_outcome(session, token.issuer)
 
     async def at_address(session: Session) -> None:
         address = with_port(target, PORT)
-        met = await knock(session.reactor, address, timeout)
-        if not is_dns_label(met.cluster_id):
-            raise CliError(errors.NOBODY_THERE, f"who answers at {address} names no cluster ID", "is it liqod?")
-        mine = await own(session)
-        if met.cluster_id == mine.cluster_id:
-            raise CliError(errors.NOBODY_THERE, f"{address} is this very cluster", "name the other one's address")
-        await _record(session, ClusterID(met.cluster_id), [address], {})
-        click.echo(f"at {address} is {met.cluster_id}\n  key    {met.fingerprint}\n  words  {words(met.fingerprint)}")
+        found = await probe_peer(session.reactor, address, timeout)
+        if not is_dns_label(found.cluster_id):
+            raise CliError(errors.PEER_UNREACHABLE, f"the server at {address} presents no cluster ID", "is it liqod?")
+        mine = await own_cluster(session)
+        if found.cluster_id == mine.cluster_id:
+            raise CliError(
+                errors.PEER_UNREACHABLE, f"{address} is this cluster", "give the address of the other cluster"
+            )
+        await _record(session, ClusterID(found.cluster_id), [address], {})
+        click.echo(
+            f"at {address} is {found.cluster_id}\n  key    {found.fingerprint}\n  words  {words(found.fingerprint)}"
+        )
         if mine.words:
             click.echo(f"this cluster's own words are {mine.words}")
-        click.echo(f"compare both with the other admin, then: liqodctl trust {met.cluster_id} --words '...'")
+        click.echo(f"compare both with the other admin, then: liqodctl trust {found.cluster_id} --words '...'")
 
     in_cluster(options, with_token if target.strip().startswith(PREFIX) else at_address)
 
@@ -76,7 +80,7 @@ def _read(text: str) -> Token:
 
 
 async def _invite(session: Session, token: Token) -> None:
-    """Hand the token to the daemon, in place of an earlier one of the same issuer."""
+    """Store the token for the daemon; it replaces an earlier one of the same issuer."""
     namespace, name = session.settings.kubernetes.namespace, invitation_name(token.issuer)
     body = {
         "metadata": {"name": name, "namespace": namespace, "labels": {INVITATION_LABEL: "true"}},
@@ -90,7 +94,7 @@ async def _invite(session: Session, token: Token) -> None:
 
 
 async def _record(session: Session, peer: ClusterID, addresses: list[str], more: dict[str, Any]) -> None:
-    """Write the peer's record, keeping what it holds; another pinned key is not replaced."""
+    """Create or extend the peer's ForeignCluster. Raises CliError rather than replace a pinned key."""
     try:
         before = await session.client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
     except NotFound:
@@ -102,14 +106,14 @@ async def _record(session: Session, peer: ClusterID, addresses: list[str], more:
     if pinned and wanted and pinned != wanted:
         raise CliError(
             errors.OTHER_KEY,
-            f"another key is pinned for {peer} than the token names",
-            f"find out why; `liqodctl unpeer {peer}` forgets the old one",
+            f"the key pinned for {peer} differs from the one in the token",
+            f"find out why; `liqodctl unpeer {peer}` removes the pinned key",
         )
     if wanted and before.metadata.annotations.get(DISTRUSTED) == wanted:
         raise CliError(
             errors.OTHER_KEY,
-            f"the key of {peer} that the token names was distrusted here",
-            f"if it is to be believed again: `liqodctl trust {peer} --fingerprint {wanted}`",
+            f"the key of {peer} in the token was distrusted in this cluster",
+            f"to trust it again: `liqodctl trust {peer} --fingerprint {wanted}`",
         )
     known = [{"address": each.address, "source": each.source} for each in before.spec.endpoints]
     new = [address for address in addresses if address not in {each["address"] for each in known}]
@@ -133,7 +137,7 @@ def _refusal(cluster: ForeignCluster) -> str:
     return condition.message if condition is not None and condition.reason in _REFUSALS else ""
 
 
-async def _say_outcome(session: Session, peer: ClusterID) -> None:
+async def _print_outcome(session: Session, peer: ClusterID) -> None:
     cluster = await session.client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
     if is_true(cluster.status.conditions, "Authenticated"):
         click.echo(f"connected with {label(cluster)}: both clusters trust each other")

@@ -1,4 +1,4 @@
-"""Asking who is at an address: one TLS handshake under a key of the moment, and nothing said."""
+"""Finds out which cluster listens at an address: one TLS handshake with an ephemeral key, no message sent."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from liqod.peering.session.dial import split_address
 
 
 @attrs.frozen
-class Met:
-    """Who answered: the name in its certificate, and its key."""
+class ProbedPeer:
+    """The cluster at an address: the ID in its certificate (a mere claim), and its key."""
 
     cluster_id: str
     fingerprint: Fingerprint
 
 
 @implementer(IHandshakeListener)
-class _Knock(Protocol):
+class _Probe(Protocol):
     def __init__(self, tls: PeerTLS, found: Deferred[PeerCertificate]) -> None:
         self._tls = tls
         self._found = found
@@ -53,22 +53,24 @@ class _Knock(Protocol):
             self._found.errback(reason)
 
 
-async def knock(reactor: Reactor, address: str, timeout: float) -> Met:
-    """Return who is at ``host:port``; raises CliError when nobody answers, or somebody else does."""
+async def probe_peer(reactor: Reactor, address: str, timeout: float) -> ProbedPeer:
+    """Return the cluster at ``host:port``. Raises CliError when there is no answer, or not one of liqod."""
     try:
         host, port = split_address(address)
     except ValueError as error:
-        raise CliError(errors.NOBODY_THERE, str(error), "name it like milan.example.com:5872", errors.USAGE) from None
+        raise CliError(
+            errors.PEER_UNREACHABLE, str(error), "the form is milan.example.com:5872", errors.USAGE
+        ) from None
     tls = PeerTLS(generate(ClusterID("liqodctl"), datetime.now(UTC)))
     found: Deferred[PeerCertificate] = Deferred()
     endpoint = BoundedClient(tls.client_creator(), HostnameEndpoint(reactor, host.encode(), port, timeout))
     try:
-        await endpoint.connect(Factory.forProtocol(lambda: _Knock(tls, found)))
+        await endpoint.connect(Factory.forProtocol(lambda: _Probe(tls, found)))
         certificate = await found.addTimeout(timeout, reactor)
     except Exception as error:
         raise CliError(
-            errors.NOBODY_THERE,
+            errors.PEER_UNREACHABLE,
             f"no liqod answers at {address}: {error}",
             "is the daemon running there, and is its port (peering.listen) open?",
         ) from None
-    return Met(certificate.subject_cn, certificate.fingerprint)
+    return ProbedPeer(certificate.subject_cn, certificate.fingerprint)

@@ -1,4 +1,4 @@
-"""What a peering put into one's own cluster, looked up before and after its end: the receipt of what was removed."""
+"""Lists the objects of a peering in the own cluster before and after its end: the report of what was removed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.names import REMOTE_CLUSTER_LABEL, advertisement_name
 from liqod.model.objects.meta import Object
 
-RECEIPT_COLUMNS = {"kind": "KIND", "name": "NAME", "state": "NOW"}
+REPORT_COLUMNS = {"kind": "KIND", "name": "NAME", "state": "NOW"}
 _LABELLED: Final = (
     VIRTUALNODES,
     NODES,
@@ -41,27 +41,27 @@ _LABELLED: Final = (
     NAMESPACES,
 )
 _NAMED: Final = (FOREIGNCLUSTERS, NATTINGTABLES, NETWORKCONFIGS, TUNNELENDPOINTS)
-"""What has the name of the peer."""
+"""Kinds whose objects are named by the peer's cluster ID."""
 _LEASE_NAMESPACE: Final = "kube-node-lease"
 
 
 @attrs.frozen
-class Thing:
-    """One object, by all that tells it from another one of the same name."""
+class FoundObject:
+    """One object; the UID distinguishes it from a later one of the same name."""
 
     kind: str
     name: str
     uid: str
 
 
-async def belongings(session: Session, peer: ClusterID) -> list[Thing]:
-    """Return what is there because of a peer: records, node, access, tenants' namespaces and what runs in them."""
-    found: dict[str, Thing] = {}
+async def objects_of(session: Session, peer: ClusterID) -> list[FoundObject]:
+    """Return the objects that exist because of a peer: records, node, access, tenant namespaces and their pods."""
+    found: dict[str, FoundObject] = {}
 
     def take(resource: Resource, objects: Iterable[Object]) -> None:
         for each in objects:
             meta = each.metadata
-            found.setdefault(meta.uid, Thing(resource.kind, str(meta.key), meta.uid))
+            found.setdefault(meta.uid, FoundObject(resource.kind, str(meta.key), meta.uid))
 
     for resource in _NAMED:
         take(resource, await _one(session, resource, peer))
@@ -91,14 +91,18 @@ async def _labelled(session: Session, resource: Resource, peer: ClusterID) -> li
     try:
         listing = await session.client.list(resource, view=Object, labels=f"{REMOTE_CLUSTER_LABEL}={peer}")
     except NotFound:
-        return []  # the definition of that record is not installed
+        return []  # That CRD is not installed.
     return listing.items
 
 
-def receipt_rows(before: Iterable[Thing], after: Iterable[Thing]) -> list[dict[str, Any]]:
-    """Return one row per object: removed, or left. What is new under an old name was made since and is not listed."""
-    left = {thing.uid for thing in after}
+def report_rows(before: Iterable[FoundObject], after: Iterable[FoundObject]) -> list[dict[str, Any]]:
+    """Return one row per object: removed, or left. An object with an old name and a new UID is not listed."""
+    left = {found_object.uid for found_object in after}
     return [
-        {"kind": thing.kind, "name": thing.name, "state": "left" if thing.uid in left else "removed"}
-        for thing in sorted(before, key=lambda thing: (thing.kind, thing.name))
+        {
+            "kind": found_object.kind,
+            "name": found_object.name,
+            "state": "left" if found_object.uid in left else "removed",
+        }
+        for found_object in sorted(before, key=lambda found_object: (found_object.kind, found_object.name))
     ]

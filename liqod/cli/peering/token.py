@@ -1,4 +1,4 @@
-"""``token``: pairing tokens of one's own cluster, each good for one other cluster."""
+"""``token``: pairing tokens of the own cluster, each valid for one other cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from liqod.agent.host.address import own_address
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
-from liqod.cli.status.whoami import own
+from liqod.cli.status.whoami import own_cluster
 from liqod.config.schema import Settings
 from liqod.identity.pairing import MAX_ADDRESSES, SECRET_BYTES, Token, verifier
 from liqod.kube.resources import SECRETS
@@ -22,7 +22,7 @@ from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.invitations import ATTEMPTS, EXPIRES, MAX_ATTEMPTS, TOKEN_LABEL, USED_BY, VERIFIER, token_name
 
 PORT = 5872
-COLUMNS = {"id": "TOKEN", "state": "STATE", "expires": "EXPIRES", "attempts": "WRONG TRIES", "used": "USED BY KEY"}
+COLUMNS = {"id": "TOKEN", "state": "STATE", "expires": "EXPIRES", "attempts": "FAILED ATTEMPTS", "used": "USED BY KEY"}
 _TIME = re.compile(r"(\d+)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 MAX_TTL = timedelta(days=30)
@@ -30,7 +30,7 @@ MAX_TTL = timedelta(days=30)
 
 @click.group()
 def token() -> None:
-    """Pairing tokens: hand one to another cluster's admin, who says `liqodctl peer TOKEN`."""
+    """Pairing tokens; the administrator of the other cluster runs `liqodctl peer TOKEN`."""
 
 
 def parse_ttl(context: click.Context, option: click.Parameter, text: str) -> timedelta:
@@ -49,16 +49,18 @@ def parse_ttl(context: click.Context, option: click.Parameter, text: str) -> tim
     "addresses",
     multiple=True,
     metavar="HOST[:PORT]",
-    help="Where the other cluster reaches this one's daemon; may be repeated.",
+    help="Address at which the other cluster reaches this daemon; repeatable.",
 )
 @cluster_options
 def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None:
-    """Print a new token. Whoever has it may peer with this cluster, once: hand it over as you would a password."""
+    """Print a new token. Its bearer may peer with this cluster, once: treat it like a password."""
 
     async def work(session: Session) -> None:
-        mine = await own(session)
+        mine = await own_cluster(session)
         if not mine.fingerprint:
-            raise CliError(errors.NO_IDENTITY, "this cluster has no key yet", "start the daemon once, then try again")
+            raise CliError(
+                errors.NO_IDENTITY, "this cluster has no key yet", "start the daemon, which creates it, and try again"
+            )
         port = listening_port(session.settings)
         where = list(addresses) or list(session.settings.peering.advertise_addresses)
         where = where or [own_address(session.client.config.server)]
@@ -84,12 +86,13 @@ def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None
                 EXPIRES: base64.b64encode(expires.strftime("%Y-%m-%dT%H:%M:%SZ").encode()).decode(),
             },
         }
-        await _sweep(session)
+        await _delete_expired(session)
         await session.client.create(SECRETS, body, view=None)
         if options.output == "table":
             click.echo(made.text)
             click.echo(
-                f"good for one cluster until {expires:%Y-%m-%d %H:%M:%S} UTC; there: liqodctl peer TOKEN", err=True
+                f"valid for one cluster until {expires:%Y-%m-%d %H:%M:%S} UTC; there run: liqodctl peer TOKEN",
+                err=True,
             )
         else:
             row = {"id": made.id, "token": made.text, "expires": expires.isoformat(), "addresses": made.addresses}
@@ -101,7 +104,7 @@ def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None
 @token.command("list")
 @cluster_options
 def list_tokens(options: Options) -> None:
-    """Show the tokens of this cluster; nobody knows their secrets any more."""
+    """List the tokens of this cluster, without their secrets: only a verifier is stored."""
 
     async def work(session: Session) -> None:
         session.show([row_of(body) for body in await _tokens(session)], COLUMNS, empty="there are no tokens")
@@ -113,7 +116,7 @@ def list_tokens(options: Options) -> None:
 @click.argument("token_id", metavar="TOKEN")
 @cluster_options
 def revoke(options: Options, token_id: str) -> None:
-    """Make a token worthless. A peering that it began stays: `liqodctl unpeer` ends it."""
+    """Revoke a token. A peering made with it remains: `liqodctl unpeer` ends it."""
 
     async def work(session: Session) -> None:
         known = [body["metadata"]["name"] for body in await _tokens(session)]
@@ -131,15 +134,15 @@ async def _tokens(session: Session) -> list[dict[str, Any]]:
     return sorted(found, key=lambda body: str(body["metadata"].get("creationTimestamp")))
 
 
-async def _sweep(session: Session) -> None:
-    """Remove tokens that expired, so that they do not pile up."""
+async def _delete_expired(session: Session) -> None:
+    """Delete expired tokens."""
     for body in await _tokens(session):
         if row_of(body)["state"] == "expired":
             await session.client.delete(SECRETS, body["metadata"]["name"], session.settings.kubernetes.namespace)
 
 
 def row_of(body: dict[str, Any]) -> dict[str, Any]:
-    """Return what is shown of a token's Secret."""
+    """Return the row of a token's Secret."""
 
     def text(key: str) -> str:
         return base64.b64decode((body.get("data") or {}).get(key, "")).decode("utf-8", "replace")
@@ -165,13 +168,13 @@ def row_of(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_port(address: str, port: int) -> str:
-    """Return ``host:port`` of an address with or without a port; a bare IPv6 address gets its brackets."""
+    """Return ``host:port`` of an address with or without a port; a bare IPv6 address is put in brackets."""
     if address.count(":") > 1 and not address.startswith("["):
         return f"[{address}]:{port}"
     return address if re.search(r":\d+$", address) else f"{address}:{port}"
 
 
 def listening_port(settings: Settings) -> int:
-    """Return the port that others reach the daemon at, as far as the settings tell."""
+    """Return the daemon's port as peers see it, by the settings alone."""
     match = re.match(r"tcp6?:(?:port=)?(\d+)", settings.peering.listen)
     return settings.peering.advertise_port or (int(match[1]) if match and int(match[1]) else PORT)

@@ -1,4 +1,4 @@
-"""``trust`` and ``distrust``: pin a peer's key after comparing its words, or take the pin back."""
+"""``trust`` and ``distrust``: pins a peer's key after its words were compared, or unpins it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from liqod.model.records.views import ForeignCluster
 
 @click.command()
 @click.argument("name", metavar="NAME|ID")
-@click.option("--fingerprint", default="", metavar="sha256:...", help="The key must be this one.")
-@click.option("--words", "spoken", default="", metavar="WORDS", help="The key's words must be these.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--fingerprint", default="", metavar="sha256:...", help="Require this key.")
+@click.option("--words", "spoken", default="", metavar="WORDS", help="Require these words.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @wait_options(default=False, seconds=30)
 @cluster_options
 def trust(options: Options, name: str, fingerprint: str, spoken: str, yes: bool, wait: bool, timeout: float) -> None:
-    """Trust a peer: only the holder of its key is believed to be this cluster.
+    """Trust a peer: pin its key.
 
-    Compare the words with those that `liqodctl discover` shows at the other side for its own cluster, over a way that
-    nobody can tamper with, such as the telephone.
+    Compare the words with those that `liqodctl discover` prints in the other cluster, over a channel that an attacker
+    cannot change, such as a phone call.
     """
 
     async def work(session: Session) -> None:
@@ -37,13 +37,13 @@ def trust(options: Options, name: str, fingerprint: str, spoken: str, yes: bool,
         key = wanted_key(cluster, fingerprint, spoken)
         click.echo(f"{label(cluster)} ({cluster.metadata.name})\n  key    {key}\n  words  {words(key)}")
         if cluster.spec.fingerprint == key:
-            click.echo("trusted already")
+            click.echo("already trusted")
         else:
             if not (yes or fingerprint or spoken):
-                confirm("Does the other side see the same words?")
+                confirm("Does the other side show the same words?")
             patch = {"metadata": {"annotations": {DISTRUSTED: None}}, "spec": pinned(cluster, key)}
             await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, patch, view=None)
-            click.echo("trusted; the other side must trust this cluster as well")
+            click.echo("trusted; the other side must trust this cluster, too")
         if wait:
             done = until(session, FOREIGNCLUSTERS, ForeignCluster, cluster.metadata.key, _authenticated)
             await session.within(timeout, done, f"a session with {label(cluster)}")
@@ -54,32 +54,32 @@ def trust(options: Options, name: str, fingerprint: str, spoken: str, yes: bool,
 
 @click.command()
 @click.argument("name", metavar="NAME|ID")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=30,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for the end of its access.",
+    help="How long to wait until its access has ended.",
 )
 @cluster_options
 def distrust(options: Options, name: str, yes: bool, timeout: float) -> None:
-    """Take back the trust in a peer: its access ends at once, and neither side lends to the other any more.
+    """Revoke the trust in a peer: its access ends at once, and no resources are lent in either direction.
 
-    For a key that must not be believed any more: no CA, no setting and no pairing token brings it back, under whatever
-    ID, until `liqodctl trust`. To end a peering in good order, use `liqodctl unpeer`.
+    Use it for a compromised key: no CA, setting or pairing token makes it trusted again, under any cluster ID, before
+    `liqodctl trust`. To end a peering in an orderly way, use `liqodctl unpeer`.
     """
 
     async def work(session: Session) -> None:
         cluster = find(name, (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
         if not yes:
             confirm(f"Distrust {label(cluster)} ({cluster.metadata.name})? Its pods here and ours there end.")
-        # The key that it showed last may be the wrong one: what is trusted next is what it shows from now on.
+        # The last seen key may be the compromised one; `trust` pins the key of the next session.
         unseen = {"status": {"seenFingerprint": None, "words": None}}
         await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, unseen, subresource="status", view=None)
         spec = {"fingerprint": "", "announcedKey": None, "outgoingPeering": "No", "incomingPeering": "No"}
-        # The daemon remembers the key by this, also if it does not run now.
+        # The annotation is how the daemon learns of the key, even when it is not running now.
         key = cluster.spec.fingerprint or cluster.status.seen_fingerprint
         patch = {"metadata": {"annotations": {DISTRUSTED: key}}, "spec": spec}
         await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, patch, view=None)
@@ -88,14 +88,14 @@ def distrust(options: Options, name: str, yes: bool, timeout: float) -> None:
             ended = until(
                 session, FOREIGNCLUSTERS, ForeignCluster, cluster.metadata.key, lambda now: not _has_access(now)
             )
-            await session.within(timeout, ended, f"the end of the access of {label(cluster)}")
+            await session.within(timeout, ended, f"the access of {label(cluster)} to end")
             click.echo("its access to this cluster has ended")
 
     in_cluster(options, work)
 
 
 def pinned(cluster: ForeignCluster, key: Fingerprint) -> dict[str, str | None]:
-    """Return the changes to a peer's spec that trust it, undoing what ``distrust`` switched off."""
+    """Return the changes of a peer's spec that pin a key, and undo ``distrust``."""
     spec: dict[str, str | None] = {"fingerprint": key, "announcedKey": None}
     if cluster.spec.outgoing_peering == cluster.spec.incoming_peering == "No":
         spec |= {"outgoingPeering": "Auto", "incomingPeering": "Auto"}
@@ -103,13 +103,13 @@ def pinned(cluster: ForeignCluster, key: Fingerprint) -> dict[str, str | None]:
 
 
 def wanted_key(cluster: ForeignCluster, fingerprint: str, spoken: str) -> Fingerprint:
-    """Return the key to pin; raises CliError when none was seen or it is not the one that was named."""
+    """Return the key to pin. Raises CliError when none was seen, or another than the given one."""
     seen = cluster.status.seen_fingerprint
     if not seen and not fingerprint:
         raise CliError(
             errors.NO_KEY,
-            f"no key of {label(cluster)} was seen yet: there was no session with it",
-            "wait for one, or give the key with --fingerprint",
+            f"no key of {label(cluster)} has been seen yet: there was no session",
+            "wait for a session, or give the key with --fingerprint",
         )
     try:
         key = parse_fingerprint(seen or fingerprint)
@@ -117,36 +117,36 @@ def wanted_key(cluster: ForeignCluster, fingerprint: str, spoken: str) -> Finger
     except ValueError as error:
         raise CliError(errors.OTHER_KEY, str(error), "copy it from the other side", errors.USAGE) from None
     if fingerprint and cluster.spec.fingerprint and cluster.status.reason == "ClusterIDRepetition":
-        return named  # the pinned key was seen before, the one that is refused now is to take its place
+        return named  # The given key replaces the pinned one, which was seen earlier.
     if named != key:
         raise CliError(
             errors.OTHER_KEY,
-            f"{label(cluster)} showed another key than that: {key}",
-            "somebody may stand between the clusters; compare again, and do not trust it before they agree",
+            f"{label(cluster)} presented a different key: {key}",
+            "this may be a man in the middle; compare again, and do not trust it before both sides agree",
         )
-    said = spoken.lower().replace("-", " ").split()
-    if said and len(said) < COUNT and words(key).split("-")[: len(said)] == said:
+    given = spoken.lower().replace("-", " ").split()
+    if given and len(given) < COUNT and words(key).split("-")[: len(given)] == given:
         raise CliError(
             errors.OTHER_KEY,
-            f"these are {len(said)} of the {COUNT} words of {label(cluster)}: keys that agree in so few can be made",
-            "compare all of them; a release that shows six is compared by its fingerprint (--fingerprint)",
+            f"these are {len(given)} of the {COUNT} words of {label(cluster)}: a key matching so few can be made",
+            "compare all words; with a release that shows six, compare the fingerprint (--fingerprint)",
             errors.USAGE,
         )
-    if spoken and said != words(key).split("-"):
+    if spoken and given != words(key).split("-"):
         raise CliError(
             errors.OTHER_KEY,
-            f"the words of {label(cluster)} are others: {words(key)}",
-            "somebody may stand between the clusters; compare again, and do not trust it before they agree",
+            f"the words of {label(cluster)} are different: {words(key)}",
+            "this may be a man in the middle; compare again, and do not trust it before both sides agree",
         )
     return key
 
 
 def confirm(question: str) -> None:
-    """Ask on a terminal; elsewhere nobody can answer, which is an error."""
+    """Ask for confirmation on a terminal. Raises CliError where there is none, or the answer is no."""
     if not sys.stdin.isatty():
         raise CliError(
             errors.NOT_CONFIRMED,
-            "this must be confirmed, and there is no terminal to ask on",
+            "confirmation is required, and there is no terminal",
             "add --yes",
             errors.USAGE,
         )

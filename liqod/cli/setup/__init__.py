@@ -1,1 +1,1 @@
-"""Commands that set up and look after an installation: install, uninstall, check, demo."""
+"""Commands that install, check and remove liqod: install, uninstall, check, demo."""

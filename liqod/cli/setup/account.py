@@ -1,4 +1,4 @@
-"""The daemon's own account: made by ``install``, and written down as a kubeconfig for the daemon."""
+"""Creates the daemon's ServiceAccount with its roles, and writes a kubeconfig for it."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from liqod.kube.resources import (
 from liqod.kube.writing.ensure import ensure
 from liqod.model.objects.meta import Object
 
-PATIENCE: Final = 30.0
-"""Seconds that the cluster may take to make the account's token; it usually takes a fraction of one."""
-POLL: Final = 0.2
+TOKEN_TIMEOUT: Final = 30.0
+"""Seconds that the token controller of kube-controller-manager may take to fill the Secret."""
+POLL_INTERVAL: Final = 0.2
 
 
 async def ensure_account(session: Session) -> AsyncIterator[str]:
-    """Make the account and give it its rights, and no others; yields a line for each object that was written."""
+    """Create or update the account and its roles, remove stale ones; yields a line for each change."""
     namespace = session.settings.kubernetes.namespace
     wanted = account.roles(session.settings)
     for resource, body in [(SERVICEACCOUNTS, account.account(namespace)), *wanted]:
         where = body["metadata"].get("namespace", "")
-        if where not in ("", namespace) and not await _is_there(session, where):
+        if where not in ("", namespace) and not await _exists(session, where):
             if where != session.settings.storage.namespace:
                 continue
-            # Claims of users stand behind those of the virtual storage class there: it is the cluster's from now on.
+            # It will hold the PVCs behind those of the virtual storage class, so uninstall keeps it while it has any.
             for space in storage_objects(session.settings):
                 await ensure(session.client, NAMESPACES, space)
                 yield f"namespace {where}: created"
@@ -63,7 +63,7 @@ async def ensure_account(session: Session) -> AsyncIterator[str]:
 
 
 def storage_objects(settings: Settings) -> list[dict[str, Any]]:
-    """Return the namespace for the claims that stand behind those of the virtual storage class, if there are to be."""
+    """Return the namespace for the real PVCs of the virtual storage class, as a list of one, or none if disabled."""
     name = settings.storage.namespace
     if not settings.storage.enabled:
         return []
@@ -71,9 +71,9 @@ def storage_objects(settings: Settings) -> list[dict[str, Any]]:
 
 
 async def storage_namespace(session: Session) -> str:
-    """Return the namespace for storage if ``ensure_account`` made it and no claim is in it, or ""."""
+    """Return the namespace for storage if ``ensure_account`` created it and it has no PVC, else ""."""
     name = session.settings.storage.namespace
-    if not await _is_there(session, name):
+    if not await _exists(session, name):
         return ""
     found = await session.client.get(NAMESPACES, name, view=Object)
     ours = account.LABELS.items() <= found.metadata.labels.items()
@@ -82,7 +82,7 @@ async def storage_namespace(session: Session) -> str:
 
 
 async def installed(session: Session) -> list[tuple[Resource, str]]:
-    """Return the account's roles and bindings that there are, with their namespaces, bindings first."""
+    """Return the existing roles and bindings of the account with their namespaces, bindings first."""
     labels = ",".join(f"{key}={value}" for key, value in account.LABELS.items())
     return [
         (resource, found.metadata.namespace)
@@ -92,7 +92,7 @@ async def installed(session: Session) -> list[tuple[Resource, str]]:
     ]
 
 
-async def _is_there(session: Session, namespace: str) -> bool:
+async def _exists(session: Session, namespace: str) -> bool:
     try:
         await session.client.get(NAMESPACES, namespace, view=Object)
     except NotFound:
@@ -101,10 +101,10 @@ async def _is_there(session: Session, namespace: str) -> bool:
 
 
 async def token_of(session: Session) -> str:
-    """Return the account's token, having one made where there is none."""
+    """Return the account's token; requests one where there is none. Raises CliError."""
     namespace = session.settings.kubernetes.namespace
     await ensure(session.client, SECRETS, account.token_secret(namespace))
-    deadline = session.reactor.seconds() + PATIENCE
+    deadline = session.reactor.seconds() + TOKEN_TIMEOUT
     while True:
         secret: dict[str, Any] = await session.client.get(SECRETS, TOKEN_SECRET, namespace)
         if token := (secret.get("data") or {}).get("token", ""):
@@ -112,10 +112,10 @@ async def token_of(session: Session) -> str:
         if session.reactor.seconds() > deadline:
             raise CliError(
                 errors.TIMED_OUT,
-                f"the cluster put no token in the Secret {namespace}/{TOKEN_SECRET} within {PATIENCE:g} s",
-                "kube-controller-manager does that; see whether it runs",
+                f"the cluster put no token in the Secret {namespace}/{TOKEN_SECRET} within {TOKEN_TIMEOUT:g} s",
+                "this is done by kube-controller-manager; check that it is running",
             )
-        await deferLater(session.reactor, POLL)
+        await deferLater(session.reactor, POLL_INTERVAL)
 
 
 def kubeconfig(config: ClientConfig, token: str) -> str:
@@ -139,7 +139,7 @@ def kubeconfig(config: ClientConfig, token: str) -> str:
 
 
 def write_private(name: str, text: str) -> None:
-    """Write a file that its owner alone may read, in one step; a file that is there keeps its owner.
+    """Write a file with mode 0600 atomically; an existing file keeps its owner.
 
     Raises CliError.
     """
@@ -160,5 +160,5 @@ def write_private(name: str, text: str) -> None:
             raise
     except OSError as error:
         raise CliError(
-            errors.FILE, f"{path} cannot be written: {(error.strerror or str(error)).lower()}", "name another file"
+            errors.FILE, f"{path} cannot be written: {(error.strerror or str(error)).lower()}", "choose another file"
         ) from None

@@ -1,4 +1,4 @@
-"""``check``: everything that liqod depends on, looked at from here, each with what to do about it."""
+"""``check``: checks everything that liqod depends on, and prints a remedy for each failed check."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from liqod.cli.console.render import as_text
 from liqod.cli.console.run import run
 from liqod.cli.console.session import Options, Session, client_config, cluster_options, console
 from liqod.cli.network.plan import host_findings
-from liqod.cli.status.whoami import leader, own
+from liqod.cli.status.whoami import leader, own_cluster
 from liqod.config.checks import port_of
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
@@ -36,24 +36,24 @@ from liqod.webhook.configuration import NAME as WEBHOOK
 
 Part = Callable[[Session], AsyncIterator[Finding]]
 
-KNOCK = 3.0
-"""Seconds that a port may take to answer."""
+CONNECT_TIMEOUT = 3.0
+"""Seconds that a TCP connect to a port may take."""
 
 
 @click.command()
-@click.option("--pre", is_flag=True, help="Before installing: what the cluster and this host must offer.")
+@click.option("--pre", is_flag=True, help="Only the prerequisites of an installation.")
 @cluster_options
 def check(options: Options, pre: bool) -> None:
-    """Check configuration, API server, rights, definitions, clock, ports, webhook and daemon."""
+    """Check configuration, API server, rights, CRDs, clock, ports, webhook and daemon."""
     findings: list[Finding] = []
     try:
-        # Before installing, the configuration may name the kubeconfig that is yet to be written.
+        # With --pre the configuration may name the kubeconfig that `install` will write.
         settings = options.settings(look_at_files=not pre)
         config = client_config(options, settings, as_daemon=not pre)
     except CliError as error:
         findings.append(bad("Configuration", f"{error.code}: {error.message}", error.hint))
     else:
-        findings.append(good("Configuration", "the configuration and the kubeconfig can be read"))
+        findings.append(good("Configuration", "configuration and kubeconfig are readable"))
 
         async def work(reactor: Reactor) -> None:
             client = Client(config, reactor, user_agent="liqodctl", timeout=10.0)
@@ -66,7 +66,7 @@ def check(options: Options, pre: bool) -> None:
         run(work)
     _report(options, findings)
     if failed(findings):
-        raise CliError(errors.CHECK, "something is in the way", "follow the hints above")
+        raise CliError(errors.CHECK, "some checks failed", "follow the hints above")
 
 
 def _report(options: Options, findings: list[Finding]) -> None:
@@ -79,32 +79,32 @@ def _report(options: Options, findings: list[Finding]) -> None:
 
 
 async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
-    """Yield what is found, in the order in which things depend on each other."""
+    """Yield the findings in the order of dependency."""
     server = session.client.config.server
     try:
         await session.client.raw("GET", "/version")
     except KubeError as error:
-        shown = errors.of_kube(error, server)
+        shown = errors.from_kube(error, server)
         yield bad("API server", f"{shown.code}: {shown.message}", shown.hint)
         return
     yield good("API server", f"{server} answers")
-    told = session.settings.kubernetes.api_server_url or server
-    # Over the relay borrowers need no address.
-    if session.settings.peering.api == "direct" and urlsplit(told).hostname in ("127.0.0.1", "localhost", "::1"):
+    advertised = session.settings.kubernetes.api_server_url or server
+    # With the relay, borrowers send requests through the peer session and need no address.
+    if session.settings.peering.api == "direct" and urlsplit(advertised).hostname in ("127.0.0.1", "localhost", "::1"):
         yield warning(
             "API server",
-            f"borrowers would be told {told}, which they cannot reach",
+            f"{advertised} would be advertised to borrowers, who cannot reach it",
             "set kubernetes.api-server-url to an address that other clusters reach, or peering.api to auto",
         )
     for finding in await host_findings(session):
         yield finding
-    after: tuple[Part, ...] = () if pre else (_definitions, _daemon, _ports, _webhook)
+    after: tuple[Part, ...] = () if pre else (_crds, _daemon, _ports, _webhook)
     for part in (_rights, _clock, *after):
         try:
             async for finding in part(session):
                 yield finding
         except KubeError as error:
-            shown = errors.of_kube(error, server)
+            shown = errors.from_kube(error, server)
             yield bad(part.__name__.strip("_").capitalize(), f"{shown.code}: {shown.message}", shown.hint)
     if pre:
         for finding in _free_ports(session.settings):
@@ -115,26 +115,30 @@ async def _rights(session: Session) -> AsyncIterator[Finding]:
     try:
         missing = await rights.missing(session.client, session.settings)
     except KubeError as error:
-        yield warning("Rights", f"cannot be asked for: {error}", "make sure that the daemon's user may do its work")
+        yield warning(
+            "Rights",
+            f"access reviews failed: {error}",
+            "make sure that the daemon's user has the rights of `install --print`",
+        )
         return
     for right in missing:
         yield bad("Rights", f"may not {right}", "run `liqodctl install` as an administrator of the cluster")
     if not missing:
-        yield good("Rights", "this user may do all that the daemon does")
+        yield good("Rights", "this user has all rights that the daemon needs")
 
 
 async def _clock(session: Session) -> AsyncIterator[Finding]:
     now = await server_time(session.client)
     if now is None:
-        yield warning("Clock", "the API server does not tell its time", "have both hosts' clocks set by NTP")
+        yield warning("Clock", "the API server does not reveal its time", "synchronize the clocks of both hosts by NTP")
         return
     verdict = judge((datetime.now(UTC) - now).total_seconds())
     if verdict.fatal:
-        yield bad("Clock", verdict.message, "the daemon does not start before they agree to 5 minutes")
+        yield bad("Clock", verdict.message, "the daemon does not start with a difference of more than 5 minutes")
     elif verdict.message:
-        yield warning("Clock", verdict.message, "tokens and leases may end early")
+        yield warning("Clock", verdict.message, "tokens and leases may expire early")
     else:
-        yield good("Clock", "agrees with the API server's")
+        yield good("Clock", "is synchronized with the API server's")
 
 
 def _listeners(settings: Settings) -> list[tuple[str, int]]:
@@ -158,32 +162,33 @@ def _free_ports(settings: Settings) -> list[Finding]:
             except OSError as error:
                 why = (error.strerror or str(error)).lower()
                 findings.append(
-                    bad("Ports", f"port {port} ({name}) cannot be had: {why}", f"free it, or change {name}")
+                    bad("Ports", f"port {port} ({name}) is not available: {why}", f"free it, or change {name}")
                 )
             else:
                 findings.append(good("Ports", f"port {port} ({name}) is free"))
     return findings
 
 
-async def _definitions(session: Session) -> AsyncIterator[Finding]:
+async def _crds(session: Session) -> AsyncIterator[Finding]:
     namespace = session.settings.kubernetes.namespace
     for definition in manifests.definitions():
         name = definition["metadata"]["name"]
         try:
             there = await session.client.get(CRDS, name)
         except NotFound:
-            yield bad("Definitions", f"{name} is missing", "run `liqodctl install`")
+            yield bad("CRDs", f"{name} is missing", "run `liqodctl install`")
             continue
+        # The API server serves a CRD only when its condition Established is True.
         if not manifests.is_established(there):
-            yield bad("Definitions", f"{name} is not served yet", "`kubectl describe crd` says why")
+            yield bad("CRDs", f"{name} is not served yet", "`kubectl describe crd` shows the reason")
         elif not manifests.covers(there.get("spec"), definition["spec"]):
-            yield warning("Definitions", f"{name} is of another release", "run `liqodctl install`")
+            yield warning("CRDs", f"{name} belongs to another release", "run `liqodctl install`")
         else:
-            yield good("Definitions", name)
+            yield good("CRDs", name)
     try:
         await session.client.get(NAMESPACES, namespace, view=Object)
     except NotFound:
-        yield bad("Definitions", f"the namespace {namespace} is missing", "run `liqodctl install`")
+        yield bad("CRDs", f"the namespace {namespace} is missing", "run `liqodctl install`")
 
 
 async def _daemon(session: Session) -> AsyncIterator[Finding]:
@@ -194,12 +199,14 @@ async def _daemon(session: Session) -> AsyncIterator[Finding]:
     if leads.alive:
         yield good("Daemon", f"{leads.holder} leads, renewed {leads.age:.0f} s ago")
     else:
-        yield bad("Daemon", f"{leads.holder} has been silent for {leads.age:.0f} s", "see its log: journalctl -u liqod")
-    me = await own(session)
+        yield bad(
+            "Daemon", f"{leads.holder} last renewed its lease {leads.age:.0f} s ago", "see its log: journalctl -u liqod"
+        )
+    me = await own_cluster(session)
     if me.fingerprint:
         yield good("Daemon", f"the cluster's key is {me.words}")
     elif not session.settings.identity.key:
-        yield bad("Daemon", "the cluster has no key", "the daemon makes it at its first start; see its log")
+        yield bad("Daemon", "the cluster has no key", "the daemon creates it at its first start; see its log")
 
 
 async def _ports(session: Session) -> AsyncIterator[Finding]:
@@ -209,18 +216,18 @@ async def _ports(session: Session) -> AsyncIterator[Finding]:
     if not here or not port:
         return
     host = own_address(session.client.config.server)
-    problem = await _knock(session.reactor, host, port)
+    problem = await _connect_error(session.reactor, host, port)
     if problem:
         yield bad(
-            "Ports", f"nobody answers on {host}:{port}: {problem}", "other clusters must reach it: see the firewall"
+            "Ports", f"{host}:{port} does not accept connections: {problem}", "peers must reach it: check the firewall"
         )
     else:
-        yield good("Ports", f"{host}:{port} answers; other clusters must reach it, too")
+        yield good("Ports", f"{host}:{port} accepts connections; peers must reach it, too")
 
 
 async def _webhook(session: Session) -> AsyncIterator[Finding]:
     if not session.settings.webhook.enabled:
-        yield good("Webhook", "is switched off: pods need the toleration in their own manifests")
+        yield good("Webhook", "is disabled: pods need the toleration in their manifests")
         return
     try:
         body: dict[str, Any] = await session.client.get(MUTATINGWEBHOOKS, WEBHOOK)
@@ -228,20 +235,22 @@ async def _webhook(session: Session) -> AsyncIterator[Finding]:
         body = {}
     urls = [hook.get("clientConfig", {}).get("url", "") for hook in body.get("webhooks") or []]
     if not urls:
-        yield bad("Webhook", "is not configured", "the daemon does that when it leads; see its log")
+        yield bad("Webhook", "is not configured", "the leading daemon configures it; see its log")
     for url in dict.fromkeys(urls):
         parts = urlsplit(url)
-        problem = await _knock(session.reactor, parts.hostname or "", parts.port or 443)
+        problem = await _connect_error(session.reactor, parts.hostname or "", parts.port or 443)
         if problem:
-            yield warning("Webhook", f"{url} does not answer from here: {problem}", "the API server must reach it")
+            yield warning(
+                "Webhook", f"{url} is not reachable from this host: {problem}", "the API server must reach it"
+            )
         else:
-            yield good("Webhook", f"{parts.hostname}:{parts.port} answers")
+            yield good("Webhook", f"{parts.hostname}:{parts.port} accepts connections")
 
 
-async def _knock(reactor: Reactor, host: str, port: int) -> str:
-    """Return why a port does not answer, or an empty text."""
+async def _connect_error(reactor: Reactor, host: str, port: int) -> str:
+    """Return why a TCP connection fails, or ""."""
     try:
-        endpoint = HostnameEndpoint(reactor, host, port, timeout=KNOCK)
+        endpoint = HostnameEndpoint(reactor, host, port, timeout=CONNECT_TIMEOUT)
         protocol = await endpoint.connect(Factory.forProtocol(Protocol))
     except Exception as error:
         return str(error) or type(error).__name__

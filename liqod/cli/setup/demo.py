@@ -1,4 +1,4 @@
-"""``demo``: two clusters in this process find each other and share pods, narrated."""
+"""``demo``: two simulated clusters in this process discover each other and offload pods."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from liqod.cli.console.session import console
 
 
 @click.command()
-@click.option("--stay", is_flag=True, help="Keep both clusters up until Ctrl-C, for a look around with kubectl.")
+@click.option("--stay", is_flag=True, help="Keep both clusters running until Ctrl-C, to try kubectl on them.")
 def demo(stay: bool) -> None:
-    """Watch two clusters find each other and run pods of one in the other.
+    """Show two clusters that discover each other, and run pods of one in the other.
 
-    Everything happens in this process and on 127.0.0.1: nothing is installed, no other cluster is touched.
+    Everything runs in this process and on 127.0.0.1: nothing is installed, no other cluster is changed.
     """
     try:
         from liqod.cli.setup.narrator import Narrator
@@ -31,21 +31,21 @@ def demo(stay: bool) -> None:
     except ModuleNotFoundError as error:
         if error.name != "kubesandbox":
             raise
-        hint = "install it: pip install 'liqod[demo]'; in a checkout, make demo does all that is needed"
-        raise CliError(errors.DEMO, "the demonstration's simulated clusters are not installed", hint) from None
-    with _workplace() as directory:
+        hint = "install them: pip install 'liqod[demo]'; in a checkout run `make demo`"
+        raise CliError(errors.DEMO, "the simulated clusters (kubesandbox) are not installed", hint) from None
+    with _log_directory() as directory:
         try:
             run(lambda reactor: Demo(reactor, Narrator(reactor, console(), directory), stay=stay).run())
         except DemoFailed as error:
             kept = Path(tempfile.gettempdir()) / "liqod-demo.log"
             shutil.copy(directory / "liqod.log", kept)
-            hint = f"the daemons' log is {kept}; a machine under heavy load may be too slow: run it again"
+            hint = f"the daemons' log is {kept}; a machine under heavy load may be too slow: try again"
             raise CliError(errors.DEMO, str(error), hint) from None
 
 
 @contextmanager
-def _workplace() -> Iterator[Path]:
-    """Make a private directory with the log in it, and remove it in the end."""
+def _log_directory() -> Iterator[Path]:
+    """Provide a private temporary directory with the log in it."""
     with tempfile.TemporaryDirectory(prefix="liqod-demo-") as name:
         directory = Path(name)
         with (directory / "liqod.log").open("w") as log:

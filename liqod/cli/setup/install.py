@@ -1,4 +1,4 @@
-"""``install`` and ``uninstall``: what liqod needs in one's own cluster, and its complete removal."""
+"""``install`` and ``uninstall``: creates and removes liqod's objects in the own cluster."""
 
 from __future__ import annotations
 
@@ -61,26 +61,25 @@ from liqod.model.objects.meta import Object
 from liqod.model.records.views import VirtualNode
 
 RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUSTERS, SEARCHDOMAINS)
-"""Our records, in the order of their removal: what acts on others first."""
+"""Kinds of records in the order of their removal: first those that cause effects in other clusters."""
 
 
 @click.command()
-@click.option("--print", "only_print", is_flag=True, help="Show what would be installed, as YAML, and end.")
+@click.option("--print", "only_print", is_flag=True, help="Print the objects as YAML and install nothing.")
 @click.option(
     "--daemon-kubeconfig",
     default="",
     metavar="FILE",
-    help="Write the kubeconfig that the daemon is to use, for an account that may do what it needs and no more.",
+    help="Write a kubeconfig for the daemon's account, which has only the rights that it needs.",
 )
 @cluster_options
 def install(options: Options, only_print: bool, daemon_kubeconfig: str) -> None:
-    """Install what liqod needs in one's own cluster, as an administrator of it.
+    """Install liqod in your own cluster; requires administrator rights.
 
-    The definitions of its records, its namespace, an account for the daemon with the rights that it needs with this
-    configuration, and the role of borrowers. Run it again after an upgrade and after a change of the configuration;
-    what is as it should be is left alone.
+    Creates the CRDs, the namespace, an account for the daemon with the rights for this configuration, and the role of
+    borrowers. Run it again after an upgrade and after a change of the configuration; it is idempotent.
     """
-    # The configuration may name the kubeconfig that is yet to be written.
+    # The configuration may name the kubeconfig that this command will write.
     settings = options.settings(look_at_files=False)
     namespace = namespace_object(settings.kubernetes.namespace)
     if only_print:
@@ -94,28 +93,28 @@ def install(options: Options, only_print: bool, daemon_kubeconfig: str) -> None:
 
     async def work(session: Session) -> None:
         for name in await manifests.ensure(session.client):
-            click.echo(f"definition {name}: installed")
+            click.echo(f"CustomResourceDefinition {name}: installed")
         try:
             await session.client.create(NAMESPACES, namespace)
             click.echo(f"namespace {namespace['metadata']['name']}: created")
         except AlreadyExists:
             pass
         await ensure_borrower_role(session.client)
-        async for line in ensure_bounds(session):
+        async for line in ensure_policies(session):
             click.echo(line)
         async for line in ensure_account(session):
             click.echo(line)
         if daemon_kubeconfig:
             write_private(daemon_kubeconfig, kubeconfig(session.client.config, await token_of(session)))
             who = f"{settings.kubernetes.namespace}/{ACCOUNT}"
-            click.echo(f"{daemon_kubeconfig}: written, the daemon's kubeconfig for the account {who}")
-        click.echo("installed; `liqodctl check` looks at the rest, then start the daemon")
+            click.echo(f"{daemon_kubeconfig}: written; the daemon's kubeconfig, account {who}")
+        click.echo("installed; run `liqodctl check`, then start the daemon")
 
     in_cluster(options, work, settings)
 
 
-async def ensure_bounds(session: Session) -> AsyncIterator[str]:
-    """Bind what the daemon's account writes by admission policies; yields a line for each object that was written."""
+async def ensure_policies(session: Session) -> AsyncIterator[str]:
+    """Restrict the daemon's account by admission policies; yields a line for each object that was written."""
     namespace = session.settings.kubernetes.namespace
     for resource, bodies in (
         (VALIDATINGPOLICIES, admission_policies.policies(namespace)),
@@ -126,8 +125,8 @@ async def ensure_bounds(session: Session) -> AsyncIterator[str]:
                 written = await ensure(session.client, resource, body, same=manifests.covers)
             except NotFound:
                 yield (
-                    "this API server has no ValidatingAdmissionPolicies (Kubernetes 1.30 does): what the daemon's "
-                    "account writes is bound by its role alone"
+                    "this API server has no ValidatingAdmissionPolicies (they need Kubernetes 1.30): the daemon's "
+                    "account is restricted by its role alone"
                 )
                 return
             if written:
@@ -140,15 +139,15 @@ def namespace_object(name: str) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--force", is_flag=True, help="Also while there are peerings, or while the daemon runs.")
-@click.option("--this-host", is_flag=True, help="Only what is in this host's network; the cluster keeps the rest.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Even with peerings, or while the daemon is running.")
+@click.option("--this-host", is_flag=True, help="Only this host's network configuration, nothing in the cluster.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @cluster_options
 def uninstall(options: Options, force: bool, this_host: bool, yes: bool) -> None:
-    """Remove everything of liqod from one's own cluster, and say what was removed.
+    """Remove liqod from your own cluster and print what was removed.
 
-    Records, virtual nodes, tenants' namespaces with all that peers run in them, the webhook, the cluster's key, the
-    definitions; and what the network fabric made on this host. Stop the daemon first.
+    Records, virtual nodes, tenant namespaces with everything that peers run in them, the webhook, the cluster's key,
+    the CRDs, and the network configuration of this host. Stop the daemon first.
     """
 
     async def work(session: Session) -> None:
@@ -159,11 +158,11 @@ def uninstall(options: Options, force: bool, this_host: bool, yes: bool) -> None
         await _refuse_if_in_use(session, force)
         if not yes:
             confirm("Remove liqod, its records and the cluster's key from this cluster?")
-        # First, while all of it can still be repeated: without the records nobody knows what was on the host.
+        # The host first: its configuration is derived from the records, so a retry needs them.
         receipt = [*await leave_host(session), *await remove_all(session)]
         for line in receipt:
             click.echo(f"removed {line}")
-        click.echo(f"{len(receipt)} objects removed" if receipt else "there was nothing of liqod")
+        click.echo(f"{len(receipt)} objects removed" if receipt else "nothing of liqod was found")
 
     in_cluster(options, work)
 
@@ -175,7 +174,7 @@ async def _refuse_if_in_use(session: Session, force: bool) -> None:
     if leads is not None and leads.alive:
         raise CliError(
             errors.IN_USE,
-            f"the daemon {leads.holder} runs and would make its records anew",
+            f"the daemon {leads.holder} is running and would create its records again",
             "stop it first (systemctl stop liqod), or add --force",
         )
     try:
@@ -189,26 +188,26 @@ async def _refuse_if_in_use(session: Session, force: bool) -> None:
         raise CliError(
             errors.IN_USE,
             f"there are peerings with {', '.join(sorted(peers))}",
-            "end them with `liqodctl unpeer`, or add --force to remove them with what peers run here",
+            "end them with `liqodctl unpeer`, or add --force to remove them with the peers' pods",
         )
 
 
 async def remove_all(session: Session) -> list[str]:
-    """Remove what liqod made, in reverse order of its making; returns a line for each thing."""
+    """Remove liqod's objects in reverse order of their creation; returns a line for each object."""
     receipt: list[str] = []
     for name in await _names(session, MUTATINGWEBHOOKS):
         if name.startswith("liqod"):
             receipt += await _remove(session, MUTATINGWEBHOOKS, name)
     for resource in RECORDS:
         for record in await _objects(session, resource):
-            receipt += await _release(session, resource, record)
+            receipt += await _remove_record(session, resource, record)
     virtual = await session.client.list(NODES, view=Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}")
     for node in virtual.items:
         receipt += await _remove(session, NODES, node.metadata.name)
     for label in (REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL):
         for tenant in (await session.client.list(NAMESPACES, view=Object, labels=label)).items:
             receipt += await _remove(session, NAMESPACES, tenant.metadata.name)
-    # Volumes that were made for it stay: they lead to the data.
+    # Only the StorageClass: its PersistentVolumes are the only reference to the users' data.
     ours_alone = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
     for ours in (await session.client.list(STORAGECLASSES, view=Object, labels=ours_alone)).items:
         receipt += await _remove(session, STORAGECLASSES, ours.metadata.name)
@@ -221,9 +220,9 @@ async def remove_all(session: Session) -> list[str]:
 
 
 async def _remove_account(session: Session) -> list[str]:
-    """Remove the account's rights, and liqod's namespaces; that for storage stays while there are claims in it."""
+    """Remove the account's roles and liqod's namespaces; the one for storage is kept while it has PVCs."""
     receipt: list[str] = []
-    # The account goes with its namespace; its bindings and roles elsewhere would outlive it.
+    # The account is deleted with its namespace; bindings and roles in other namespaces would outlive it.
     for resource, where in await installed(session):
         receipt += await _remove(session, resource, ACCOUNT, where)
     for namespace in filter(None, (await storage_namespace(session), session.settings.kubernetes.namespace)):
@@ -254,8 +253,8 @@ async def _names(session: Session, resource: Resource) -> list[str]:
     return [found.metadata.name for found in await _objects(session, resource)]
 
 
-async def _release(session: Session, resource: Resource, record: Object) -> list[str]:
-    """Remove a record; finalizers go first, because the daemon that would honour them is stopped."""
+async def _remove_record(session: Session, resource: Resource, record: Object) -> list[str]:
+    """Remove a record and its finalizers: the daemon, which would remove them, is stopped."""
     name, namespace = record.metadata.name, record.metadata.namespace
     if record.metadata.finalizers:
         nothing: Mapping[str, Any] = {"metadata": {"finalizers": None}}

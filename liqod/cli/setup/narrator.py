@@ -1,4 +1,4 @@
-"""Shows the demonstration on a terminal, step by step."""
+"""Prints the demonstration on a terminal, step by step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POD_COLUMNS = {"cluster": "CLUSTER", "namespace": "NAMESPACE", "name": "POD", "p
 
 
 class Narrator:
-    """Tells the demonstration to a terminal."""
+    """The Audience of the demonstration that prints to a terminal."""
 
     def __init__(self, reactor: Reactor, terminal: Console, directory: Path) -> None:
         self._reactor = reactor
@@ -61,8 +61,8 @@ class Narrator:
         ]
         self._terminal.print(as_table(rows, POD_COLUMNS))
 
-    async def stay(self, sides: tuple[Side, Side]) -> None:
-        self._terminal.print("\nBoth clusters stay up until Ctrl-C. In another terminal:\n")
+    async def keep_running(self, sides: tuple[Side, Side]) -> None:
+        self._terminal.print("\nBoth clusters keep running until Ctrl-C. In another terminal:\n")
         for side in sides:
             path = self._directory / f"{side.name}.kubeconfig"
             path.touch(mode=0o600)
@@ -74,7 +74,7 @@ class Narrator:
         try:
             await forever
         except CancelledError:
-            click.echo("\nBoth clusters go down.")
+            click.echo("\nBoth clusters are stopped.")
 
     def _command(self, side: Side, command: str, other: Side | None = None) -> None:
         where = f"{side.name} and {other.name}" if other is not None else side.name

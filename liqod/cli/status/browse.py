@@ -1,4 +1,4 @@
-"""Listens to the local network for a while, without the daemon and without announcing anything."""
+"""Browses the local network by mDNS without the daemon; announces nothing."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from liqod.identity.fingerprint_words import words
 from liqod.model.ids import parse_fingerprint
 
 
-async def listen_for(session: Session, seconds: float, known: set[str]) -> list[dict[str, Any]]:
-    """Return a row for each cluster that announced itself within ``seconds`` and is not known already."""
+async def browse(session: Session, seconds: float, known: set[str]) -> list[dict[str, Any]]:
+    """Return a row for each unknown cluster that announces itself within ``seconds``."""
     if not reactor_is_asyncio(session.reactor):
-        raise CliError(errors.DEFECT, "listening needs the asyncio reactor", "run liqodctl as a program of its own")
+        raise CliError(errors.DEFECT, "mDNS needs the asyncio reactor", "run liqodctl as a separate process")
     found: dict[str, list[Candidate]] = {}
 
-    def see(candidates: tuple[Candidate, ...]) -> None:
+    def on_candidates(candidates: tuple[Candidate, ...]) -> None:
         for candidate in candidates:
             if candidate.cluster_id not in known:
-                places = found.setdefault(candidate.cluster_id, [])
-                if candidate not in places:
-                    places.append(candidate)
+                seen = found.setdefault(candidate.cluster_id, [])
+                if candidate not in seen:
+                    seen.append(candidate)
 
-    # Port 0 announces nothing: this is an ear, not a peer.
-    ear = Announcement(cluster_id="", cluster_name="", fingerprint="", port=0)
+    # Port 0 announces nothing.
+    silent = Announcement(cluster_id="", cluster_name="", fingerprint="", port=0)
     only_mdns = schema.Discovery(mdns=True, interfaces=session.settings.discovery.interfaces)
-    discovery = Discovery(only_mdns, ear, session.reactor, see)
+    discovery = Discovery(only_mdns, silent, session.reactor, on_candidates)
     discovery.startService()
     try:
         await deferLater(session.reactor, seconds)
     finally:
         await maybeDeferred(discovery.stopService)
-    return [row(cluster_id, places) for cluster_id, places in sorted(found.items())]
+    return [row(cluster_id, seen) for cluster_id, seen in sorted(found.items())]
 
 
-def row(cluster_id: str, places: list[Candidate]) -> dict[str, Any]:
-    """Return the row of a cluster that was only heard; what it says about itself is nothing but a claim."""
-    first = places[0]
+def row(cluster_id: str, seen: list[Candidate]) -> dict[str, Any]:
+    """Return the row of a cluster that is known by mDNS only; everything in it is an unauthenticated claim."""
+    first = seen[0]
     try:
         spoken = words(parse_fingerprint(first.fingerprint))
     except ValueError:
@@ -53,12 +53,13 @@ def row(cluster_id: str, places: list[Candidate]) -> dict[str, Any]:
     return {
         "name": first.cluster_name or cluster_id,
         "id": cluster_id,
-        "phase": "Heard",
+        "phase": "Announced",
         "trusted": False,
         "words": f"{spoken} (claimed)" if spoken else "",
         "fingerprint": first.fingerprint,
-        "found": sorted({place.source for place in places}),
+        "found": sorted({candidate.source for candidate in seen}),
         "addresses": [
-            f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}" for place in places
+            f"[{candidate.host}]:{candidate.port}" if ":" in candidate.host else f"{candidate.host}:{candidate.port}"
+            for candidate in seen
         ],
     }

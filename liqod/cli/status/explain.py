@@ -1,4 +1,4 @@
-"""``explain``: why a pod is where it is, or is not offloaded: node, namespace, each cluster, the lender's words."""
+"""``explain``: shows why a pod is or is not offloaded: node, namespace, each cluster, the lender's status."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ COLUMNS: Final = {"what": "WHAT", "state": "STATE", "why": "WHY"}
 OFFLOADED: Final = "liqo.io/Offloaded"
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Facts:
-    """All that is looked at; ``pod`` is the plain object, ``nodes`` the labels of virtual nodes by name."""
+    """The objects that decide; ``pod`` is the plain object, ``nodes`` the labels of virtual nodes by name."""
 
     pod: Mapping[str, Any]
     enabled: bool
@@ -45,7 +45,7 @@ class Facts:
 
 
 def findings(facts: Facts) -> list[dict[str, str]]:
-    """Return what was found, one row each: what, its state, and why; the last one is the answer."""
+    """Return the findings as rows of what, state and why; the last row is the result."""
     spec, status = facts.pod.get("spec") or {}, facts.pod.get("status") or {}
     rows = [
         _row("pod", status.get("phase", "Unknown"), join_reason(status.get("reason", ""), status.get("message", ""))),
@@ -54,10 +54,10 @@ def findings(facts: Facts) -> list[dict[str, str]]:
         _webhook(facts, spec),
     ]
     rows += [_cluster(facts, record) for record in sorted(facts.records, key=lambda one: one.spec.node_name)]
-    said = _condition(status, OFFLOADED)
-    if said:
-        rows.append(_row("lender", said.get("reason", ""), said.get("message", "")))
-    return [*rows, _answer(facts, spec, status, said)]
+    offloaded = _condition(status, OFFLOADED)
+    if offloaded:
+        rows.append(_row("lender", offloaded.get("reason", ""), offloaded.get("message", "")))
+    return [*rows, _result(facts, spec, status, offloaded)]
 
 
 def _row(what: str, state: str, why: str = "") -> dict[str, str]:
@@ -90,7 +90,9 @@ def _webhook(facts: Facts, spec: Mapping[str, Any]) -> dict[str, str]:
     what = "toleration and affinity"
     tolerant = tolerates(spec.get("tolerations") or [])
     if not facts.enabled:
-        return _row(what, "by the user" if tolerant else "none", "" if tolerant else "virtual nodes are not for it")
+        return _row(
+            what, "by the user" if tolerant else "none", "" if tolerant else "it does not tolerate virtual nodes"
+        )
     try:
         lacks = mutations(_unbound(facts.pod), policy_of(str(facts.pod["metadata"]["namespace"]), facts.offloading))
     except TooManyTerms as error:
@@ -100,10 +102,10 @@ def _webhook(facts: Facts, spec: Mapping[str, Any]) -> dict[str, str]:
         return _row(
             what,
             f"lacks {' and '.join(parts)}",
-            "the webhook was not asked when it was created, or the namespace was offloaded otherwise then; delete it, "
+            "the webhook was not called when it was created, or the namespace had other settings then; delete it, "
             "and its owner re-creates it",
         )
-    return _row(what, "as they should be")
+    return _row(what, "set by the webhook")
 
 
 def _unbound(pod: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,48 +126,48 @@ def _cluster(facts: Facts, record: VirtualNode) -> dict[str, str]:
     table = facts.tables.get(peer, NamespaceNattingTable())
     remote, mapping = table.spec.natting_table.get(name), table.status.mappings.get(name)
     if remote is None:
-        return _row(what, "selected", "the namespace is asked for when a first pod is scheduled there")
-    state = mapping.phase if mapping is not None and mapping.phase else "asked"
+        return _row(what, "selected", "the namespace is requested when the first pod is scheduled there")
+    state = mapping.phase if mapping is not None and mapping.phase else "requested"
     why = join_reason(mapping.reason, mapping.message) if mapping is not None else ""
-    return _row(what, state, why or f"the namespace is {remote} there")
+    return _row(what, state, why or f"the remote namespace is {remote}")
 
 
-def _answer(
-    facts: Facts, spec: Mapping[str, Any], status: Mapping[str, Any], said: Mapping[str, str]
+def _result(
+    facts: Facts, spec: Mapping[str, Any], status: Mapping[str, Any], offloaded: Mapping[str, str]
 ) -> dict[str, str]:
     node = str(spec.get("nodeName") or "")
-    return _row("so", *_verdict(facts, spec, status, said, node))
+    return _row("result", *_verdict(facts, spec, status, offloaded, node))
 
 
 def _verdict(
-    facts: Facts, spec: Mapping[str, Any], status: Mapping[str, Any], said: Mapping[str, str], node: str
+    facts: Facts, spec: Mapping[str, Any], status: Mapping[str, Any], offloaded: Mapping[str, str], node: str
 ) -> tuple[str, str]:
     record = next((one for one in facts.records if one.spec.node_name == node), None)
     if record is not None or node in facts.nodes:
-        return _on_virtual(facts, status, said, record)
+        return _on_virtual(facts, status, offloaded, record)
     name = str(facts.pod["metadata"]["namespace"])
     where = "runs in this cluster" if node else "waits for a node"
     if not facts.enabled:
         return where, f"the namespace {name} is not offloaded"
     policy = policy_of(name, facts.offloading)
     if policy.placement == LOCAL:
-        return where, "its namespace keeps pods here (podOffloadingStrategy Local)"
+        return where, "its namespace is restricted to this cluster (podOffloadingStrategy Local)"
     if not tolerates(spec.get("tolerations") or []):
-        return where, "it does not tolerate virtual nodes: the webhook was not asked when it was created"
+        return where, "it does not tolerate virtual nodes: the webhook was not called when it was created"
     if node and policy.placement == REMOTE:
-        return where, "it should run elsewhere (podOffloadingStrategy Remote), but was created before that was wanted"
+        return where, "it was created before podOffloadingStrategy became Remote; delete it to move it"
     if node:
-        return where, "the scheduler found this node the best one; virtual nodes were allowed too"
+        return where, "the scheduler preferred this node; virtual nodes were allowed, too"
     if not any(policy.includes(one, labels) for one, labels in facts.nodes.items()):
         return where, "no virtual node is selected for its namespace"
-    return where, _scheduler(status) or "the scheduler has not looked at it yet"
+    return where, _scheduler(status) or "it has not been scheduled yet"
 
 
 def _on_virtual(
-    facts: Facts, status: Mapping[str, Any], said: Mapping[str, str], record: VirtualNode | None
+    facts: Facts, status: Mapping[str, Any], offloaded: Mapping[str, str], record: VirtualNode | None
 ) -> tuple[str, str]:
-    if said.get("status") == "False":
-        return "not offloaded", join_reason(said.get("reason", ""), said.get("message", ""))
+    if offloaded.get("status") == "False":
+        return "not offloaded", join_reason(offloaded.get("reason", ""), offloaded.get("message", ""))
     if record is None:
         return "not offloaded", "the virtual node has no VirtualNode record: the peering has ended"
     if record.status.phase not in ("", "Ready"):
@@ -174,11 +176,11 @@ def _on_virtual(
     table = facts.tables.get(record.spec.cluster_id, NamespaceNattingTable())
     remote = table.spec.natting_table.get(name)
     if remote is None:
-        return "not offloaded yet", "the namespace is not asked for yet: is the daemon running?"
+        return "not offloaded yet", "the remote namespace is not requested yet: is the daemon running?"
     mapping = table.status.mappings.get(name)
     if mapping is not None and mapping.phase != "Ready":
         return "not offloaded yet", join_reason(mapping.reason or mapping.phase, mapping.message)
-    return "offloaded", f"it is {remote}/{facts.pod['metadata']['name']} there, and {status.get('phase', 'Unknown')}"
+    return "offloaded", f"remote pod {remote}/{facts.pod['metadata']['name']}, {status.get('phase', 'Unknown')}"
 
 
 @click.command()
@@ -186,7 +188,7 @@ def _on_virtual(
 @click.option("-n", "--namespace", default="default", show_default=True, metavar="NAME", help="The pod's namespace.")
 @cluster_options
 def explain(options: Options, name: str, namespace: str) -> None:
-    """Tell why a pod is where it is: its node, its namespace, each cluster, and what the lender said."""
+    """Explain why a pod is or is not offloaded: its node, namespace, each cluster, the lender's status."""
     in_cluster(options, lambda session: _explain(session, Key(namespace, name)))
 
 

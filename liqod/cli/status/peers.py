@@ -1,4 +1,4 @@
-"""What the records say about peers, as rows and as answers to "which one is meant?". Pure."""
+"""Rows about peers for the tables, and the look-up of a peer by name or ID. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ STATUS_COLUMNS = {
     "name": "PEER",
     "phase": "STATE",
     "why": "WHY",
-    "offer": "OFFERS US",
-    "decision": "WE SAY",
-    "lent": "WE LEND",
-    "verdict": "IT SAYS",
+    "offer": "OFFER",
+    "decision": "OUR VERDICT",
+    "lent": "LENDING",
+    "verdict": "THEIR VERDICT",
     "node": "NODE",
-    "api": "API BY",
+    "api": "API ROUTE",
     "pods": "PODS",
 }
 DISCOVER_COLUMNS = {
@@ -36,7 +36,7 @@ DISCOVER_COLUMNS = {
 
 
 def find(wanted: str, clusters: Iterable[ForeignCluster]) -> ForeignCluster:
-    """Return the peer of that ID or name; raises CliError when there is none or more than one."""
+    """Return the peer with this ID or name. Raises CliError when there is none, or several have the name."""
     known = list(clusters)
     for cluster in known:
         if cluster.metadata.name == wanted:
@@ -51,23 +51,25 @@ def find(wanted: str, clusters: Iterable[ForeignCluster]) -> ForeignCluster:
         )
     names = ", ".join(sorted(label(cluster) for cluster in known)) or "none yet"
     raise CliError(
-        errors.NO_SUCH_PEER, f"there is no peer {wanted}; known: {names}", "`liqodctl discover` shows what is in sight"
+        errors.NO_SUCH_PEER,
+        f"there is no peer {wanted}; known: {names}",
+        "`liqodctl discover` lists the clusters that were discovered",
     )
 
 
 def label(cluster: ForeignCluster) -> str:
-    """Return what to call a peer in a sentence: its name if it has one, else its ID."""
+    """Return a peer's name for messages: its cluster name, else its ID."""
     return printable(cluster.status.cluster_name) or cluster.metadata.name
 
 
 def is_true(conditions: Sequence[Condition], kind: str) -> bool:
-    """Tell whether a condition holds."""
+    """Return whether a condition is True."""
     condition = find_condition(conditions, kind)
     return condition is not None and condition.status == "True"
 
 
 def why(cluster: ForeignCluster, offer: Advertisement | None) -> str:
-    """Return the sentence behind a peer's state: its own, else the first step that does not hold."""
+    """Return the reason of a peer's state: its own, else that of the first condition that is not True."""
     status = cluster.status
     if status.reason or status.message:
         return join_reason(status.reason, status.message)
@@ -122,14 +124,14 @@ def _node(name: str, ready: Mapping[str, bool]) -> str:
 
 
 def brief(resources: Mapping[str, str]) -> str:
-    """Return the resources that people look at first, in a few words."""
+    """Return CPU, memory and pods, and the number of other resources."""
     first = [f"{name} {resources[name]}" for name in ("cpu", "memory", "pods") if name in resources]
     others = sum(name not in ("cpu", "memory", "pods") for name in resources)
     return ", ".join(first + ([f"and {others} more"] if others else []))
 
 
 def discover_rows(clusters: Iterable[ForeignCluster]) -> list[dict[str, Any]]:
-    """Return one row per peer: who it is, how it was found, whether it is trusted."""
+    """Return one row per peer: identity, how it was discovered, whether it is trusted."""
     rows = []
     for cluster in sorted(clusters, key=lambda cluster: (label(cluster), cluster.metadata.name)):
         endpoints = [*cluster.status.endpoints, *cluster.spec.endpoints]

@@ -1,4 +1,4 @@
-"""``status`` and ``discover``: one screen about the peers."""
+"""``status`` and ``discover``: tables of the peers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import click
 
 from liqod.cli.console.render import as_text
 from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
-from liqod.cli.status.browse import listen_for
+from liqod.cli.status.browse import browse
 from liqod.cli.status.peers import DISCOVER_COLUMNS, STATUS_COLUMNS, discover_rows, status_rows
-from liqod.cli.status.whoami import leader, own
+from liqod.cli.status.whoami import leader, own_cluster
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NODES, PODS, VIRTUALNODES
 from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.objects.meta import Condition, Object, View, find_condition
@@ -18,13 +18,13 @@ from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode
 
 
 class NodeStatus(View, frozen=True):
-    """The part of a node's status that is shown."""
+    """The conditions of a node."""
 
     conditions: list[Condition] = []
 
 
 class Node(Object, frozen=True):
-    """A node, by whether it is ready."""
+    """A node with its conditions."""
 
     status: NodeStatus = NodeStatus()
 
@@ -32,19 +32,21 @@ class Node(Object, frozen=True):
 @click.command()
 @cluster_options
 def status(options: Options) -> None:
-    """Show every peering: how far it has come, why no further, and what is lent and used."""
+    """Show every peering: its state and reason, and what is offered, lent and used."""
     in_cluster(options, _status)
 
 
 async def _status(session: Session) -> None:
     rows = await gather(session)
     leads = await leader(session)
-    daemon = "no daemon runs here"
+    daemon = "no daemon is running"
     if leads is not None:
-        daemon = f"daemon {leads.holder}" + ("" if leads.alive else f" has been silent for {leads.age:.0f} s")
+        daemon = f"daemon {leads.holder}" + ("" if leads.alive else f" last renewed its lease {leads.age:.0f} s ago")
     if session.options.output == "table":
         click.echo(daemon)
-        session.show(rows, STATUS_COLUMNS, empty="no peers yet; `liqodctl discover` shows how others are found")
+        session.show(
+            rows, STATUS_COLUMNS, empty="no peers yet; `liqodctl discover` lists the clusters that were discovered"
+        )
     else:
         document: dict[str, Any] = {
             "daemon": {"holder": leads.holder, "alive": leads.alive} if leads is not None else None,
@@ -54,7 +56,7 @@ async def _status(session: Session) -> None:
 
 
 async def gather(session: Session) -> list[dict[str, Any]]:
-    """Return the rows of the status screen."""
+    """Return the rows of the status table."""
     client = session.client
     clusters = (await client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items
     offers = (await client.list(ADVERTISEMENTS, view=Advertisement)).items
@@ -70,18 +72,20 @@ async def gather(session: Session) -> list[dict[str, Any]]:
 
 
 @click.command()
-@click.option("--listen", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Also listen by mDNS.")
+@click.option(
+    "--listen", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Also browse by mDNS for so long."
+)
 @cluster_options
 def discover(options: Options, listen: float | None) -> None:
-    """Show the clusters that are known, the words of their keys, and how each was found."""
+    """List the known clusters with the words of their keys, and how each was discovered."""
 
     async def work(session: Session) -> None:
-        me = await own(session)
+        me = await own_cluster(session)
         rows = discover_rows((await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
         if listen is not None:
-            rows += await listen_for(session, listen, {me.cluster_id, *(row["id"] for row in rows)})
+            rows += await browse(session, listen, {me.cluster_id, *(row["id"] for row in rows)})
         if options.output == "table":
             click.echo(f"this cluster: {me.cluster_id}  words: {me.words or '- (no key yet: start the daemon)'}")
-        session.show(rows, DISCOVER_COLUMNS, empty="no other cluster was seen")
+        session.show(rows, DISCOVER_COLUMNS, empty="no other cluster was discovered")
 
     in_cluster(options, work)

@@ -1,4 +1,4 @@
-"""Who one's own cluster is, as its records say: ID, key, words, who leads."""
+"""The own cluster by its objects: ID, key, words, and the leading daemon."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from liqod.model.records.rotation import IDENTITY_SECRET
 
 
 @attrs.frozen
-class Own:
-    """The cluster's ID and key; the key's texts are empty while there is none."""
+class OwnCluster:
+    """The cluster's ID and key; fingerprint and words are empty while there is no key."""
 
     cluster_id: str
     fingerprint: str = ""
@@ -31,15 +31,15 @@ class Own:
 
 @attrs.frozen
 class Leader:
-    """Who holds the daemon's lease, and whether it was renewed in time."""
+    """The holder of the daemon's lease; ``age`` is the time since its last renewal in seconds."""
 
     holder: str
     alive: bool
     age: float
 
 
-async def own(session: Session) -> Own:
-    """Return who this cluster is: what its certificate says, else what it will say once the daemon has made it."""
+async def own_cluster(session: Session) -> OwnCluster:
+    """Return the identity in this cluster's certificate, or the ID that the daemon will put into one."""
     try:
         secret: dict[str, Any] = await session.client.get(
             SECRETS, IDENTITY_SECRET, session.settings.kubernetes.namespace
@@ -47,10 +47,10 @@ async def own(session: Session) -> Own:
         pem = base64.b64decode((secret.get("data") or {}).get("tls.crt", ""), validate=True)
         certificate = x509.load_pem_x509_certificate(pem)
     except (NotFound, ValueError):
-        return Own(await _future_id(session))
+        return OwnCluster(await _future_id(session))
     fingerprint = fingerprint_of(certificate)
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return Own(str(names[0].value) if names else await _future_id(session), fingerprint, words(fingerprint))
+    return OwnCluster(str(names[0].value) if names else await _future_id(session), fingerprint, words(fingerprint))
 
 
 async def _future_id(session: Session) -> str:
@@ -61,7 +61,7 @@ async def _future_id(session: Session) -> str:
 
 
 async def leader(session: Session) -> Leader | None:
-    """Return who leads, or None when nobody does."""
+    """Return the leader, or None without one."""
     try:
         lease: dict[str, Any] = await session.client.get(LEASES, LEASE, session.settings.kubernetes.namespace)
     except NotFound:
@@ -74,5 +74,5 @@ async def leader(session: Session) -> Leader | None:
         since = (datetime.now(UTC) - datetime.fromisoformat(renewed)).total_seconds()
     except ValueError:
         return None
-    # Twice the lease: the two clocks need not agree to the second.
+    # Twice the lease duration, because the clocks of this host and of the daemon's may differ by seconds.
     return Leader(str(holder), since < 2 * float(spec.get("leaseDurationSeconds") or 15), since)

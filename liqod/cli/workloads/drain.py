@@ -1,4 +1,4 @@
-"""``cordon``, ``uncordon`` and ``drain``: what ``kubectl`` does to a node, for a virtual node or the peer behind it."""
+"""``cordon``, ``uncordon`` and ``drain``: like those of ``kubectl``, for a virtual node or a peer."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from liqod.model.names import REMOTE_CLUSTER_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYP
 from liqod.model.objects.meta import Object, View, eviction_of, label_selector
 from liqod.model.records.views import ForeignCluster
 
-AGAIN: Final = 2.0
-"""Seconds between two looks at what is still there; pods that a disruption budget keeps are asked for again then."""
-FORCED: Final = 10.0
-"""Seconds that pods may take to go that are deleted without grace."""
+RETRY_INTERVAL: Final = 2.0
+"""Seconds between two attempts to evict pods that a PodDisruptionBudget protects; kubectl waits 5 s."""
+FORCE_TIMEOUT: Final = 10.0
+"""Seconds that pods deleted with grace period 0 may take to disappear."""
 
 
 class _Status(View, frozen=True):
@@ -36,7 +36,7 @@ class _Pod(Object, frozen=True):
 @click.argument("name", metavar="NODE|PEER")
 @cluster_options
 def cordon(options: Options, name: str) -> None:
-    """Let nothing more be scheduled on a virtual node; what runs there goes on running."""
+    """Mark a virtual node as unschedulable; its pods keep running."""
     in_cluster(options, lambda session: _set_unschedulable(session, name, unschedulable=True))
 
 
@@ -44,7 +44,7 @@ def cordon(options: Options, name: str) -> None:
 @click.argument("name", metavar="NODE|PEER")
 @cluster_options
 def uncordon(options: Options, name: str) -> None:
-    """Let pods be scheduled on a virtual node again."""
+    """Mark a virtual node as schedulable."""
     in_cluster(options, lambda session: _set_unschedulable(session, name, unschedulable=False))
 
 
@@ -56,16 +56,14 @@ def uncordon(options: Options, name: str) -> None:
     default=120.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long pods may take to end, disruption budgets included.",
+    help="How long pods may take to terminate, disruption budgets included.",
 )
-@click.option(
-    "--force", is_flag=True, help="Also take pods that nothing re-creates; after the timeout, end all at once."
-)
+@click.option("--force", is_flag=True, help="Also pods without a controller; after the timeout, delete without grace.")
 @cluster_options
 def drain(options: Options, name: str, timeout: float, force: bool) -> None:
-    """Empty a virtual node: cordon it, then evict its pods; their owners make new ones elsewhere.
+    """Drain a virtual node: cordon it, then evict its pods; their controllers re-create them elsewhere.
 
-    Disruption budgets are honoured; pods of DaemonSets stay. The peer need not answer.
+    Disruption budgets are respected; pods of DaemonSets are kept. The peer need not be connected.
     """
     in_cluster(options, lambda session: _drain(session, name, timeout, force=force))
 
@@ -79,7 +77,7 @@ async def _set_unschedulable(session: Session, name: str, *, unschedulable: bool
 
 
 async def _nodes(session: Session, name: str) -> list[str]:
-    """Return the names of the virtual nodes meant: the one of that name, or all of the peer."""
+    """Return the virtual node of this name, or all virtual nodes of the peer of this name. Raises CliError."""
     nodes = (await session.client.list(NODES, view=Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}")).items
     if any(node.metadata.name == name for node in nodes):
         return [name]
@@ -90,7 +88,7 @@ async def _nodes(session: Session, name: str) -> list[str]:
         raise CliError(
             errors.NO_SUCH_NODE,
             f"there is no virtual node for {label(cluster)}",
-            "`liqodctl status` says why; it appears when the offer of the peer is accepted",
+            "`liqodctl status` shows the reason; it is created when the peer's offer is accepted",
         )
     return [node.metadata.name for node in found]
 
@@ -102,29 +100,29 @@ async def _drain(session: Session, name: str, timeout: float, *, force: bool) ->
     if unowned and not force:
         raise CliError(
             errors.IN_USE,
-            f"nothing would re-create these pods: {_listed(unowned)}",
+            f"these pods have no controller that would re-create them: {_listed(unowned)}",
             "delete them, or drain with --force",
         )
     await _set_unschedulable(session, name, unschedulable=True)
     end = session.reactor.seconds() + timeout
-    told: set[str] = set()
+    reported: set[str] = set()
     while True:
         left = await _pods(session, nodes)
         if not left:
             break
         if session.reactor.seconds() >= end:
-            await _end(session, nodes, left, force=force)
+            await _timed_out(session, nodes, left, force=force)
             break
         for pod in left:
-            if not pod.metadata.deleting and await _evict(session, pod) and pod.metadata.uid not in told:
-                told.add(pod.metadata.uid)
+            if not pod.metadata.deleting and await _evict(session, pod) and pod.metadata.uid not in reported:
+                reported.add(pod.metadata.uid)
                 click.echo(f"evicted {pod.metadata.key}")
-        await deferLater(session.reactor, min(AGAIN, max(0.1, end - session.reactor.seconds())))
+        await deferLater(session.reactor, min(RETRY_INTERVAL, max(0.1, end - session.reactor.seconds())))
     click.echo(f"{', '.join(nodes)}: drained")
 
 
 async def _pods(session: Session, nodes: Sequence[str]) -> list[_Pod]:
-    """Return the pods on the nodes that a drain is about; those of DaemonSets would only come back."""
+    """Return the pods to evict: not those of DaemonSets, whose controller ignores unschedulable nodes."""
     found: list[_Pod] = []
     for node in nodes:
         found += (await session.client.list(PODS, view=_Pod, fields=f"spec.nodeName={node}")).items
@@ -132,30 +130,31 @@ async def _pods(session: Session, nodes: Sequence[str]) -> list[_Pod]:
 
 
 def _controller(pod: Object) -> str:
-    """Return the kind of what makes a pod anew; empty when nothing does."""
+    """Return the kind of a pod's controller, or "" without one."""
     return next((owner.kind for owner in pod.metadata.owner_references if owner.controller), "")
 
 
 async def _evict(session: Session, pod: Object) -> bool:
-    """Ask for a pod's eviction; tells whether it goes (a disruption budget may keep it for now)."""
+    """Request a pod's eviction; returns whether it was granted."""
     meta = pod.metadata
     body = eviction_of(meta)
     try:
         await session.client.create(PODS, body, meta.namespace, name=meta.name, subresource="eviction", view=None)
     except (Throttled, Conflict):
+        # 429 is how the eviction API says that a PodDisruptionBudget does not permit it at this time.
         return False
     except NotFound:
         return True
     return True
 
 
-async def _end(session: Session, nodes: Sequence[str], left: Sequence[_Pod], *, force: bool) -> None:
-    """Do what is left when the time is over: end the pods without grace where that was wanted, else say what stays."""
+async def _timed_out(session: Session, nodes: Sequence[str], left: Sequence[_Pod], *, force: bool) -> None:
+    """Handle the timeout: with ``force`` delete the pods without grace, else raise CliError."""
     if not force:
         raise CliError(
             errors.TIMED_OUT,
-            f"{len(left)} pods are still there: {_listed(left)}",
-            "a disruption budget may keep them, or the peer does not answer; --force ends them without waiting for it",
+            f"timed out with {len(left)} pods left: {_listed(left)}",
+            "a disruption budget protects them, or the peer is disconnected; --force deletes them without it",
         )
     for pod in left:
         try:
@@ -163,12 +162,14 @@ async def _end(session: Session, nodes: Sequence[str], left: Sequence[_Pod], *, 
         except ApiError as error:
             click.echo(f"{pod.metadata.key}: {error.message}", err=True)
         else:
-            click.echo(f"ended {pod.metadata.key}")
-    end = session.reactor.seconds() + FORCED
-    while stays := await _pods(session, nodes):
+            click.echo(f"deleted {pod.metadata.key}")
+    end = session.reactor.seconds() + FORCE_TIMEOUT
+    while remaining := await _pods(session, nodes):
         if session.reactor.seconds() >= end:
             raise CliError(
-                errors.TIMED_OUT, f"pods are held: {_listed(stays)}", "look at their finalizers (kubectl get -o yaml)"
+                errors.TIMED_OUT,
+                f"pods are not deleted: {_listed(remaining)}",
+                "check their finalizers (kubectl get -o yaml)",
             )
         await deferLater(session.reactor, 0.5)
 

@@ -1,4 +1,4 @@
-"""``offload`` and ``unoffload``: whether, where and how the pods of a namespace are offloaded."""
+"""``offload`` and ``unoffload``: enables or disables offloading of a namespace."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _FORBIDDEN: Final = ("kube-system", "kube-public", "kube-node-lease")
 
 @click.group()
 def offload() -> None:
-    """Have pods run in other clusters."""
+    """Run pods in other clusters."""
 
 
 @click.group()
 def unoffload() -> None:
-    """Have pods run in this cluster again."""
+    """Run pods in this cluster again."""
 
 
 @offload.command("namespace")
@@ -49,25 +49,26 @@ def unoffload() -> None:
 @click.option(
     "--placement",
     type=click.Choice([LOCAL, REMOTE, BOTH]),
-    help="Where new pods may run: in this cluster, in others, or in both [LocalAndRemote].",
+    help="Where new pods may run [LocalAndRemote].",
 )
 @click.option(
     "--strategy",
     type=click.Choice([DEFAULT_NAME, SAME_NAME, SELECTED_NAME]),
-    help="The namespace's name in other clusters: with this cluster's ID, as here, or --remote-name [DefaultName].",
+    help="Name of the remote namespace: name and cluster ID, the same name, or --remote-name [DefaultName].",
 )
-@click.option("--remote-name", default="", metavar="NAME", help="The name in other clusters, with SelectedName.")
+@click.option("--remote-name", default="", metavar="NAME", help="Name of the remote namespace, with SelectedName.")
 @click.option(
     "--selector",
     "selectors",
     multiple=True,
     metavar="LABELS",
-    help="Clusters by labels of their virtual nodes, such as 'region=eu,tier in (gold)'; several: any of them [all].",
+    help="Select clusters by labels of their virtual nodes: 'region=eu,tier in (gold)'; repeatable, ORed [all].",
 )
 @wait_options(default=False, seconds=60)
 @cluster_options
 def offload_namespace(
     options: Options,
+    *,
     name: str,
     placement: str | None,
     strategy: str | None,
@@ -76,9 +77,9 @@ def offload_namespace(
     wait: bool,
     timeout: float,
 ) -> None:
-    """Let the pods of a namespace run in other clusters; without options in all of them, and here.
+    """Allow the pods of a namespace to run in other clusters; by default in all of them, and in this one.
 
-    With --wait it returns when every selected cluster either has the namespace or waits for its first pod.
+    With --wait, return when every selected cluster has the namespace, or needs none before the first pod.
     """
     spec = wanted_spec(placement, strategy, remote_name, selectors)
 
@@ -94,16 +95,16 @@ def offload_namespace(
 def wanted_spec(
     placement: str | None, strategy: str | None, remote_name: str, selectors: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Return the fields of a NamespaceOffloading that options ask for; empty when the label says it all.
+    """Return the spec of a NamespaceOffloading for these options; empty when the label is sufficient.
 
-    Raises CliError for options that do not go together.
+    Raises CliError for options that exclude each other.
     """
     if remote_name and strategy not in (None, SELECTED_NAME):
         raise CliError(
-            errors.CONFIGURATION, f"--remote-name goes with --strategy {SELECTED_NAME}", "leave one out", errors.USAGE
+            errors.CONFIGURATION, f"--remote-name requires --strategy {SELECTED_NAME}", "leave one out", errors.USAGE
         )
     if strategy == SELECTED_NAME and not remote_name:
-        raise CliError(errors.CONFIGURATION, f"--strategy {SELECTED_NAME} needs --remote-name", "", errors.USAGE)
+        raise CliError(errors.CONFIGURATION, f"--strategy {SELECTED_NAME} requires --remote-name", "", errors.USAGE)
     spec: dict[str, Any] = {}
     if placement:
         spec["podOffloadingStrategy"] = placement
@@ -123,7 +124,7 @@ def _term(selector: str) -> dict[str, Any]:
     except ValueError as error:
         raise CliError(errors.CONFIGURATION, f"--selector: {error}", "", errors.USAGE) from None
     if not requirements:
-        raise CliError(errors.CONFIGURATION, "--selector is empty", "leave it out for all clusters", errors.USAGE)
+        raise CliError(errors.CONFIGURATION, "--selector is empty", "omit it to select all clusters", errors.USAGE)
     return {"matchExpressions": [_requirement(one) for one in requirements]}
 
 
@@ -137,10 +138,12 @@ async def _enable(session: Session, name: str, spec: dict[str, Any]) -> None:
     found = await _namespace(session, name)
     if name in _FORBIDDEN:
         raise CliError(
-            errors.REFUSED, f"{name} belongs to this cluster itself", "offload the namespaces of your own applications"
+            errors.REFUSED,
+            f"{name} is a system namespace of Kubernetes",
+            "offload the namespaces of your own applications",
         )
     if spec:
-        # The wish first: between the two writes nothing runs where it should not.
+        # The record before the label: with the label alone, pods could be offloaded to clusters that are not selected.
         body = {"metadata": {"name": NAME, "namespace": name}, "spec": spec}
         try:
             await session.client.create(NAMESPACEOFFLOADINGS, body, name, view=None)
@@ -155,27 +158,29 @@ async def _namespace(session: Session, name: str) -> Object:
         return await session.client.get(NAMESPACES, name, view=Object)
     except NotFound:
         raise CliError(
-            errors.NO_SUCH_NAMESPACE, f"there is no namespace {name}", f"`kubectl create namespace {name}` makes it"
+            errors.NO_SUCH_NAMESPACE, f"there is no namespace {name}", f"create it: kubectl create namespace {name}"
         ) from None
 
 
 async def _settled(session: Session, name: str, seconds: float) -> None:
-    """Wait until the daemon has told what became of the namespace, and it is well."""
+    """Wait until the daemon has processed this generation of the NamespaceOffloading successfully."""
     try:
         wanted = await session.client.get(NAMESPACEOFFLOADINGS, NAME, name, view=Offloading)
     except NotFound:
-        return  # With the label alone there is nothing to tell before the first pod.
+        return  # With the label alone there is no record before the first pod.
     generation = wanted.metadata.generation
 
-    def told(now: Offloading | None) -> bool:
+    def processed(now: Offloading | None) -> bool:
         return (
             now is not None
             and now.status.observed_generation >= generation
             and now.status.offloading_phase in ("Ready", "NoClusterSelected")
         )
 
-    what = f"that the namespace {name} is offloaded"
-    await session.within(seconds, until(session, NAMESPACEOFFLOADINGS, Offloading, wanted.metadata.key, told), what)
+    what = f"the namespace {name} to be offloaded"
+    await session.within(
+        seconds, until(session, NAMESPACEOFFLOADINGS, Offloading, wanted.metadata.key, processed), what
+    )
 
 
 async def _row(session: Session, name: str) -> dict[str, Any]:
@@ -188,11 +193,11 @@ async def _row(session: Session, name: str) -> dict[str, Any]:
 
 
 def row_of(namespace: Object, found: Offloading) -> dict[str, Any]:
-    """Return what is told of a namespace; the daemon may not have seen yet that its label was set a moment ago."""
+    """Return the row of a namespace; the daemon's status may be older than the label."""
     enabled = namespace.metadata.labels.get(ENABLED_LABEL) == "true"
     phase, why = found.status.offloading_phase, found.status.message
     if enabled and phase == "NotEnabled":
-        phase, why = "InProgress", "the daemon has not said yet what comes of it"
+        phase, why = "InProgress", "the daemon has not processed it yet"
     return {
         "namespace": namespace.metadata.name,
         "enabled": enabled,
@@ -209,24 +214,24 @@ def row_of(namespace: Object, found: Offloading) -> dict[str, Any]:
 @wait_options(default=False, seconds=120)
 @cluster_options
 def unoffload_namespace(options: Options, name: str, wait: bool, timeout: float) -> None:
-    """Bring the pods of a namespace home: they are evicted, so that their owners make new ones here.
+    """Stop offloading a namespace: its remote pods are evicted, so that their controllers re-create them here.
 
-    Then what was reflected is removed in the other clusters. With --wait it returns when nothing is left there.
+    Then the reflected objects are removed in the other clusters. With --wait, return when none is left.
     """
 
     async def work(session: Session) -> None:
         await _namespace(session, name)
         await session.client.patch(NAMESPACES, name, {"metadata": {"labels": {ENABLED_LABEL: None}}}, view=None)
         if wait:
-            await session.within(timeout, _left(session, name), f"that no pod of {name} is left in other clusters")
+            await session.within(timeout, _unmapped(session, name), f"the pods of {name} to leave the other clusters")
         await session.client.delete(NAMESPACEOFFLOADINGS, NAME, name)
         session.show([await _row(session, name)], COLUMNS)
 
     in_cluster(options, work)
 
 
-def _left(session: Session, name: str) -> Deferred[None]:
-    """Return a Deferred that fires when no table translates a namespace any more."""
+def _unmapped(session: Session, name: str) -> Deferred[None]:
+    """Return a Deferred that fires when no NamespaceNattingTable maps the namespace."""
     tables: Informer[NamespaceNattingTable] = Informer(
         session.client, NATTINGTABLES, NamespaceNattingTable, session.reactor
     )
