@@ -59,7 +59,7 @@ class BorrowerRole(Controller[str]):
 class Hosting(MultiService):
     """Tenants of this cluster: their access, their namespaces, their pods, their use of what was lent.
 
-    ``access`` is what borrowers are told about this cluster's API server. ``wall`` gives the date; None: the reactor's
+    ``access`` is how borrowers reach this cluster's API server. ``wall`` gives the date; None: the reactor's
     host does. Implements ``peering.ports.Lender``.
     """
 

@@ -172,7 +172,7 @@ class Client:
     ) -> Listing[T]:
         """Return all objects (of a namespace), consistent as of one resource version; read page by page.
 
-        A list whose continue token expires on the way is read anew, in one piece.
+        A list whose continue token expires on the way is read again, in one piece.
         """
         items: builtins.list[T] = []
         token = ""
@@ -434,10 +434,10 @@ class Client:
             attempt = 0
             while True:
                 self.requests[counted] += 1
-                begun = self.clock.seconds()
+                started = self.clock.seconds()
                 try:
                     answer = await self._attempt(method, path, content_type, content, extra)
-                    self._slots.answered(counted, self.clock.seconds() - begun)
+                    self._slots.answered(counted, self.clock.seconds() - started)
                     return answer
                 except Unauthorized:
                     if renewed or not await self._renewed():

@@ -117,13 +117,13 @@ class LeaderLease(Service):
     async def _campaign(self) -> None:
         # A subscriber may stop this service from inside this loop, where cancelling has no effect.
         while self.running:
-            begun = self._clock.seconds()
+            started = self._clock.seconds()
             held = await self._attempt()
             if held:
-                self._renewed_at = begun
+                self._renewed_at = started
                 self._win()
             if self.running:
-                await deferLater(self._clock, self._pause(held, begun))
+                await deferLater(self._clock, self._pause(held, started))
 
     async def _attempt(self) -> bool:
         """Try once to acquire or renew the lease, for no longer than it could be held."""
@@ -147,10 +147,10 @@ class LeaderLease(Service):
                 self._lose(f"it was not renewed for {self._deadline:.1f} s: {self.error or 'no answer'}")
         return held
 
-    def _pause(self, held: bool, begun: float) -> float:
+    def _pause(self, held: bool, started: float) -> float:
         if held:
             # The time of a slow answer counts: the server renewed the lease at some moment before it.
-            return max(0.0, begun + self._renew_interval - self._clock.seconds())
+            return max(0.0, started + self._renew_interval - self._clock.seconds())
         pause = self._retry_interval * (1.0 + 0.2 * self._random())
         if self.leading:
             pause = min(pause, max(0.0, self._renewed_at + self._deadline - self._clock.seconds()))

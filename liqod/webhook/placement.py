@@ -106,7 +106,7 @@ def _selects_virtual(spec: Mapping[str, Any]) -> bool:
 
 
 def check_size(pod: Mapping[str, Any]) -> None:
-    """Raise TooManyTerms for a pod that is costly to look at: what is compared is counted before it is compared."""
+    """Raise TooManyTerms for a pod that is costly to evaluate: terms are counted before they are compared."""
     spec = pod.get("spec")
     if not isinstance(spec, Mapping):
         return

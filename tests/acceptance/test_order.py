@@ -28,7 +28,7 @@ OVERRULED: Final = OBSTACLES[:-1]
 """Those that the user's Accept does not overrule."""
 
 
-class Obstacles(SynchronousTestCase):
+class ObstacleTests(SynchronousTestCase):
     """One offer, and what stands against it."""
 
     @given(st.sets(st.sampled_from(range(len(OBSTACLES))), min_size=1), st.booleans(), st.booleans())
@@ -59,7 +59,7 @@ class Obstacles(SynchronousTestCase):
         self.assertIsInstance(judge(case, rules, 9).verdict, Accept)
 
 
-class Places(SynchronousTestCase):
+class PlaceTests(SynchronousTestCase):
     """All offers, and a limited number of places."""
 
     @given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4), st.randoms(use_true_random=False))
@@ -81,7 +81,7 @@ class Places(SynchronousTestCase):
         self.assertEqual(len(seated - wanted), min(others, max(0, maximum - by_user)))
 
 
-class Quotas(SynchronousTestCase):
+class QuotaTests(SynchronousTestCase):
     """How much may be borrowed in all."""
 
     @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))

@@ -40,7 +40,7 @@ def edited(path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
     return spec
 
 
-class Digests(SynchronousTestCase):
+class DigestTests(SynchronousTestCase):
     """Two ShadowPods that differ in one thing."""
 
     def test_what_can_be_changed_is_seen(self) -> None:

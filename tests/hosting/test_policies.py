@@ -45,7 +45,7 @@ def claim(**fields: Any) -> dict[str, Any]:
     }
 
 
-class Services(SynchronousTestCase):
+class ServicePolicyTests(SynchronousTestCase):
     """Services of borrowers."""
 
     @given(st.sampled_from(BORROWERS), st.sampled_from(TYPES), st.sampled_from(TYPES))
@@ -69,7 +69,7 @@ class Services(SynchronousTestCase):
             self.assertTrue(all(field in message for message in told))
 
 
-class SecretsAndClaims(SynchronousTestCase):
+class SecretAndClaimPolicyTests(SynchronousTestCase):
     """What would hold tokens or data of others."""
 
     @given(st.sampled_from(BORROWERS), st.booleans(), st.sampled_from(["Opaque", "kubernetes.io/tls", TOKEN, None]))
@@ -102,7 +102,7 @@ class SecretsAndClaims(SynchronousTestCase):
             self.assertEqual(not told, allowed, (new, told))
 
 
-class Everybody(SynchronousTestCase):
+class PolicyScopeTests(SynchronousTestCase):
     """Whom the policies concern."""
 
     def test_nobody_but_borrowers(self) -> None:

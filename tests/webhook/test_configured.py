@@ -67,7 +67,7 @@ class Offloadings:
         return None
 
 
-class Searches(SynchronousTestCase):
+class SearchTests(SynchronousTestCase):
     """When pods that were created without the webhook are searched for, and when answers count."""
 
     def test_a_namespace_is_searched_once_the_webhook_is_asked(self) -> None:
@@ -107,7 +107,7 @@ class Asked:
     def setHeader(self, name: bytes, value: bytes) -> None: ...
 
 
-class Answers(SynchronousTestCase):
+class AnswerTests(SynchronousTestCase):
     """What an API server is told."""
 
     def test_nothing_is_answered_before_it_is_known_what_is_wanted(self) -> None:
@@ -124,7 +124,7 @@ class Answers(SynchronousTestCase):
             self.assertEqual((asked.code, b"patch" in answered), (code, prepared))
 
 
-class Writes(SynchronousTestCase):
+class WriteTests(SynchronousTestCase):
     """The informer shows nothing: it is behind for as long as the test lasts."""
 
     def test_it_is_written_once_though_the_cache_is_behind(self) -> None:

@@ -36,7 +36,7 @@ def patch_of(body: bytes, policy: Policy | None = None) -> Any:
     return msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
 
 
-class Placement(SynchronousTestCase):
+class PlacementTests(SynchronousTestCase):
     def test_the_toleration_is_appended(self) -> None:
         """A pod gets the toleration behind its own; one without any gets the list."""
         self.assertEqual(
@@ -137,7 +137,7 @@ def fits(pod: dict[str, Any]) -> set[str]:
     }
 
 
-class Affinity(SynchronousTestCase):
+class AffinityTests(SynchronousTestCase):
     def test_the_table(self) -> None:
         """Where a plain pod may run, by placement and selector."""
         virtual = {"liqo-milan", "liqo-paris"}
@@ -237,7 +237,7 @@ class Affinity(SynchronousTestCase):
         self.assertNotIn("patch", response)
 
 
-class Reviews(SynchronousTestCase):
+class ReviewTests(SynchronousTestCase):
     def test_the_namespace_decides(self) -> None:
         """What is asked for is the policy of the request's own namespace."""
         asked: list[str] = []
@@ -309,7 +309,7 @@ DEFAULTS = [
 ]
 
 
-class Patience(SynchronousTestCase):
+class HoldTolerationsTests(SynchronousTestCase):
     """Pods that can only run on virtual nodes stay there also while no daemon runs to hold them."""
 
     def made(self, pod: dict[str, Any], policy: Policy, evict_after: float = 0.0) -> Any:
@@ -362,7 +362,7 @@ class Patience(SynchronousTestCase):
             self.assertEqual(hold_tolerations(pod, Policy(REMOTE), 0.0), [])
 
 
-class Costs(SynchronousTestCase):
+class CostTests(SynchronousTestCase):
     """Reviews that are dear to answer, from anybody who reaches the port."""
 
     def answer(self, spec: dict[str, Any], **options: Any) -> dict[str, Any]:

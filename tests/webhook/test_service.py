@@ -10,7 +10,7 @@ from liqod.kube.client import Client
 from tests.webhook import cases
 
 
-class WebhookOnTheSandbox(cases.WebhookCases):
+class WebhookOnTheSandboxTests(cases.WebhookCases):
     """The cases of the webhook, each with a cluster of its own."""
 
     def setUp(self) -> Deferred[None]:  # type: ignore[override]

@@ -19,7 +19,7 @@ from liqod.wire.session import NEED_DATA, NEEDS, NEXT, Party, Session, State
 from tests.wire.pairs import ALPHA, BETA, KEY, ConnectionPair, drain, established, raw
 
 
-class Refusals(SynchronousTestCase):
+class RefusalTests(SynchronousTestCase):
     """What peers do wrong."""
 
     def refused(self, session: Session, data: bytes) -> str:

@@ -33,7 +33,7 @@ def recording(minor: int) -> list[tuple[str, bytes]]:
     return [(role, bytes.fromhex(data)) for role, data in found["said"]]
 
 
-class Releases(SynchronousTestCase):
+class ReleaseTests(SynchronousTestCase):
     """Each release against the present one, in either role."""
 
     def test_every_minor_is_recorded(self) -> None:
@@ -81,7 +81,7 @@ class Releases(SynchronousTestCase):
                 self.assertEqual(now[: len(then)], then, type(event).__name__)
 
 
-class Neighbours(HostileCase):
+class AdjacentReleaseTests(HostileCase):
     """A daemon of today, and peers from before and after."""
 
     async def meet(self, hello: Hello, after: list[bytes]) -> tuple[Any, Speaker]:

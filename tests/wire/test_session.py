@@ -31,7 +31,7 @@ from liqod.wire.session import NEED_DATA, Session, State
 from tests.wire.pairs import ALPHA, BETA, ORDINARY, ConnectionPair, drain, established, raw
 
 
-class Opening(SynchronousTestCase):
+class OpeningTests(SynchronousTestCase):
     """From nothing to an established session."""
 
     def test_states_advance_on_both_ends_alike(self) -> None:
@@ -103,7 +103,7 @@ class Opening(SynchronousTestCase):
             session.send(Welcome(0))
 
 
-class Joining(SynchronousTestCase):
+class JoiningTests(SynchronousTestCase):
     """The proof of a pairing token, between Hello and Welcome."""
 
     def test_a_dialer_may_join_between_hello_and_welcome(self) -> None:
@@ -135,7 +135,7 @@ class Joining(SynchronousTestCase):
         self.assertNotIn("ffff", repr(Join("0a1b", "f" * 64)))
 
 
-class Established(SynchronousTestCase):
+class EstablishedTests(SynchronousTestCase):
     """Events between two that trust each other."""
 
     def test_every_event_travels_both_ways_unchanged(self) -> None:
@@ -205,7 +205,7 @@ class Established(SynchronousTestCase):
         self.assertNotIn("t0ken", str(caught.exception))
 
 
-class OurOwnMistakes(SynchronousTestCase):
+class LocalErrorTests(SynchronousTestCase):
     """What we may not send."""
 
     def test_what_a_peer_would_refuse_is_not_sent(self) -> None:
@@ -227,7 +227,7 @@ class OurOwnMistakes(SynchronousTestCase):
         session.send(Ping(1))
 
 
-class Fuzz(SynchronousTestCase):
+class FuzzTests(SynchronousTestCase):
     """Any bytes at all."""
 
     def feed(self, session: Session, data: bytes) -> None:

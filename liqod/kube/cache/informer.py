@@ -232,7 +232,7 @@ class Informer(Service, Generic[V]):
 
     async def _read(self, raws: Iterable[msgspec.Raw], objects: dict[Key, V], unread: set[Key]) -> bool:
         """Add the objects of a page; returns whether they are still as many as are allowed."""
-        begun = self._clock.seconds()
+        started = self._clock.seconds()
         for raw in raws:
             value = self._decoder.object(raw)
             if isinstance(value, Unreadable):
@@ -245,9 +245,9 @@ class Informer(Service, Generic[V]):
                 objects[key] = value
             if key is not None and self._held is not None and not self._held.note(key, len(bytes(raw))):
                 return False
-            if self._clock.seconds() - begun > TURN:
+            if self._clock.seconds() - started > TURN:
                 await deferLater(self._clock, 0)
-                begun = self._clock.seconds()
+                started = self._clock.seconds()
         return True
 
     async def _watch(self, command: Watch) -> Command:
@@ -354,9 +354,9 @@ class Informer(Service, Generic[V]):
 
     def _deliver(self) -> None:
         self._delivery = None
-        begun = self._clock.seconds()
+        started = self._clock.seconds()
         while self._undelivered:
-            if self._clock.seconds() - begun > TURN:
+            if self._clock.seconds() - started > TURN:
                 self._delivery = self._clock.callLater(0, self._deliver)
                 return
             self._notify(self._undelivered.popleft())

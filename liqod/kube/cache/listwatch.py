@@ -166,7 +166,7 @@ class ListWatch(Generic[V]):
             self._attempts = 0
         if isinstance(error, Gone) or _from_the_future(error):
             watched, self.resource_version = bool(self.resource_version), ""
-            self._stale(f"the resource version is no longer known, all is listed anew: {error}", now)
+            self._stale(f"the resource version is no longer known, everything is listed again: {error}", now)
             # At once, unless it was listed just now: a server that refuses every version must not be listed in a loop.
             fresh = self._listed_at is not None and now - self._listed_at < HEALTHY
             return self._list() if watched and not fresh else self._wait()

@@ -89,8 +89,8 @@ class Store(Generic[V]):
     def replace(self, fresh: Mapping[Key, V], keep: Collection[Key] = ()) -> list[Delta[V]]:
         """Make the cache hold exactly these objects; returns all changes, with the deletions that were missed.
 
-        Keys in ``keep`` exist but could not be read: what is known of them stays. Deletions come first. An object that
-        was deleted and made anew under its name (another UID) is reported as a deletion and an addition.
+        Keys in ``keep`` exist but could not be read: their last known state stays. Deletions come first. An object that
+        was deleted and created again under its name (another UID) is reported as a deletion and an addition.
         """
         deltas: list[Delta[V]] = []
         kept = set(keep)

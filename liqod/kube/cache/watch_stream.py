@@ -76,13 +76,13 @@ class Stream(Protocol):
 
     def _drain(self) -> None:
         self._turn = None
-        begun = self._clock.seconds()
+        started = self._clock.seconds()
         while self._lines:
             if not self._take(self._lines.popleft()):
                 self._lines.clear()
                 self._lost = True
                 break
-            if self._lines and self._clock.seconds() - begun > TURN:
+            if self._lines and self._clock.seconds() - started > TURN:
                 self._pause()
                 self._turn = self._clock.callLater(0, self._drain)
                 return

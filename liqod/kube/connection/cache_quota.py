@@ -11,7 +11,7 @@ from typing import Final
 from liqod.model.ids import Key
 
 OF_A_PEER: Final = 1 << 30
-"""Bytes that all caches of one peer's objects may hold together, and as much again while they are listed anew. Ten
+"""Bytes that all caches of one peer's objects may hold together, and as much again while they are listed again. Ten
 thousand pods with their ShadowPods are a fifth of it."""
 OVERHEAD: Final = 1024
 """Bytes that an object counts besides its text: what Python takes for it, however small it is."""

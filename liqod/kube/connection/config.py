@@ -55,7 +55,7 @@ def from_grant(url: str, ca_pem: bytes | None, token: Callable[[], str]) -> Clie
 def over_relay(peer: str, dial: Any) -> ClientConfig:
     """Return the configuration for the API server behind a peer's relay, which ``dial`` connects to.
 
-    The URL says in messages what is meant; nobody resolves it.
+    The URL says in messages what is meant; it is never resolved.
     """
     return ClientConfig(server=f"https://{peer}.relay", dial=dial)
 
@@ -63,7 +63,7 @@ def over_relay(peer: str, dial: Any) -> ClientConfig:
 class TokenFile:
     """A bearer token in a file that is replaced now and then; read at most once a minute, and when ``expire`` says so.
 
-    While the file cannot be read the token that was read last goes on being used. Raises ConfigError if it never could.
+    While the file cannot be read the token that was read last is used. Raises ConfigError if it never could.
     """
 
     def __init__(self, path: Path, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -1,7 +1,7 @@
 """Read your own writes: what the API server answered counts until the watch has shown it.
 
 An informer lags behind what was just written; deciding from it would write the same thing twice. The idea is that of
-``cache.MutationCache`` in client-go. Whether the watch is behind our write is told by resource versions: it is when it
+``cache.MutationCache`` in client-go. Resource versions show whether the watch is behind our write: it is when it
 still shows a version that we wrote over, or a lower one (comparable as numbers since KEP-5504). Anything else it shows
 is our write or one that came later, and is believed. An object that we created and that the watch does not show at all
 counts as there: call ``forget`` when the watch tells that it was deleted.

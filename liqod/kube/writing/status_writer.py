@@ -1,6 +1,6 @@
 """Writes the status of an object: only when it differs, only what differs, and only to the object it was computed for.
 
-The patch carries the UID, so that an object made anew under the same name does not inherit the status of the first,
+The patch carries the UID, so that an object created again under the same name does not inherit the status of the first,
 and the resource version, so that a status computed from an old state does not overwrite a newer one. What the API
 server refuses comes back as a ``Refusal`` (``kube.refusals``): the caller returns ``After(...)`` accordingly, and may
 say so in a condition or an event. Failures that say nothing about the object (no answer, 401, 429, 5xx) are raised,
