@@ -23,8 +23,8 @@ class ShadowPodReports:
 
     def __init__(self, client: Client, recorder: Recorder, shadows: MutationCache[ShadowPod]) -> None:
         self._recorder = recorder
-        # Without the resource version: no other client writes this status, and a spec that the borrower changes meanwhile
-        # is no reason to fail. The UID keeps a ShadowPod from inheriting the result of another one of its name.
+        # Without the resource version: no other client writes this status, and a spec that the borrower changes is no
+        # reason to fail. The UID keeps a ShadowPod from inheriting the result of another one of its name.
         self._writer = StatusWriter(client, SHADOWPODS, ShadowPod, shadows, versioned=False)
         self._refusals: Refusals[Key] = Refusals()
 
