@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from twisted.application.service import IService
@@ -18,6 +18,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from liqod.agent.errors import StartupError
+from liqod.agent.fabric_networks import FabricNetworks
 from liqod.agent.home import Home
 from liqod.agent.processes import ALL, runs
 from liqod.config.schema import Settings
@@ -33,9 +34,9 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.events import EventRecorder
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, SEARCHDOMAINS
-from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.service import Kubelets
-from liqod.model.ids import ClusterID, Fingerprint
+from liqod.kubelet.virtual_kubelet import HomeCluster
+from liqod.model.ids import Fingerprint
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.search_domain import SearchDomain
 from liqod.peering.service import Peering
@@ -122,22 +123,20 @@ class Features:
             epoch=int(wall().timestamp()),
             key_changed=self._announce_key,
         )
+        self.fabric: Fabric | None = None
+        networks: FabricNetworks | None = None
+        if settings.network.mode != "none":
+            self.fabric = Fabric(reactor, client, self.informers, settings, address, wall=wall)
+            networks = FabricNetworks(self.fabric)
         self.kubelets = Kubelets(
             reactor,
-            client,
-            self.informers,
+            HomeCluster(home.cluster_id, client, self.informers, self.recorder, address),
             settings,
-            home.cluster_id,
-            home.cluster_name,
-            self.peering,
-            self.recorder,
-            node_address=address,
-            relay=self.peering.relay_of,
-            answered=self.peering.peer_answered,
-            **self._network(address),
+            lenders=self.peering,
+            networks=networks,
         )
-        if self.fabric is not None:
-            self.fabric.attach(self.kubelets)
+        if networks is not None:
+            networks.claimant = self.kubelets
         self.webhook: AdmissionWebhook | None = None
         if settings.webhook.enabled:
             self.webhook = AdmissionWebhook(
@@ -153,34 +152,6 @@ class Features:
             )
         self._started: list[tuple[str, IService]] = []
 
-    def _network(self, address: str) -> dict[str, Any]:
-        """Make the fabric where there is to be one; returns what kubelets have to know of it."""
-        self.fabric: Fabric | None = None
-        if self._settings.network.mode == "none":
-            return {}
-        self.fabric = fabric = Fabric(
-            self._reactor,
-            self.client,
-            self.informers,
-            self._settings,
-            address,
-            wall=self._wall,
-        )
-
-        def network(peer: ClusterID) -> Readiness:
-            crosses, message = fabric.status(peer)
-            reason = "NetworkReady" if crosses else "NetworkDown" if crosses is False else "Unknown"
-            return Readiness(ready=bool(crosses), reason=reason, message=message, known=crosses is not None)
-
-        return {
-            "network": network,
-            "map_address": fabric.map_address,
-            "export_address": fabric.export_address,
-            "families": fabric.families,
-            "exports": fabric.exports,
-            "claimed": fabric.refresh,
-        }
-
     async def start(self) -> None:
         """Start every feature; discovery last, because it announces the port that peering listens on."""
         self._start("informers", self.informers)
@@ -188,7 +159,7 @@ class Features:
         self._start("peering", self.peering)
         if self.fabric is not None:
             self._start("network", self.fabric)
-            # Kubelets translate pod addresses from their first look on.
+            # Kubelets translate pod addresses from their first step on.
             await self.fabric.when_synced()
         self._start("kubelets", self.kubelets)
         if self.webhook is not None:

@@ -2,51 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
+
+from twisted.internet.interfaces import IStreamClientEndpoint
 
 from liqod.model.ids import ClusterID
 
 
 class NamespaceGrants(Protocol):
-    """Where namespaces at a lender come from; both raise Refusal or PeerUnreachable."""
+    """Where namespaces at a lender come from; both raise Refusal or PeerUnreachable, and may be repeated."""
 
-    async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
-        """Have the lender make the namespace ``remote`` for our ``local``; returns its name there. Idempotent."""
+    def map_namespace(self, peer: ClusterID, local: str, remote: str) -> Coroutine[Any, Any, str]:
+        """Request the namespace ``remote`` of a lender for our ``local``; returns its name there."""
         ...
 
-    async def release_namespace(self, peer: ClusterID, remote: str) -> None:
-        """Give a namespace back; what is in it goes. Idempotent."""
-        ...
-
-
-class Exports(Protocol):
-    """By which addresses the pods of a lender reach endpoints of this cluster (``fabric.exporting``)."""
-
-    def seen(self, peer: ClusterID, address: str) -> str:
-        """Return how the lender's pods reach an address; empty while (or because) they do not."""
-        ...
-
-    def is_single(self, peer: ClusterID, address: str) -> bool:
-        """Tell whether an address is reached only where reflection claims it (``Kubelets.claims``)."""
-        ...
-
-    def objection(self, peer: ClusterID, address: str) -> str:
-        """Return why an address that has to be claimed will not be reached, as the rest of a sentence; or nothing."""
+    def release_namespace(self, peer: ClusterID, remote: str) -> Coroutine[Any, Any, None]:
+        """Release a namespace; the lender deletes it with all that is in it."""
         ...
 
 
-class Unmapped:
-    """Endpoints while nothing translates addresses: each is reached by its own."""
+class Lenders(NamespaceGrants, Protocol):
+    """The lenders as peering knows them (``peering.service.Peering``)."""
 
-    def seen(self, peer: ClusterID, address: str) -> str:
-        return address
+    def relay_of(self, peer: ClusterID) -> IStreamClientEndpoint | None:
+        """Return what connects to the API relay of a lender; None where there is none."""
+        ...
 
-    def is_single(self, peer: ClusterID, address: str) -> bool:
-        return False
-
-    def objection(self, peer: ClusterID, address: str) -> str:
-        return ""
+    def peer_answered(self, peer: ClusterID) -> None:
+        """Note that the API server of a lender answers: its daemon is worth dialling."""
+        ...
 
 
 class Recorder(Protocol):

@@ -1,197 +1,117 @@
-"""Runs one virtual kubelet per VirtualNode record, and removes the nodes whose record is gone."""
+"""Runs one virtual kubelet for each VirtualNode record, and removes the nodes whose record is gone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-import attrs
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
-from twisted.logger import Logger
+from attrs import frozen
+from twisted.internet.defer import maybeDeferred
 
 from liqod.config.schema import Settings
-from liqod.flow.tasks import Tasks
-from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.flow.controller import After, Controller, Source, watch
+from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
-from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
-from liqod.kube.resources import (
-    ADVERTISEMENTS,
-    FOREIGNCLUSTERS,
-    NAMESPACEOFFLOADINGS,
-    NAMESPACES,
-    NATTINGTABLES,
-    NODES,
-    VIRTUALNODES,
-)
+from liqod.kube.resources import NODES
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.api.service import NodeAPI
-from liqod.kubelet.common.readiness import Readiness, is_back
+from liqod.kubelet.common.network import Networks, NoNetworks
+from liqod.kubelet.common.readiness import is_back
 from liqod.kubelet.common.views import HomePod, Namespace, Node
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.offloading_status import OffloadingStatusController
-from liqod.kubelet.ports import Exports, NamespaceGrants, Recorder, Unmapped
+from liqod.kubelet.ports import Lenders
 from liqod.kubelet.reflection.service import VolumeLocations
 from liqod.kubelet.reflection.shared_informers import NamespacedInformers
-from liqod.kubelet.virtual_kubelet import Surroundings, VirtualKubelet, same_kubelet, same_node
-from liqod.kubelet.volume_provisioner import Lender as Lending
-from liqod.kubelet.volume_provisioner import VolumeProvisioner
+from liqod.kubelet.virtual_kubelet import HomeCluster, Records, Shared, VirtualKubelet, same_kubelet, same_node
+from liqod.kubelet.volume_provisioner import LenderStorage, VolumeProvisioner
 from liqod.model.ids import ClusterID, Key, is_dns_label
-from liqod.model.names import (
-    ENABLED_LABEL,
-    FIELD_MANAGER,
-    MANAGED_BY_LABEL,
-    REMOTE_CLUSTER_LABEL,
-    TYPE_LABEL,
-    VIRTUAL_NODE_TYPE,
-    advertisement_name,
-)
-from liqod.model.objects.meta import Object, ObjectMeta, label_selector
+from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, REMOTE_CLUSTER_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
+from liqod.model.objects.meta import ObjectMeta, label_selector
 from liqod.model.records.network import Claims
-from liqod.model.records.offloading import NamespaceOffloading
-from liqod.model.records.unpeering import order_of
-from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode, VirtualNodeSpec
+from liqod.model.records.views import ForeignCluster, VirtualNode, VirtualNodeSpec
 
-RETIRING: Final = 8
+CONCURRENT_STARTS: Final = 8
 """Virtual nodes that are started or removed at the same time."""
 
 
-def _same_address(_: ClusterID, address: str) -> str:
-    return address
+class Kubelets(Controller[Key]):
+    """The virtual kubelets of this daemon, by the key of their record."""
 
-
-def _no_families(_: ClusterID) -> frozenset[str]:
-    return frozenset()
-
-
-class Kubelets(MultiService):
-    """The virtual kubelets of this daemon, by the key of their record.
-
-    ``node_address`` is what offloaded pods have as host address and virtual nodes as InternalIP. ``network`` tells
-    whether a lender's pods can be reached (None: as the clusters' own networks allow), ``map_address`` by which
-    address; ``export_address`` the other way round, by which address a lender's pods reach one of this cluster (empty:
-    not known yet). ``exports`` knows that of every endpoint, and ``claimed`` is called when ``claims`` tells of others
-    than before. ``relay`` returns what connects to a lender's API relay (``IStreamClientEndpoint``); without it there
-    is none. ``answered`` hears of a lender whose API server answers that did not before. ``families`` tells the IP
-    versions of a lender's pods ("IPv4", "IPv6"), none where they are not known.
-    """
-
-    _log = Logger()
+    name = "virtual kubelets"
+    workers = CONCURRENT_STARTS
 
     def __init__(
         self,
         reactor: Any,
-        client: Client,
-        informers: Informers,
+        home: HomeCluster,
         settings: Settings,
-        cluster_id: ClusterID,
-        cluster_name: str,
-        grants: NamespaceGrants,
-        recorder: Recorder,
         *,
-        node_address: str = "",
-        network: Callable[[ClusterID], Readiness] | None = None,
-        map_address: Callable[[ClusterID, str], str] = _same_address,
-        export_address: Callable[[ClusterID, str], str] = _same_address,
-        relay: Callable[[ClusterID], Any] | None = None,
-        exports: Exports | None = None,
-        claimed: Callable[[], None] = lambda: None,
-        answered: Callable[[ClusterID], None] = lambda _: None,
-        families: Callable[[ClusterID], frozenset[str]] = _no_families,
+        lenders: Lenders,
+        networks: Networks | None = None,
     ) -> None:
-        super().__init__()
-        self.cluster_name = cluster_name
-        self._client = client
-        self._version = ""
-        self._records: Informer[VirtualNode] = informers.of(VIRTUALNODES, VirtualNode)
-        self._around = Surroundings(
-            reactor=reactor,
-            client=client,
-            settings=settings.kubelet,
-            home=cluster_id,
-            node_address=settings.kubelet.node_address or node_address,
-            records=self._records,
-            offers=informers.of(ADVERTISEMENTS, Advertisement),
-            tables=informers.of(NATTINGTABLES, NamespaceNattingTable),
-            enabled=informers.of(NAMESPACES, Namespace, labels=f"{ENABLED_LABEL}=true"),
-            offloadings=informers.of(NAMESPACEOFFLOADINGS, NamespaceOffloading),
-            grants=grants,
-            recorder=recorder,
-            home_version=lambda: self._version,
-            network=network,
-            map_address=map_address,
-            export_address=export_address,
-            families=families,
-            reflection=settings.reflection,
-            homes=NamespacedInformers(informers),
-            nodes=informers.of(NODES, Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"),
-            api_port=lambda: self.api.port if self.api is not None else 0,
-            api=settings.peering.api,
-            relay=relay,
-            home_api=HomeApi(informers, settings.kubernetes.api_server_url, client.config.server),
-            exports=exports if exports is not None else Unmapped(),
-            claimed=claimed,
-            answered=answered,
-            given_up=self._is_given_up,
-        )
-        OffloadingStatusController(
-            reactor,
-            client,
-            cluster_id,
-            self._around.offloadings,
-            self._around.enabled,
-            self._around.tables,
-            self._records,
-            self._around.nodes,
-        ).setServiceParent(self)
-        if settings.storage.enabled:
-            self._provide_storage(informers, settings)
-        self.api: NodeAPI | None = None
-        if settings.kubelet.listen:
-            address = self._around.node_address
-            self.api = NodeAPI(reactor, client, settings.kubelet.listen, address, self, self.network_changed)
-            self.api.setServiceParent(self)
+        super().__init__(reactor)
+        self._home = home
+        self._records = records = Records.watched_by(home.informers)
         self._kubelets: dict[Key, VirtualKubelet] = {}
         self._orphans: dict[Key, VirtualNode] = {}
-        self._peers: Informer[ForeignCluster] = informers.of(FOREIGNCLUSTERS, ForeignCluster)
-        self._unsubscribe: list[Callable[[], None]] = []
-        self._queue: WorkQueue[Key] = WorkQueue(reactor, "virtual nodes")
-        self._workers: Workers[Key] = Workers(self._queue, RETIRING, self._process, "running the virtual kubelet of")
-        self._tasks = Tasks()
-        self._tasks.setServiceParent(self)
-
-    def _provide_storage(self, informers: Informers, settings: Settings) -> None:
-        """Have claims follow their pods."""
-        around = self._around
-
-        def offered(lender: str) -> list[str]:
-            known = around.offers.get(Key("", advertisement_name(lender)))
-            return [] if known is None else known.spec.offer.storage_classes
-
-        def lender(peer: ClusterID) -> Lending | None:
-            kubelet = self.of(peer)
-            if kubelet is None:
-                return None
-            client = kubelet.access.client.value if kubelet.health.ok else None
-            return Lending(kubelet.context, kubelet.namespaces.mapped(), client)
-
-        storage = VolumeProvisioner(
-            around.reactor,
-            self._client,
-            informers,
-            settings.storage,
-            around.nodes,
-            around.recorder,
-            lender=lender,
-            is_peer=lambda peer: any(each.spec.cluster_id == peer for each in around.records.items()),
-            offered=offered,
-            offloaded=lambda namespace: around.enabled.get(Key("", namespace)) is not None,
-            ready=lambda: around.records.synced and around.tables.synced,
+        self._home_version: Latest[str] = Latest("")
+        self._add_offloading_status()
+        locations = self._add_volumes(settings)
+        self.api = self._add_api(settings)
+        self._shared = Shared(
+            reactor=reactor,
+            home=home,
+            settings=settings,
+            records=records,
+            lenders=lenders,
+            networks=networks if networks is not None else NoNetworks(),
+            home_api=HomeApi(home.informers, settings.kubernetes.api_server_url, home.client.config.server),
+            informers=NamespacedInformers(home.informers),
+            home_version=self._home_version,
+            api_port=Latest(0) if self.api is None else self.api.bound_port,
+            locations=locations,
         )
-        self._around = attrs.evolve(around, holdings=VolumeLocations(storage.volumes, offered, storage.follows))
-        storage.setServiceParent(self)
+
+    def _add_offloading_status(self) -> None:
+        records = self._records
+        OffloadingStatusController(
+            self.clock,
+            self._home.client,
+            self._home.cluster_id,
+            offloadings=records.offloadings,
+            enabled=records.enabled,
+            tables=records.tables,
+            records=records.virtual_nodes,
+            nodes=records.nodes,
+        ).setServiceParent(self)
+
+    def _add_volumes(self, settings: Settings) -> VolumeLocations | None:
+        if not settings.storage.enabled:
+            return None
+        lenders = _StorageLenders(self, self._records)
+        provisioner = VolumeProvisioner(
+            self.clock,
+            self._home.client,
+            self._home.informers,
+            settings=settings.storage,
+            nodes=self._records.nodes,
+            recorder=self._home.recorder,
+            lenders=lenders,
+        )
+        provisioner.setServiceParent(self)
+        return VolumeLocations(provisioner, lenders)
+
+    def _add_api(self, settings: Settings) -> NodeAPI | None:
+        if not settings.kubelet.listen:
+            return None
+        address = settings.kubelet.node_address or self._home.node_address
+        api = NodeAPI(self.clock, self._home.client, self, listen=settings.kubelet.listen, address=address)
+        api.setServiceParent(self)
+        return api
+
+    # For other features
 
     def __len__(self) -> int:
         """The number of virtual kubelets that run."""
@@ -199,8 +119,8 @@ class Kubelets(MultiService):
 
     @property
     def enabled(self) -> Informer[Namespace]:
-        """The namespaces that bear the label."""
-        return self._around.enabled
+        """The namespaces with the label liqo.io/enabled=true."""
+        return self._records.enabled
 
     def of(self, cluster_id: ClusterID) -> VirtualKubelet | None:
         """Return the virtual kubelet for a lender."""
@@ -208,14 +128,14 @@ class Kubelets(MultiService):
 
     def claims(self, peer: ClusterID) -> Claims:
         """Return the single addresses that a lender's pods have to reach, as far as known."""
-        kubelet = self.of(peer)
+        kubelet, records = self.of(peer), self._records.virtual_nodes
         if kubelet is not None:
             return kubelet.reflection.claims()
-        is_lender = any(each.spec.cluster_id == peer for each in self._records.items())
-        return Claims(complete=self._records.synced and not is_lender)
+        is_lender = any(each.spec.cluster_id == peer for each in records.items())
+        return Claims(complete=records.synced and not is_lender)
 
     def route(self, pod: Key) -> Route | None:
-        """Return the way to a pod; None when it is on none of our nodes."""
+        """Return how to reach a pod; None when it is on none of our nodes."""
         return next((route for k in self._kubelets.values() if (route := k.route(pod)) is not None), None)
 
     def pods(self) -> Iterator[HomePod]:
@@ -223,70 +143,54 @@ class Kubelets(MultiService):
         return (pod for kubelet in self._kubelets.values() for pod in kubelet.home_pods())
 
     def lenders(self) -> list[Lender]:
-        """Return the nodes as those see them who ask the lenders."""
+        """Return what requests about more than one pod need, for each node."""
         return [kubelet.lender() for kubelet in self._kubelets.values()]
 
-    def network_changed(self) -> None:
-        """Have every node looked at again, because what ``network`` or the API's port tells changed."""
-        for kubelet in self._kubelets.values():
-            kubelet.network_changed()
+    # The controller
 
-    def startService(self) -> None:
-        super().startService()
-        self._unsubscribe = [
-            self._records.subscribe(lambda key, old, new: self._queue.add(key)),
-            self._peers.subscribe(self._peer_changed),
-        ]
-        self._tasks.spawn(self._begin(), "starting the virtual kubelets")
+    def sources(self) -> Iterable[Source[Key]]:
+        records = self._records
+        yield watch(records.virtual_nodes)
+        yield watch(records.peers, self._peer_changed)
+        # A kubelet decides from these: it starts when they are known, so that absence means absence.
+        for informer in (records.offers, records.tables, records.enabled):
+            yield watch(informer, lambda key, old, new: ())
 
-    def _peer_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> None:
-        """A session that is back tells of the path to the API server, too, sooner than its next turn to be asked."""
-        if old is None or new is None or not is_back(old.status.phase, new.status.phase):
-            return
-        kubelet = self.of(ClusterID(key.name))
-        if kubelet is not None:
-            kubelet.health.session_resumed()
-            kubelet.namespaces.session_resumed()
+    def _peer_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> Iterable[Key]:
+        """Have the API server of a lender probed at once whose session is back."""
+        if old is not None and new is not None and is_back(old.status.phase, new.status.phase):
+            kubelet = self.of(ClusterID(key.name))
+            if kubelet is not None:
+                kubelet.session_resumed()
+        return ()
 
-    def stopService(self) -> Deferred[Any]:
-        for unsubscribe in self._unsubscribe:
-            unsubscribe()
-        self._queue.close()
-        return maybeDeferred(super().stopService)
-
-    async def _begin(self) -> None:
+    async def prepare(self) -> None:
         try:
-            self._version = await self._client.version.get()
+            self._home_version.set(await self._home.client.version.get())
         except KubeError as error:
             self._log.warn("the version of this cluster is not known: {error}", error=str(error))
-        around = self._around
-        await DeferredList(
-            [i.when_synced() for i in (around.records, around.offers, around.tables, around.enabled)],
-            consumeErrors=True,
-        )
-        self._workers.setServiceParent(self)
-        await self._sweep()
+        await self._find_orphans()
 
-    async def _sweep(self) -> None:
-        """Find nodes of ours whose record went away while no daemon ran, and have them removed."""
-        mine = {TYPE_LABEL: VIRTUAL_NODE_TYPE, MANAGED_BY_LABEL: FIELD_MANAGER}
-        nodes = await self._client.list(NODES, view=Node, labels=label_selector(mine))
-        known = {record.spec.node_name for record in self._records.items()}
+    async def _find_orphans(self) -> None:
+        """Find our nodes whose record was deleted while no daemon ran, to have them removed."""
+        ours = {TYPE_LABEL: VIRTUAL_NODE_TYPE, MANAGED_BY_LABEL: FIELD_MANAGER}
+        nodes = await self._home.client.list(NODES, view=Node, labels=label_selector(ours))
+        known = {record.spec.node_name for record in self._records.virtual_nodes.items()}
         for node in nodes.items:
             name, cluster_id = node.metadata.name, node.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")
             if name not in known and is_dns_label(cluster_id):
                 key = Key("", name)
                 spec = VirtualNodeSpec(cluster_id=cluster_id, node_name=name)
                 self._orphans[key] = VirtualNode(metadata=ObjectMeta(name=name), spec=spec)
-                self._queue.add(key)
+                self.enqueue(key)
 
-    async def _process(self, key: Key) -> float | None:
+    async def reconcile(self, key: Key) -> After | None:
         orphan = self._orphans.get(key)
         if orphan is not None:
-            await self._retire(key, self._start(key, orphan))
+            await self._retire(key, self._start_kubelet(key, orphan))
             del self._orphans[key]
             return None
-        record = self._records.get(key)
+        record = self._records.virtual_nodes.get(key)
         if record is not None and record.metadata.deleting:
             record = None
         kubelet = self._kubelets.get(key)
@@ -296,30 +200,54 @@ class Kubelets(MultiService):
             if record is None or not same_node(kubelet.record, record):
                 await self._retire(key, kubelet)
             else:
-                await self._stop(key, kubelet)
-            return 0.0
+                await self._stop_kubelet(key, kubelet)
+            return After(0.0)
         if record is None:
             return None
         if not record.spec.node_name or not is_dns_label(record.spec.cluster_id):
-            self._log.warn("the VirtualNode {key} lacks a nodeName or a clusterID: it is ignored", key=str(key))
+            self._log.warn("the VirtualNode {key} has no nodeName or no clusterID: it is ignored", key=str(key))
             return None
-        self._start(key, record)
+        self._start_kubelet(key, record)
         return None
 
     async def _retire(self, key: Key, kubelet: VirtualKubelet) -> None:
         await kubelet.retire()
-        await self._stop(key, kubelet)
+        await self._stop_kubelet(key, kubelet)
 
-    def _is_given_up(self, lender: ClusterID) -> bool:
-        record = self._peers.get(Key("", lender))
-        return record is not None and record.metadata.deleting and order_of(record.metadata.annotations).kind == "dead"
-
-    def _start(self, key: Key, record: VirtualNode) -> VirtualKubelet:
-        kubelet = VirtualKubelet(self._around, record)
-        self._kubelets[key] = kubelet
+    def _start_kubelet(self, key: Key, record: VirtualNode) -> VirtualKubelet:
+        kubelet = self._kubelets[key] = VirtualKubelet(self._shared, record)
         kubelet.setServiceParent(self)
         return kubelet
 
-    async def _stop(self, key: Key, kubelet: VirtualKubelet) -> None:
+    async def _stop_kubelet(self, key: Key, kubelet: VirtualKubelet) -> None:
         self._kubelets.pop(key, None)
         await maybeDeferred(kubelet.disownServiceParent)
+
+
+@frozen
+class _StorageLenders:
+    """The lenders, as volumes of claims that follow their pods need them."""
+
+    kubelets: Kubelets
+    records: Records
+
+    @property
+    def synced(self) -> bool:
+        return self.records.virtual_nodes.synced and self.records.tables.synced
+
+    def storage_of(self, peer: ClusterID) -> LenderStorage | None:
+        kubelet = self.kubelets.of(peer)
+        if kubelet is None:
+            return None
+        client = kubelet.access.client.value if kubelet.health.ok else None
+        return LenderStorage(kubelet.context, kubelet.namespaces.mappings(), client)
+
+    def is_lender(self, peer: ClusterID) -> bool:
+        return any(each.spec.cluster_id == peer for each in self.records.virtual_nodes.items())
+
+    def storage_classes(self, peer: str) -> list[str]:
+        known = self.records.offer_of(ClusterID(peer))
+        return [] if known is None else known.spec.offer.storage_classes
+
+    def is_offloaded(self, namespace: str) -> bool:
+        return self.records.enabled.get(Key("", namespace)) is not None

@@ -1,12 +1,12 @@
-"""One virtual kubelet: everything that one VirtualNode record stands for, put together.
+"""One virtual kubelet: what a VirtualNode record stands for, put together.
 
 It has no state of its own beyond the records: stopping it leaves node, pods and mappings as they are, and another
-daemon goes on from there. ``retire`` is what removes them.
+daemon goes on from there. ``retire`` removes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from attrs import frozen
@@ -15,82 +15,138 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from liqod.config.schema import Kubelet as Settings
-from liqod.config.schema import Reflection as ReflectionSettings
+from liqod.config.schema import Settings
 from liqod.flow.observe import Latest
-from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError
-from liqod.kube.resources import NATTINGTABLES, PODS
+from liqod.kube.resources import (
+    ADVERTISEMENTS,
+    FOREIGNCLUSTERS,
+    NAMESPACEOFFLOADINGS,
+    NAMESPACES,
+    NATTINGTABLES,
+    NODES,
+    PODS,
+    VIRTUALNODES,
+)
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.common.context import ApiServer, Context
-from liqod.kubelet.common.readiness import READY, Readiness, judge, judge_offer
+from liqod.kubelet.common.network import LenderNetwork, Networks
+from liqod.kubelet.common.readiness import Readiness, judge, judge_offer
 from liqod.kubelet.common.views import HomePod, Namespace
 from liqod.kubelet.lender.access import LenderAccess
-from liqod.kubelet.lender.endpoint_choice import EndpointSetting
 from liqod.kubelet.lender.failover import Failover
 from liqod.kubelet.lender.health import REACHABLE_REASONS, LenderHealth
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.controller import NamespaceController
-from liqod.kubelet.node.controller import NodeController
+from liqod.kubelet.node.controller import NodeConfig, NodeController, NodeSources
 from liqod.kubelet.node.eviction import EvictionController
 from liqod.kubelet.node.forge import RENEWED
 from liqod.kubelet.node.network_condition import NetworkCondition
+from liqod.kubelet.pods.actions import PodActions
 from liqod.kubelet.pods.controller import PodController
-from liqod.kubelet.ports import Exports, NamespaceGrants, Recorder
+from liqod.kubelet.ports import Lenders, Recorder
 from liqod.kubelet.reflection.service import Reflection, VolumeLocations
 from liqod.kubelet.reflection.shared_informers import NamespacedInformers
 from liqod.kubelet.tokens.controller import TokenController
 from liqod.kubelet.virtualnode_status import VirtualNodeStatusController
 from liqod.model.ids import ClusterID, Key
-from liqod.model.names import advertisement_name
+from liqod.model.names import ENABLED_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE, advertisement_name
 from liqod.model.objects.meta import Object
 from liqod.model.records.offer import Offer
 from liqod.model.records.offloading import NamespaceOffloading
-from liqod.model.records.views import Advertisement, NamespaceNattingTable, VirtualNode
+from liqod.model.records.unpeering import order_of
+from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 
 DRAIN_DEADLINE: Final = 30.0
-POLITE: Final = 20.0
-"""Seconds of the drain in which disruption budgets are honoured; then pods are deleted with their grace."""
+EVICTION_DEADLINE: Final = 20.0
+"""Seconds of the drain in which pods are evicted, which honours disruption budgets; then they are deleted."""
 
 RELEASE_DEADLINE: Final = 5.0
-STEP: Final = 0.25
+DRAIN_STEP: Final = 0.25
 
 
 @frozen
-class Surroundings:
-    """What all virtual kubelets of a daemon share."""
+class HomeCluster:
+    """This cluster, as virtual kubelets use it; ``node_address`` is the InternalIP of their nodes."""
 
-    reactor: Any
+    cluster_id: ClusterID
     client: Client
-    settings: Settings
-    home: ClusterID
-    node_address: str
-    records: Informer[VirtualNode]
+    informers: Informers
+    recorder: Recorder
+    node_address: str = ""
+
+
+@frozen
+class Records:
+    """The records of this cluster that all virtual kubelets watch."""
+
+    virtual_nodes: Informer[VirtualNode]
     offers: Informer[Advertisement]
     tables: Informer[NamespaceNattingTable]
     enabled: Informer[Namespace]
+    """Namespaces with the label liqo.io/enabled=true."""
     offloadings: Informer[NamespaceOffloading]
-    grants: NamespaceGrants
-    recorder: Recorder
-    home_version: Callable[[], str]
-    network: Callable[[ClusterID], Readiness] | None
-    map_address: Callable[[ClusterID, str], str]
-    export_address: Callable[[ClusterID, str], str]
-    families: Callable[[ClusterID], frozenset[str]]
-    reflection: ReflectionSettings
-    homes: NamespacedInformers
     nodes: Informer[Object]
-    api_port: Callable[[], int]
-    api: EndpointSetting
-    relay: Callable[[ClusterID], Any] | None
-    answered: Callable[[ClusterID], None]
+    """Virtual nodes."""
+    peers: Informer[ForeignCluster]
+
+    @classmethod
+    def watched_by(cls, informers: Informers) -> Records:
+        """Return the shared caches of these records."""
+        return cls(
+            virtual_nodes=informers.of(VIRTUALNODES, VirtualNode),
+            offers=informers.of(ADVERTISEMENTS, Advertisement),
+            tables=informers.of(NATTINGTABLES, NamespaceNattingTable),
+            enabled=informers.of(NAMESPACES, Namespace, labels=f"{ENABLED_LABEL}=true"),
+            offloadings=informers.of(NAMESPACEOFFLOADINGS, NamespaceOffloading),
+            nodes=informers.of(NODES, Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"),
+            peers=informers.of(FOREIGNCLUSTERS, ForeignCluster),
+        )
+
+    def offer_of(self, lender: ClusterID) -> Advertisement | None:
+        """Return what a lender offers."""
+        return self.offers.get(Key("", advertisement_name(lender)))
+
+    def is_given_up(self, lender: ClusterID) -> bool:
+        """Tell whether an administrator said that a lender is dead: nobody waits for it."""
+        peer = self.peers.get(Key("", lender))
+        return peer is not None and peer.metadata.deleting and order_of(peer.metadata.annotations).kind == "dead"
+
+
+@frozen
+class Shared:
+    """What all virtual kubelets of a daemon share."""
+
+    reactor: Any
+    home: HomeCluster
+    settings: Settings
+    records: Records
+    lenders: Lenders
+    networks: Networks
     home_api: HomeApi
-    exports: Exports
-    claimed: Callable[[], None]
-    given_up: Callable[[ClusterID], bool]
-    holdings: VolumeLocations | None = None
+    informers: NamespacedInformers
+    home_version: Latest[str]
+    api_port: Latest[int]
+    locations: VolumeLocations | None
+
+
+@frozen
+class _HomeServices:
+    """What of the home cluster follows its pods to one lender."""
+
+    shared: Shared
+    network: LenderNetwork
+    with_tokens: bool
+
+    def api_server(self) -> ApiServer | None:
+        return self.shared.home_api.server(self.network.to_lender) if self.with_tokens else None
+
+    def follows(self, storage_class: str) -> bool:
+        locations = self.shared.locations
+        return locations is not None and locations.follows(storage_class)
 
 
 class VirtualKubelet(MultiService):
@@ -98,120 +154,113 @@ class VirtualKubelet(MultiService):
 
     _log = Logger()
 
-    def __init__(self, around: Surroundings, record: VirtualNode) -> None:
+    def __init__(self, shared: Shared, record: VirtualNode) -> None:
         super().__init__()
         self.record = record
-        self._around = around
+        self._shared = shared
         self._lender = lender = ClusterID(record.spec.cluster_id)
-        node_name = record.spec.node_name
-        reactor, client, settings = around.reactor, around.client, around.settings
-        patch = record.spec.offloading_patch
-        self.context = Context(
-            home=around.home,
-            lender=lender,
-            node_name=node_name,
-            node_address=around.node_address,
-            labels_not_reflected=frozenset((*patch.labels_not_reflected, *around.reflection.skip_labels)),
-            annotations_not_reflected=frozenset(
-                (*patch.annotations_not_reflected, *around.reflection.skip_annotations)
-            ),
-            map_address=lambda address: around.map_address(lender, address),
-            export_address=lambda address: around.exports.seen(lender, address),
-            is_single=lambda address: around.exports.is_single(lender, address),
-            objection=lambda address: around.exports.objection(lender, address),
-            api_server=self._home_api,
-            families=lambda: around.families(lender),
-            follows=lambda name: around.holdings is not None and around.holdings.follows(name),
-        )
         self._unsubscribe: list[Callable[[], None]] = []
-        self._pods: Informer[HomePod] = Informer(client, PODS, HomePod, reactor, fields=f"spec.nodeName={node_name}")
-        relay = around.relay
-        dial = None if relay is None else lambda: relay(lender)
-        self.access = LenderAccess(reactor, client, lender, setting=around.api, relay=dial)
-        self.health = LenderHealth(reactor, self.access.client, settings.lease_duration * RENEWED)
+        reactor, home, records, settings = shared.reactor, shared.home, shared.records, shared.settings
+        with_tokens = settings.kubelet.enable_apiserver_support and settings.reflection.serviceaccount.workers > 0
+        network = shared.networks.to(lender)
+        self.context = _context(shared, record, network, with_tokens=with_tokens)
+        node_name = record.spec.node_name
+        self._pods: Informer[HomePod] = Informer(
+            home.client, PODS, HomePod, reactor, fields=f"spec.nodeName={node_name}"
+        )
+        self._offer: Latest[Offer | None] = Latest(None)
+        self.access = LenderAccess(
+            reactor,
+            home.client,
+            lender,
+            setting=settings.peering.api,
+            relay=lambda: shared.lenders.relay_of(lender),
+        )
+        self.health = LenderHealth(reactor, self.access.client, settings.kubelet.lease_duration * RENEWED)
         self.failover = Failover(reactor, self.access, self.health.state)
-        network = around.network
-        self._network_status: Latest[Readiness] = Latest(READY if network is None else network(lender))
-        self.network_condition = NetworkCondition(reactor, self._network_status, str(lender))
+        self.network_condition = NetworkCondition(reactor, network.status, str(lender))
+        self.readiness: Latest[Readiness] = Latest(self._judge())
         self.node = NodeController(
             reactor,
-            client,
-            node_name,
-            lender,
-            around.node_address,
-            settings.lease_duration,
-            record.spec.labels,
-            self.readiness,
-            self._offer,
-            lambda: self.health.ok,
-            around.home_version,
-            around.api_port,
-            lambda: None if network is None else self.network_condition.state.value,
+            home.client,
+            NodeConfig(
+                node_name,
+                lender,
+                self.context.node_address,
+                settings.kubelet.lease_duration,
+                record.spec.labels,
+            ),
+            NodeSources(
+                readiness=self.readiness,
+                offer=self._offer,
+                home_version=shared.home_version,
+                api_port=shared.api_port,
+                network=self.network_condition.state if network.is_managed else None,
+                health=self.health.state,
+            ),
         )
-        self.eviction = EvictionController(reactor, client, self.node, self._pods, self.readiness, settings.evict_after)
+        self.eviction = EvictionController(
+            reactor,
+            home.client,
+            self.node,
+            self._pods,
+            readiness=self.readiness,
+            evict_after=settings.kubelet.evict_after,
+        )
         self.namespaces = NamespaceController(
             reactor,
-            client,
-            self.context,
-            around.enabled,
-            around.offloadings,
-            around.nodes,
-            around.tables,
-            self._pods,
-            around.grants,
-            lambda key: self.pods.enqueue(key),
-            lambda: self.pods.wake(),
+            home.client,
+            context=self.context,
+            enabled=records.enabled,
+            offloadings=records.offloadings,
+            nodes=records.nodes,
+            tables=records.tables,
+            pods=self._pods,
+            grants=shared.lenders,
         )
         self.pods = PodController(
             reactor,
-            client,
             self._pods,
-            self.context,
-            self.namespaces,
-            self.health,
-            around.recorder,
-            settings.workers,
-            settings.status_delay,
-            self._crosses,
+            PodActions(
+                reactor,
+                home.client,
+                context=self.context,
+                grants=self.namespaces,
+                health=self.health,
+                recorder=home.recorder,
+            ),
+            context=self.context,
+            namespaces=self.namespaces,
+            health=self.health,
+            network_usable=self.network_condition.usable,
+            workers=settings.kubelet.workers,
+            status_delay=settings.kubelet.status_delay,
         )
+        self.namespaces.pod_queue = self.pods
         self.reflection = Reflection(
             reactor,
-            around.reflection,
+            settings.reflection,
             self.context,
-            around.homes,
-            around.nodes,
-            self._pods,
-            self.namespaces,
-            self.health,
-            around.recorder,
-            around.holdings,
-            around.claimed,
-        )
-        self.tokens = TokenController(
-            reactor,
-            client,
-            self.context,
-            self._pods,
-            self.namespaces,
-            self.health,
-            around.recorder,
-            around.reflection.serviceaccount.workers or 1,
+            informers=shared.informers,
+            nodes=records.nodes,
+            pods=self._pods,
+            namespaces=self.namespaces,
+            health=self.health,
+            recorder=home.recorder,
+            locations=shared.locations,
         )
         self.status = VirtualNodeStatusController(
             reactor,
-            client,
+            home.client,
             record.metadata.key,
-            around.records,
-            self.node,
-            self.access,
-            self.health,
-            self.namespaces,
-            self.readiness,
+            records=records.virtual_nodes,
+            readiness=self.readiness,
+            node=self.node.state,
+            health=self.health.state,
+            access=self.access,
+            namespaces=self.namespaces,
         )
-        self._crossed = self._crosses()
-        self._tasks = Tasks()
         for service in (
-            self._tasks,
             self._pods,
             self.access,
             self.health,
@@ -225,53 +274,35 @@ class VirtualKubelet(MultiService):
             self.status,
         ):
             service.setServiceParent(self)
-        if self._lends_tokens:
-            self.tokens.setServiceParent(self)
+        if with_tokens:
+            self._add_tokens(settings.reflection.serviceaccount.workers)
 
-    @property
-    def _lends_tokens(self) -> bool:
-        """Whether offloaded pods get tokens of this cluster's service accounts."""
-        around = self._around
-        return around.settings.enable_apiserver_support and around.reflection.serviceaccount.workers > 0
+    def _add_tokens(self, workers: int) -> None:
+        home = self._shared.home
+        tokens = TokenController(
+            self._shared.reactor,
+            home.client,
+            context=self.context,
+            pods=self._pods,
+            namespaces=self.namespaces,
+            health=self.health,
+            recorder=home.recorder,
+            workers=workers,
+        )
+        tokens.setServiceParent(self)
 
-    def _home_api(self) -> ApiServer | None:
-        if not self._lends_tokens:
-            return None
-        return self._around.home_api.server(lambda address: self._around.export_address(self._lender, address))
-
-    def readiness(self) -> Readiness:
-        """Return whether pods can run behind the node, and if not, why."""
-        offer = judge_offer(self._advertisement())
+    def _judge(self) -> Readiness:
+        offer = judge_offer(self._shared.records.offer_of(self._lender))
         return judge(self.access.readiness.value, self.health.state.value, self.network_condition.state.value, offer)
 
-    def _reached(self, state: Readiness) -> None:
-        self._refresh()
-        if state.ready or state.reason in REACHABLE_REASONS:
-            self._around.answered(self._lender)
-
-    def network_changed(self) -> None:
-        """Read the status of the network again, and how addresses are translated."""
-        if self._around.network is not None:
-            self._network_status.set(self._around.network(self._lender))
-        self.node.refresh()
-        self.reflection.addresses_changed()
-
-    def _crosses(self) -> bool:
-        return self.network_condition.is_usable
-
-    def _network_turned(self, _: Readiness) -> None:
-        self._refresh()
-        crosses = self._crosses()
-        if crosses is not self._crossed:
-            self._crossed = crosses
-            self.pods.enqueue_all()
+    # For the API of virtual nodes and for volumes
 
     def route(self, pod: Key) -> Route | None:
-        """Return the way to a pod for those who want its log or a shell; None when it is not on this node."""
+        """Return how to reach a pod for its log or a shell; None when it is not on this node."""
         known = self._pods.get(pod)
         if known is None:
             return None
-        remote = self.namespaces.mapped().get(pod.namespace, "")
+        remote = self.namespaces.mappings().get(pod.namespace, "")
         return Route(self.context.node_name, self.access.client.value, remote, known.metadata.uid)
 
     def home_pods(self) -> list[HomePod]:
@@ -279,27 +310,22 @@ class VirtualKubelet(MultiService):
         return self._pods.items()
 
     def lender(self) -> Lender:
-        """Return what asking the lender for more than one pod takes."""
-        return Lender(self.context.node_name, self.access.client.value, self.namespaces.mapped())
+        """Return what requests about more than one pod need."""
+        return Lender(self.context.node_name, self.access.client.value, self.namespaces.mappings())
 
-    def _advertisement(self) -> Advertisement | None:
-        return self._around.offers.get(Key("", advertisement_name(self._lender)))
-
-    def _offer(self) -> Offer | None:
-        known = self._advertisement()
-        return None if known is None else known.spec.offer
+    # Life
 
     def startService(self) -> None:
         self._unsubscribe = [
-            self._around.offers.subscribe(self._offer_changed),
-            self.access.client.subscribe(self.namespaces.use),
+            self._shared.records.offers.subscribe(self._offer_changed),
+            self.access.client.subscribe(self.namespaces.use_client),
             self.access.readiness.subscribe(lambda _: self._refresh()),
-            self.access.endpoint.subscribe(lambda _: self.status.refresh()),
             self.access.token_renewals.subscribe(lambda _: self.health.request_failed()),
-            self.health.state.subscribe(self._reached),
-            self.network_condition.state.subscribe(self._network_turned),
-            self.node.state.subscribe(lambda _: self.status.refresh()),
+            self.health.state.subscribe(self._health_changed),
+            self.network_condition.state.subscribe(lambda _: self._refresh()),
+            self.reflection.claims_revision.subscribe(lambda _: self._shared.networks.claims_changed()),
         ]
+        self._refresh()
         super().startService()
 
     def stopService(self) -> Deferred[Any]:
@@ -310,64 +336,97 @@ class VirtualKubelet(MultiService):
     def _close(self, result: Any) -> Any:
         return Deferred.fromCoroutine(self.access.close()).addBoth(lambda _: result)
 
+    def _refresh(self) -> None:
+        """Evaluate again whether pods can run behind the node."""
+        advertisement = self._shared.records.offer_of(self._lender)
+        self._offer.set(None if advertisement is None else advertisement.spec.offer)
+        self.readiness.set(self._judge())
+
     def _offer_changed(self, key: Key, old: Advertisement | None, new: Advertisement | None) -> None:
         if key.name == advertisement_name(self._lender):
             self._refresh()
 
-    def _refresh(self) -> None:
-        self.node.refresh()
-        self.eviction.refresh()
-        self.status.refresh()
+    def _health_changed(self, health: Readiness) -> None:
+        self._refresh()
+        if health.ready or health.reason in REACHABLE_REASONS:
+            self._shared.lenders.peer_answered(self._lender)
+
+    def session_resumed(self) -> None:
+        """Try at once what failed without a session: it is back after an interruption."""
+        self.health.session_resumed()
+        self.namespaces.session_resumed()
+
+    # Retirement
 
     async def retire(self) -> None:
-        """Empty the node and remove it; what the lender does not answer to within the deadline is left to it.
+        """Empty the node and remove it.
 
-        Pods leave gracefully as long as there is time, then they are removed. Never waits for the lender beyond the
-        deadline, and not at all once a person says that it is dead: its own daemon removes the pods if it ever returns.
+        Pods leave gracefully as long as there is time, then they are removed. The lender is not waited for beyond the
+        deadlines, and not at all once an administrator says that it is dead: what it keeps is collected by its own
+        daemon, should that ever return.
         """
-        reactor = self._around.reactor
+        reactor = self._shared.reactor
         self._log.info("removing the virtual node {node}", node=self.context.node_name)
         started = reactor.seconds()
         await self._pods.when_synced()
         await self._try("cordoning", self.node.cordon())
         self.namespaces.retire()
-        asked: set[str] = set()
-        while self._left_behind() and reactor.seconds() - started < DRAIN_DEADLINE:
-            if self._is_given_up() and self.namespaces.synced:
-                break
-            if reactor.seconds() - started > POLITE:
-                for pod in self._remaining():
-                    if pod.metadata.uid not in asked and not pod.metadata.deleting:
-                        asked.add(pod.metadata.uid)
-                        await self._try("deleting a pod of", self._delete(pod, None))
-            await deferLater(reactor, STEP)
-        for pod in self._remaining():
+        await self._drain(started)
+        for pod in self._remaining_pods():
             await self._try("removing a pod of", self._delete(pod, 0))
         await self._try("removing", self.node.retire())
         await self.namespaces.release_all(reactor.seconds() + (0.0 if self._is_given_up() else RELEASE_DEADLINE))
-        table = self._around.client.delete(NATTINGTABLES, str(self._lender))
-        await self._try("forgetting the namespaces of", table)
+        table = self._shared.home.client.delete(NATTINGTABLES, str(self._lender))
+        await self._try("removing the natting table of", table)
         self._log.info("removed the virtual node {node}", node=self.context.node_name)
 
+    async def _drain(self, started: float) -> None:
+        """Wait until the namespaces are released; delete pods whose eviction takes too long."""
+        reactor = self._shared.reactor
+        deleted: set[str] = set()
+        while self._is_occupied() and reactor.seconds() - started < DRAIN_DEADLINE:
+            if self._is_given_up() and self.namespaces.synced:
+                return
+            if reactor.seconds() - started > EVICTION_DEADLINE:
+                for pod in self._remaining_pods():
+                    if pod.metadata.uid not in deleted and not pod.metadata.deleting:
+                        deleted.add(pod.metadata.uid)
+                        await self._try("deleting a pod of", self._delete(pod, None))
+            await deferLater(reactor, DRAIN_STEP)
+
     def _is_given_up(self) -> bool:
-        return self._around.given_up(self._lender)
+        return self._shared.records.is_given_up(self._lender)
 
-    def _remaining(self) -> list[HomePod]:
-        mapped = self.namespaces.mapped()
+    def _is_occupied(self) -> bool:
+        return not self.namespaces.synced or bool(self.namespaces.mappings())
+
+    def _remaining_pods(self) -> list[HomePod]:
+        mapped = self.namespaces.mappings()
         return [pod for pod in self._pods.items() if pod.metadata.namespace in mapped]
-
-    def _left_behind(self) -> bool:
-        return not self.namespaces.synced or bool(self.namespaces.mapped())
 
     async def _delete(self, pod: HomePod, grace: int | None) -> None:
         meta = pod.metadata
-        await self._around.client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=grace)
+        await self._shared.home.client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=grace)
 
-    async def _try(self, what: str, work: Any) -> None:
+    async def _try(self, what: str, work: Awaitable[object]) -> None:
         try:
             await work
         except (ApiError, KubeError) as error:
             self._log.warn("{what} {node} failed: {error}", what=what, node=self.context.node_name, error=str(error))
+
+
+def _context(shared: Shared, record: VirtualNode, network: LenderNetwork, *, with_tokens: bool) -> Context:
+    patch, reflection = record.spec.offloading_patch, shared.settings.reflection
+    return Context(
+        home=shared.home.cluster_id,
+        lender=ClusterID(record.spec.cluster_id),
+        node_name=record.spec.node_name,
+        node_address=shared.settings.kubelet.node_address or shared.home.node_address,
+        labels_not_reflected=frozenset((*patch.labels_not_reflected, *reflection.skip_labels)),
+        annotations_not_reflected=frozenset((*patch.annotations_not_reflected, *reflection.skip_annotations)),
+        network=network,
+        services=_HomeServices(shared, network, with_tokens),
+    )
 
 
 def same_kubelet(left: VirtualNode, right: VirtualNode) -> bool:

@@ -1,85 +1,88 @@
-"""Writes how a virtual kubelet stands into the status of its VirtualNode record, on change only."""
+"""Writes the status of a VirtualNode record, when it differs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any, Final
-
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, maybeDeferred
 
 from liqod.flow.aligned_timer import in_step
 from liqod.flow.clocks import wall_clock
-from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.flow.controller import After, Controller, Source, always, observe, watch
+from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import NotFound
+from liqod.kube.mutation_cache import MutationCache
+from liqod.kube.refusals import READ_AGAIN
 from liqod.kube.resources import VIRTUALNODES
-from liqod.kubelet.common.mutation_cache import Overlay
+from liqod.kube.status_writer import StatusWriter, Written
 from liqod.kubelet.common.readiness import Readiness, not_ready
 from liqod.kubelet.lender.access import LenderAccess
-from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
-from liqod.kubelet.node.controller import NodeController
 from liqod.model.ids import Key
-from liqod.model.objects.meta import Condition, set_condition, to_dict
+from liqod.model.objects.meta import Condition, set_condition
 from liqod.model.records.views import VirtualNode, VirtualNodeStatus
 from liqod.model.timestamps import rfc3339
 
-DELAY: Final = 0.2
-"""Seconds that changes are gathered for before they are written."""
-
-CHECK: Final = 10.0
-"""Seconds between two looks at what nobody tells of: as often as the lender is asked, so they fall due together."""
+DEBOUNCE: Final = 0.2
+"""Seconds of changes that become one write."""
+CHECK_INTERVAL: Final = 10.0
+"""Seconds between two checks of the namespaces, which notify nobody: in step with the probes of the lender."""
 
 _REFLECTING = Readiness(ready=True, reason="Reflecting", message="every offloaded namespace has its counterpart")
 
 
-class VirtualNodeStatusController(MultiService):
-    """Keeps the status of one VirtualNode record."""
+class VirtualNodeStatusController(Controller[Key]):
+    """The status of one VirtualNode record; ``node`` is the state of its Node."""
+
+    name = "virtual node status"
 
     def __init__(
         self,
         reactor: Any,
         client: Client,
         key: Key,
+        *,
         records: Informer[VirtualNode],
-        node: NodeController,
+        readiness: Latest[Readiness],
+        node: Latest[Readiness],
+        health: Latest[Readiness],
         access: LenderAccess,
-        health: LenderHealth,
         namespaces: NamespaceController,
-        readiness: Callable[[], Readiness],
     ) -> None:
-        super().__init__()
-        self._reactor = reactor
-        self._client = client
+        super().__init__(reactor, subject=f"of {key.name}")
         self._key = key
-        self._records = records
-        self._node = node
-        self._access = access
-        self._health = health
-        self._namespaces = namespaces
         self._readiness = readiness
-        self._written: Overlay[Key, VirtualNode] = Overlay(reactor)
-        self._queue: WorkQueue[Key] = WorkQueue(reactor, f"status of {key}")
-        self._workers: Workers[Key] = Workers(self._queue, 1, self._process, "writing the status of the VirtualNode")
-        self._workers.setServiceParent(self)
-        self.refresh()
+        self._node = node
+        self._health = health
+        self._access = access
+        self._namespaces = namespaces
+        self._cache: MutationCache[VirtualNode] = MutationCache(records, reactor)
+        self._status: StatusWriter[VirtualNode] = StatusWriter(
+            client, VIRTUALNODES, VirtualNode, self._cache, versioned=False
+        )
 
-    def refresh(self) -> None:
-        """Something that the status tells about changed."""
-        self._queue.add_after(self._key, DELAY)
+    def sources(self) -> Iterable[Source[Key]]:
+        yield always(self._key)
+        yield watch(self._cache.informer, self._record_changed)
+        for value in (self._readiness, self._node, self._health, self._access.readiness, self._access.endpoint):
+            yield observe(value, lambda _: self._soon())
 
-    def stopService(self) -> Deferred[Any]:
-        self._queue.close()
-        return maybeDeferred(super().stopService)
+    def _record_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> Iterable[Key]:
+        if key != self._key:
+            return ()
+        if new is None:
+            self._cache.forget(key)
+        return (key,)
 
-    async def _process(self, key: Key) -> float | None:
-        record = self._written.newest(key, self._records.get(key))
+    def _soon(self) -> Iterable[Key]:
+        self.enqueue(self._key, DEBOUNCE)
+        return ()
+
+    async def reconcile(self, key: Key) -> After | None:
+        record = self._cache.get(key)
         if record is None:
-            self._written.drop(key)
             return None
-        node = self._node.state.value if not self._node.state.value.ready else self._readiness()
+        node = self._node.value if not self._node.value.ready else self._readiness.value
         if not node.known:
             return None
         status = forge_status(
@@ -89,28 +92,20 @@ class VirtualNodeStatusController(MultiService):
             reflection=self._reflection(),
             draining=record.metadata.deleting,
             api=self._access.endpoint.value or "",
-            now=rfc3339(wall_clock(self._reactor)()),
+            now=rfc3339(wall_clock(self.clock)()),
         )
-        if status != record.status:
-            wanted = {"phase": "", "reason": "", "message": "", "api": "", **to_dict(status)}
-            try:
-                seen = await self._client.patch(
-                    VIRTUALNODES, key.name, {"status": wanted}, key.namespace, subresource="status", view=VirtualNode
-                )
-            except NotFound:
-                return None
-            self._written.put(key, seen)
-        return in_step(self._reactor.seconds(), CHECK)
+        written = await self._status.write(record, status)
+        if not isinstance(written, Written):
+            return After(READ_AGAIN)
+        return After(in_step(self.clock.seconds(), CHECK_INTERVAL))
 
     def _credential(self) -> Readiness:
-        health = self._health.state.value
+        health = self._health.value
         return health if health.reason == "CredentialRejected" else self._access.readiness.value
 
     def _reflection(self) -> Readiness:
-        waiting = self._namespaces.waiting()
-        if not waiting:
-            return _REFLECTING
-        return not_ready("NamespacesWaiting", "; ".join(waiting)[:1024])
+        pending = self._namespaces.pending_reasons()
+        return not_ready("NamespacesWaiting", "; ".join(pending)[:1024]) if pending else _REFLECTING
 
 
 def forge_status(
@@ -126,8 +121,8 @@ def forge_status(
     """Return the status of a VirtualNode; equal to the old one when nothing changed."""
     conditions = list(old.conditions)
     for kind, part in (("Credential", credential), ("Node", node), ("Reflection", reflection)):
-        word = "True" if part.ready else "False"
-        new = Condition(type=kind, status=word, reason=part.reason[:64], message=part.message[:1024])
+        holds = "True" if part.ready else "False"
+        new = Condition(type=kind, status=holds, reason=part.reason[:64], message=part.message[:1024])
         conditions = set_condition(conditions, new, now)
     phase = "Draining" if draining else "Ready" if node.ready else "NotReady"
     return VirtualNodeStatus(

@@ -1,28 +1,25 @@
-"""Gives claims that follow their pods a volume, and takes it away again: the provisioner of our storage classes.
+"""Provisions volumes for claims whose data follows their pods: the provisioner of our storage classes.
 
-Where a claim's first pod goes, its data is made and stays. For a virtual node that takes no more than a volume that
-says so (the claim itself is reflected to the lender then); for another node a real claim of this cluster.
+The data of a claim is created where its first pod is scheduled, and stays there. For a virtual node that takes a volume
+that only names the lender (the claim itself is reflected to it); for another node a second, real claim of this cluster.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
 
-from attrs import frozen
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.logger import Logger
+from attrs import evolve, frozen
 
 from liqod.config.schema import Storage as Settings
 from liqod.flow.backoff import Backoff
-from liqod.flow.tasks import Tasks
-from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.flow.controller import After, Controller, Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound
+from liqod.kube.refusals import READ_AGAIN, Refusals, Retry, refusal_of
 from liqod.kube.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
@@ -34,79 +31,90 @@ from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, PROVISIONER, REMO
 from liqod.model.objects.meta import Object, reference_to
 from liqod.model.objects.storage_class import StorageClass
 
-AGAIN: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
-AWAY: Final = Backoff(initial=1.0, factor=2.0, cap=60.0)
-"""When a lender that is out of reach is looked at again for a volume whose data is to be deleted."""
+UNREACHABLE_RETRY: Final = Backoff(initial=1.0, factor=2.0, cap=60.0)
+"""When a lender that does not answer is asked again to delete the data of a volume."""
 
 
 @frozen
-class Lender:
-    """What is known of a lender that may hold data: the namespaces there, and the way to it (None: out of reach)."""
+class LenderStorage:
+    """A lender that may hold data: its namespaces by their names here, and a client (None: it does not answer)."""
 
     context: Context
     namespaces: Mapping[str, str]
     client: Client | None
 
 
-class VolumeProvisioner(MultiService):
-    """The provisioner; ``lender(id)`` tells of one, None while its virtual kubelet does not run (yet).
+class StorageLenders(Protocol):
+    """What the provisioner needs to know of lenders (``kubelet.service``)."""
 
-    ``is_peer(id)`` tells whether there is a record of such a lender, ``offered(id)`` its storage classes,
-    ``offloaded(namespace)`` whether a namespace is.
-    """
+    @property
+    def synced(self) -> bool:
+        """Whether the records about lenders are known, so that absence means absence."""
+        ...
 
-    _log = Logger()
+    def storage_of(self, peer: ClusterID) -> LenderStorage | None:
+        """Return a lender; None while its virtual kubelet does not run."""
+        ...
+
+    def is_lender(self, peer: ClusterID) -> bool:
+        """Tell whether there is a VirtualNode of this cluster."""
+        ...
+
+    def storage_classes(self, peer: str) -> list[str]:
+        """Return the storage classes that a lender offers, the best first."""
+        ...
+
+    def is_offloaded(self, namespace: str) -> bool:
+        """Tell whether pods of a namespace are offloaded."""
+        ...
+
+
+class VolumeProvisioner(Controller[Key]):
+    """Reconciles claims, and volumes (keys without a namespace); ``nodes`` are the virtual nodes."""
+
+    name = "volumes"
+    workers = 4
 
     def __init__(
         self,
         reactor: Any,
         client: Client,
         informers: Informers,
+        *,
         settings: Settings,
         nodes: Informer[Object],
         recorder: Recorder,
-        *,
-        lender: Callable[[ClusterID], Lender | None],
-        is_peer: Callable[[ClusterID], bool],
-        offered: Callable[[str], list[str]],
-        offloaded: Callable[[str], bool],
-        ready: Callable[[], bool],
+        lenders: StorageLenders,
     ) -> None:
-        super().__init__()
+        super().__init__(reactor)
         self._client = client
         self._settings = settings
         self._nodes = nodes
         self._recorder = recorder
-        self._lender = lender
-        self._is_peer = is_peer
-        self._offered = offered
-        self._offloaded = offloaded
-        self._ready = ready
+        self._lenders = lenders
         self._claims: Informer[Claim] = informers.of(PERSISTENTVOLUMECLAIMS, Claim)
         labels = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
         self.volumes: Informer[Volume] = informers.of(PERSISTENTVOLUMES, Volume, labels=labels)
         self._classes: Informer[StorageClass] = informers.of(STORAGECLASSES, StorageClass)
-        self._attempts: dict[Key, int] = {}
-        self._queue: WorkQueue[Key] = WorkQueue(reactor, "claims")
-        self._workers: Workers[Key] = Workers(self._queue, 4, self._process, "storage:")
-        self._tasks = Tasks()
-        self._tasks.setServiceParent(self)
-        self._unsubscribe: list[Callable[[], None]] = []
+        self._refusals: Refusals[Key] = Refusals()
+        self._unreachable: dict[Key, int] = {}
 
-    def startService(self) -> None:
-        super().startService()
-        self._unsubscribe = [
-            self._claims.subscribe(self._claim_changed),
-            self.volumes.subscribe(lambda key, old, new: self._queue.add(key)),
-        ]
-        self._tasks.spawn(self._begin(), "providing storage")
+    def sources(self) -> Iterable[Source[Key]]:
+        yield watch(self._claims, self._claim_changed)
+        yield watch(self.volumes)
+        yield watch(self._classes, lambda key, old, new: ())
+        yield watch(self._nodes, lambda key, old, new: ())
 
-    def stopService(self) -> Deferred[Any]:
-        for unsubscribe in self._unsubscribe:
-            unsubscribe()
-        self._unsubscribe = []
-        self._queue.close()
-        return maybeDeferred(super().stopService)
+    async def prepare(self) -> None:
+        """Create the class for claims that follow their pods, unless there is one of that name."""
+        name = self._settings.virtual_class
+        if not name or self._classes.get(Key("", name)) is not None:
+            return
+        try:
+            with contextlib.suppress(AlreadyExists):
+                await self._client.create(STORAGECLASSES, forge.forge_class(name), view=None)
+        except KubeError as error:
+            self._log.warn("the storage class {name} could not be created: {error}", name=name, error=str(error))
 
     def follows(self, name: str) -> bool:
         """Tell whether claims of a storage class (empty: the default one) follow their pods."""
@@ -116,53 +124,38 @@ class VolumeProvisioner(MultiService):
         wanted = [each for each in classes if (each.metadata.name == name if name else forge.is_default(each))]
         return any(each.provisioner == PROVISIONER for each in wanted)
 
-    async def _begin(self) -> None:
-        for informer in (self._claims, self.volumes, self._classes, self._nodes):
-            await informer.when_synced()
-        try:
-            await self._ensure_class()
-        except KubeError as error:
-            self._log.warn("the storage class could not be made: {error}", error=str(error))
-        self._workers.setServiceParent(self)
-
-    async def _ensure_class(self) -> None:
-        """Make the class for claims that follow their pods, unless there is one of that name, whoever made it."""
-        name = self._settings.virtual_class
-        if name and self._classes.get(Key("", name)) is None:
-            with contextlib.suppress(AlreadyExists):
-                await self._client.create(STORAGECLASSES, forge.forge_class(name), view=None)
-
-    def _claim_changed(self, key: Key, old: Claim | None, new: Claim | None) -> None:
+    def _claim_changed(self, key: Key, old: Claim | None, new: Claim | None) -> Iterable[Key]:
         shown = new or old
-        behind = shown.metadata.annotations.get(forge.VIRTUAL_NAME, "") if shown is not None else ""
-        if shown is not None and behind and key.namespace == self._settings.namespace:
-            self._queue.add(Key(shown.metadata.annotations.get(forge.VIRTUAL_NAMESPACE, ""), behind))
-        elif new is None or not new.spec.volume_name:
-            self._queue.add(key)
+        virtual = shown.metadata.annotations.get(forge.VIRTUAL_NAME, "") if shown is not None else ""
+        if shown is not None and virtual and key.namespace == self._settings.namespace:
+            return (Key(shown.metadata.annotations.get(forge.VIRTUAL_NAMESPACE, ""), virtual),)
+        return (key,) if new is None or not new.spec.volume_name else ()
 
-    async def _process(self, key: Key) -> float | None:
-        """Look at a claim, or (without a namespace) at a volume."""
+    async def reconcile(self, key: Key) -> After | None:
         try:
-            again = await (self._claim(key) if key.namespace else self._volume(key.name))
+            again = await (self._claim(key) if key.namespace else self._volume(key))
         except Conflict:
-            return 0.5
+            return After(READ_AGAIN)
         except ApiError as error:
-            attempt = self._attempts.get(key, 0)
-            self._attempts[key] = attempt + 1
-            claim = self._claims.get(key) if key.namespace else None
-            if claim is not None:
-                self._record_event(
-                    claim, "ProvisioningFailed", f"its volume is not made: {clean_message(error.message)}"
-                )
-            return AGAIN.delay(attempt)
+            return self._failed(key, error)
         if again is None:
-            self._attempts.pop(key, None)
+            self._refusals.forget(key)
+            self._unreachable.pop(key, None)
         return again
 
-    async def _claim(self, key: Key) -> float | None:
+    def _failed(self, key: Key, error: ApiError) -> After | None:
+        claim = self._claims.get(key) if key.namespace else None
+        if claim is not None:
+            message = f"its volume is not created: {clean_message(error.message)}"
+            self._report(claim, "ProvisioningFailed", message)
+        # Quotas and admission policies change without a trace in the claim: a refusal is always retried.
+        refusal = evolve(refusal_of(error, creating=True), retry=Retry.LATER)
+        return After(self._refusals.refused(key, refusal) or 0.0)
+
+    async def _claim(self, key: Key) -> After | None:
         claim = self._claims.get(key)
         if claim is None:
-            await self._forget(key)
+            await self._delete_real_claim(key)
             return None
         classes = {each.metadata.name: each for each in self._classes.items()}
         lenders = {
@@ -170,8 +163,8 @@ class VolumeProvisioner(MultiService):
             for node in self._nodes.items()
             if REMOTE_CLUSTER_LABEL in node.metadata.labels
         }
-        offered = {lender: self._offered(lender) for lender in lenders.values()}
-        step = forge.plan(claim, classes, lenders, offered, offloaded=self._offloaded(key.namespace))
+        offered = {lender: self._lenders.storage_classes(lender) for lender in lenders.values()}
+        step = forge.plan(claim, classes, lenders, offered, offloaded=self._lenders.is_offloaded(key.namespace))
         found = classes.get(claim.spec.storage_class_name or "")
         match step:
             case AtLender(lender) if found is not None:
@@ -179,12 +172,12 @@ class VolumeProvisioner(MultiService):
             case AtHome() if found is not None:
                 await self._at_home(claim, found)
             case Unselect(reason, message):
-                self._record_event(claim, reason, message)
+                self._report(claim, reason, message)
                 await self._unselect(claim)
         return None
 
-    async def _forget(self, key: Key) -> None:
-        """Delete the real claim of one that went before it had a volume."""
+    async def _delete_real_claim(self, key: Key) -> None:
+        """Delete the real claim of one that was deleted before it had a volume."""
         behind = {forge.VIRTUAL_NAMESPACE: key.namespace, forge.VIRTUAL_NAME: key.name}
         for real in self._claims.items():
             meta = real.metadata
@@ -196,9 +189,9 @@ class VolumeProvisioner(MultiService):
         try:
             await self._client.create(PERSISTENTVOLUMES, body, view=None)
         except AlreadyExists:
-            # Made by an earlier turn: the cluster is about to bind it.
+            # Created by an earlier step: the volume controller is about to bind it.
             return
-        self._log.info("made the volume {name}", name=body["metadata"]["name"])
+        self._log.info("created the volume {name}", name=body["metadata"]["name"])
 
     async def _unselect(self, claim: Claim) -> None:
         meta = claim.metadata
@@ -211,7 +204,7 @@ class VolumeProvisioner(MultiService):
         )
 
     async def _at_home(self, claim: Claim, found: StorageClass) -> None:
-        """Have a real claim stand behind, and when it is bound, make a volume like its own."""
+        """Create a real claim, and when it is bound, a volume like its own."""
         key = Key(self._settings.namespace, forge.volume_name(claim))
         real = self._claims.get(key)
         if real is None:
@@ -227,28 +220,31 @@ class VolumeProvisioner(MultiService):
             volume: dict[str, Any] = await self._client.get(PERSISTENTVOLUMES, real.spec.volume_name)
             await self._make(forge.forge_volume_here(claim, found, volume.get("spec") or {}))
 
-    async def _volume(self, name: str) -> float | None:
-        """Delete the data of a volume whose claim is gone, where its class said so, and then the volume."""
-        volume = self.volumes.get(Key("", name))
+    async def _volume(self, key: Key) -> After | None:
+        """Delete the data of a volume whose claim is gone, if its reclaim policy is Delete, and then the volume."""
+        name, volume = key.name, self.volumes.get(key)
         if volume is None or volume.metadata.deleting or not forge.is_to_go(volume):
             return None
         lender = forge.lender_of(volume)
         if not lender:
             await self._client.delete(PERSISTENTVOLUMECLAIMS, name, self._settings.namespace)
         elif not await self._deleted_there(volume, ClusterID(lender)):
-            attempt = self._attempts.get(Key("", name), 0)
-            self._attempts[Key("", name)] = attempt + 1
-            return AWAY.delay(attempt)
+            attempt = self._unreachable.get(key, 0)
+            self._unreachable[key] = attempt + 1
+            return After(UNREACHABLE_RETRY.delay(attempt))
         await self._client.delete(PERSISTENTVOLUMES, name, uid=volume.metadata.uid)
         return None
 
     async def _deleted_there(self, volume: Volume, peer: ClusterID) -> bool:
-        """Delete the claim at the lender; False while it cannot be asked. What went with its namespace is gone."""
-        if not self._ready():
+        """Delete the claim at the lender; False while the lender cannot be asked.
+
+        A claim whose remote namespace is gone went with it.
+        """
+        if not self._lenders.synced:
             return False
-        lender = self._lender(peer)
+        lender = self._lenders.storage_of(peer)
         if lender is None:
-            return not self._is_peer(peer)
+            return not self._lenders.is_lender(peer)
         reference = volume.spec.claim_ref
         remote = lender.namespaces.get(reference.namespace)
         if remote is None:
@@ -262,9 +258,11 @@ class VolumeProvisioner(MultiService):
         except (NotFound, Conflict):
             pass
         except KubeError as error:
-            self._log.info("the data of {name} stays for now: {error}", name=volume.metadata.name, error=str(error))
+            self._log.info(
+                "the data of {name} is not deleted yet: {error}", name=volume.metadata.name, error=str(error)
+            )
             return False
         return True
 
-    def _record_event(self, claim: Claim, reason: str, message: str) -> None:
+    def _report(self, claim: Claim, reason: str, message: str) -> None:
         self._recorder.emit(reference_to("v1", "PersistentVolumeClaim", claim.metadata), "Warning", reason, message)

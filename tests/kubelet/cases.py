@@ -33,11 +33,12 @@ from liqod.kube.resources import (
     VIRTUALNODES,
     Resource,
 )
-from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.service import Kubelets
+from liqod.kubelet.virtual_kubelet import HomeCluster
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, remote_namespace, tenant_namespace
 from liqod.model.records.offer import PeerUnreachable
+from tests.kubelet.networks import OneNetwork, SimulatedNetwork
 
 T = TypeVar("T")
 OFFERED = {"cpu": "10", "memory": "10Gi", "pods": "50"}
@@ -70,6 +71,12 @@ class Session:
         self._check()
         await self.hosting.release_namespace(self.me, remote)
 
+    def relay_of(self, peer: ClusterID) -> None:
+        """There is no relay."""
+
+    def peer_answered(self, peer: ClusterID) -> None:
+        """Nobody dials."""
+
     def _check(self) -> None:
         if not self.connected:
             raise PeerUnreachable("there is no session with the lender")
@@ -87,7 +94,7 @@ class KubeletSides(TestCase):
     most_patches = 1
     """Patches that tell that a pod runs: more where its steps are further apart than ``status_delay``."""
     reflection = Reflection()
-    network: Callable[[ClusterID], Readiness] | None = None
+    network: SimulatedNetwork
 
     def way(self, server: str) -> str:
         """Return the URL by which the borrower is to reach the lender."""
@@ -98,6 +105,7 @@ class KubeletSides(TestCase):
         from twisted.internet import reactor
 
         tag = secrets.token_hex(3)
+        self.network = SimulatedNetwork()
         self.me, self.peer = ClusterID(f"home-{tag}"), ClusterID(f"lender-{tag}")
         self.node = f"liqo-{self.peer}"
         self.space = f"shop-{tag}"
@@ -156,14 +164,10 @@ class KubeletSides(TestCase):
         )
         self.kubelets = Kubelets(
             reactor,
-            self.client,
-            self.informers,
+            HomeCluster(self.me, self.client, self.informers, self.events),
             settings,
-            self.me,
-            "home",
-            self.session,
-            self.events,
-            network=self.network,
+            lenders=self.session,
+            networks=OneNetwork(self.network),
         )
         self.informers.startService()
         self.kubelets.startService()

@@ -70,7 +70,7 @@ class KubeletTests(sandboxes.Sandboxes, cases.KubeletCases):
         """A deleted pod waits for the lender a while, then goes; its ShadowPod goes when the lender is back."""
         from twisted.internet import reactor
 
-        self.patch(pods, "PATIENCE", 1.0)
+        self.patch(pods, "GIVE_UP_AFTER", 1.0)
         await self.pod("web")
         await self.runs("web")
         await self.relay.cut()
@@ -84,17 +84,14 @@ class KubeletTests(sandboxes.Sandboxes, cases.KubeletCases):
 class NetworkTests(sandboxes.Sandboxes, cases.KubeletSides):
     """Virtual kubelets where a network leads to the lender's pods."""
 
-    word = Readiness(ready=True, reason="NetworkReady", message="packets cross")
-
-    async def begin(self) -> None:
-        self.network = lambda _: self.word
-        await super().begin()
+    async def start(self) -> None:
+        self.network.manage(self.network.status.value)
+        await super().start()
 
     def say(self, *, crosses: bool) -> None:
         """Let the network be up or down."""
         reason = "NetworkReady" if crosses else "NetworkDown"
-        self.word = Readiness(ready=crosses, reason=reason, message="as it is")
-        self.kubelets.network_changed()
+        self.network.status.set(Readiness(ready=crosses, reason=reason, message="as it is"))
 
     async def test_a_dead_tunnel(self) -> None:
         """While no packet crosses pods are not ready at home and the node says so; nothing is deleted, and all of it

@@ -5,7 +5,6 @@ Virtual nodes share one listener; which of them a request is for follows from th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.application.service import MultiService
@@ -18,6 +17,7 @@ from twisted.python.failure import Failure
 from liqod.flow.clocks import utc_now
 from liqod.flow.connections.handshake import https
 from liqod.flow.connections.listening import server_endpoint
+from liqod.flow.observe import Latest
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -48,19 +48,25 @@ class ClientCA(Object, frozen=True):
 class NodeAPI(MultiService):
     """Serves the API of virtual nodes where ``listen`` (an endpoint string) says.
 
-    ``address`` is what nodes show as theirs. ``bound`` is called when ``port`` is known. A port that is taken is tried
-    again, never a reason to stop.
+    ``address`` is what nodes show as theirs. A port that is taken is tried again, never a reason to stop.
     """
 
     _log = Logger()
 
     def __init__(
-        self, reactor: Any, client: Client, listen: str, address: str, nodes: Nodes, bound: Callable[[], None]
+        self,
+        reactor: Any,
+        client: Client,
+        nodes: Nodes,
+        *,
+        listen: str,
+        address: str,
     ) -> None:
         super().__init__()
         self._reactor = reactor
         self._listen = listen
-        self._bound_callback = bound
+        self.bound_port: Latest[int] = Latest(0)
+        """The port that is listened on; 0 before."""
         self._answers = Answers(reactor, nodes, Callers(client, reactor), Usage(reactor, nodes))
         self._serving = Serving(*_pair(own(address, utc_now())))
         self._listener = https(self._serving, Channels(self._answers.answer, reactor), reactor, self._refused)
@@ -150,7 +156,7 @@ class NodeAPI(MultiService):
         self._attempt = None
         self._listening = listening
         self._log.info("the API of virtual nodes is served on {address}", address=listening.getHost())
-        self._bound_callback()
+        self.bound_port.set(self.port)
 
     def _not_bound(self, failure: Failure) -> None:
         self._attempt = None

@@ -1,7 +1,7 @@
-"""How soon an object may be written again.
+"""Limits how soon an object may be written again.
 
-Between two writes lies the pause of its kind. Writing the same thing again and again means that somebody at the lender
-undoes it (an admission webhook, another controller): that is insisted on ever more slowly.
+Between two writes lies the pause of its kind. Writing the same content again means that somebody at the lender reverts
+it (an admission webhook, another controller): such writes are repeated ever more slowly.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from attrs import frozen
 from liqod.flow.backoff import Backoff
 from liqod.model.ids import Key
 
-INSISTING: Final = Backoff(initial=1.0, factor=2.0, cap=300.0, jitter=0.0)
+REPEATED: Final = Backoff(initial=1.0, factor=2.0, cap=300.0, jitter=0.0)
 SETTLED: Final = 900.0
 """Seconds after which a write is forgotten."""
 
 
-FAILED: Final = 1.0
-"""Seconds, at most, in which an object is left alone after the lender refused it, whatever changes at home."""
+MAX_REFUSED_PAUSE: Final = 1.0
+"""Seconds, at most, until an object that the lender refused is written again because it changed at home."""
 
 
 @frozen
@@ -34,7 +34,7 @@ class _Write:
 
 
 class WriteLimiter:
-    """Remembers the last write of each object for a while; ``now`` is any steady clock's seconds."""
+    """Remembers the last write of each object for ``SETTLED`` seconds; ``now`` is the reactor's clock."""
 
     def __init__(self, pause: float) -> None:
         self._pause = pause
@@ -50,26 +50,26 @@ class WriteLimiter:
             return 0.0
         pause = last.pause
         if last.digest == _digest(what):
-            pause = max(pause, INSISTING.delay(last.count - 1))
+            pause = max(pause, REPEATED.delay(last.count - 1))
         return max(0.0, last.at + pause - now)
 
     def written(self, key: Key, what: Any, now: float) -> None:
-        """Take note of a write."""
+        """Note a write."""
         digest = _digest(what)
         last = self._last.get(key)
         again = last is not None and last.digest == digest and now - last.at <= SETTLED
         self._keep(key, _Write(now, digest, last.count + 1 if again and last is not None else 1, self._pause))
 
     def failed(self, key: Key, again: float, now: float) -> None:
-        """Take note of a write that was refused and is to be tried again after so many seconds."""
-        self._keep(key, _Write(now, b"", 0, max(self._pause, min(again, FAILED))))
+        """Note a write that was refused and is to be repeated after so many seconds."""
+        self._keep(key, _Write(now, b"", 0, max(self._pause, min(again, MAX_REFUSED_PAUSE))))
 
     def _keep(self, key: Key, write: _Write) -> None:
         self._last.pop(key, None)
         self._last[key] = write
         now = write.at
         for known, write in tuple(islice(self._last.items(), 2)):
-            # The oldest come first; each write makes room for itself.
+            # The oldest come first. Each write removes up to two old ones: the map is bounded by the writes in SETTLED.
             if now - write.at > SETTLED:
                 del self._last[known]
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 from twisted.application.service import MultiService
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
 from liqod.flow.observe import Latest
@@ -45,7 +46,7 @@ class LenderAccess(MultiService):
 
     A new token is sent from the next request on; a new URL or CA makes a new client. A deleted Secret is reported in
     ``readiness``, but the client stays: the lender decides whether the credential is still good. ``relay`` returns
-    what connects to the lender's relay; None where this daemon has no peering sessions.
+    what connects to the lender's relay; None where there is none.
     """
 
     _log = Logger()
@@ -57,7 +58,7 @@ class LenderAccess(MultiService):
         lender: ClusterID,
         *,
         setting: EndpointSetting = "auto",
-        relay: Callable[[], Any] | None = None,
+        relay: Callable[[], IStreamClientEndpoint | None] = lambda: None,
     ) -> None:
         super().__init__()
         namespace = tenant_namespace(lender)
@@ -113,7 +114,7 @@ class LenderAccess(MultiService):
         changed = self._grant is None or (grant.api_url, grant.ca) != (self._grant.api_url, self._grant.ca)
         self._grant = grant
         endpoints = allowed_endpoints(
-            self._setting, direct=bool(grant.api_url), relay=grant.relay and self._relay is not None
+            self._setting, direct=bool(grant.api_url), relay=grant.relay and self._relay() is not None
         )
         if not endpoints:
             offered = "directly" if grant.api_url else "over its relay"
@@ -141,8 +142,9 @@ class LenderAccess(MultiService):
         grant = self._grant
         if grant is None:
             return None
-        if endpoint == "relay" and self._relay is not None:
-            return Client(over_relay(str(self._lender), self._relay()), self._reactor, allowance=Allowance())
+        relay = self._relay() if endpoint == "relay" else None
+        if relay is not None:
+            return Client(over_relay(str(self._lender), relay), self._reactor, allowance=Allowance())
         config = from_grant(grant.api_url, grant.ca or None, lambda: self._token)
         return Client(config, self._reactor, allowance=Allowance())
 

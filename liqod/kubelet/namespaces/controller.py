@@ -1,23 +1,20 @@
-"""Which home namespaces are offloaded through one virtual node, and their counterparts at the lender.
+"""Maps home namespaces to namespaces at the lender of one virtual node.
 
-Each namespace is a key of a queue; ``mapping.plan`` says what is next, this file carries it out. A namespace is asked
-for when its first pod lands on the virtual node, and given back when it is no longer offloaded and its pods have left.
+``plan.plan`` says what is next for a namespace, this controller does it. A namespace is requested when its first pod is
+scheduled on the virtual node, and released when it is no longer offloaded and its pods have left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Protocol
 
-from attrs import frozen
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.logger import Logger
 
-from liqod.flow.backoff import Backoff
+from liqod.flow.controller import After, Controller, Source, watch
 from liqod.flow.tasks import Tasks
-from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError
@@ -26,10 +23,12 @@ from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message, clean_reason
 from liqod.kubelet.common.naming import choose_remote, usable_answer
 from liqod.kubelet.common.views import FINISHED, HomePod, Namespace, decoded
+from liqod.kubelet.lender.refusals import Attempts, Meaning
 from liqod.kubelet.namespaces import plan
 from liqod.kubelet.namespaces.natting_table import NattingTable
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, Unknown, select
+from liqod.kubelet.namespaces.state import NamespaceState, NotOffloaded, Offloaded, Pending, Refused, TrackedNamespace
 from liqod.kubelet.ports import NamespaceGrants
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, eviction_of
@@ -39,57 +38,52 @@ from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.views import MappingStatus, NamespaceNattingTable
 
 BY_NAMESPACE: Final = "namespace"
-DRAIN_CHECK: Final = 2.0
-SETTLE: Final = 10.0
-"""Seconds that watches of a namespace may take to work before its grant is doubted."""
-REFUSED_RETRY: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
+DRAIN_INTERVAL: Final = 2.0
+"""Seconds between two attempts to evict what is left: an eviction that a disruption budget forbids is refused (429)."""
+WATCH_TIMEOUT: Final = 10.0
+"""Seconds that watches of a namespace may take to work before its grant is requested again."""
+TOLERATED: Final = 3
+"""Requests without an answer before pods are told that the lender cannot be reached."""
 
-
-@frozen
-class NotOffloaded:
-    """The namespace is not offloaded through this node, for the reason that ``message`` gives."""
-
-    message: str
-
-
-@frozen
-class Pending:
-    """The namespace is to be offloaded but not usable yet; ``asked`` when the lender may know it already."""
-
-    asked: bool
-
-
-@frozen
-class Refused:
-    """The lender will not have the namespace (now)."""
-
-    reason: str
-    message: str
-
-
-@frozen
-class Offloaded:
-    """Pods of the namespace are offloaded to ``remote``; while ``draining`` no new ones."""
-
-    remote: RemoteNamespace
-    draining: bool
-
-
-NamespaceState = NotOffloaded | Pending | Refused | Offloaded
 RemoteListener = Callable[[str, RemoteNamespace | None], None]
 
 
-class NamespaceController(MultiService):
-    """Maps namespaces for one virtual node; ``changed(key)`` asks for a pod to be looked at again, ``caught_up()`` for
-    all that wait for the lender to be seen again.
+class PodQueue(Protocol):
+    """Who reconciles the pods of these namespaces (``pods.controller.PodController``)."""
+
+    def enqueue(self, key: Key) -> None:
+        """Reconcile a pod: its namespace, or the pod at the lender, changed."""
+        ...
+
+    def retry_postponed(self) -> None:
+        """Reconcile the pods that wait until what the lender has is seen again."""
+        ...
+
+
+class NoPodQueue:
+    """Reconciles nothing."""
+
+    def enqueue(self, key: Key) -> None:
+        """Ignore a pod."""
+
+    def retry_postponed(self) -> None:
+        """Ignore it."""
+
+
+class NamespaceController(Controller[str]):
+    """The namespaces of one virtual node, by their name at home.
+
+    ``pod_queue`` is told what changes for pods; set it before the start. ``nodes`` are the virtual nodes.
     """
 
-    _log = Logger()
+    name = "namespaces"
+    workers = 4
 
     def __init__(
         self,
         reactor: Any,
         client: Client,
+        *,
         context: Context,
         enabled: Informer[Namespace],
         offloadings: Informer[NamespaceOffloading],
@@ -97,11 +91,9 @@ class NamespaceController(MultiService):
         tables: Informer[NamespaceNattingTable],
         pods: Informer[HomePod],
         grants: NamespaceGrants,
-        changed: Callable[[Key], None],
-        caught_up: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__()
-        self._reactor = reactor
+        super().__init__(reactor, subject=f"at {context.lender}")
+        self.pod_queue: PodQueue = NoPodQueue()
         self._client = client
         self._context = context
         self._enabled = enabled
@@ -110,81 +102,60 @@ class NamespaceController(MultiService):
         self._tables = tables
         self._pods = pods
         self._grants = grants
-        self._changed = changed
-        self._caught_up = caught_up
         self._table = NattingTable(reactor, client, tables, context.lender)
         self._lender: Client | None = None
-        self._remotes: dict[str, RemoteNamespace] = {}
-        self._watchers: list[RemoteListener] = []
-        self._again: set[str] = set()
-        self._attempts: dict[str, int] = {}
-        self._refusals: dict[str, int] = {}
+        self._tracked: dict[str, TrackedNamespace] = {}
+        self._listeners: list[RemoteListener] = []
         self._retiring = False
-        self._unsubscribe: list[Callable[[], None]] = []
-        self._queue: WorkQueue[str] = WorkQueue(reactor, f"namespaces of {context.node_name}")
-        self._workers: Workers[str] = Workers(
-            self._queue, 4, self._process, f"offloading to {context.lender}: namespace"
-        )
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
         pods.add_index(BY_NAMESPACE, lambda pod: (pod.metadata.namespace,))
 
-    def startService(self) -> None:
-        super().startService()
-        self._unsubscribe = [
-            self._enabled.subscribe(lambda key, old, new: self._queue.add(key.name)),
-            self._offloadings.subscribe(lambda key, old, new: self._queue.add(key.namespace)),
-            self._nodes.subscribe(self._node_changed),
-            self._tables.subscribe(self._table_changed),
-            self._pods.subscribe(self._pod_changed),
-        ]
-        self._tasks.spawn(self._begin(), f"mapping namespaces to {self._context.lender}")
+    def sources(self) -> Iterable[Source[str]]:
+        yield watch(self._enabled, lambda key, old, new: (key.name,))
+        yield watch(self._offloadings, lambda key, old, new: (key.namespace,))
+        yield watch(self._nodes, self._node_changed)
+        yield watch(self._tables, self._table_changed)
+        yield watch(self._pods, self._pod_changed)
 
-    def stopService(self) -> Deferred[Any]:
-        for unsubscribe in self._unsubscribe:
-            unsubscribe()
-        self._queue.close()
-        return maybeDeferred(super().stopService)
-
-    async def _begin(self) -> None:
-        await self.when_synced()
-        # Absence means absence from here on: only now may anything be mapped, drained or released.
-        self._workers.setServiceParent(self)
-
-    def when_synced(self) -> Any:
+    def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when everything that is decided from is complete."""
-        return DeferredList([informer.when_synced() for informer in self._sources], consumeErrors=True)
+        return DeferredList([informer.when_synced() for informer in self._informers], consumeErrors=True)
 
     @property
     def synced(self) -> bool:
         """Whether everything that is decided from is complete."""
-        return all(informer.synced for informer in self._sources)
+        return all(informer.synced for informer in self._informers)
 
     @property
-    def _sources(self) -> tuple[Informer[Any], ...]:
+    def table_synced(self) -> bool:
+        """Whether the natting table was read."""
+        return self._tables.synced
+
+    @property
+    def _informers(self) -> tuple[Informer[Any], ...]:
         return (self._enabled, self._offloadings, self._nodes, self._tables, self._pods)
 
-    # Asked by others
+    # For the other parts of the kubelet
 
     def state_of(self, local: str) -> NamespaceState:
-        """Return how a namespace stands."""
+        """Return the state of a namespace."""
         selection, entry = self._selection(local), self._table.forward.get(local)
         if entry is None:
-            return self._not_asked_for(local, selection)
-        remote = self._remotes.get(local)
-        if remote is not None and remote.namespace == entry:
-            return Offloaded(remote, draining=isinstance(selection, Excluded))
-        status = self._table.status(local)
+            return self._state_without_entry(local, selection)
+        tracked, status = self._tracked.get(local, TrackedNamespace()), self._table.status(local)
+        if tracked.remote is not None and tracked.remote.namespace == entry:
+            return Offloaded(tracked.remote, draining=isinstance(selection, Excluded))
         if isinstance(selection, Excluded) and (status is None or status.phase != plan.READY):
-            # It was never granted, or no longer is: nothing there is to be waited for.
+            # It was never granted, or no longer is: there is nothing at the lender to wait for.
             return NotOffloaded(selection.message)
         if status is not None and status.phase == plan.REFUSED:
             return Refused(status.reason, status.message)
-        if status is not None and status.reason == "PeerUnreachable" and self._attempts.get(local, 0) > 3:
+        if status is not None and status.reason == "PeerUnreachable" and tracked.unanswered > TOLERATED:
             return Refused(status.reason, status.message)
         return Pending(asked=True)
 
-    def _not_asked_for(self, local: str, selection: Selection) -> NamespaceState:
+    def _state_without_entry(self, local: str, selection: Selection) -> NamespaceState:
         if isinstance(selection, Excluded):
             return NotOffloaded(selection.message)
         wanted = selection.remote_name if isinstance(selection, Included) else ""
@@ -192,28 +163,24 @@ class NamespaceController(MultiService):
             other = self._table.reverse[wanted]
             return Refused(
                 "RemoteNameInUse",
-                f"the namespace {wanted} at the lender stands for the namespace {other} of this cluster; choose "
+                f"the namespace {wanted} at the lender is mapped to the namespace {other} of this cluster; choose "
                 "another remoteNamespaceName in the NamespaceOffloading",
             )
         return Pending(asked=False)
 
     def request_again(self, local: str) -> None:
-        """The lender refused something in a namespace that it had granted: ask for it anew."""
-        if local not in self._again:
-            self._again.add(local)
-            self._queue.add_after(local, 1.0)
+        """Request a granted namespace again: the lender refused something in it."""
+        tracked = self._track(local)
+        if not tracked.request_again:
+            tracked.request_again = True
+            self.enqueue(local, 1.0)
 
-    @property
-    def known(self) -> bool:
-        """Whether the translations were read."""
-        return self._tables.synced
-
-    def mapped(self) -> dict[str, str]:
+    def mappings(self) -> dict[str, str]:
         """Return all translations, local to remote."""
         return dict(self._table.forward)
 
-    def waiting(self) -> list[str]:
-        """Return a sentence for each namespace that is wanted and not served."""
+    def pending_reasons(self) -> list[str]:
+        """Return a sentence for each namespace that is wanted and not ready."""
         return [
             f"{local}: {status.message or status.phase}"
             for local in sorted(self._table.forward)
@@ -221,65 +188,76 @@ class NamespaceController(MultiService):
         ]
 
     def session_resumed(self) -> None:
-        """There is a session with the lender again: what was not to be asked without one is asked now."""
-        self._queue.hasten()
+        """Request what was not requested for lack of a session: there is one again."""
+        self.retry_failed()
 
-    def use(self, client: Client | None) -> None:
+    def use_client(self, client: Client | None) -> None:
         """Watch the lender through another client from now on (None: there is none yet)."""
         if client is self._lender:
             return
         self._lender = client
-        for local in list(self._remotes):
-            self._forget_remote(local)
+        for local in list(self._tracked):
+            self._unwatch(local)
         for local in self._table.forward:
-            self._queue.add(local)
+            self.enqueue(local)
 
-    def subscribe(self, watcher: RemoteListener) -> Callable[[], None]:
-        """Call ``watcher(local, remote)`` for each namespace that is served and becomes so, and with None when it ends.
+    def subscribe(self, listener: RemoteListener) -> Callable[[], None]:
+        """Call ``listener(local, remote)`` for each namespace that is or becomes offloaded; with None when it ends.
 
-        Returns what ends that.
+        Returns what ends the subscription.
         """
-        for local, remote in self._remotes.items():
-            watcher(local, remote)
-        self._watchers.append(watcher)
-        return lambda: self._watchers.remove(watcher)
-
-    def _notify(self, local: str, remote: RemoteNamespace | None) -> None:
-        for watcher in tuple(self._watchers):
-            watcher(local, remote)
+        for local, tracked in self._tracked.items():
+            if tracked.remote is not None:
+                listener(local, tracked.remote)
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     def retire(self) -> None:
-        """Let every namespace go, enabled or not."""
+        """Drain and release every namespace, enabled or not."""
         self._retiring = True
         for local in self._table.forward:
-            self._queue.add(local)
+            self.enqueue(local)
 
-    # Events
+    async def release_all(self, deadline: float) -> None:
+        """Release all namespaces, best effort, until ``deadline`` (reactor's clock); the lender collects the rest."""
+        for local, remote in self.mappings().items():
+            self._unwatch(local)
+            left = deadline - self.clock.seconds()
+            if left <= 0:
+                return
+            releasing = Deferred.fromCoroutine(self._grants.release_namespace(self._context.lender, remote))
+            try:
+                await releasing.addTimeout(left, self.clock)
+                await self._table.remove(local)
+            except (Refusal, PeerUnreachable, KubeError, DeferredTimeout) as error:
+                self._log.warn("the namespace {remote} was not released: {error}", remote=remote, error=str(error))
 
-    def _table_changed(self, key: Key, old: NamespaceNattingTable | None, new: NamespaceNattingTable | None) -> None:
+    # What changed
+
+    def _table_changed(
+        self, key: Key, old: NamespaceNattingTable | None, new: NamespaceNattingTable | None
+    ) -> Iterable[str]:
         if key.name != str(self._context.lender):
-            return
+            return ()
         if new is None:
             self._table.deleted()
         before = old.spec.natting_table if old is not None else {}
         after = new.spec.natting_table if new is not None else {}
-        for local in {*before, *after}:
-            self._queue.add(local)
+        return {*before, *after}
 
-    def _pod_changed(self, key: Key, old: HomePod | None, new: HomePod | None) -> None:
-        arrived_or_left = old is None or new is None
-        if not arrived_or_left:
-            return
-        remote = self._remotes.get(key.namespace)
-        if remote is None or not isinstance(self._selection(key.namespace), Included):
-            self._queue.add(key.namespace)
+    def _pod_changed(self, key: Key, old: HomePod | None, new: HomePod | None) -> Iterable[str]:
+        if old is not None and new is not None:
+            return ()
+        tracked = self._tracked.get(key.namespace)
+        watched = tracked is not None and tracked.remote is not None
+        return () if watched and isinstance(self._selection(key.namespace), Included) else (key.namespace,)
 
-    def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
-        """A namespace with a selector may be selected by labels that came or went."""
-        known = old.metadata.labels if old is not None else None
-        if key.name == self._context.node_name and new is not None and new.metadata.labels != known:
-            for offloading in self._offloadings.items():
-                self._queue.add(offloading.metadata.namespace)
+    def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[str]:
+        """Labels of the node decide about every namespace with a selector."""
+        before = old.metadata.labels if old is not None else None
+        if key.name != self._context.node_name or new is None or new.metadata.labels == before:
+            return ()
+        return [offloading.metadata.namespace for offloading in self._offloadings.items()]
 
     def _selection(self, local: str) -> Selection:
         namespace = self._enabled.get(Key("", local))
@@ -292,12 +270,13 @@ class NamespaceController(MultiService):
             labels=None if node is None else node.metadata.labels,
         )
 
-    # Work
+    # One step
 
-    async def _process(self, local: str) -> float | None:
+    async def reconcile(self, local: str) -> After | None:
         selection = self._selection(local)
         if isinstance(selection, Unknown):
             return None
+        tracked = self._tracked.get(local)
         step = plan.plan(
             local,
             enabled=isinstance(selection, Included),
@@ -305,40 +284,140 @@ class NamespaceController(MultiService):
             table=self._table.forward,
             reverse=self._table.reverse,
             status=self._table.status(local),
-            asked=local in self._again,
+            asked=tracked is not None and tracked.request_again,
             home=self._context.home,
             wanted=selection.remote_name if isinstance(selection, Included) else "",
         )
         match step:
             case plan.WriteEntry(remote):
                 await self._table.write(local, remote)
-                return await self._ask(local, remote)
+                return await self._request(local, remote)
             case plan.Ask(remote):
-                return await self._ask(local, remote)
+                return await self._request(local, remote)
             case plan.Serve(remote):
-                self._serve(local, remote)
-                return self._check(local)
+                self._watch(local, remote)
+                return self._check_watch(local)
             case plan.Drain(remote):
-                if (status := self._table.status(local)) is not None and status.phase == plan.READY:
-                    self._serve(local, remote)
-                self._enqueue_pods(local)
-                await self._evict(local)
-                return DRAIN_CHECK
+                return await self._drain(local, remote)
             case plan.Release(remote):
                 await self._release(local, remote)
             case plan.Rest():
-                self._forget_remote(local)
-                self._enqueue_pods(local)
+                if local in self._table.forward:
+                    self._unwatch(local)
+                else:
+                    self._forget(local)
+                self.enqueue_pods(local)
         return None
 
-    def _check(self, local: str) -> float | None:
-        """Ask anew for a namespace that was granted once and cannot be watched (its grant was lost meanwhile)."""
-        remote = self._remotes.get(local)
+    async def _request(self, local: str, remote: str) -> After | None:
+        """Ask the lender for a namespace, and write down what it answers."""
+        tracked = self._track(local)
+        tracked.unanswered += 1
+        try:
+            answer = await self._grants.map_namespace(self._context.lender, local, remote)
+        except Refusal as refusal:
+            reason = clean_reason(refusal.reason, "Refused")
+            return await self._refused(local, reason, clean_message(refusal.message))
+        except PeerUnreachable as error:
+            if tracked.remote is None:
+                await self._write_status(local, plan.PENDING, "PeerUnreachable", clean_message(str(error)))
+            raise
+        if answer != remote:
+            if not usable_answer(answer, local, self._table.reverse):
+                message = f"the lender answered with the namespace {answer[:80]!r}, which cannot be used"
+                return await self._refused(local, "BadNamespace", clean_message(message))
+            await self._table.write(local, answer)
+        if tracked.request_again:
+            self._unwatch(local)
+        tracked.request_again, tracked.unanswered, tracked.attempts = False, 0, Attempts()
+        await self._write_status(local, plan.READY, "", "")
+        self._watch(local, answer)
+        return None
+
+    async def _refused(self, local: str, reason: str, message: str) -> After:
+        await self._write_status(local, plan.REFUSED, reason, message)
+        return After(self._track(local).attempts.delay(Meaning.REFUSED))
+
+    def _check_watch(self, local: str) -> After | None:
+        """Request a namespace again that cannot be watched: its grant was lost since it was written down."""
+        remote = self._track(local).remote
         if remote is None or remote.synced:
             return None
-        if remote.error and self._reactor.seconds() - remote.since > SETTLE:
+        if remote.error and self.clock.seconds() - remote.since > WATCH_TIMEOUT:
             self.request_again(local)
-        return SETTLE
+        return After(WATCH_TIMEOUT)
+
+    async def _drain(self, local: str, remote: str) -> After:
+        if (status := self._table.status(local)) is not None and status.phase == plan.READY:
+            self._watch(local, remote)
+        self.enqueue_pods(local)
+        for pod in list(self._live_pods(local)):
+            if not pod.metadata.deleting:
+                await self._evict(pod)
+        return After(DRAIN_INTERVAL)
+
+    async def _evict(self, pod: HomePod) -> None:
+        """Request an eviction, which honours disruption budgets (Kubernetes, "API-initiated Eviction")."""
+        meta = pod.metadata
+        body = eviction_of(meta)
+        try:
+            await self._client.create(PODS, body, meta.namespace, name=meta.name, subresource="eviction", view=None)
+        except ApiError as error:
+            self._log.debug("{pod} is not evicted yet: {error}", pod=str(meta.key), error=str(error))
+
+    async def _release(self, local: str, remote: str) -> None:
+        self._unwatch(local)
+        try:
+            await self._grants.release_namespace(self._context.lender, remote)
+        except PeerUnreachable as error:
+            await self._write_status(local, plan.RELEASING, "PeerUnreachable", clean_message(str(error)))
+            raise
+        except Refusal as refusal:
+            # The namespace is the lender's: what becomes of it is the lender's decision from here on.
+            self._log.warn(
+                "{lender} does not release the namespace {remote}: {why}",
+                lender=str(self._context.lender),
+                remote=remote,
+                why=clean_message(str(refusal)),
+            )
+        await self._table.remove(local)
+        self._forget(local)
+        self.enqueue_pods(local)
+
+    async def _write_status(self, local: str, phase: str, reason: str, message: str) -> None:
+        await self._table.write_status(local, MappingStatus(phase=phase, reason=reason, message=message))
+        self.enqueue_pods(local)
+
+    # Remote namespaces
+
+    def _track(self, local: str) -> TrackedNamespace:
+        return self._tracked.setdefault(local, TrackedNamespace())
+
+    def _forget(self, local: str) -> None:
+        self._unwatch(local)
+        self._tracked.pop(local, None)
+
+    def _watch(self, local: str, name: str) -> None:
+        tracked = self._track(local)
+        if self._lender is None or (tracked.remote is not None and tracked.remote.namespace == name):
+            return
+        self._unwatch(local)
+        listener = _Pods(local, self)
+        tracked.remote = RemoteNamespace(self.clock, self._lender, name, self._context, listener)
+        tracked.remote.setServiceParent(self)
+        self._notify(local, tracked.remote)
+
+    def _unwatch(self, local: str) -> None:
+        tracked = self._tracked.get(local)
+        if tracked is None or tracked.remote is None:
+            return
+        remote, tracked.remote = tracked.remote, None
+        self._notify(local, None)
+        self._tasks.spawn(_stopped(remote), f"closing the watches of {remote.namespace}")
+
+    def _notify(self, local: str, remote: RemoteNamespace | None) -> None:
+        for listener in tuple(self._listeners):
+            listener(local, remote)
 
     def _live_pods(self, local: str) -> Iterator[HomePod]:
         """Yield the pods that have not finished; lazily, because a namespace may have thousands."""
@@ -346,120 +425,27 @@ class NamespaceController(MultiService):
             if decoded(pod.status).get("phase") not in FINISHED:
                 yield pod
 
-    async def _ask(self, local: str, remote: str) -> float | None:
-        self._attempts[local] = self._attempts.get(local, 0) + 1
-        try:
-            answered = await self._grants.map_namespace(self._context.lender, local, remote)
-        except Refusal as refusal:
-            reason = clean_reason(refusal.reason, "Refused")
-            await self._write_status(local, plan.REFUSED, reason, clean_message(refusal.message))
-            return self._after_refusal(local)
-        except PeerUnreachable as error:
-            if local not in self._remotes:
-                await self._write_status(local, plan.PENDING, "PeerUnreachable", clean_message(str(error)))
-            raise
-        if answered != remote:
-            if not usable_answer(answered, local, self._table.reverse):
-                message = f"the lender answered with the namespace {answered[:80]!r}, which cannot be used"
-                await self._write_status(local, plan.REFUSED, "BadNamespace", clean_message(message))
-                return self._after_refusal(local)
-            await self._table.write(local, answered)
-        self._attempts.pop(local, None)
-        self._refusals.pop(local, None)
-        if local in self._again:
-            self._again.discard(local)
-            self._forget_remote(local)
-        await self._write_status(local, plan.READY, "", "")
-        self._serve(local, answered)
-        return None
-
-    def _after_refusal(self, local: str) -> float:
-        """Return when to ask again. Attempts to which there was no answer say nothing about what the lender wants."""
-        refusals = self._refusals.get(local, 0)
-        self._refusals[local] = refusals + 1
-        return REFUSED_RETRY.delay(refusals)
-
-    async def _write_status(self, local: str, phase: str, reason: str, message: str) -> None:
-        await self._table.write_status(local, MappingStatus(phase=phase, reason=reason, message=message))
-        self._enqueue_pods(local)
-
-    def _serve(self, local: str, name: str) -> None:
-        known = self._remotes.get(local)
-        if self._lender is None or (known is not None and known.namespace == name):
-            return
-        self._forget_remote(local)
-
-        def changed(pod: str) -> None:
-            if pod:
-                self._changed(Key(local, pod))
-            else:
-                self._enqueue_pods(local)
-
-        remote = RemoteNamespace(self._reactor, self._lender, name, self._context, changed, self._caught_up)
-        self._remotes[local] = remote
-        remote.setServiceParent(self)
-        self._notify(local, remote)
-
-    def _forget_remote(self, local: str) -> None:
-        remote = self._remotes.pop(local, None)
-        if remote is not None:
-            self._notify(local, None)
-            self._tasks.spawn(_stopped(remote), f"closing the watches of {remote.namespace}")
-
-    def _enqueue_pods(self, local: str) -> None:
+    def enqueue_pods(self, local: str) -> None:
+        """Reconcile all pods of a namespace."""
         for pod in self._pods.by_index(BY_NAMESPACE, local):
-            self._changed(pod.metadata.key)
-
-    async def _evict(self, local: str) -> None:
-        """Ask for the pods' eviction; disruption budgets are honoured, so this is tried again and again."""
-        for pod in list(self._live_pods(local)):
-            if pod.metadata.deleting:
-                continue
-            meta = pod.metadata
-            body = eviction_of(meta)
-            try:
-                await self._client.create(PODS, body, meta.namespace, name=meta.name, subresource="eviction", view=None)
-            except ApiError as error:
-                self._log.debug("{pod} is not evicted yet: {error}", pod=str(meta.key), error=str(error))
-
-    async def _release(self, local: str, remote: str) -> None:
-        self._forget_remote(local)
-        try:
-            await self._grants.release_namespace(self._context.lender, remote)
-        except PeerUnreachable as error:
-            await self._write_status(local, plan.RELEASING, "PeerUnreachable", clean_message(str(error)))
-            raise
-        except Refusal as refusal:
-            # It is the lender's namespace: what it does with it is its business from here on.
-            self._log.warn(
-                "{lender} keeps the namespace {remote}: {why}",
-                lender=str(self._context.lender),
-                remote=remote,
-                why=clean_message(str(refusal)),
-            )
-        await self._table.remove(local)
-        self._attempts.pop(local, None)
-        self._refusals.pop(local, None)
-        self._again.discard(local)
-        self._enqueue_pods(local)
-
-    async def release_all(self, deadline: float) -> None:
-        """Give everything back, best effort: what is not done by then (the clock's time) is the lender's to find."""
-        for local, remote in self.mapped().items():
-            self._forget_remote(local)
-            left = deadline - self._reactor.seconds()
-            if left <= 0:
-                return
-            try:
-                releasing = maybeDeferred(_coroutine, self._grants.release_namespace(self._context.lender, remote))
-                await releasing.addTimeout(left, self._reactor)
-                await self._table.remove(local)
-            except (Refusal, PeerUnreachable, KubeError, DeferredTimeout) as error:
-                self._log.warn("{remote} could not be given back: {error}", remote=remote, error=str(error))
+            self.pod_queue.enqueue(pod.metadata.key)
 
 
-async def _coroutine(work: Any) -> None:
-    await work
+class _Pods:
+    """Enqueues the home pods of one namespace when something changes at the lender."""
+
+    def __init__(self, local: str, controller: NamespaceController) -> None:
+        self._local = local
+        self._controller = controller
+
+    def pod_changed(self, name: str) -> None:
+        self._controller.pod_queue.enqueue(Key(self._local, name))
+
+    def synced(self) -> None:
+        self._controller.enqueue_pods(self._local)
+
+    def caught_up(self) -> None:
+        self._controller.pod_queue.retry_postponed()
 
 
 async def _stopped(service: MultiService) -> None:

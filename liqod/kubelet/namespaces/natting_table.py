@@ -1,4 +1,4 @@
-"""The natting table of one lender: reads from the watch, writes guarded by the version, one at a time."""
+"""The natting table of one lender: read from the watch, written one change at a time, guarded by the version."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from twisted.internet.interfaces import IReactorTime
 
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.errors import AlreadyExists, Conflict, NotFound
+from liqod.kube.mutation_cache import MutationCache
 from liqod.kube.resources import NATTINGTABLES
-from liqod.kubelet.common.mutation_cache import Overlay
 from liqod.kubelet.namespaces.plan import READY
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import to_dict
@@ -22,24 +22,27 @@ _EMPTY = NamespaceNattingTable()
 
 
 class NattingTable:
-    """Local namespace to remote namespace and back, and what the lender said to each."""
+    """Local namespace to remote namespace and back, and what the lender answered to each.
+
+    Both directions are in one record, so that no two local namespaces can be mapped to one remote name. Every write
+    carries the resourceVersion: of two daemons that write at the same time (a lease was lost) one gets 409.
+    """
 
     def __init__(
         self, clock: IReactorTime, client: Client, cached: Informer[NamespaceNattingTable], lender: ClusterID
     ) -> None:
         self._client = client
-        self._cached = cached
         self._lender = lender
         self._key = Key("", str(lender))
-        self._answers: Overlay[Key, NamespaceNattingTable] = Overlay(clock)
+        self._cache: MutationCache[NamespaceNattingTable] = MutationCache(cached, clock)
         self._lock: DeferredLock = DeferredLock()
 
     def deleted(self) -> None:
-        """The table is known to have been deleted."""
-        self._answers.drop(self._key)
+        """Note that the record was deleted, or is not the one that we knew."""
+        self._cache.forget(self._key)
 
     def _seen(self) -> NamespaceNattingTable | None:
-        return self._answers.newest(self._key, self._cached.get(self._key))
+        return self._cache.get(self._key)
 
     @property
     def forward(self) -> Mapping[str, str]:
@@ -52,7 +55,7 @@ class NattingTable:
         return (self._seen() or _EMPTY).spec.de_natting_table
 
     def status(self, local: str) -> MappingStatus | None:
-        """Return what became of a mapping."""
+        """Return the status of a mapping."""
         return (self._seen() or _EMPTY).status.mappings.get(local)
 
     async def write(self, local: str, remote: str) -> None:
@@ -72,19 +75,19 @@ class NattingTable:
             await self._patch({"nattingTable": {local: None}, "deNattingTable": {remote: None}})
 
     async def write_status(self, local: str, status: MappingStatus | None) -> None:
-        """Write what became of a mapping, if that is news."""
+        """Write the status of a mapping, if it differs; None removes it."""
         await self._lock.acquire()
         try:
             seen = self._seen()
             if seen is None or seen.status.mappings.get(local) == status:
                 return
-            mappings: dict[str, Any] = {name: to_dict(said) for name, said in seen.status.mappings.items()}
+            mappings: dict[str, Any] = {name: to_dict(known) for name, known in seen.status.mappings.items()}
             mappings.pop(local, None)
             if status is not None:
                 mappings[local] = to_dict(status)
             patch = {"mappings": {local: mappings.get(local)}, **_summary({**seen.status.mappings}, local, status)}
             body = {"metadata": {"resourceVersion": seen.metadata.resource_version}, "status": patch}
-            await self._send(body, "status")
+            await self._send(seen, body, "status")
         finally:
             self._lock.release()
 
@@ -96,7 +99,7 @@ class NattingTable:
                 await self._create(spec)
                 return
             body = {"metadata": {"resourceVersion": seen.metadata.resource_version}, "spec": spec}
-            await self._send(body, "")
+            await self._send(seen, body, "")
         finally:
             self._lock.release()
 
@@ -110,19 +113,19 @@ class NattingTable:
             made = await self._client.create(NATTINGTABLES, body, view=NamespaceNattingTable)
         except AlreadyExists:
             made = await self._client.get(NATTINGTABLES, str(self._lender), view=NamespaceNattingTable)
-            self._answers.put(self._key, made)
+            self._cache.wrote(self._key, None, made)
             raise
-        self._answers.put(self._key, made)
+        self._cache.wrote(self._key, None, made)
 
-    async def _send(self, body: dict[str, Any], subresource: str) -> None:
+    async def _send(self, before: NamespaceNattingTable, body: dict[str, Any], subresource: str) -> None:
         try:
-            seen = await self._client.patch(
+            after = await self._client.patch(
                 NATTINGTABLES, str(self._lender), body, subresource=subresource, view=NamespaceNattingTable
             )
-        except NotFound:
+        except (Conflict, NotFound):
             self.deleted()
             raise
-        self._answers.put(self._key, seen)
+        self._cache.wrote(self._key, before, after)
 
 
 def _summary(mappings: dict[str, MappingStatus], local: str, status: MappingStatus | None) -> dict[str, str]:
@@ -130,11 +133,11 @@ def _summary(mappings: dict[str, MappingStatus], local: str, status: MappingStat
     mappings.pop(local, None)
     if status is not None:
         mappings[local] = status
-    waiting = {name: said for name, said in mappings.items() if said.phase != READY}
+    waiting = {name: each for name, each in mappings.items() if each.phase != READY}
     if not waiting:
         return {"phase": READY, "message": ""}
-    name, said = min(waiting.items())
+    name, first = min(waiting.items())
     return {
         "phase": f"{len(mappings) - len(waiting)} of {len(mappings)} ready",
-        "message": f"{name}: {said.reason}: {said.message}"[:1024] if said.reason else f"{name}: {said.phase}",
+        "message": f"{name}: {first.reason}: {first.message}"[:1024] if first.reason else f"{name}: {first.phase}",
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from attrs import frozen
 
@@ -27,7 +27,7 @@ MAX_MESSAGE: Final = 1024
 
 
 @frozen
-class Lender:
+class MappedLender:
     """What is known about one cluster: its node (``labels`` None: it is not there), the translation and its state.
 
     ``taken`` are the remote names there that stand for namespaces of ours.
@@ -42,7 +42,7 @@ class Lender:
 
 
 def forge_status(
-    offloading: NamespaceOffloading, *, enabled: bool, lenders: Sequence[Lender], home: ClusterID, now: str
+    offloading: NamespaceOffloading, *, enabled: bool, lenders: Sequence[MappedLender], home: ClusterID, now: str
 ) -> NamespaceOffloadingStatus:
     """Return the status; one that tells no news keeps its times. ``now`` is RFC 3339."""
     namespace, spec = offloading.metadata.namespace, offloading.spec
@@ -53,77 +53,79 @@ def forge_status(
         )
     policy = policy_of(namespace, offloading)
     before = offloading.status.remote_namespaces_conditions
-    told: dict[str, list[Condition]] = {}
+    conditions_of: dict[str, list[Condition]] = {}
     for lender in sorted(lenders, key=lambda one: one.cluster_id):
         conditions = list(before.get(lender.cluster_id, ()))
         for condition in _conditions(offloading, enabled, lender, home):
             conditions = set_condition(conditions, condition, now)
-        told[lender.cluster_id] = conditions
-    phase, message = _summary(offloading, enabled, told)
+        conditions_of[lender.cluster_id] = conditions
+    phase, message = _summary(offloading, enabled, conditions_of)
     name = policy.remote_name or choose_remote(namespace, home, {}) or ""
     return NamespaceOffloadingStatus(
         observed_generation=offloading.metadata.generation,
         offloading_phase=phase,
         remote_namespace_name="" if spec.pod_offloading_strategy == LOCAL else name,
         message=message[:MAX_MESSAGE],
-        remote_namespaces_conditions=told,
+        remote_namespaces_conditions=conditions_of,
     )
 
 
 def _conditions(
-    offloading: NamespaceOffloading, enabled: bool, lender: Lender, home: ClusterID
+    offloading: NamespaceOffloading, enabled: bool, lender: MappedLender, home: ClusterID
 ) -> tuple[Condition, Condition]:
     namespace = offloading.metadata.namespace
     selection = select(namespace, enabled=enabled, offloading=offloading, node=lender.node, labels=lender.labels)
     if isinstance(selection, Unknown):
         message = f"the node {lender.node} is not there; what is there stays as it is"
-        return _said(REQUIRED, "Unknown", "NodeMissing", message), _state(lender)
+        return _condition(REQUIRED, "Unknown", "NodeMissing", message), _state(lender)
     if isinstance(selection, Excluded):
-        required = _said(REQUIRED, "False", "ClusterNotSelected", f"the node {lender.node} is not selected")
+        required = _condition(REQUIRED, "False", "ClusterNotSelected", f"the node {lender.node} is not selected")
         if lender.entry is None:
-            return required, _said(IS_READY, "False", "ClusterNotSelected", "nothing of the namespace is there")
+            return required, _condition(IS_READY, "False", "ClusterNotSelected", "nothing of the namespace is there")
         message = f"pods leave {lender.entry}; when none is left the namespace is given back"
-        return required, _said(IS_READY, "False", "Draining", message)
-    required = _said(REQUIRED, "True", "ClusterSelected", f"the node {lender.node} is selected")
+        return required, _condition(IS_READY, "False", "Draining", message)
+    required = _condition(REQUIRED, "True", "ClusterSelected", f"the node {lender.node} is selected")
     if lender.entry is None and choose_remote(namespace, home, lender.taken, selection.remote_name) is None:
         other = lender.taken[selection.remote_name]
         message = f"the namespace {selection.remote_name} there stands for {other} of this cluster"
-        return required, _said(IS_READY, "False", "RemoteNameInUse", message)
+        return required, _condition(IS_READY, "False", "RemoteNameInUse", message)
     return required, _state(lender)
 
 
-def _state(lender: Lender) -> Condition:
+def _state(lender: MappedLender) -> Condition:
     if lender.entry is None:
-        return _said(
+        return _condition(
             IS_READY, "Unknown", "NoPodYet", "the namespace is asked for when its first pod is scheduled there"
         )
     mapping = lender.mapping or MappingStatus()
     match mapping.phase:
         case phase if phase == READY:
-            return _said(IS_READY, "True", "NamespaceCreated", f"it is {lender.entry} there")
+            return _condition(IS_READY, "True", "NamespaceCreated", f"it is {lender.entry} there")
         case phase if phase == REFUSED:
-            return _said(IS_READY, "False", mapping.reason or "Refused", mapping.message)
+            return _condition(IS_READY, "False", mapping.reason or "Refused", mapping.message)
         case phase if phase == RELEASING:
-            return _said(IS_READY, "False", "Draining", mapping.message or f"{lender.entry} is given back")
-    return _said(
+            return _condition(IS_READY, "False", "Draining", mapping.message or f"{lender.entry} is given back")
+    return _condition(
         IS_READY, "False", mapping.reason or "NamespacePending", mapping.message or f"{lender.entry} is asked for"
     )
 
 
-def _said(kind: str, status: str, reason: str, message: str) -> Condition:
+def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
     return Condition(type=kind, status=status, reason=reason, message=message[:MAX_MESSAGE])
 
 
-def _summary(offloading: NamespaceOffloading, enabled: bool, told: Mapping[str, list[Condition]]) -> tuple[str, str]:
+def _summary(
+    offloading: NamespaceOffloading, enabled: bool, conditions_of: Mapping[str, list[Condition]]
+) -> tuple[str, str]:
     """Return phase and sentence that sum up all clusters."""
     if not enabled:
         return "NotEnabled", "it has no effect: label the namespace liqo.io/enabled=true"
-    pairs = {cluster: {one.type: one for one in conditions} for cluster, conditions in told.items()}
+    pairs = {cluster: {one.type: one for one in conditions} for cluster, conditions in conditions_of.items()}
     required = {cluster: of for cluster, of in pairs.items() if of[REQUIRED].status != "False"}
     if not required:
         if offloading.spec.pod_offloading_strategy == LOCAL:
             return "NoClusterSelected", "podOffloadingStrategy is Local: pods stay in this cluster"
-        if not told:
+        if not conditions_of:
             return "NoClusterSelected", "there is no virtual node yet"
         return "NoClusterSelected", "clusterSelector selects none of the virtual nodes"
     waiting = {cluster: of[IS_READY] for cluster, of in required.items() if of[IS_READY].status == "False"}
@@ -136,28 +138,4 @@ def _summary(offloading: NamespaceOffloading, enabled: bool, told: Mapping[str, 
     if waiting:
         cluster, one = min(waiting.items())
         return "InProgress", f"{cluster}: {one.message}"
-    return "Ready", f"{len(required)} of {len(told)} clusters selected, offloaded to {served}"
-
-
-def as_body(status: NamespaceOffloadingStatus) -> dict[str, Any]:
-    """Return a status as it is written."""
-
-    def rendered(condition: Condition) -> dict[str, Any]:
-        return {
-            "type": condition.type,
-            "status": condition.status,
-            "reason": condition.reason,
-            "message": condition.message,
-            "lastTransitionTime": condition.last_transition_time,
-        }
-
-    return {
-        "observedGeneration": status.observed_generation,
-        "offloadingPhase": status.offloading_phase,
-        "remoteNamespaceName": status.remote_namespace_name,
-        "message": status.message,
-        "remoteNamespacesConditions": {
-            cluster: [rendered(one) for one in conditions]
-            for cluster, conditions in status.remote_namespaces_conditions.items()
-        },
-    }
+    return "Ready", f"{len(required)} of {len(conditions_of)} clusters selected, offloaded to {served}"

@@ -1,24 +1,20 @@
-"""Keeps the status of NamespaceOffloadings: what users see of what their wishes came to."""
+"""Writes the statuses of NamespaceOffloadings: what users see of what they asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
-
 from liqod.flow.clocks import wall_clock
-from liqod.flow.tasks import Tasks
-from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.flow.controller import After, Controller, Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import NotFound
+from liqod.kube.mutation_cache import MutationCache
+from liqod.kube.refusals import Refusal, Refusals, Retry
 from liqod.kube.resources import NAMESPACEOFFLOADINGS
-from liqod.kubelet.common.mutation_cache import Overlay
-from liqod.kubelet.common.patches import merge_diff
+from liqod.kube.status_writer import StatusWriter
 from liqod.kubelet.common.views import Namespace
-from liqod.kubelet.namespaces.offloading_forge import Lender, as_body, forge_status
+from liqod.kubelet.namespaces.offloading_forge import MappedLender, forge_status
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import Object
 from liqod.model.records.offloading import NamespaceOffloading
@@ -28,125 +24,98 @@ from liqod.model.timestamps import rfc3339
 _NO_TABLE = NamespaceNattingTable()
 
 
-class OffloadingStatusController(MultiService):
-    """Writes each status when it is news; the objects are few, one per namespace at most."""
+class OffloadingStatusController(Controller[Key]):
+    """Reconciles NamespaceOffloadings, at most one for each namespace; ``nodes`` are the virtual nodes."""
+
+    name = "namespace offloading status"
+    workers = 2
 
     def __init__(
         self,
         reactor: Any,
         client: Client,
         home: ClusterID,
+        *,
         offloadings: Informer[NamespaceOffloading],
         enabled: Informer[Namespace],
         tables: Informer[NamespaceNattingTable],
         records: Informer[VirtualNode],
         nodes: Informer[Object],
     ) -> None:
-        super().__init__()
-        self._reactor = reactor
-        self._client = client
+        super().__init__(reactor)
         self._home = home
         self._offloadings = offloadings
         self._enabled = enabled
         self._tables = tables
         self._records = records
         self._nodes = nodes
-        self._written: Overlay[Key, NamespaceOffloading] = Overlay(reactor)
-        self._unsubscribe: list[Callable[[], None]] = []
-        self._queue: WorkQueue[Key] = WorkQueue(reactor, "namespace offloadings")
-        self._workers: Workers[Key] = Workers(self._queue, 2, self._process, "telling about the offloading of")
-        self._tasks = Tasks()
-        self._tasks.setServiceParent(self)
+        self._cache: MutationCache[NamespaceOffloading] = MutationCache(offloadings, reactor)
+        self._status = StatusWriter(client, NAMESPACEOFFLOADINGS, NamespaceOffloading, self._cache, versioned=False)
+        self._refusals: Refusals[Key] = Refusals()
 
-    def startService(self) -> None:
-        super().startService()
-        self._unsubscribe = [
-            self._offloadings.subscribe(self._changed),
-            self._enabled.subscribe(lambda key, old, new: self._enqueue_namespace(key.name)),
-            self._tables.subscribe(self._table_changed),
-            self._records.subscribe(lambda key, old, new: self._enqueue_all()),
-            self._nodes.subscribe(self._node_changed),
-        ]
-        self._tasks.spawn(self._begin(), "telling about the offloading of namespaces")
+    def sources(self) -> Iterable[Source[Key]]:
+        yield watch(self._offloadings, self._offloading_changed)
+        yield watch(self._enabled, lambda key, old, new: self._in_namespace(key.name))
+        yield watch(self._tables, self._table_changed)
+        yield watch(self._records, lambda key, old, new: self._all())
+        yield watch(self._nodes, self._node_changed)
 
-    def stopService(self) -> Deferred[Any]:
-        for unsubscribe in self._unsubscribe:
-            unsubscribe()
-        self._queue.close()
-        return maybeDeferred(super().stopService)
+    def _offloading_changed(
+        self, key: Key, old: NamespaceOffloading | None, new: NamespaceOffloading | None
+    ) -> Iterable[Key]:
+        if new is not None:
+            return (key,)
+        self._cache.forget(key)
+        self._refusals.forget(key)
+        return ()
 
-    async def _begin(self) -> None:
-        sources: tuple[Informer[Any], ...] = (
-            self._offloadings,
-            self._enabled,
-            self._tables,
-            self._records,
-            self._nodes,
-        )
-        await DeferredList([source.when_synced() for source in sources], consumeErrors=True)
-        self._workers.setServiceParent(self)
+    def _in_namespace(self, namespace: str) -> Iterator[Key]:
+        return (key for key in self._all() if key.namespace == namespace)
 
-    def _changed(self, key: Key, old: NamespaceOffloading | None, new: NamespaceOffloading | None) -> None:
-        if new is None:
-            self._written.drop(key)
-        else:
-            self._queue.add(key)
+    def _all(self) -> list[Key]:
+        return [offloading.metadata.key for offloading in self._offloadings.items()]
 
-    def _enqueue_namespace(self, namespace: str) -> None:
-        for offloading in self._offloadings.items():
-            if offloading.metadata.namespace == namespace:
-                self._queue.add(offloading.metadata.key)
+    def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[Key]:
+        before, after = (each.metadata.labels if each is not None else None for each in (old, new))
+        return self._all() if before != after else ()
 
-    def _enqueue_all(self) -> None:
-        for offloading in self._offloadings.items():
-            self._queue.add(offloading.metadata.key)
-
-    def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
-        if (old.metadata.labels if old is not None else None) != (new.metadata.labels if new is not None else None):
-            self._enqueue_all()
-
-    def _table_changed(self, key: Key, old: NamespaceNattingTable | None, new: NamespaceNattingTable | None) -> None:
+    def _table_changed(
+        self, key: Key, old: NamespaceNattingTable | None, new: NamespaceNattingTable | None
+    ) -> Iterator[Key]:
         before, after = old or _NO_TABLE, new or _NO_TABLE
         for name in {*before.spec.natting_table, *after.spec.natting_table}:
             was = before.spec.natting_table.get(name), before.status.mappings.get(name)
             if was != (after.spec.natting_table.get(name), after.status.mappings.get(name)):
-                self._enqueue_namespace(name)
+                yield from self._in_namespace(name)
 
-    async def _process(self, key: Key) -> None:
-        offloading = self._written.newest(key, self._offloadings.get(key))
+    async def reconcile(self, key: Key) -> After | None:
+        offloading = self._cache.get(key)
         if offloading is None or offloading.metadata.deleting:
-            return
+            return None
         namespace = self._enabled.get(Key("", key.namespace))
         status = forge_status(
             offloading,
             enabled=namespace is not None and not namespace.metadata.deleting,
             lenders=[self._lender(record, key.namespace) for record in self._records.items()],
             home=self._home,
-            now=rfc3339(wall_clock(self._reactor)()),
+            now=rfc3339(wall_clock(self.clock)()),
         )
-        patch = merge_diff(as_body(offloading.status), as_body(status))
-        if not patch:
-            return
-        body = {"metadata": {"uid": offloading.metadata.uid}, "status": patch}
-        try:
-            seen = await self._client.patch(
-                NAMESPACEOFFLOADINGS,
-                key.name,
-                body,
-                key.namespace,
-                subresource="status",
-                view=NamespaceOffloading,
+        written = await self._status.write(offloading, status)
+        if not isinstance(written, Refusal):
+            self._refusals.forget(key)
+            return None
+        seconds = self._refusals.refused(key, written)
+        if written.retry is not Retry.AT_ONCE:
+            self._log.warn(
+                "the status of the NamespaceOffloading {key} is refused: {why}", key=str(key), why=written.message
             )
-        except NotFound:
-            self._written.drop(key)
-        else:
-            self._written.put(key, seen)
+        return None if seconds is None else After(seconds)
 
-    def _lender(self, record: VirtualNode, namespace: str) -> Lender:
+    def _lender(self, record: VirtualNode, namespace: str) -> MappedLender:
         name = record.spec.node_name
         node = self._nodes.get(Key("", name))
         table = self._tables.get(Key("", record.spec.cluster_id)) or _NO_TABLE
-        return Lender(
+        return MappedLender(
             cluster_id=record.spec.cluster_id,
             node=name,
             labels=None if node is None else node.metadata.labels,

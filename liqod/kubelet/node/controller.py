@@ -1,225 +1,185 @@
-"""Keeps the virtual node: the Node object as the offer has it, its conditions, and its lease.
-
-Nothing is written while nothing changes, except the lease, which says that the daemon lives and the lender answers.
-"""
+"""Keeps the Node object of one lender; it is written only when it differs from what is wanted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.logger import Logger
+from attrs import frozen
 
-from liqod.flow.aligned_timer import in_step
-from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import wall_clock
+from liqod.flow.controller import After, Controller, Source, always, observe, watch
 from liqod.flow.observe import Latest
-from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import AlreadyExists, NotFound, Unreachable
+from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.mutation_cache import MutationCache
 from liqod.kube.resources import LEASES, NODES
-from liqod.kubelet.common.mutation_cache import Overlay
 from liqod.kubelet.common.readiness import READY, Readiness, not_known, not_ready
 from liqod.kubelet.common.views import Node
-from liqod.kubelet.node.forge import (
-    LEASE_NAMESPACE,
-    RENEWED,
-    NodeFacts,
-    forge_lease,
-    forge_node,
-    is_foreign,
-    node_patch,
-    status_patch,
-)
+from liqod.kubelet.node.forge import LEASE_NAMESPACE, NodeFacts, forge_node, is_foreign, node_patch, status_patch
+from liqod.kubelet.node.lease import KEY as LEASE
+from liqod.kubelet.node.lease import LeaseController
 from liqod.model.ids import ClusterID, Key
 from liqod.model.records.offer import Offer
-from liqod.model.timestamps import rfc3339, rfc3339_micro
+from liqod.model.timestamps import rfc3339
 
-NODE: Final = "node"
-LEASE: Final = "lease"
-TAKEN_RETRY: Final = 60.0
+KEY: Final = "node"
+NAME_TAKEN_RETRY: Final = 60.0
+"""Seconds after which a name that another node has is tried again."""
 
 
-class NodeController(MultiService):
-    """Keeps one node; ``state`` tells whether it stands (NameTaken when another node has its name).
+@frozen
+class NodeConfig:
+    """What does not change while a virtual node runs; ``lease_duration`` is in seconds."""
 
-    ``readiness`` and ``offer`` are asked for when something changed; whoever owns them calls ``refresh``.
-    """
+    name: str
+    cluster_id: ClusterID
+    address: str
+    lease_duration: int
+    labels: Mapping[str, str] = {}
 
-    _log = Logger()
 
-    def __init__(
-        self,
-        reactor: Any,
-        client: Client,
-        name: str,
-        cluster_id: ClusterID,
-        address: str,
-        lease_duration: int,
-        labels: Mapping[str, str],
-        readiness: Callable[[], Readiness],
-        offer: Callable[[], Offer | None],
-        answers: Callable[[], bool],
-        home_version: Callable[[], str],
-        port: Callable[[], int],
-        network: Callable[[], Readiness | None] = lambda: None,
-    ) -> None:
-        super().__init__()
-        self.state: Latest[Readiness] = Latest(not_known("the node was not looked at yet"))
-        self._reactor = reactor
+@frozen
+class NodeSources:
+    """What a Node is made of, as it changes; ``network`` None: there is no network between the clusters."""
+
+    readiness: Latest[Readiness]
+    offer: Latest[Offer | None]
+    home_version: Latest[str]
+    api_port: Latest[int]
+    network: Latest[Readiness] | None
+    health: Latest[Readiness]
+
+
+class NodeController(Controller[str]):
+    """One Node, with its lease; ``state`` tells whether the Node exists (NameTaken: another node has its name)."""
+
+    name = "virtual node"
+
+    def __init__(self, reactor: Any, client: Client, config: NodeConfig, observed: NodeSources) -> None:
+        super().__init__(reactor, subject=config.name)
+        self.state: Latest[Readiness] = Latest(not_known("the Node object was not read yet"))
         self._client = client
-        self._name = name
-        self._cluster_id = cluster_id
-        self._address = address
-        self._duration = lease_duration
-        self._labels = dict(labels)
-        self._readiness = readiness
-        self._offer = offer
-        self._answers = answers
-        self._home_version = home_version
-        self._port = port
-        self._network = network
+        self._config = config
+        self._observed = observed
         self._retired = False
-        self._key = Key("", name)
-        self._written: Overlay[Key, Node] = Overlay(reactor)
-        self._nodes: Informer[Node] = Informer(client, NODES, Node, reactor, fields=f"metadata.name={name}")
-        self._queue: WorkQueue[str] = WorkQueue(reactor, f"node {name}", Backoff(cap=lease_duration / 8))
-        self._workers: Workers[str] = Workers(self._queue, 2, self._process, f"keeping the virtual node {name}: its")
-        self._nodes.subscribe(self._changed)
+        self._key = Key("", config.name)
+        self._nodes: Informer[Node] = Informer(client, NODES, Node, reactor, fields=f"metadata.name={config.name}")
         self._nodes.setServiceParent(self)
-        self._nodes.when_synced().addCallback(lambda _: self._workers.setServiceParent(self))
-        self._queue.add(NODE)
+        self._cache: MutationCache[Node] = MutationCache(self._nodes, reactor)
+        self._lease = LeaseController(
+            reactor,
+            client,
+            config.name,
+            duration=config.lease_duration,
+            node_uid=self._own_uid,
+            health=observed.health,
+        )
+        self._lease.setServiceParent(self)
 
-    def stopService(self) -> Deferred[Any]:
-        self._queue.close()
-        return maybeDeferred(super().stopService)
-
-    def refresh(self) -> None:
-        """Something that the node's state depends on changed."""
-        self._queue.add(NODE)
+    def sources(self) -> Iterable[Source[str]]:
+        yield always(KEY)
+        yield watch(self._nodes, self._node_changed)
+        observed = self._observed
+        for value in (observed.readiness, observed.offer, observed.home_version, observed.api_port, observed.network):
+            if value is not None:
+                yield observe(value, lambda _: (KEY,))
 
     @property
     def node_name(self) -> str:
         """The node's name."""
-        return self._name
+        return self._config.name
 
-    def subscribe(self, call: Callable[[Node | None], None]) -> Callable[[], None]:
-        """Have the node told now, if it is known, and whenever it changes (None: it is gone); returns how to end it."""
-        return self._nodes.subscribe(lambda key, old, new: call(new))
+    def subscribe(self, listener: Callable[[Node | None], None]) -> Callable[[], None]:
+        """Call ``listener`` with the node now, if it is known, and whenever it changes (None: it is gone).
+
+        Returns what ends the subscription.
+        """
+        return self._nodes.subscribe(lambda key, old, new: listener(new))
 
     async def cordon(self) -> None:
-        """Let nothing more be scheduled on the node."""
+        """Make the node unschedulable."""
         await self._nodes.when_synced()
-        if self._mine() is not None:
-            await self._client.patch(NODES, self._name, {"spec": {"unschedulable": True}}, view=None)
+        if self._own_node() is not None:
+            await self._client.patch(NODES, self._config.name, {"spec": {"unschedulable": True}}, view=None)
 
     async def retire(self) -> None:
-        """Remove node and lease, and keep neither any longer; a node that is not ours stays."""
+        """Delete node and lease for good; a node that is not ours stays."""
         self._retired = True
         await self._nodes.when_synced()
-        node = self._mine()
+        node = self._own_node()
         if node is not None:
-            await self._client.delete(NODES, self._name, uid=node.metadata.uid)
-            await self._client.delete(LEASES, self._name, LEASE_NAMESPACE)
+            await self._client.delete(NODES, self._config.name, uid=node.metadata.uid)
+            await self._client.delete(LEASES, self._config.name, LEASE_NAMESPACE)
 
-    def _mine(self) -> Node | None:
-        node = self._written.newest(self._key, self._nodes.get(self._key))
-        return None if node is None or is_foreign(node, self._cluster_id) else node
+    def _own_node(self) -> Node | None:
+        node = self._cache.get(self._key)
+        return None if node is None or is_foreign(node, self._config.cluster_id) else node
 
-    def _changed(self, key: Key, old: Node | None, new: Node | None) -> None:
+    def _own_uid(self) -> str | None:
+        node = None if self._retired else self._own_node()
+        return None if node is None else node.metadata.uid
+
+    def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> Iterable[str]:
         if new is None:
-            self._written.drop(key)
-        self._queue.add(NODE)
-
-    async def _process(self, what: str) -> float | None:
-        if self._retired:
-            return None
-        if what == LEASE:
-            return await self._renew()
-        return await self._keep()
+            self._cache.forget(key)
+        return (KEY,)
 
     def _facts(self) -> NodeFacts:
+        observed, config = self._observed, self._config
         return NodeFacts(
-            name=self._name,
-            cluster_id=str(self._cluster_id),
-            address=self._address,
-            readiness=self._readiness(),
-            offer=self._offer(),
-            home_version=self._home_version(),
-            port=self._port(),
-            labels=self._labels,
-            network=self._network(),
+            name=config.name,
+            cluster_id=str(config.cluster_id),
+            address=config.address,
+            readiness=observed.readiness.value,
+            offer=observed.offer.value,
+            home_version=observed.home_version.value,
+            port=observed.api_port.value,
+            labels=config.labels,
+            network=None if observed.network is None else observed.network.value,
         )
 
-    async def _keep(self) -> float | None:
-        facts = self._facts()
-        node = self._written.newest(self._key, self._nodes.get(self._key))
-        if node is None:
-            try:
-                node = await self._client.create(NODES, forge_node(facts), view=Node)
-            except AlreadyExists:
-                node = await self._client.get(NODES, self._name, view=Node)
-            else:
-                self._log.info(
-                    "created the virtual node {node} for {cluster}", node=self._name, cluster=facts.cluster_id
-                )
-            self._written.put(self._key, node)
-        if is_foreign(node, str(self._cluster_id)):
-            self.state.set(
-                not_ready(
-                    "NameTaken",
-                    f"a node named {self._name} exists that does not stand for cluster {self._cluster_id}; it is left "
-                    "alone: remove it, or give the VirtualNode another nodeName",
-                )
-            )
-            return TAKEN_RETRY
-        patch = node_patch(node, facts)
-        if patch:
-            node = await self._write(patch, "")
-        if not facts.readiness.known:
+    async def reconcile(self, key: str) -> After | None:
+        if self._retired:
             return None
-        now = rfc3339(wall_clock(self._reactor)())
-        patch = status_patch(node.status, facts, now)
-        if patch:
-            await self._write(patch, "status")
+        facts, name = self._facts(), self._config.name
+        node = self._cache.get(self._key) or await self._create_node(facts)
+        if is_foreign(node, facts.cluster_id):
+            why = (
+                f"a node named {name} exists that does not represent cluster {facts.cluster_id}; it is left alone: "
+                "remove it, or give the VirtualNode another nodeName"
+            )
+            self.state.set(not_ready("NameTaken", why))
+            return After(NAME_TAKEN_RETRY)
+        if patch := node_patch(node, facts):
+            node = await self._patch_node(node, patch, "")
+        if not facts.readiness.known:
+            # A daemon that has just started knows less than the Node says: the status stays.
+            return None
+        if patch := status_patch(node.status, facts, rfc3339(wall_clock(self.clock)())):
+            await self._patch_node(node, patch, "status")
         self.state.set(READY)
-        self._queue.add(LEASE)
+        self._lease.enqueue(LEASE)
         return None
 
-    async def _write(self, patch: dict[str, Any], subresource: str) -> Node:
+    async def _create_node(self, facts: NodeFacts) -> Node:
+        name = self._config.name
         try:
-            node = await self._client.patch(NODES, self._name, patch, subresource=subresource, view=Node)
-        except NotFound:
-            self._written.drop(self._key)
-            raise
-        self._written.put(self._key, node)
+            node = await self._client.create(NODES, forge_node(facts), view=Node)
+        except AlreadyExists:
+            node = await self._client.get(NODES, name, view=Node)
+        else:
+            self._log.info("created the virtual node {node} for {cluster}", node=name, cluster=facts.cluster_id)
+        self._cache.wrote(self._key, None, node)
         return node
 
-    async def _renew(self) -> float | None:
-        wait = in_step(self._reactor.seconds(), self._duration * RENEWED)
-        node = self._mine()
-        if node is None:
-            return None
-        if not self._answers():
-            # The next change of what is known about the lender brings us back.
-            return wait
-        renewing = Deferred.fromCoroutine(self._write_lease(node.metadata.uid))
-        renewing.addTimeout(self._duration / 4, self._reactor)
+    async def _patch_node(self, node: Node, patch: dict[str, Any], subresource: str) -> Node:
+        name = self._config.name
         try:
-            await renewing
-        except DeferredTimeout:
-            # Over another connection there may still be an answer before the lease is over.
-            raise Unreachable(f"the lease of {self._name} was not renewed in time") from None
-        return wait
-
-    async def _write_lease(self, uid: str) -> None:
-        now = rfc3339_micro(wall_clock(self._reactor)())
-        try:
-            await self._client.patch(LEASES, self._name, {"spec": {"renewTime": now}}, LEASE_NAMESPACE, view=None)
+            patched = await self._client.patch(NODES, name, patch, subresource=subresource, view=Node)
         except NotFound:
-            lease = forge_lease(self._name, self._duration, now, uid)
-            await self._client.create(LEASES, lease, LEASE_NAMESPACE, view=None)
+            self._cache.forget(self._key)
+            raise
+        self._cache.wrote(self._key, node, patched)
+        return patched

@@ -1,21 +1,18 @@
-"""Keeps pods on a virtual node while its lender is away: Kubernetes would delete them after five minutes.
+"""Extends the tolerations of offloaded pods while their node is unreachable, so that they are not evicted.
 
-While the node is well nothing is looked at and nothing written. When Kubernetes has tainted it, each pod that runs at
-the lender is written to once, in time, and at no more than ``WRITES_PER_SECOND`` a second.
+Nothing is read or written while the node is Ready. Once the node lifecycle controller has tainted it, each pod that
+runs at the lender is patched once, in time, and at most ``WRITES_PER_SECOND`` of them a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final
 
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.logger import Logger
-
 from liqod.flow.clocks import reactor_time
-from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.flow.controller import After, Controller, Source, observe, watch
+from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, Invalid, NotFound
@@ -29,17 +26,19 @@ from liqod.model.objects.tolerations import TAINTS
 from liqod.model.timestamps import parse_rfc3339
 
 WRITES_PER_SECOND: Final = 50.0
-"""Pods written to in a second: ten thousand take less than the time in advance that ``forge.patience`` leaves."""
+"""Ten thousand pods are patched in less time than ``tolerations.LEAD`` leaves."""
 
-RETRY: Final = 1.0
+INVALID_RETRY: Final = 1.0
 ADMINISTRATIVE_REASONS: Final = ("OfferRefused", "OfferWithdrawn")
-"""Reasons why a node is not Ready that somebody decided: its pods get the time that Kubernetes gives all pods."""
+"""Not-Ready reasons that an administrator decided: their pods keep the default toleration of 300 s
+(DefaultTolerationSeconds admission plugin)."""
 
 
-class EvictionController(MultiService):
-    """Looks after the pods of one virtual node; ``evict_after`` is in seconds, 0: never."""
+class EvictionController(Controller[Key]):
+    """The tolerations of the pods of one virtual node; ``evict_after`` is in seconds, 0: never."""
 
-    _log = Logger()
+    name = "eviction"
+    workers = 4
 
     def __init__(
         self,
@@ -47,61 +46,59 @@ class EvictionController(MultiService):
         client: Client,
         node: NodeController,
         pods: Informer[HomePod],
-        readiness: Callable[[], Readiness],
+        *,
+        readiness: Latest[Readiness],
         evict_after: float,
     ) -> None:
-        super().__init__()
-        self._reactor = reactor
+        super().__init__(reactor, subject=f"from {node.node_name}")
         self._client = client
         self._node = node
         self._pods = pods
         self._readiness = readiness
         self._evict_after = evict_after
         self._tainted: float | None = None
-        self._seen: tuple[object, ...] = ()
-        self._next = 0.0
-        self._turns: dict[Key, float] = {}
-        self._queue: WorkQueue[Key] = WorkQueue(reactor, f"pods that stay on {node.node_name}")
-        self._workers: Workers[Key] = Workers(self._queue, 4, self._process, f"keeping on {node.node_name} the pod")
-        self._workers.setServiceParent(self)
-        self._unsubscribe: list[Callable[[], None]] = []
+        self._next_slot = 0.0
+        self._slots: dict[Key, float] = {}
+        self._decided_from: tuple[object, ...] = ()
+
+    def sources(self) -> Iterable[Source[Key]]:
+        yield watch(self._pods, self._pod_changed)
+        yield observe(self._readiness, lambda _: self._affected())
 
     def startService(self) -> None:
         super().startService()
-        self._unsubscribe = [self._node.subscribe(self._node_changed), self._pods.subscribe(self._pod_changed)]
-
-    def stopService(self) -> Deferred[Any]:
-        for unsubscribe in self._unsubscribe:
-            unsubscribe()
-        self._queue.close()
-        return maybeDeferred(super().stopService)
-
-    def refresh(self) -> None:
-        """Why the node is (not) Ready may have changed."""
-        readiness = self._readiness()
-        seen = (readiness.ready, readiness.known, readiness.reason in ADMINISTRATIVE_REASONS, self._tainted)
-        if seen != self._seen and self._tainted is not None:
-            for pod in self._pods.items():
-                self._queue.add(pod.metadata.key)
-        self._seen = seen
+        self._unsubscribe.append(self._node.subscribe(self._node_changed))
 
     def _node_changed(self, node: Node | None) -> None:
-        seen = self._tainted if self._tainted is not None else self._reactor.seconds()
-        self._tainted = tainted_since(node, seen, lambda date: reactor_time(date, self._reactor))
-        self.refresh()
+        now: float = self.clock.seconds()
+        seen = self._tainted if self._tainted is not None else now
+        self._tainted = tainted_since(node, seen, lambda date: reactor_time(date, self.clock))
+        for key in self._affected():
+            self.enqueue(key)
 
-    def _pod_changed(self, key: Key, old: HomePod | None, new: HomePod | None) -> None:
-        if self._tainted is not None and new is not None and not new.metadata.deleting:
-            self._queue.add(key)
+    def _affected(self) -> Iterable[Key]:
+        """Return all pods, if what is decided from changed while the node is tainted."""
+        readiness = self._readiness.value
+        before = self._decided_from
+        self._decided_from = (
+            readiness.ready,
+            readiness.known,
+            readiness.reason in ADMINISTRATIVE_REASONS,
+            self._tainted,
+        )
+        if self._tainted is None or self._decided_from == before:
+            return ()
+        return [pod.metadata.key for pod in self._pods.items()]
 
-    async def _process(self, key: Key) -> float | None:
-        pod, since = self._pods.get(key), self._tainted
-        readiness = self._readiness()
+    def _pod_changed(self, key: Key, old: HomePod | None, new: HomePod | None) -> Iterable[Key]:
+        return (key,) if self._tainted is not None and new is not None and not new.metadata.deleting else ()
+
+    async def reconcile(self, key: Key) -> After | None:
+        pod, since, readiness = self._pods.get(key), self._tainted, self._readiness.value
         if pod is None or since is None or readiness.ready or not readiness.known or not is_retained(pod):
-            self._turns.pop(key, None)
+            self._slots.pop(key, None)
             return None
-        now = self._reactor.seconds()
-        meta = pod.metadata
+        now, meta = self.clock.seconds(), pod.metadata
         step = plan(
             meta.uid,
             decoded(pod.spec).get("tolerations") or [],
@@ -111,38 +108,38 @@ class EvictionController(MultiService):
             evict_after=self._evict_after,
         )
         if isinstance(step, Rest):
-            self._turns.pop(key, None)
-            return step.again
-        if (wait := self._turn(key, now)) > 0:
-            return wait
+            self._slots.pop(key, None)
+            return None if step.again is None else After(step.again)
+        if (wait := self._wait_for_slot(key, now)) > 0:
+            return After(wait)
         if isinstance(step, Evict):
-            self._log.info("{pod} is evicted: its lender has been away for too long", pod=str(key))
+            self._log.info("evicting {pod}: its lender has been unreachable for too long", pod=str(key))
         try:
             await self._client.patch(PODS, meta.name, step.patch, meta.namespace, kind="json", view=None)
         except (NotFound, Conflict):
             return None
         except Invalid as error:
-            # The guard did not hold, because the pod changed meanwhile; then the watch brings it here again, too.
-            self._log.debug("{pod} was not held: {error}", pod=str(key), error=error.message)
-            return RETRY
+            # 422: a test operation of the JSON patch failed, because the pod changed meanwhile.
+            self._log.debug("the tolerations of {pod} were not changed: {error}", pod=str(key), error=error.message)
+            return After(INVALID_RETRY)
         return None
 
-    def _turn(self, key: Key, now: float) -> float:
-        """Return how long a pod has to wait until it may be written to; each waits once, for a time of its own."""
-        turn = self._turns.get(key)
-        if turn is None:
-            turn = self._turns[key] = max(self._next, now)
-            self._next = turn + 1 / WRITES_PER_SECOND
-        if turn > now:
-            return turn - now
-        del self._turns[key]
+    def _wait_for_slot(self, key: Key, now: float) -> float:
+        """Return the seconds until a pod may be written to; each pod gets one slot of the rate limit."""
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = self._slots[key] = max(self._next_slot, now)
+            self._next_slot = slot + 1 / WRITES_PER_SECOND
+        if slot > now:
+            return slot - now
+        del self._slots[key]
         return 0.0
 
 
 def tainted_since(node: Node | None, seen: float, at: Callable[[datetime], float]) -> float | None:
-    """Return since when Kubernetes has counted the time of the pods on a node, in seconds; None while it does not.
+    """Return since when the tolerations of a node's pods have been running out, in seconds; None while they do not.
 
-    A taint that does not say so counts from when it was ``seen``; ``at`` turns a date into seconds.
+    A taint without ``timeAdded`` counts from when it was ``seen``; ``at`` turns a date into seconds.
     """
     times = [
         parse_rfc3339(taint.time_added)

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from attrs import frozen
 
+from liqod.kube.merge_patch import merge_patch
 from liqod.kubelet.common.naming import label_value
-from liqod.kubelet.common.patches import merge_diff
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.views import Node
 from liqod.model.names import (
@@ -142,7 +142,7 @@ def status_patch(status: Mapping[str, Any], facts: NodeFacts, now: str) -> dict[
     if facts.port:
         wanted["daemonEndpoints"] = {"kubeletEndpoint": {"Port": facts.port}}
     wanted["conditions"] = conditions(status.get("conditions") or [], facts.readiness, now, facts.network)
-    patch = merge_diff(status, wanted)
+    patch = merge_patch(status, wanted)
     return {"status": patch} if patch else {}
 
 

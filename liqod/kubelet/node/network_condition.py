@@ -25,6 +25,8 @@ class NetworkCondition(Service):
 
     def __init__(self, clock: IReactorTime, status: Latest[Readiness], lender: str) -> None:
         self.state: Latest[Readiness] = Latest(status.value)
+        self.usable: Latest[bool] = Latest(_is_usable(status.value))
+        """Whether packets reach the lender's pods, as far as known."""
         self._clock = clock
         self._status = status
         self._lender = lender
@@ -41,12 +43,6 @@ class NetworkCondition(Service):
         self._unsubscribe()
         self._cancel_timer()
         return maybeDeferred(super().stopService)
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether packets reach the lender's pods, as far as known."""
-        state = self.state.value
-        return state.ready or not state.known
 
     def refresh(self) -> None:
         """Re-evaluate the condition, because the status changed or a hold time has passed."""
@@ -68,8 +64,13 @@ class NetworkCondition(Service):
             )
         if value is None or value is status.ready:
             self.state.set(status)
+            self.usable.set(_is_usable(status))
 
     def _cancel_timer(self) -> None:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
+
+
+def _is_usable(state: Readiness) -> bool:
+    return state.ready or not state.known

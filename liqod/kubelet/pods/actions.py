@@ -1,161 +1,149 @@
-"""The requests behind a decision about a pod, and what their failures mean."""
+"""Carries out decisions about pods: the requests, and what their failures mean."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Protocol
 
+from attrs import frozen
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import wall_clock
 from liqod.flow.errors import ExpectedError
 from liqod.kube.client import Client
-from liqod.kube.errors import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    Forbidden,
-    NotFound,
-    ServerError,
-    Throttled,
-    Unauthorized,
-    Unreachable,
-)
+from liqod.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unreachable
+from liqod.kube.mutation_cache import Mutations
+from liqod.kube.refusals import READ_AGAIN
 from liqod.kube.resources import PODS, SHADOWPODS
+from liqod.kube.status_writer import StatusWriter, Written
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.meta import is_ours
-from liqod.kubelet.common.mutation_cache import Overlay
-from liqod.kubelet.common.patches import merge_diff
 from liqod.kubelet.common.views import HomePod, Shadow, decoded
 from liqod.kubelet.lender.health import LenderHealth
-from liqod.kubelet.namespaces.controller import NamespaceController
+from liqod.kubelet.lender.refusals import NAME_TAKEN_RETRY, Meaning, meaning_of
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.pods.decide import Report, WriteStatus, decide_refused, name_taken_report
+from liqod.kubelet.pods.tracked import DELETION_TIMEOUT, Deletion, TrackedPod
 from liqod.kubelet.ports import Recorder
 from liqod.model.ids import Key
 from liqod.model.objects.meta import reference_to
 from liqod.model.timestamps import rfc3339
 
-FRESH: Final = 10.0
-"""Seconds after a namespace was granted in which a refusal may only mean that the grant has not taken effect yet."""
-
-EARLY: Final = Backoff(initial=0.1, factor=2.0, cap=2.0)
-LATE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
-NAME_TAKEN_RETRY: Final = 60.0
-DELETION_SEEN: Final = 10.0
-
 
 class Postponed(ExpectedError):
-    """The lender does not answer: the pod is looked at again when it does."""
+    """The lender does not answer: the pod is reconciled again when it does."""
+
+
+class Grants(Protocol):
+    """The namespaces that the lender granted (``namespaces.controller.NamespaceController``)."""
+
+    def request_again(self, local: str) -> None:
+        """Ask for a namespace again, because the lender refused something in it."""
+        ...
+
+
+@frozen
+class Seen:
+    """A pod at home as it is seen in one step, its remote namespace, and what is remembered about it."""
+
+    key: Key
+    home: HomePod | None
+    remote: RemoteNamespace | None
+    tracked: TrackedPod
 
 
 class PodActions:
-    """Carries decisions out; one instance per virtual node."""
+    """The requests of one virtual node's pods. Each returns the seconds after which to reconcile again, or None."""
 
     _log = Logger()
 
     def __init__(
         self,
-        reactor: Any,
+        clock: IReactorTime,
         client: Client,
+        *,
         context: Context,
-        namespaces: NamespaceController,
+        grants: Grants,
         health: LenderHealth,
         recorder: Recorder,
-        written: Overlay[Key, HomePod],
     ) -> None:
-        self._reactor = reactor
+        self._clock = clock
         self._client = client
         self._context = context
+        self._grants = grants
         self._health = health
         self._recorder = recorder
-        self._written = written
-        self._namespaces = namespaces
-        self._attempts: dict[Key, int] = {}
-        self._early: dict[Key, int] = {}
-        self._resting: dict[Key, float] = {}
-        self._deleted: dict[Key, tuple[str, float]] = {}
-        self._ended: dict[Key, tuple[str, float]] = {}
+        self.mutations: Mutations[Key, HomePod] = Mutations(clock)
+        # A kubelet owns only part of a pod's status: conditions of others change at any time, and must not make ours
+        # fail. The UID guards against a successor of the same name.
+        self._status = StatusWriter(client, PODS, HomePod, self.mutations, versioned=False)
 
-    def forget(self, key: Key, *, shadow_too: bool) -> None:
-        """A pod is gone at home (and its ShadowPod at the lender)."""
-        self._attempts.pop(key, None)
-        self._early.pop(key, None)
-        self._resting.pop(key, None)
-        self._ended.pop(key, None)
-        if shadow_too:
-            self._deleted.pop(key, None)
-
-    async def create(self, home: HomePod, remote: RemoteNamespace, body: dict[str, Any]) -> float | None:
+    async def create(self, pod: Seen, home: HomePod, remote: RemoteNamespace, body: dict[str, Any]) -> float | None:
         """Create the ShadowPod."""
-        name, key = home.metadata.name, home.metadata.key
-        rest: float = self._resting.get(key, 0.0) - self._reactor.seconds()
-        if rest > 0:
-            # Telling the refusal changed the pod, which brought it here again: the lender is not asked for that.
-            return rest
+        name, tracked = home.metadata.name, pod.tracked
+        left = tracked.retry_at - self._clock.seconds()
+        if left > 0:
+            # Writing the refusal into the status changed the pod and so enqueued it: that is no reason to ask again.
+            return left
         try:
-            made = await remote.client.create(SHADOWPODS, body, remote.namespace, view=Shadow)
+            created = await remote.client.create(SHADOWPODS, body, remote.namespace, view=Shadow)
         except AlreadyExists:
-            # It is there, and the cache does not show it: not ours (the watch selects by label), or not seen yet.
+            # The cache does not show it: it is not ours (the watch selects by label), or the watch is behind.
             found = await remote.client.get(SHADOWPODS, name, remote.namespace, view=Shadow)
             if not is_ours(found.metadata, self._context):
-                self._resting[key] = self._reactor.seconds() + NAME_TAKEN_RETRY
+                tracked.retry_at = self._clock.seconds() + NAME_TAKEN_RETRY
                 return await self.skip(home, name_taken_report(name, remote.namespace))
-            remote.answers.put(name, found)
+            remote.mutations.wrote(name, None, found)
             return 0.0
         except (ApiError, Unreachable) as error:
-            return await self._refused(home, remote, error)
+            return await self._failed(pod, home, remote, error, creating=True)
         self._health.request_succeeded()
-        self._attempts.pop(key, None)
-        self._early.pop(key, None)
-        self._resting.pop(key, None)
-        remote.answers.put(name, made)
+        tracked.succeeded()
+        remote.mutations.wrote(name, None, created)
         return None
 
-    async def patch(self, home: HomePod, remote: RemoteNamespace, patch: dict[str, Any]) -> float | None:
-        """Bring the ShadowPod up to date."""
+    async def patch(self, pod: Seen, home: HomePod, remote: RemoteNamespace, patch: dict[str, Any]) -> float | None:
+        """Update the ShadowPod."""
         name = home.metadata.name
+        before = remote.shadow(name)
         try:
-            made = await remote.client.patch(SHADOWPODS, name, patch, remote.namespace, view=Shadow)
-        except NotFound:
-            remote.answers.drop(name)
-            return 1.0
-        except Conflict:
-            return 1.0
+            patched = await remote.client.patch(SHADOWPODS, name, patch, remote.namespace, view=Shadow)
+        except (Conflict, NotFound):
+            remote.mutations.forget(name)
+            return READ_AGAIN
         except (ApiError, Unreachable) as error:
-            return await self._refused(home, remote, error)
+            return await self._failed(pod, home, remote, error)
         self._health.request_succeeded()
-        self._attempts.pop(home.metadata.key, None)
-        self._early.pop(home.metadata.key, None)
-        remote.answers.put(name, made)
+        pod.tracked.succeeded()
+        remote.mutations.wrote(name, before, patched)
         return 0.0
 
-    async def delete_shadow(self, key: Key, home: HomePod | None, remote: RemoteNamespace, uid: str) -> float | None:
-        """Delete the ShadowPod, once; the watch tells when it is gone."""
-        now = self._reactor.seconds()
-        known, since = self._deleted.get(key, ("", 0.0))
-        if known == uid and now - since < DELETION_SEEN:
-            return DELETION_SEEN
-        if home is None and await self._exists_after_all(key):
-            return DELETION_SEEN
-        self._deleted[key] = (uid, now)
+    async def delete_shadow(self, pod: Seen, remote: RemoteNamespace, uid: str) -> float | None:
+        """Delete the ShadowPod, once; the watch shows when it is gone."""
+        key, tracked, now = pod.key, pod.tracked, self._clock.seconds()
+        if tracked.shadow_deletion is not None and tracked.shadow_deletion.is_pending(uid, now):
+            return DELETION_TIMEOUT
+        if pod.home is None and await self._exists_at_home(key):
+            return DELETION_TIMEOUT
+        tracked.shadow_deletion = Deletion(uid, now)
         try:
             await remote.client.delete(SHADOWPODS, key.name, remote.namespace, uid=uid)
         except Conflict:
             return None
         except (ApiError, Unreachable) as error:
-            self._deleted.pop(key, None)
-            self._doubt(error)
+            tracked.shadow_deletion = None
+            if meaning_of(error, granted_for=float("inf")) is Meaning.NO_ANSWER:
+                self._postpone(error)
             raise
-        remote.answers.drop(key.name)
+        remote.mutations.forget(key.name)
         self._health.request_succeeded()
         return None
 
-    async def _exists_after_all(self, key: Key) -> bool:
-        """Ask the home cluster itself before something is deleted because of a pod that the cache does not show.
+    async def _exists_at_home(self, key: Key) -> bool:
+        """Ask the API server, before something is deleted because the cache does not show its pod.
 
-        Pods pass the virtual node's watch only while they are bound to it; one that is not there is looked for by name.
+        The cache selects by spec.nodeName: a pod that is bound to the node a moment later is not in it yet.
         """
         try:
             found = await self._client.get(PODS, key.name, key.namespace, view=HomePod)
@@ -163,73 +151,70 @@ class PodActions:
             return False
         return decoded(found.spec).get("nodeName") == self._context.node_name
 
-    async def delete_home(self, key: Key, uid: str) -> float | None:
-        """Delete the home pod for good, once: nothing of it runs any more, and the watch tells when it is gone."""
-        now: float = self._reactor.seconds()
-        known, since = self._ended.get(key, ("", 0.0))
-        if known == uid and now - since < DELETION_SEEN:
-            return DELETION_SEEN
-        self._ended[key] = (uid, now)
+    async def delete_home(self, key: Key, tracked: TrackedPod, uid: str) -> float | None:
+        """Delete the home pod with grace period 0, once: nothing of it runs any more.
+
+        That is what a kubelet does when the last container has ended: the API server keeps a pod until its kubelet
+        confirms the end (Kubernetes, "Pod Lifecycle", Termination of Pods).
+        """
+        now = self._clock.seconds()
+        if tracked.home_deletion is not None and tracked.home_deletion.is_pending(uid, now):
+            return DELETION_TIMEOUT
+        tracked.home_deletion = Deletion(uid, now)
         try:
             await self._client.delete(PODS, key.name, key.namespace, uid=uid, grace=0)
         except Conflict:
             self._log.debug("{pod} was replaced by another pod of that name", pod=str(key))
         except Exception:
-            self._ended.pop(key, None)
+            tracked.home_deletion = None
             raise
         return None
 
     async def write_status(self, home: HomePod, decision: WriteStatus) -> None:
-        """Patch what differs of the home pod's status; guarded by its UID."""
-        meta = home.metadata
-        patch = {"metadata": {"uid": meta.uid}, "status": merge_diff(decoded(home.status), decision.status)}
-        try:
-            seen = await self._client.patch(PODS, meta.name, patch, meta.namespace, subresource="status", view=HomePod)
-        except (NotFound, Conflict):
-            self._written.drop(meta.key)
-            return
-        self._written.put(meta.key, seen)
-        if decision.report is not None:
-            self._report(home, decision.report)
+        """Write the home pod's status, and record what is new as an event."""
+        written = await self._status.write(home, decision.status)
+        if isinstance(written, Written) and decision.report is not None:
+            reference, report = reference_to("v1", "Pod", home.metadata), decision.report
+            self._recorder.emit(reference, "Warning", report.reason, report.message)
 
     async def skip(self, home: HomePod | None, report: Report) -> float | None:
-        """Say that an object in the way is not ours, and look again later."""
+        """Report that an object in the way is not ours, and try again later."""
         if home is None:
             return None
-        await self._tell(home, report)
+        await self._report(home, report)
         return NAME_TAKEN_RETRY
 
-    async def _refused(self, home: HomePod, remote: RemoteNamespace, error: ApiError | Unreachable) -> float | None:
-        """Find out what a failed request at the lender means; returns when to try again."""
-        key = home.metadata.key
-        if isinstance(error, Forbidden | NotFound) and self._reactor.seconds() - remote.since < FRESH:
-            early = self._early[key] = self._early.get(key, -1) + 1
-            return EARLY.delay(early)
-        self._early.pop(key, None)
-        attempt = self._attempts.get(key, 0)
-        self._attempts[key] = attempt + 1
-        self._doubt(error)
-        if isinstance(error, Throttled | ServerError | Conflict) or not isinstance(error, ApiError):
+    async def _failed(
+        self,
+        pod: Seen,
+        home: HomePod,
+        remote: RemoteNamespace,
+        error: ApiError | Unreachable,
+        *,
+        creating: bool = False,
+    ) -> float | None:
+        """Act on a failed write at the lender; returns the seconds until the next attempt."""
+        tracked, now = pod.tracked, self._clock.seconds()
+        meaning = meaning_of(error, granted_for=now - remote.since, creating=creating)
+        if meaning is Meaning.NO_ANSWER:
+            self._postpone(error)
+        if meaning is Meaning.OVERLOADED or not isinstance(error, ApiError):
             raise error
-        if isinstance(error, Forbidden | NotFound):
-            self._namespaces.request_again(key.namespace)
-        delay = LATE.delay(attempt)
-        self._resting[key] = self._reactor.seconds() + delay
-        reason = f"Remote{type(error).__name__}"
-        await self._tell(home, Report(reason, f"the lender refuses the pod: {clean_message(error.message)}"))
+        delay = tracked.attempts.delay(meaning)
+        if meaning is Meaning.REFUSED:
+            if isinstance(error, Forbidden | NotFound):
+                self._grants.request_again(home.metadata.namespace)
+            tracked.retry_at = now + delay
+            message = f"the lender refuses the pod: {clean_message(error.message)}"
+            await self._report(home, Report(f"Remote{type(error).__name__}", message))
         return delay
 
-    def _doubt(self, error: Exception) -> None:
-        if isinstance(error, Unreachable | Unauthorized):
-            self._health.request_failed()
-            raise Postponed(str(error)) from error
+    def _postpone(self, error: Exception) -> None:
+        self._health.request_failed()
+        raise Postponed(str(error)) from error
 
-    async def _tell(self, home: HomePod, report: Report) -> None:
+    async def _report(self, home: HomePod, report: Report) -> None:
         """Put a reason on the home pod, as condition and event, unless it is there already."""
-        now = rfc3339(wall_clock(self._reactor)())
-        decision = decide_refused(home, report.reason, report.message, now)
+        decision = decide_refused(home, report.reason, report.message, rfc3339(wall_clock(self._clock)()))
         if isinstance(decision, WriteStatus):
             await self.write_status(home, decision)
-
-    def _report(self, home: HomePod, report: Report) -> None:
-        self._recorder.emit(reference_to("v1", "Pod", home.metadata), "Warning", report.reason, report.message)

@@ -1,34 +1,31 @@
-"""Offloads the pods that were scheduled on one virtual node, and brings their status back.
+"""Offloads the pods of one virtual node, and writes their status back.
 
-Each pod is a key of a queue. A turn looks at all there is to see about the pod, asks ``decide``, and carries the
-decision out in ``steps``. On the way of an ordinary pod that is one POST at the lender and one patch at home.
+Each step reads all there is to see about a pod, decides (``decide``), and carries the decision out (``actions``). An
+ordinary pod costs one POST at the lender and one status patch at home.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from attrs import define
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IDelayedCall
-from twisted.logger import Logger
+from attrs import define, frozen
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from liqod.flow.clocks import wall_clock
-from liqod.flow.tasks import Tasks
-from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.flow.controller import After, Controller, Source, observe, watch
+from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
-from liqod.kube.client import Client
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import home_uid
-from liqod.kubelet.common.mutation_cache import Overlay
+from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.lender.health import LenderHealth
-from liqod.kubelet.namespaces.controller import NamespaceController, NotOffloaded, Offloaded, Pending, Refused
+from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
-from liqod.kubelet.pods.actions import PodActions, Postponed
+from liqod.kubelet.namespaces.state import NotOffloaded, Offloaded, Pending, Refused
+from liqod.kubelet.pods.actions import PodActions, Postponed, Seen
 from liqod.kubelet.pods.decide import (
     GRACE_DEADLINE,
     Create,
@@ -46,310 +43,325 @@ from liqod.kubelet.pods.decide import (
     decide_unreachable,
 )
 from liqod.kubelet.pods.restarts import Tally, tally
-from liqod.kubelet.ports import Recorder
+from liqod.kubelet.pods.tracked import TrackedPod
 from liqod.model.ids import Key
 from liqod.model.names import DELETION_GRACE_ANNOTATION
 from liqod.model.timestamps import parse_rfc3339, rfc3339
 
-PATIENCE: Final = 30.0
-"""Seconds after a deleted pod's grace that the lender has to answer before the pod goes at home all the same."""
+GIVE_UP_AFTER: Final = 30.0
+"""Seconds after a deleted pod's grace period that a lender has to answer before the pod is deleted at home anyway."""
 
-SILENCE: Final = 40.0
-"""Seconds without an answer after which a lender's pods are not ready any more. Source: Kubernetes gives nodes as long
-(kube-controller-manager, --node-monitor-grace-period)."""
+UNREADY_AFTER: Final = 40.0
+"""Seconds of outage after which a lender's pods are not ready. Source: Kubernetes allows nodes as much
+(kube-controller-manager --node-monitor-grace-period was 40 s until 1.31)."""
+
+RETRY: Final = 3.0
+"""Seconds after a request without an answer until it is repeated, should the lender answer others meanwhile."""
 
 
-AGAIN: Final = 3.0
-"""Seconds after a request that got no answer until it is made again, if the lender answers others."""
+@frozen
+class Outage:
+    """The lender has not answered since ``since``."""
+
+    since: float
 
 
 @define
-class TrackedPod:
-    """What is remembered about one pod between turns; rebuilt from what is seen after a restart."""
+class Recovery:
+    """The lender answers again since ``since``; ``pods`` had an old status then, ``left`` of them still have."""
 
-    home_uid: str = ""
-    tally: Tally | None = None
-    status_due: float | None = None
-    grace_told: float | None = None
+    since: float
+    pods: int
+    left: int
 
 
-class PodController(MultiService):
-    """The pods of one virtual node; ``status_delay`` seconds of changes become one write. ``crosses`` tells whether
-    packets get to them.
+class PodController(Controller[Key]):
+    """The pods of one virtual node; changes of a status within ``status_delay`` seconds become one write.
+
+    ``network_usable``: whether packets reach the lender's pods.
     """
 
-    _log = Logger()
+    name = "pods"
 
     def __init__(
         self,
-        reactor: Any,
-        client: Client,
+        clock: IReactorTime,
         pods: Informer[HomePod],
+        actions: PodActions,
+        *,
         context: Context,
         namespaces: NamespaceController,
         health: LenderHealth,
-        recorder: Recorder,
+        network_usable: Latest[bool],
         workers: int,
         status_delay: float,
-        crosses: Callable[[], bool] = lambda: True,
     ) -> None:
-        super().__init__()
-        self._reactor = reactor
+        self.workers = workers
+        super().__init__(clock, subject=f"at {context.lender}")
         self._pods = pods
+        self._actions = actions
         self._context = context
-        self._health = health
-        self._delay = status_delay
-        self._crosses = crosses
-        self._answers_since = 0.0
-        self._behind: set[Key] = set()
-        self._behind_at_first = 0
         self._namespaces = namespaces
-        self._tracks: dict[Key, TrackedPod] = {}
-        self._written: Overlay[Key, HomePod] = Overlay(reactor)
-        self._postponed: set[Key] = set()
-        self._steps = PodActions(reactor, client, context, namespaces, health, recorder, self._written)
-        self._queue: WorkQueue[Key] = WorkQueue(reactor, f"pods of {context.node_name}")
-        self._workers: Workers[Key] = Workers(
-            self._queue, workers, self._process, f"offloading to {context.lender}: pod"
-        )
-        self._tasks = Tasks()
-        self._tasks.setServiceParent(self)
-        self._pods.subscribe(self._changed)
-        self._silent_since: float | None = None
-        self._silence: IDelayedCall | None = None
-        self._health.state.subscribe(lambda _: self._answered())
-
-    def startService(self) -> None:
-        super().startService()
-        self._answered()
-        self._tasks.spawn(self._begin(), f"offloading pods to {self._context.lender}")
-
-    def stopService(self) -> Deferred[Any]:
-        self._end_silence()
-        self._queue.close()
-        return maybeDeferred(super().stopService)
-
-    async def _begin(self) -> None:
-        await self._namespaces.when_synced()
-        self._workers.setServiceParent(self)
+        self._health = health
+        self._network_usable = network_usable
+        self._delay = status_delay
+        self._tracked: dict[Key, TrackedPod] = {}
+        self._lender: Outage | Recovery | None = None
+        self._unready_timer: IDelayedCall | None = None
 
     def __len__(self) -> int:
         """The number of pods that are remembered."""
-        return len(self._tracks)
+        return len(self._tracked)
+
+    def sources(self) -> Iterable[Source[Key]]:
+        yield watch(self._pods, self._pod_changed)
+        yield observe(self._health.state, self._health_changed)
+        yield observe(self._network_usable, lambda _: self._all_keys())
+
+    async def prepare(self) -> None:
+        # Absence means absence from here on: only now may anything be deleted because it is not seen.
+        await self._namespaces.when_synced()
+
+    async def cleanup(self) -> None:
+        self._cancel_timer()
+
+    def startService(self) -> None:
+        super().startService()
+        for key in self._health_changed(self._health.state.value):
+            self.enqueue(key)
+
+    def _all_keys(self) -> Iterator[Key]:
+        return (pod.metadata.key for pod in self._pods.items())
+
+    def _pod_changed(self, key: Key, old: HomePod | None, new: HomePod | None) -> Iterable[Key]:
+        if new is None:
+            self._actions.mutations.forget(key)
+        return (key,)
+
+    # The lender goes and comes
+
+    def _health_changed(self, _: Readiness) -> list[Key]:
+        """Note an outage or its end; returns the pods that waited for it."""
+        if not self._health.ok:
+            if not isinstance(self._lender, Outage):
+                self._lender = Outage(self.clock.seconds())
+                self._unready_timer = self.clock.callLater(UNREADY_AFTER + 0.1, self._lender_is_lost)
+            return []
+        if isinstance(self._lender, Outage):
+            waiting = [tracked for tracked in self._tracked.values() if tracked.postponed]
+            for tracked in self._tracked.values():
+                tracked.catching_up = tracked.postponed
+            self._lender = Recovery(self.clock.seconds(), len(waiting), len(waiting))
+        self._cancel_timer()
+        self.retry_failed()
+        return self._postponed()
+
+    def _lender_is_lost(self) -> None:
+        self._unready_timer = None
+        for key in self._all_keys():
+            self.enqueue(key)
+
+    def retry_postponed(self) -> None:
+        """Reconcile the pods that wait until the lender answers and what it has is seen again."""
+        for key in self._postponed():
+            self.enqueue(key)
+
+    def _postponed(self) -> list[Key]:
+        waiting = [key for key, tracked in self._tracked.items() if tracked.postponed]
+        for key in waiting:
+            self._tracked[key].postponed = False
+        return waiting
+
+    def _cancel_timer(self) -> None:
+        if self._unready_timer is not None and self._unready_timer.active():
+            self._unready_timer.cancel()
+        self._unready_timer = None
 
     @property
-    def troubles(self) -> dict[Key, str]:
-        """The pods whose last turn failed, with the reason."""
-        return self._workers.troubles
+    def _is_lender_lost(self) -> bool:
+        """Whether the lender has not answered for so long that its pods are not ready."""
+        return isinstance(self._lender, Outage) and self.clock.seconds() >= self._lender.since + UNREADY_AFTER
 
-    def enqueue(self, key: Key) -> None:
-        """Have a pod looked at again."""
-        self._queue.add(key)
+    # One step
 
-    def _changed(self, key: Key, old: HomePod | None, new: HomePod | None) -> None:
-        if new is None:
-            self._written.drop(key)
-        self._queue.add(key)
-
-    def _answered(self) -> None:
-        """The lender answers, or does not: wake up what waits for it, or wait whether it stays so."""
-        if not self.running:
-            return
-        if not self._health.ok:
-            if self._silent_since is None:
-                self._silent_since = self._reactor.seconds()
-                self._silence = self._reactor.callLater(SILENCE + 0.1, self.enqueue_all)
-            return
-        if self._silent_since is not None:
-            self._answers_since = self._reactor.seconds()
-            self._behind = set(self._postponed)
-            self._behind_at_first = len(self._behind)
-        self._end_silence()
-        self._queue.hasten()
-        self.wake()
-
-    def wake(self) -> None:
-        """Look at the pods that wait until the lender answers and what it has is seen again."""
-        postponed, self._postponed = self._postponed, set()
-        for key in postponed:
-            self._queue.add(key)
-
-    def _end_silence(self) -> None:
-        self._silent_since = None
-        if self._silence is not None and self._silence.active():
-            self._silence.cancel()
-        self._silence = None
-
-    def enqueue_all(self) -> None:
-        """What holds for all pods changed."""
-        for pod in self._pods.items():
-            self._queue.add(pod.metadata.key)
-
-    def _is_silent(self) -> bool:
-        """Tell whether the lender has not answered for so long that its pods are not ready."""
-        return self._silent_since is not None and self._reactor.seconds() >= self._silent_since + SILENCE
-
-    async def _process(self, key: Key) -> float | None:
-        home = self._written.newest(key, self._pods.get(key))
-        now = self._reactor.seconds()
-        date = wall_clock(self._reactor)()
-        decision, remote = self._decide(key, home, now, date)
-        if home is not None and remote is not None:
-            if not (self._health.ok and remote.live):
-                decision = decide_unreachable(home, decision, rfc3339(date), silent=self._is_silent())
-                self._postponed.add(key)
-            elif not self._crosses():
-                decision = decide_network_down(home, decision, rfc3339(date))
-        self._forget_if_gone(key, home, remote)
+    async def reconcile(self, key: Key) -> After | None:
+        home = self._actions.mutations.newest(key, self._pods.get(key))
+        tracked = self._tracked.setdefault(key, TrackedPod())
+        decision, remote = self._decide(key, home, tracked)
+        if home is None:
+            tracked = self._forget_home(key, tracked, remote)
+        pod = Seen(key, home, remote, tracked)
         if isinstance(decision, WriteStatus) and home is not None:
-            again = await self._write_status(key, home, decision, now)
-            self._catch_up(key)
-            return again
-        self._catch_up(key)
+            again = await self._write_status(home, tracked, decision)
+            self._note_caught_up(tracked)
+            return _after(again)
+        self._note_caught_up(tracked)
         if isinstance(decision, Create | Patch | DeleteShadow) and not self._health.ok:
-            self._postponed.add(key)
-            return self._time_left(home)
+            tracked.postponed = True
+            return _after(self._until_given_up(home))
         try:
-            again = await self._carry_out(key, home, remote, decision)
+            again = await self._carry_out(pod, decision)
         except Postponed:
-            self._postponed.add(key)
-            # Should the lender answer all the same, nothing else leads back here.
-            again = AGAIN
-        left = self._time_left(home)
-        return again if left is None else min(left, again if again is not None else left)
+            tracked.postponed = True
+            self._tracked.setdefault(key, tracked)
+            # The lender may answer other requests all the while: then no change of its health leads back here.
+            again = RETRY
+        left = self._until_given_up(home)
+        return _after(again if left is None else min(left, again if again is not None else left))
 
-    def _catch_up(self, key: Key) -> None:
-        """Note that a pod is told as the lender has it; say so when that is true of all that waited."""
-        track = self._tracks.get(key)
-        if key not in self._behind or key in self._postponed or (track is not None and track.status_due is not None):
+    def _forget_home(self, key: Key, tracked: TrackedPod, remote: RemoteNamespace | None) -> TrackedPod:
+        """Drop what is known about a pod that is gone at home; a ShadowPod that is left keeps its deletion."""
+        self._caught_up(self._tracked.pop(key))
+        if remote is None or remote.shadow(key.name) is None:
+            return TrackedPod()
+        left = self._tracked[key] = TrackedPod(shadow_deletion=tracked.shadow_deletion)
+        return left
+
+    def _note_caught_up(self, tracked: TrackedPod) -> None:
+        """Note that a pod's status is up to date after an outage; log when it is the last one."""
+        if tracked.postponed or tracked.status_due is not None:
             return
-        self._behind.discard(key)
-        if not self._behind:
+        self._caught_up(tracked)
+
+    def _caught_up(self, tracked: TrackedPod) -> None:
+        if not tracked.catching_up or not isinstance(self._lender, Recovery):
+            return
+        tracked.catching_up = False
+        self._lender.left -= 1
+        if not self._lender.left:
             self._log.info(
-                "{count} pods at {lender} are shown as they are there, {seconds:.1f} s after it answered again",
-                count=self._behind_at_first,
+                "the statuses of {count} pods at {lender} are up to date {seconds:.1f} s after it answered again",
+                count=self._lender.pods,
                 lender=str(self._context.lender),
-                seconds=self._reactor.seconds() - self._answers_since,
+                seconds=self.clock.seconds() - self._lender.since,
             )
 
-    def _decide(
-        self, key: Key, home: HomePod | None, now: float, date: datetime
+    def _decide(self, key: Key, home: HomePod | None, tracked: TrackedPod) -> tuple[Decision, RemoteNamespace | None]:
+        date = wall_clock(self.clock)()
+        decision, remote = self._decide_by_namespace(key, home, tracked, date)
+        if home is not None and remote is not None:
+            if not (self._health.ok and remote.live):
+                decision = decide_unreachable(home, decision, rfc3339(date), silent=self._is_lender_lost)
+                tracked.postponed = True
+            elif not self._network_usable.value:
+                decision = decide_network_down(home, decision, rfc3339(date))
+        return decision, remote
+
+    def _decide_by_namespace(
+        self, key: Key, home: HomePod | None, tracked: TrackedPod, date: datetime
     ) -> tuple[Decision, RemoteNamespace | None]:
-        written_at = rfc3339(date)
         match self._namespaces.state_of(key.namespace):
             case NotOffloaded(message):
-                return decide_not_offloaded(home, message, written_at), None
+                return decide_not_offloaded(home, message, rfc3339(date)), None
             case Refused(reason, message):
-                return decide_refused(home, reason, message, written_at), None
+                return decide_refused(home, reason, message, rfc3339(date)), None
             case Pending(asked):
-                if home is not None and home.metadata.deleting and (not asked or self._is_lost(home, date)):
+                if home is not None and home.metadata.deleting and (not asked or self._is_given_up(home, date)):
                     return DeleteHome(home.metadata.uid), None
                 return Keep("the namespace is not ready at the lender yet"), None
             case Offloaded(remote, draining):
                 if not remote.synced:
-                    if home is not None and self._is_lost(home, date):
+                    if home is not None and self._is_given_up(home, date):
                         return DeleteHome(home.metadata.uid), remote
                     return Keep("what the lender has of this namespace is not known yet"), remote
-                return self._decide_served(key, home, remote, now, date, draining=draining), remote
+                decision = self._decide_offloaded(home, remote, key.name, tracked, date=date)
+                if draining and isinstance(decision, Create):
+                    return Keep("the namespace is no longer offloaded: the pod is about to leave"), remote
+                return decision, remote
 
-    def _decide_served(
-        self, key: Key, home: HomePod | None, remote: RemoteNamespace, now: float, date: datetime, *, draining: bool
+    def _decide_offloaded(
+        self, home: HomePod | None, remote: RemoteNamespace, name: str, tracked: TrackedPod, *, date: datetime
     ) -> Decision:
-        runs, shadow = remote.pod(key.name), remote.shadow(key.name)
-        counted = self._count(key, home, runs or remote.ended(key.name))
-        decision = decide(
+        pod, ended, shadow = remote.pod(name), remote.ended(name), remote.shadow(name)
+        return decide(
             home,
             shadow,
-            runs,
+            pod,
             context=self._context,
             namespace=remote.namespace,
-            tally=counted,
+            tally=_count_restarts(tracked, home, pod or ended),
             now=rfc3339(date),
-            lender_lost=home is not None and self._is_lost(home, date),
-            ended=remote.ended(key.name),
-            grace_ignored=self._is_grace_ignored(key, shadow, now),
+            lender_lost=home is not None and self._is_given_up(home, date),
+            ended=ended,
+            grace_ignored=self._is_grace_ignored(tracked, shadow),
         )
-        if draining and isinstance(decision, Create):
-            return Keep("the namespace is no longer offloaded: the pod is about to leave")
-        return decision
 
-    def _is_grace_ignored(self, key: Key, shadow: Shadow | None, now: float) -> bool:
-        """Tell whether a lender has known for long with which grace a pod is to end."""
-        track = self._tracks.get(key)
-        if track is None or shadow is None or DELETION_GRACE_ANNOTATION not in shadow.metadata.annotations:
+    def _is_grace_ignored(self, tracked: TrackedPod, shadow: Shadow | None) -> bool:
+        """Tell whether the lender has known the grace period for long and has not begun to end the pod."""
+        if shadow is None or DELETION_GRACE_ANNOTATION not in shadow.metadata.annotations:
             return False
-        if track.grace_told is None:
-            track.grace_told = now
-        return now >= track.grace_told + GRACE_DEADLINE
+        now = self.clock.seconds()
+        if tracked.grace_sent_at is None:
+            tracked.grace_sent_at = now
+        return now >= tracked.grace_sent_at + GRACE_DEADLINE
 
-    def _count(self, key: Key, home: HomePod | None, runs: RemotePod | None) -> Tally | None:
-        if home is None:
-            return None
-        track = self._tracks.get(key)
-        if track is None or track.home_uid != home.metadata.uid:
-            track = self._tracks[key] = TrackedPod(home.metadata.uid)
-        if runs is None or home_uid(runs.metadata) not in ("", home.metadata.uid):
-            return None
-        track.tally = tally(track.tally, decoded(home.status), runs.metadata.uid, decoded(runs.status))
-        return track.tally
-
-    def _forget_if_gone(self, key: Key, home: HomePod | None, remote: RemoteNamespace | None) -> None:
-        if home is None:
-            self._tracks.pop(key, None)
-            self._postponed.discard(key)
-            self._behind.discard(key)
-            self._steps.forget(key, shadow_too=remote is None or remote.shadow(key.name) is None)
-
-    async def _write_status(self, key: Key, home: HomePod, decision: WriteStatus, now: float) -> float | None:
-        """Write once per burst of changes: not before the delay after the first, and then the newest."""
-        track = self._tracks.setdefault(key, TrackedPod(home.metadata.uid))
-        if track.status_due is None:
-            track.status_due = now + self._delay
-        left = track.status_due - now
+    async def _write_status(self, home: HomePod, tracked: TrackedPod, decision: WriteStatus) -> float | None:
+        """Write the newest status once per burst of changes, ``status_delay`` seconds after the first of them."""
+        now = self.clock.seconds()
+        if tracked.status_due is None:
+            tracked.status_due = now + self._delay
+        left = tracked.status_due - now
         if left > 0.001:
             return left
-        track.status_due = None
-        await self._steps.write_status(home, decision)
-        return self._time_left(home)
+        tracked.status_due = None
+        await self._actions.write_status(home, decision)
+        return self._until_given_up(home)
 
-    async def _carry_out(
-        self, key: Key, home: HomePod | None, remote: RemoteNamespace | None, decision: Decision
-    ) -> float | None:
+    async def _carry_out(self, pod: Seen, decision: Decision) -> float | None:
+        actions, home, remote = self._actions, pod.home, pod.remote
         match decision:
             case Create(body) if home is not None and remote is not None:
-                return await self._steps.create(home, remote, body)
+                return await actions.create(pod, home, remote, body)
             case Patch(patch) if home is not None and remote is not None:
-                return await self._steps.patch(home, remote, patch)
+                return await actions.patch(pod, home, remote, patch)
             case DeleteShadow(uid) if remote is not None:
-                return await self._steps.delete_shadow(key, home, remote, uid)
+                return await actions.delete_shadow(pod, remote, uid)
             case DeleteHome(uid):
-                return await self._steps.delete_home(key, uid)
+                return await actions.delete_home(pod.key, pod.tracked, uid)
             case Skip(report):
-                return await self._steps.skip(home, report)
+                return await actions.skip(home, report)
             case Keep(_, again):
                 return again
         return None
 
-    def _is_lost(self, home: HomePod, now: datetime) -> bool:
-        """Tell whether a deleted pod has waited for an unreachable lender long enough.
+    # A deleted pod whose lender does not answer
 
-        One of a StatefulSet waits, as on a dead node: its successor would have the same name and volumes while it may
-        still run. Whoever knows better deletes it with force.
-        """
-        if not home.metadata.deleting or self._health.ok or _is_one_of_a_kind(home):
-            return False
-        deadline = parse_rfc3339(home.metadata.deletion_timestamp)
-        return deadline is not None and (now - deadline).total_seconds() > PATIENCE
+    def _is_given_up(self, home: HomePod, now: datetime) -> bool:
+        """Tell whether a deleted pod has waited long enough for a lender that does not answer."""
+        deadline = self._deadline(home)
+        return deadline is not None and (now - deadline).total_seconds() > GIVE_UP_AFTER
 
-    def _time_left(self, home: HomePod | None) -> float | None:
-        """Return when a deleted pod is due to be given up on; None while the lender answers."""
-        if home is None or not home.metadata.deleting or self._health.ok or _is_one_of_a_kind(home):
-            return None
-        deadline = parse_rfc3339(home.metadata.deletion_timestamp)
+    def _until_given_up(self, home: HomePod | None) -> float | None:
+        """Return the seconds until a deleted pod is given up; None while the lender answers."""
+        deadline = None if home is None else self._deadline(home)
         if deadline is None:
             return None
-        return max(0.5, (deadline - wall_clock(self._reactor)()).total_seconds() + PATIENCE + 0.5)
+        return max(0.5, (deadline - wall_clock(self.clock)()).total_seconds() + GIVE_UP_AFTER + 0.5)
+
+    def _deadline(self, home: HomePod) -> datetime | None:
+        """Return when the grace period of a deleted pod ends; None if it is to wait for the lender without end.
+
+        A pod of a StatefulSet waits, as on a dead node: its successor would have the same name and volumes while it may
+        still run. Who knows better deletes it with force (Kubernetes, "Force Delete StatefulSet Pods").
+        """
+        if not home.metadata.deleting or self._health.ok:
+            return None
+        if any(owner.controller and owner.kind == "StatefulSet" for owner in home.metadata.owner_references):
+            return None
+        return parse_rfc3339(home.metadata.deletion_timestamp)
 
 
-def _is_one_of_a_kind(home: HomePod) -> bool:
-    return any(owner.controller and owner.kind == "StatefulSet" for owner in home.metadata.owner_references)
+def _count_restarts(tracked: TrackedPod, home: HomePod | None, pod: RemotePod | None) -> Tally | None:
+    """Note what the remote pod counts, and return the sum; None without a remote pod of this home pod."""
+    if home is None:
+        return None
+    if tracked.home_uid != home.metadata.uid:
+        tracked.home_uid, tracked.tally, tracked.status_due, tracked.grace_sent_at = home.metadata.uid, None, None, None
+    if pod is None or home_uid(pod.metadata) not in ("", home.metadata.uid):
+        return None
+    tracked.tally = tally(tracked.tally, decoded(home.status), pod.metadata.uid, decoded(pod.status))
+    return tracked.tally
+
+
+def _after(seconds: float | None) -> After | None:
+    return None if seconds is None else After(seconds)

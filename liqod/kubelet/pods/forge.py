@@ -88,7 +88,7 @@ def _volume(volume: dict[str, Any], pod: str, context: Context) -> dict[str, Any
     Verbatim, the lender would make another claim, whose name is that of the one that followed.
     """
     template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}
-    if not template or not context.follows((template.get("spec") or {}).get("storageClassName") or ""):
+    if not template or not context.services.follows((template.get("spec") or {}).get("storageClassName") or ""):
         return volume
     # Source: Kubernetes, "Ephemeral Volumes", PersistentVolumeClaim naming.
     rest = {key: value for key, value in volume.items() if key != "ephemeral"}

@@ -169,7 +169,7 @@ def _addresses(status: dict[str, Any], remote: Mapping[str, Any], context: Conte
     addresses = [str(entry.get("ip") or "") for entry in remote.get("podIPs") or []]
     if not addresses and remote.get("podIP"):
         addresses = [str(remote["podIP"])]
-    mapped = [context.map_address(address) for address in addresses if address]
+    mapped = [context.network.to_home(address) for address in addresses if address]
     if mapped and mapped[0]:
         # The first one is what those see who know of one only: of the version that comes first at home.
         known = sorted(

@@ -10,9 +10,9 @@ from typing import Any
 
 from attrs import field, frozen
 
+from liqod.kube.merge_patch import merge_patch
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import is_ours
-from liqod.kubelet.common.patches import merge_diff
 from liqod.kubelet.reflection.forge.reflected import Desired, Withheld, metadata_patch
 from liqod.kubelet.reflection.kinds import Kind
 from liqod.kubelet.reflection.views import Reflectable
@@ -93,7 +93,7 @@ def _follow(kind: Kind, desired: Desired, there: Reflectable) -> Decision:
     observed = kind.observe(there, desired)
     if kind.is_fixed(observed, desired):
         return Delete(there.metadata.uid, again=True)
-    patch = merge_diff(observed, desired.content)
+    patch = merge_patch(observed, desired.content)
     if metadata := metadata_patch(there.metadata, desired):
         patch["metadata"] = metadata
     if not patch:

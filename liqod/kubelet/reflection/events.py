@@ -37,6 +37,7 @@ class EventReflector(MultiService):
         reactor: Any,
         context: Context,
         listing: policy.Listing,
+        *,
         pods: Informer[HomePod],
         reflectors: Mapping[Kind, Reflector],
         recorder: Recorder,

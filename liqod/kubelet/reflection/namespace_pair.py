@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from attrs import Factory, define
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 
 from liqod.kube.cache.informer import Informer
+from liqod.kube.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import ownership
-from liqod.kubelet.common.mutation_cache import Overlay
+from liqod.kubelet.lender.refusals import Attempts
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.reflection.kinds import Kind
 from liqod.kubelet.reflection.shared_informers import NamespacedInformers
@@ -19,12 +21,27 @@ from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import Key
 from liqod.model.objects.meta import label_selector
 
+Claims = frozenset[tuple[str, str]]
+
+
+@define
+class TrackedObject:
+    """What is remembered about one object between two steps; after a restart it is rebuilt from what is seen."""
+
+    claims: Claims | None = None
+    """The single addresses that the lender's pods have to reach for it; None: it was not forged yet."""
+    objections: tuple[str, ...] = ()
+    """What of it is not reflected for good, as far as events were recorded."""
+    attempts: Attempts = Factory(Attempts)
+    """Failed writes at the lender."""
+    postponed: bool = False
+    """Waits until the lender answers."""
+
 
 class NamespacePair(MultiService):
     """Both sides of a namespace; ``changed(name)`` is called with the name at home of what changed on either.
 
-    Until both caches are complete nothing is told, then every object is. ``claims`` are those of each object that had
-    its turn, ``objections`` what was said of some.
+    Nothing is passed on before both caches are complete; then every object is.
     """
 
     def __init__(
@@ -32,6 +49,7 @@ class NamespacePair(MultiService):
         reactor: Any,
         kind: Kind,
         context: Context,
+        *,
         informers: NamespacedInformers,
         local: str,
         remote: RemoteNamespace,
@@ -41,30 +59,29 @@ class NamespacePair(MultiService):
         self.local = local
         self.client = remote.client
         self.namespace = remote.namespace
-        self.remote = remote
         self.since = float(reactor.seconds())
         self.home: Informer[Reflectable] = informers.acquire(kind.home, kind.home_view, local)
+        # The API server filters by label: objects of others never reach this cache, whatever their number.
         labels = label_selector(ownership(context)) + (f",!{kind.unless}" if kind.unless else "")
         self.there: Informer[Reflectable] = Informer(
             remote.client, kind.there, kind.there_view, reactor, namespace=remote.namespace, labels=labels
         )
         self.there.setServiceParent(self)
+        self.mutations: Mutations[str, Reflectable] = Mutations(reactor)
+        self.tracked: dict[str, TrackedObject] = {}
         self._kind = kind
         self._context = context
         self._informers = informers
         self._changed = changed
-        self._answers: Overlay[str, Reflectable] = Overlay(reactor)
-        self.claims: dict[str, frozenset[tuple[str, str]]] = {}
-        self.objections: dict[str, tuple[str, ...]] = {}
         self._unsubscribe = [self.home.subscribe(self._home_changed), self.there.subscribe(self._there_changed)]
-        DeferredList([self.home.when_synced(), self.there.when_synced()]).addCallback(self._complete)
+        DeferredList([self.home.when_synced(), self.there.when_synced()]).addCallback(self._all_synced)
 
     def stopService(self) -> Deferred[Any]:
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         self._unsubscribe = []
-        leaving = Deferred.fromCoroutine(self._informers.release(self.home))
-        return DeferredList([maybeDeferred(super().stopService), leaving])
+        releasing = Deferred.fromCoroutine(self._informers.release(self.home))
+        return DeferredList([maybeDeferred(super().stopService), releasing])
 
     @property
     def synced(self) -> bool:
@@ -72,25 +89,26 @@ class NamespacePair(MultiService):
         return self.home.synced and self.there.synced
 
     @property
-    def complete(self) -> bool:
-        """Whether every object of the home cluster was asked for its claims."""
-        return self.synced and all(thing.metadata.name in self.claims for thing in self.home.items())
+    def claims(self) -> Claims:
+        """The addresses that are claimed for all objects."""
+        return frozenset().union(*(tracked.claims or () for tracked in self.tracked.values()))
+
+    @property
+    def claims_complete(self) -> bool:
+        """Whether the claims of every object of the home cluster are known."""
+        known = self.tracked
+        return self.synced and all(
+            (tracked := known.get(each.metadata.name)) is not None and tracked.claims is not None
+            for each in self.home.items()
+        )
 
     def at_home(self, name: str) -> Reflectable | None:
         """Return an object of the home cluster."""
         return self.home.get(Key(self.local, name))
 
     def at_lender(self, name: str) -> Reflectable | None:
-        """Return an object of the lender by its name there, as it is or as it was just written."""
-        return self._answers.newest(name, self.there.get(Key(self.namespace, name)))
-
-    def answered(self, name: str, there: Reflectable) -> None:
-        """Remember the answer to a write."""
-        self._answers.put(name, there)
-
-    def forget(self, name: str) -> None:
-        """An object of the lender is known to be gone, or to be another one."""
-        self._answers.drop(name)
+        """Return the newest known state of an object of the lender, by its name there."""
+        return self.mutations.newest(name, self.there.get(Key(self.namespace, name)))
 
     def _home_changed(self, key: Key, old: Reflectable | None, new: Reflectable | None) -> None:
         if self.synced:
@@ -98,12 +116,12 @@ class NamespacePair(MultiService):
 
     def _there_changed(self, key: Key, old: Reflectable | None, new: Reflectable | None) -> None:
         if new is None:
-            self._answers.drop(key.name)
+            self.mutations.forget(key.name)
         if self.synced:
             self._changed(self._kind.name_at_home(key.name, self._context))
 
-    def _complete(self, _: object) -> None:
-        names = {thing.metadata.name for thing in self.home.items()}
-        names.update(self._kind.name_at_home(thing.metadata.name, self._context) for thing in self.there.items())
+    def _all_synced(self, _: object) -> None:
+        names = {each.metadata.name for each in self.home.items()}
+        names.update(self._kind.name_at_home(each.metadata.name, self._context) for each in self.there.items())
         for name in names:
             self._changed(name)

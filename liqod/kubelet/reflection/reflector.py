@@ -1,320 +1,304 @@
-"""Reflects one kind to one lender: a queue of names, a few workers, one decision per turn, one request per change."""
+"""Reflects one kind to one lender: one decision a step, one request a change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
+from attrs import frozen
 from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.logger import Logger
+from twisted.internet.defer import maybeDeferred
 
-from liqod.flow.backoff import Backoff
+from liqod.flow.controller import After, Controller, Source, observe
 from liqod.flow.tasks import Tasks
-from liqod.flow.workqueue import Workers, WorkQueue
-from liqod.kube.errors import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    Forbidden,
-    NotFound,
-    ServerError,
-    Throttled,
-    Unauthorized,
-    Unreachable,
-)
+from liqod.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from liqod.kube.refusals import READ_AGAIN
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.meta import is_ours
+from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.write_limiter import WriteLimiter
 from liqod.kubelet.lender.health import LenderHealth
+from liqod.kubelet.lender.refusals import (
+    NAME_TAKEN_RETRY,
+    Attempts,
+    Meaning,
+    is_namespace_missing,
+    is_namespace_terminating,
+    meaning_of,
+)
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reflection.decide import Create, Decision, Delete, Keep, Patch, Skip, decide
 from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
 from liqod.kubelet.reflection.kinds import Kind
-from liqod.kubelet.reflection.namespace_pair import NamespacePair
+from liqod.kubelet.reflection.namespace_pair import NamespacePair, TrackedObject
 from liqod.kubelet.reflection.shared_informers import NamespacedInformers
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import Key
 from liqod.model.names import REFLECTION_MANAGER
 from liqod.model.records.network import Claims
 
-FRESH: Final = 10.0
-"""Seconds after a namespace was granted in which a refusal may only mean that the grant has not taken effect yet."""
-EARLY: Final = 0.3
-LATE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
-NAME_TAKEN_RETRY: Final = 60.0
-INCOMPLETE: Final = 5.0
-MOST_SAID: Final = 500
-SOON: Final = 0.2
-"""Seconds until it is asked again whether everything that is decided from is known."""
+INCOMPLETE_RETRY: Final = 5.0
+"""Seconds until an object is forged again of which a part is not known yet."""
+INPUTS_RETRY: Final = 0.2
+"""Seconds until an object is forged again because other caches have not synced."""
+NO_ANSWER_RETRY: Final = 5.0
+"""Seconds after a request without an answer until it is repeated, should the lender answer others meanwhile."""
+MAX_OBJECTIONS: Final = 500
+"""Characters of an event about what is not reflected."""
 
 
-class Reflector(MultiService):
-    """One kind, in the namespaces that are open; ``inputs`` gives what forging reads, by namespace.
+class Surroundings(Protocol):
+    """What a reflector needs from its virtual kubelet."""
 
-    ``lost(namespace)`` is called when the lender says that a namespace it had granted is not there, ``claimed()`` when
-    other addresses are claimed than before.
-    """
+    def inputs(self, kind: Kind, local: str) -> ForgeInputs:
+        """Return what forging objects of a kind in a namespace reads."""
+        ...
 
-    _log = Logger()
+    def namespace_missing(self, local: str) -> None:
+        """The lender says that a namespace which it had granted does not exist."""
+        ...
+
+    def claims_changed(self) -> None:
+        """Other addresses are claimed than before."""
+        ...
+
+
+@frozen
+class _Object:
+    """One object as it is seen in one step."""
+
+    key: Key
+    pair: NamespacePair
+    tracked: TrackedObject
+    home: Reflectable | None
+    name: str
+    """The name at the lender."""
+    desired: Desired | Withheld | None
+
+
+class Reflector(Controller[Key]):
+    """One kind, in the namespaces that are open."""
 
     def __init__(
         self,
         reactor: Any,
         kind: Kind,
+        *,
         context: Context,
+        surroundings: Surroundings,
         informers: NamespacedInformers,
         health: LenderHealth,
         recorder: Recorder,
         workers: int,
-        inputs: Callable[[str], ForgeInputs],
-        lost: Callable[[str], None],
-        claimed: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__()
+        self.name = f"reflection of {kind.home.plural}"
+        self.workers = workers
+        super().__init__(reactor, subject=f"to {context.lender}")
         self.kind = kind
-        self._reactor = reactor
         self._context = context
+        self._surroundings = surroundings
         self._informers = informers
         self._health = health
         self._recorder = recorder
-        self._inputs_of = inputs
-        self._lost = lost
-        self._claimed = claimed
         self._pairs: dict[str, NamespacePair] = {}
         self._write_limiter = WriteLimiter(kind.pause)
-        self._attempts: dict[Key, int] = {}
-        self._postponed: set[Key] = set()
-        what = f"{kind.home.plural} for {context.lender}"
-        self._queue: WorkQueue[Key] = WorkQueue(reactor, what)
-        self._workers: Workers[Key] = Workers(self._queue, workers, self._process, f"reflecting {what}:")
         self._tasks = Tasks()
-        self._workers.setServiceParent(self)
         self._tasks.setServiceParent(self)
-        self._unsubscribe: Callable[[], None] = lambda: None
 
-    def startService(self) -> None:
-        super().startService()
-        self._unsubscribe = self._health.state.subscribe(lambda _: self._retry_postponed())
-
-    def stopService(self) -> Deferred[Any]:
-        self._unsubscribe()
-        self._queue.close()
-        return maybeDeferred(super().stopService)
-
-    @property
-    def troubles(self) -> dict[Key, str]:
-        """The objects whose last turn failed, with the reason."""
-        return self._workers.troubles
+    def sources(self) -> Iterable[Source[Key]]:
+        yield observe(self._health.state, self._health_changed)
 
     def open_namespace(self, local: str, remote: RemoteNamespace) -> None:
         """Reflect a namespace from now on."""
         self.close_namespace(local)
-        pair = NamespacePair(
-            self._reactor,
+        pair = self._pairs[local] = NamespacePair(
+            self.clock,
             self.kind,
             self._context,
-            self._informers,
-            local,
-            remote,
-            lambda name: self.enqueue(Key(local, name)),
+            informers=self._informers,
+            local=local,
+            remote=remote,
+            changed=lambda name: self.enqueue(Key(local, name)),
         )
-        self._pairs[local] = pair
         pair.setServiceParent(self)
 
     def close_namespace(self, local: str) -> None:
-        """Reflect a namespace no longer; what is at the lender stays (it goes with the namespace there)."""
+        """Stop reflecting a namespace; what is at the lender stays, and is deleted with the namespace there."""
         pair = self._pairs.pop(local, None)
         if pair is not None:
             self._tasks.spawn(_stopped(pair), f"closing the watches of {self.kind.home.plural} in {local}")
-            if any(pair.claims.values()):
-                self._claimed()
+            if pair.claims:
+                self._surroundings.claims_changed()
 
     def pair(self, local: str) -> NamespacePair | None:
         """Return both sides of a namespace, if it is reflected."""
         return self._pairs.get(local)
 
     def claims(self, namespaces: Iterable[str]) -> Claims:
-        """Return what is claimed; complete when all objects of these namespaces, which are to be served, had a turn."""
+        """Return what is claimed; complete when every object of these namespaces has been forged once."""
         pairs = [self._pairs.get(local) for local in namespaces]
-        wanted = [claims for pair in self._pairs.values() for claims in pair.claims.values()]
-        complete = all(pair is not None and pair.complete for pair in pairs)
-        return Claims(frozenset().union(*wanted), complete)
+        claimed: frozenset[tuple[str, str]] = frozenset().union(*(pair.claims for pair in self._pairs.values()))
+        return Claims(claimed, all(pair is not None and pair.claims_complete for pair in pairs))
 
-    def enqueue(self, key: Key) -> None:
-        """Have an object looked at again."""
-        self._queue.add(key)
-
-    def enqueue_all(
-        self, keep: Callable[[Reflectable], bool] = lambda thing: True, namespaces: Iterable[str] = ()
-    ) -> None:
-        """Have those objects looked at again that are chosen, of all namespaces or of some."""
+    def enqueue_all(self, keep: Callable[[Reflectable], bool] = lambda _: True, namespaces: Iterable[str] = ()) -> None:
+        """Reconcile the objects that ``keep`` selects, of all namespaces or of some."""
         for local in tuple(namespaces) or tuple(self._pairs):
             pair = self._pairs.get(local)
-            for thing in pair.home.items() if pair is not None else ():
-                if keep(thing):
-                    self.enqueue(thing.metadata.key)
+            for each in pair.home.items() if pair is not None else ():
+                if keep(each):
+                    self.enqueue(each.metadata.key)
 
-    def _retry_postponed(self) -> None:
-        if self._health.ok:
-            self._queue.hasten()
-            postponed, self._postponed = self._postponed, set()
-            for key in postponed:
-                self.enqueue(key)
+    def _health_changed(self, _: Readiness) -> Iterable[Key]:
+        if not self._health.ok:
+            return
+        self.retry_failed()
+        for local, pair in self._pairs.items():
+            for name, tracked in pair.tracked.items():
+                if tracked.postponed:
+                    tracked.postponed = False
+                    yield Key(local, name)
 
-    async def _process(self, key: Key) -> float | None:
+    # One step
+
+    async def reconcile(self, key: Key) -> After | None:
         pair = self._pairs.get(key.namespace)
         if pair is None or not pair.synced:
             return None
-        inputs = self._inputs_of(key.namespace)
+        inputs = self._surroundings.inputs(self.kind, key.namespace)
         if not inputs.complete:
-            return SOON
-        home, name = pair.at_home(key.name), self.kind.name_there(key.name, self._context)
+            return After(INPUTS_RETRY)
+        home, tracked = pair.at_home(key.name), pair.tracked.setdefault(key.name, TrackedObject())
         try:
             desired = None if home is None or home.metadata.deleting else self.kind.forge(home, inputs)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return self._unreadable(key, home, error)
-        if self.kind.claiming:
-            self._note_claims(pair, key.name, home, desired)
-        self._note_objections(pair, key.name, home, desired)
-        decision = decide(
-            self.kind, desired, pair.at_lender(name), name=name, namespace=pair.namespace, context=self._context
-        )
-        again = INCOMPLETE if isinstance(desired, Desired) and desired.incomplete else None
-        if home is None:
-            self._attempts.pop(key, None)
+            self._report(home, "UnreadableObject", f"what it holds cannot be read: {clean_message(str(error))}")
+            return After(tracked.attempts.delay(Meaning.REFUSED))
+        seen = _Object(key, pair, tracked, home, self.kind.name_there(key.name, self._context), desired)
+        self._note_claims(seen)
+        self._note_objections(seen)
+        there = pair.at_lender(seen.name)
+        if home is None and there is None:
+            pair.tracked.pop(key.name, None)
+        decision = decide(self.kind, desired, there, name=seen.name, namespace=pair.namespace, context=self._context)
+        again = After(INCOMPLETE_RETRY) if isinstance(desired, Desired) and desired.incomplete else None
         match decision:
             case Keep():
                 return again
             case Skip(why):
                 return self._name_taken(home, why)
+            case _:
+                return await self._write(seen, there, decision) or again
+
+    async def _write(self, seen: _Object, there: Reflectable | None, decision: Decision) -> After | None:
+        """Carry a decision out, unless the lender does not answer or the object was written a moment ago."""
         if not self._health.ok:
-            self._postponed.add(key)
+            seen.tracked.postponed = True
             return None
-        left = self._write_limiter.wait(key, _telling(decision, desired), self._reactor.seconds())
+        digest, now = _write_digest(decision, seen.desired), self.clock.seconds()
+        left = self._write_limiter.wait(seen.key, digest, now)
         if left > 0.001:
-            return left
+            return After(left)
         try:
-            soon = await self._carry_out(pair, name, home, decision)
+            again = await self._carry_out(seen, there, decision)
         except (ApiError, Unreachable) as error:
-            delay = self._refused(key, pair, home, error)
-            self._write_limiter.failed(key, delay, self._reactor.seconds())
-            if isinstance(error, Throttled | ServerError):
-                raise
-            return delay
-        self._write_limiter.written(key, _telling(decision, desired), self._reactor.seconds())
+            return self._failed(seen, error, creating=isinstance(decision, Create))
+        self._write_limiter.written(seen.key, digest, self.clock.seconds())
         self._health.request_succeeded()
-        return again if soon is None else soon
+        if not isinstance(decision, Delete):
+            seen.tracked.attempts = Attempts()
+        return again
 
-    def _note_claims(
-        self, pair: NamespacePair, name: str, home: Reflectable | None, desired: Desired | Withheld | None
-    ) -> None:
-        """Remember what an object claims."""
-        claims = desired.claims if isinstance(desired, Desired) else frozenset()
-        before = pair.claims.get(name, frozenset())
-        if home is None:
-            pair.claims.pop(name, None)
-        else:
-            pair.claims[name] = claims
-        if claims != before:
-            self._claimed()
-
-    def _note_objections(
-        self, pair: NamespacePair, name: str, home: Reflectable | None, desired: Desired | Withheld | None
-    ) -> None:
-        """Tell once what of an object, or that all of it, stays here for good."""
-        reason, objections = "EndpointNotExported", desired.objections if isinstance(desired, Desired) else ()
-        if isinstance(desired, Withheld) and desired.told:
-            reason, objections = "NotReflected", (desired.why,)
-        if home is None or not objections:
-            pair.objections.pop(name, None)
-        elif objections != pair.objections.get(name):
-            pair.objections[name] = objections
-            self._record_event(home, reason, "; ".join(objections)[:MOST_SAID])
-
-    async def _carry_out(
-        self, pair: NamespacePair, name: str, home: Reflectable | None, decision: Decision
-    ) -> float | None:
-        kind, client = self.kind, pair.client
+    async def _carry_out(self, seen: _Object, there: Reflectable | None, decision: Decision) -> After | None:
+        kind, pair, name = self.kind, seen.pair, seen.name
         match decision:
             case Create(body):
                 try:
-                    made = await client.create(
+                    created = await pair.client.create(
                         kind.there, body, pair.namespace, view=kind.there_view, manager=REFLECTION_MANAGER
                     )
                 except AlreadyExists:
-                    return await self._found(pair, name, home)
-                pair.answered(name, made)
+                    return await self._exists(seen)
+                pair.mutations.wrote(name, None, created)
             case Patch(patch):
-                made = await client.patch(
+                patched = await pair.client.patch(
                     kind.there, name, patch, pair.namespace, view=kind.there_view, manager=REFLECTION_MANAGER
                 )
-                pair.answered(name, made)
-            case Delete(uid, again):
-                await client.delete(kind.there, name, pair.namespace, uid=uid)
-                pair.forget(name)
-                if again:
-                    # The watch tells when it is gone; then it is made anew.
-                    return None
-        if home is not None:
-            self._attempts.pop(home.metadata.key, None)
+                pair.mutations.wrote(name, there, patched)
+            case Delete(uid):
+                await pair.client.delete(kind.there, name, pair.namespace, uid=uid)
+                # The watch shows when it is gone; only then can it be created again under its name.
+                pair.mutations.forget(name)
         return None
 
-    async def _found(self, pair: NamespacePair, name: str, home: Reflectable | None) -> float | None:
-        """It is there, and the cache does not show it: not ours (the watch selects by label), or not seen yet."""
+    async def _exists(self, seen: _Object) -> After | None:
+        """Find out whose object has the name: the watch, which selects by label, does not show it (yet)."""
+        pair, name = seen.pair, seen.name
         there = await pair.client.get(self.kind.there, name, pair.namespace, view=self.kind.there_view)
         if is_ours(there.metadata, self._context) and self.kind.unless not in there.metadata.labels:
-            pair.answered(name, there)
-            return 0.0
-        return self._name_taken(
-            home, f"an object {name} that is not ours is in the remote namespace {pair.namespace}; it is left alone"
-        )
+            pair.mutations.wrote(name, None, there)
+            return After(0.0)
+        why = f"an object {name} that is not ours is in the remote namespace {pair.namespace}; it is left alone"
+        return self._name_taken(seen.home, why)
 
-    def _unreadable(self, key: Key, home: Reflectable | None, error: Exception) -> float:
-        if home is not None:
-            self._record_event(home, "UnreadableObject", f"what it holds cannot be read: {clean_message(str(error))}")
-        return self._late(key)
+    def _failed(self, seen: _Object, error: ApiError | Unreachable, *, creating: bool) -> After:
+        """Act on a failed write; returns when to try again."""
+        now, pair, tracked = self.clock.seconds(), seen.pair, seen.tracked
+        meaning = meaning_of(error, granted_for=now - pair.since, creating=creating)
+        if meaning is Meaning.NO_ANSWER:
+            self._health.request_failed()
+            tracked.postponed = True
+            pair.tracked.setdefault(seen.key.name, tracked)
+            delay = NO_ANSWER_RETRY
+        elif meaning is Meaning.OVERLOADED or not isinstance(error, ApiError):
+            self._write_limiter.failed(seen.key, READ_AGAIN, now)
+            raise error
+        else:
+            delay = tracked.attempts.delay(meaning)
+        if meaning is Meaning.OUTDATED:
+            pair.mutations.forget(seen.name)
+        elif meaning is Meaning.REFUSED and isinstance(error, ApiError):
+            if isinstance(error, NotFound) and is_namespace_missing(error):
+                self._surroundings.namespace_missing(seen.key.namespace)
+            if not is_namespace_terminating(error):
+                message = f"the lender refuses it: {clean_message(error.message)}"
+                self._report(seen.home, f"Remote{type(error).__name__}", message)
+        self._write_limiter.failed(seen.key, delay, now)
+        return After(delay)
 
-    def _name_taken(self, home: Reflectable | None, why: str) -> float | None:
+    # What others are told
+
+    def _note_claims(self, seen: _Object) -> None:
+        if not self.kind.claiming:
+            return
+        claims = seen.desired.claims if isinstance(seen.desired, Desired) else frozenset()
+        before = seen.tracked.claims or frozenset()
+        seen.tracked.claims = None if seen.home is None else claims
+        if claims != before:
+            self._surroundings.claims_changed()
+
+    def _note_objections(self, seen: _Object) -> None:
+        """Record an event, once, when the object or a part of it is not reflected for good."""
+        desired, home = seen.desired, seen.home
+        reason, objections = "EndpointNotExported", desired.objections if isinstance(desired, Desired) else ()
+        if isinstance(desired, Withheld) and desired.told:
+            reason, objections = "NotReflected", (desired.why,)
+        news = objections != seen.tracked.objections
+        seen.tracked.objections = objections if home is not None else ()
+        if home is not None and objections and news:
+            self._report(home, reason, "; ".join(objections)[:MAX_OBJECTIONS])
+
+    def _name_taken(self, home: Reflectable | None, why: str) -> After | None:
         if home is None:
             return None
-        self._record_event(home, "RemoteNameTaken", f"{why} (rename this one, or ask the lender's administrator)")
-        return NAME_TAKEN_RETRY
+        self._report(home, "RemoteNameTaken", f"{why} (rename this one, or ask the lender's administrator)")
+        return After(NAME_TAKEN_RETRY)
 
-    def _refused(self, key: Key, pair: NamespacePair, home: Reflectable | None, error: ApiError | Unreachable) -> float:
-        """Find out what a failed request means; returns when to try again."""
-        if isinstance(error, Unreachable | Unauthorized):
-            self._health.request_failed()
-            self._postponed.add(key)
-            # Should nothing come of the suspicion, it is tried again all the same.
-            return LATE.delay(0)
-        if isinstance(error, Conflict):
-            pair.forget(self.kind.name_there(key.name, self._context))
-            return EARLY
-        if isinstance(error, Throttled | ServerError):
-            return error.retry_after or EARLY
-        if isinstance(error, NotFound) and error.details.get("kind") != "namespaces":
-            # Somebody deleted it a moment ago: the watch tells.
-            pair.forget(self.kind.name_there(key.name, self._context))
-            return EARLY
-        if isinstance(error, Forbidden | NotFound) and self._reactor.seconds() - pair.since < FRESH:
-            return EARLY
-        if isinstance(error, NotFound):
-            self._lost(key.namespace)
-        if home is not None and not _is_ending(error):
-            what = f"the lender refuses it: {clean_message(error.message)}"
-            self._record_event(home, f"Remote{type(error).__name__}", what)
-        return self._late(key)
-
-    def _late(self, key: Key) -> float:
-        attempt = self._attempts.get(key, 0)
-        self._attempts[key] = attempt + 1
-        return LATE.delay(attempt)
-
-    def _record_event(self, home: Reflectable, reason: str, message: str) -> None:
+    def _report(self, home: Reflectable | None, reason: str, message: str) -> None:
+        if home is None:
+            return
         meta = home.metadata
         regarding: Mapping[str, Any] = {
             "apiVersion": self.kind.home.api_version,
@@ -326,14 +310,8 @@ class Reflector(MultiService):
         self._recorder.emit(regarding, "Warning", reason, f"not reflected to {self._context.lender}: {message}")
 
 
-def _is_ending(error: ApiError) -> bool:
-    """Tell whether a request was refused because the namespace is being deleted: that concerns no single object."""
-    causes = error.details.get("causes") or ()
-    return any(isinstance(cause, dict) and cause.get("reason") == "NamespaceTerminating" for cause in causes)
-
-
-def _telling(decision: Decision, desired: Desired | Withheld | None) -> Any:
-    """Return what tells one write of an object from another one."""
+def _write_digest(decision: Decision, desired: Desired | Withheld | None) -> Any:
+    """Return what distinguishes one write of an object from another."""
     if isinstance(desired, Desired) and not isinstance(decision, Delete):
         return [desired.labels, desired.annotations, desired.content]
     return type(decision).__name__

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import frozen
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from liqod.config.schema import Reflection as Settings
+from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.views import HomePod
@@ -31,15 +32,39 @@ from liqod.model.objects.meta import Object
 from liqod.model.records.network import Claims
 
 
-@frozen
-class VolumeLocations:
-    """Where data is: the volumes that tell, the storage classes that lenders offer, the best first, and whether claims
-    of a class of home follow their pods.
-    """
+class Storage(Protocol):
+    """The volumes of claims that follow their pods (``kubelet.volume_provisioner``)."""
 
     volumes: Informer[Volume]
-    offered: Callable[[str], list[str]]
-    follows: Callable[[str], bool]
+
+    def follows(self, name: str) -> bool:
+        """Tell whether claims of a storage class (empty: the default one) follow their pods."""
+        ...
+
+
+class Offers(Protocol):
+    """What lenders offer."""
+
+    def storage_classes(self, peer: str) -> list[str]:
+        """Return the storage classes that a lender offers, the best first."""
+        ...
+
+
+@frozen
+class VolumeLocations:
+    """Where the data of claims is, and which storage classes lenders offer for it."""
+
+    storage: Storage
+    offers: Offers
+
+    @property
+    def volumes(self) -> Informer[Volume]:
+        """The volumes that name a lender."""
+        return self.storage.volumes
+
+    def follows(self, storage_class: str) -> bool:
+        """Tell whether claims of a storage class (empty: the default one) follow their pods."""
+        return self.storage.follows(storage_class)
 
     def holds(self, volume: str, lender: ClusterID) -> bool:
         """Tell whether the data of a volume is at a lender."""
@@ -48,13 +73,14 @@ class VolumeLocations:
 
     def storage_class(self, lender: ClusterID) -> str:
         """Return the class for claims at a lender; empty: its default."""
-        return next(iter(self.offered(str(lender))), "")
+        return next(iter(self.offers.storage_classes(str(lender))), "")
 
 
 class Reflection(MultiService):
     """The reflectors of one virtual kubelet, by kind; a kind without workers has none.
 
-    ``nodes`` are the virtual nodes of the home cluster, ``pods`` those on the virtual node.
+    ``nodes`` are the virtual nodes of the home cluster, ``pods`` those on the virtual node. ``claims_revision`` changes
+    whenever other addresses are claimed than before.
     """
 
     def __init__(
@@ -62,17 +88,18 @@ class Reflection(MultiService):
         reactor: Any,
         settings: Settings,
         context: Context,
+        *,
         informers: NamespacedInformers,
         nodes: Informer[Object],
         pods: Informer[HomePod],
         namespaces: NamespaceController,
         health: LenderHealth,
         recorder: Recorder,
-        holdings: VolumeLocations | None = None,
-        claimed: Callable[[], None] = lambda: None,
+        locations: VolumeLocations | None = None,
     ) -> None:
         super().__init__()
-        self._holdings = holdings
+        self.claims_revision: Latest[int] = Latest(0)
+        self._locations = locations
         self._context = context
         self._nodes = nodes
         self._namespaces = namespaces
@@ -87,37 +114,42 @@ class Reflection(MultiService):
         self.reflectors: dict[Kind, Reflector] = {}
         for kind in KINDS:
             workers = getattr(settings, kind.setting).workers
-            if workers and (kind is not CLAIM or holdings is not None):
-                reflector = Reflector(
+            if workers and (kind is not CLAIM or locations is not None):
+                reflector = self.reflectors[kind] = Reflector(
                     reactor,
                     kind,
-                    context,
-                    informers,
-                    health,
-                    recorder,
-                    workers,
-                    self._inputs_of(kind),
-                    namespaces.request_again,
-                    claimed,
+                    context=context,
+                    surroundings=self,
+                    informers=informers,
+                    health=health,
+                    recorder=recorder,
+                    workers=workers,
                 )
-                self.reflectors[kind] = reflector
                 reflector.setServiceParent(self)
         self.events: EventReflector | None = None
         if settings.event.workers:
-            self.events = EventReflector(reactor, context, settings.event.type, pods, self.reflectors, recorder)
+            self.events = EventReflector(
+                reactor,
+                context,
+                settings.event.type,
+                pods=pods,
+                reflectors=self.reflectors,
+                recorder=recorder,
+            )
             self.events.setServiceParent(self)
         self._services: dict[str, Callable[[], None]] = {}
-        self._families = context.families()
+        self._families = context.network.families()
         self._unsubscribe: list[Callable[[], None]] = []
 
     def startService(self) -> None:
         super().startService()
         self._unsubscribe = [
-            self._namespaces.subscribe(self._served),
+            self._namespaces.subscribe(self._namespace_changed),
             self._nodes.subscribe(self._node_changed),
+            self._context.network.translation.subscribe(lambda _: self._addresses_changed()),
         ]
-        if self._holdings is not None and CLAIM in self.reflectors:
-            self._unsubscribe.append(self._holdings.volumes.subscribe(self._volume_changed))
+        if self._locations is not None and CLAIM in self.reflectors:
+            self._unsubscribe.append(self._locations.volumes.subscribe(self._volume_changed))
 
     def stopService(self) -> Deferred[Any]:
         for unsubscribe in (*self._unsubscribe, *self._services.values()):
@@ -126,33 +158,28 @@ class Reflection(MultiService):
         self._services.clear()
         return maybeDeferred(super().stopService)
 
-    @property
-    def troubles(self) -> dict[Key, str]:
-        """The objects whose last turn failed, with the reason."""
-        return {key: why for reflector in self.reflectors.values() for key, why in reflector.troubles.items()}
-
     def claims(self) -> Claims:
         """Return the single addresses that the lender's pods have to reach."""
-        if not self._namespaces.known:
+        if not self._namespaces.table_synced:
             return Claims()
         if ENDPOINTSLICE not in self.reflectors:
             return Claims(complete=True)
-        return self.reflectors[ENDPOINTSLICE].claims(self._namespaces.mapped())
+        return self.reflectors[ENDPOINTSLICE].claims(self._namespaces.mappings())
 
-    def addresses_changed(self) -> None:
-        """Have the slices looked at again, because addresses may be reached by others from the lender now.
+    def _addresses_changed(self) -> None:
+        """Reconcile the slices: addresses may be translated to others now.
 
-        Services only where the lender has other IP versions than before.
+        The services too, if the lender has other IP versions than before.
         """
-        families = self._context.families()
+        families = self._context.network.families()
         if families != self._families and SERVICE in self.reflectors:
             self.reflectors[SERVICE].enqueue_all()
         self._families = families
         if ENDPOINTSLICE in self.reflectors:
             self.reflectors[ENDPOINTSLICE].enqueue_all()
 
-    def _served(self, local: str, remote: RemoteNamespace | None) -> None:
-        """A namespace is served by the lender from now on, or (None) no longer."""
+    def _namespace_changed(self, local: str, remote: RemoteNamespace | None) -> None:
+        """Reflect a namespace that is offloaded from now on, or (None) no longer."""
         unsubscribe = self._services.pop(local, None)
         if unsubscribe is not None:
             unsubscribe()
@@ -175,26 +202,29 @@ class Reflection(MultiService):
         pair = reflector.pair(local) if reflector is not None else None
         return pair.home if pair is not None else None
 
-    def _inputs_of(self, kind: Kind) -> Callable[[str], ForgeInputs]:
-        def objection(annotations: Mapping[str, str]) -> str:
-            return policy.objection(annotations, self._listings[kind])
+    # For the reflectors
 
-        held = self._holdings
-        volumes = None if held is None else held.volumes
+    def inputs(self, kind: Kind, local: str) -> ForgeInputs:
+        """Return what forging objects of a kind in a namespace reads."""
+        services, locations, lender = self._home_informer(SERVICE, local), self._locations, self._context.lender
+        caches = [self._nodes, services, None if locations is None else locations.volumes]
+        return ForgeInputs(
+            context=self._context,
+            objection=lambda annotations: policy.objection(annotations, self._listings[kind]),
+            service=lambda name: services.get(Key(local, name)) if services is not None else None,
+            is_there=self._is_there,
+            holds=lambda volume: locations is not None and locations.holds(volume, lender),
+            storage_class=lambda: "" if locations is None else locations.storage_class(lender),
+            complete=all(cache.synced for cache in caches if cache is not None),
+        )
 
-        def inputs(local: str) -> ForgeInputs:
-            services = self._home_informer(SERVICE, local)
-            return ForgeInputs(
-                context=self._context,
-                objection=objection,
-                service=lambda name: services.get(Key(local, name)) if services is not None else None,
-                is_there=self._is_there,
-                holds=lambda volume: held is not None and held.holds(volume, self._context.lender),
-                storage_class=lambda: "" if held is None else held.storage_class(self._context.lender),
-                complete=self._nodes.synced and all(c.synced for c in (services, volumes) if c is not None),
-            )
+    def namespace_missing(self, local: str) -> None:
+        """Request a namespace again that the lender had granted and does not have."""
+        self._namespaces.request_again(local)
 
-        return inputs
+    def claims_changed(self) -> None:
+        """Note that other addresses are claimed than before."""
+        self.claims_revision.set(self.claims_revision.value + 1)
 
     def _is_there(self, node: str) -> bool:
         """Tell whether a node of the home cluster stands for the lender: it knows the pods on it by itself."""
@@ -204,7 +234,7 @@ class Reflection(MultiService):
         return known is not None and known.metadata.labels.get(REMOTE_CLUSTER_LABEL) == str(self._context.lender)
 
     def _service_changed(self, key: Key, old: Reflectable | None, new: Reflectable | None) -> None:
-        """What a service is annotated with decides about its slices."""
+        """The annotations of a service decide about its slices, too."""
         if old is not None and new is not None and old.metadata.annotations == new.metadata.annotations:
             return
         self.reflectors[ENDPOINTSLICE].enqueue_all(
@@ -220,4 +250,4 @@ class Reflection(MultiService):
         label = None if old is None else old.metadata.labels.get(REMOTE_CLUSTER_LABEL)
         now = None if new is None else new.metadata.labels.get(REMOTE_CLUSTER_LABEL)
         if label != now:
-            self.addresses_changed()
+            self._addresses_changed()

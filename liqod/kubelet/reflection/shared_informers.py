@@ -1,4 +1,4 @@
-"""Caches of single namespaces of the home cluster, shared by the virtual kubelets that serve them."""
+"""Caches of single namespaces of the home cluster, shared by the virtual kubelets that reflect them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ V = TypeVar("V", bound=Object)
 
 
 class NamespacedInformers:
-    """Starts a cache for its first user and stops it with the last."""
+    """Starts a cache when it is first acquired, and stops it with the last release."""
 
     def __init__(self, informers: Informers) -> None:
         self._informers = informers
@@ -23,13 +23,13 @@ class NamespacedInformers:
         return len(self._users)
 
     def acquire(self, resource: Resource, view: type[V], namespace: str) -> Informer[V]:
-        """Return the cache; ``release`` is owed for it."""
+        """Return the cache of one kind in one namespace, to be given to ``release`` once."""
         informer = self._informers.of(resource, view, namespace=namespace)
         self._users[informer] = self._users.get(informer, 0) + 1
         return informer
 
     async def release(self, informer: Informer[Any]) -> None:
-        """Be no longer a user of a cache."""
+        """Give a cache back."""
         self._users[informer] -= 1
         if not self._users[informer]:
             del self._users[informer]

@@ -1,42 +1,32 @@
-"""Keeps the tokens that offloaded pods mount: minted at home, put into a secret at the lender, renewed, taken away.
+"""Keeps the tokens that offloaded pods mount: requested at home, written to a Secret at the lender, renewed, deleted.
 
-Each pod on the virtual node is a key. At rest nothing is asked: a pod is looked at again when its tokens are due.
-Tokens pass through; they are not kept here, and no log or ``repr`` shows them.
+A pod is reconciled again when its tokens are due, nothing is polled. Tokens pass through: none is kept longer than the
+lender takes to accept it, and no log or ``repr`` shows one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any, Final
 
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.logger import Logger
+from attrs import Factory, define, field, frozen
+from twisted.internet.defer import maybeDeferred
 
-from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import wall_clock
+from liqod.flow.controller import After, Controller, Source, observe, watch
 from liqod.flow.tasks import Tasks
-from liqod.flow.workqueue import Workers, WorkQueue
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    Forbidden,
-    NotFound,
-    ServerError,
-    Throttled,
-    Unauthorized,
-    Unreachable,
-)
+from liqod.kube.errors import AlreadyExists, ApiError, ServerError, Throttled, Unreachable
+from liqod.kube.mutation_cache import Mutations
 from liqod.kube.resources import SECRETS, SERVICEACCOUNTS
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
-from liqod.kubelet.common.mutation_cache import Overlay
+from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.common.write_limiter import WriteLimiter
 from liqod.kubelet.lender.health import LenderHealth
+from liqod.kubelet.lender.refusals import NAME_TAKEN_RETRY, Attempts, Meaning, meaning_of
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.ports import Recorder
@@ -48,13 +38,53 @@ from liqod.model.names import REFLECTION_MANAGER
 from liqod.model.objects.meta import Object, View, label_selector, reference_to
 from liqod.model.timestamps import parse_rfc3339
 
-EARLY: Final = 0.3
-LATE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
-NAME_TAKEN_RETRY: Final = 60.0
-UNSENT: Final = 30.0
-"""Seconds that tokens which the lender did not take are kept for the next attempt."""
-FRESH: Final = 10.0
-"""Seconds after a namespace was granted in which a refusal may only mean that the grant has not taken effect yet."""
+NO_ANSWER_RETRY: Final = 5.0
+"""Seconds after a request without an answer until it is repeated, should the lender answer others meanwhile."""
+KEEP_UNSENT: Final = 30.0
+"""Seconds that tokens which the lender did not accept are kept for the next attempt: minting is not free at home."""
+
+
+@frozen
+class _Unsent:
+    """Tokens of a pod that the lender has not accepted yet."""
+
+    uid: str
+    since: float
+    minted: Minted = field(repr=False)
+
+
+@define
+class TrackedTokens:
+    """What is remembered about the tokens of one pod; times are seconds of the reactor's clock."""
+
+    uid: str = ""
+    """The pod that the tokens at the lender were written for by this daemon."""
+    due: float = 0.0
+    """When they are to be renewed."""
+    unsent: _Unsent | None = None
+    attempts: Attempts = Factory(Attempts)
+    """Failed writes at the lender, and refusals at home."""
+    postponed: bool = False
+    """Waits until the lender answers."""
+
+
+@frozen
+class _Watched:
+    """The token Secrets in one remote namespace."""
+
+    remote: RemoteNamespace
+    secrets: Informer[Object]
+
+
+@frozen
+class _Pod:
+    """One pod as it is seen in one step; ``there`` is its Secret at the lender."""
+
+    key: Key
+    tracked: TrackedTokens
+    home: HomePod | None
+    remote: RemoteNamespace
+    there: Object | None
 
 
 class _Status(View, frozen=True):
@@ -74,19 +104,20 @@ class _Answer(View, frozen=True):
     status: _Status = _Status()
 
 
-class Refused(Exception):
-    """The home cluster does not give a pod its token."""
+class TokenRefused(Exception):
+    """The home cluster refuses a token of a pod's service account."""
 
 
-class TokenController(MultiService):
-    """The tokens of the pods of one virtual node; ``client`` is the home cluster's."""
+class TokenController(Controller[Key]):
+    """The tokens of the pods of one virtual node, by the key of the pod; ``client`` is the home cluster's."""
 
-    _log = Logger()
+    name = "tokens"
 
     def __init__(
         self,
         reactor: Any,
         client: Client,
+        *,
         context: Context,
         pods: Informer[HomePod],
         namespaces: NamespaceController,
@@ -94,184 +125,150 @@ class TokenController(MultiService):
         recorder: Recorder,
         workers: int,
     ) -> None:
-        super().__init__()
-        self._reactor = reactor
+        self.workers = workers
+        super().__init__(reactor, subject=f"at {context.lender}")
         self._client = client
         self._context = context
         self._pods = pods
         self._namespaces = namespaces
         self._health = health
         self._recorder = recorder
-        self._watches: dict[str, tuple[RemoteNamespace, Informer[Object]]] = {}
-        self._written: Overlay[Key, Object] = Overlay(reactor)
+        self._watches: dict[str, _Watched] = {}
+        self._mutations: Mutations[Key, Object] = Mutations(reactor)
         self._write_limiter = WriteLimiter(0.0)
-        self._attempts: dict[Key, int] = {}
-        self._due: dict[Key, tuple[str, float]] = {}
-        self._unsent: dict[Key, tuple[str, float, Minted]] = {}
-        self._postponed: set[Key] = set()
-        what = f"tokens for {context.lender}"
-        self._queue: WorkQueue[Key] = WorkQueue(reactor, what)
-        self._workers: Workers[Key] = Workers(self._queue, workers, self._process, f"keeping {what}: pod")
+        self._tracked: dict[Key, TrackedTokens] = {}
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
-        self._unsubscribe: list[Callable[[], None]] = []
+
+    def sources(self) -> Iterable[Source[Key]]:
+        yield watch(self._pods, _pod_changed)
+        yield observe(self._health.state, self._health_changed)
+
+    async def prepare(self) -> None:
+        # Absence means absence from here on: only now may a Secret be deleted because its pod is not seen.
+        await self._namespaces.when_synced()
 
     def startService(self) -> None:
         super().startService()
-        self._unsubscribe = [
-            self._namespaces.subscribe(self._served),
-            self._pods.subscribe(self._pod_changed),
-            self._health.state.subscribe(lambda _: self._retry_postponed()),
-        ]
-        self._tasks.spawn(self._begin(), f"keeping the tokens of pods at {self._context.lender}")
+        self._unsubscribe.append(self._namespaces.subscribe(self._namespace_changed))
 
-    def stopService(self) -> Deferred[Any]:
-        for unsubscribe in self._unsubscribe:
-            unsubscribe()
-        self._unsubscribe = []
-        self._queue.close()
-        return maybeDeferred(super().stopService)
-
-    async def _begin(self) -> None:
-        # Absence means absence from here on: only now may a secret be removed.
-        await self._namespaces.when_synced()
-        self._workers.setServiceParent(self)
-
-    @property
-    def troubles(self) -> dict[Key, str]:
-        """The pods whose last turn failed, with the reason."""
-        return self._workers.troubles
-
-    def _served(self, local: str, remote: RemoteNamespace | None) -> None:
+    def _namespace_changed(self, local: str, remote: RemoteNamespace | None) -> None:
         known = self._watches.pop(local, None)
         if known is not None:
-            self._tasks.spawn(_stopped(known[1]), f"closing the watch of tokens in {local}")
+            self._tasks.spawn(_stopped(known.secrets), f"closing the watch of tokens in {local}")
         if remote is None:
             return
         selector = f"{label_selector(secret.labels(self._context))},{ACCOUNT_LABEL}"
-        watch: Informer[Object] = Informer(
-            remote.client, SECRETS, Object, self._reactor, namespace=remote.namespace, labels=selector
+        secrets: Informer[Object] = Informer(
+            remote.client, SECRETS, Object, self.clock, namespace=remote.namespace, labels=selector
         )
 
         def changed(key: Key, old: Object | None, new: Object | None) -> None:
             shown = new or old
             pod = secret.pod_of(shown) if shown is not None else ""
             if new is None:
-                self._written.drop(Key(local, pod))
-            if pod and watch.synced:
-                self._queue.add(Key(local, pod))
+                self._mutations.forget(Key(local, pod))
+            if pod and secrets.synced:
+                self.enqueue(Key(local, pod))
 
-        self._watches[local] = (remote, watch)
-        watch.subscribe(changed)
-        watch.setServiceParent(self)
-        watch.when_synced().addCallbacks(lambda _: self._enqueue_all(local, watch), lambda _: None)
+        self._watches[local] = _Watched(remote, secrets)
+        secrets.subscribe(changed)
+        secrets.setServiceParent(self)
+        secrets.when_synced().addCallbacks(lambda _: self._enqueue_namespace(local, secrets), lambda _: None)
 
-    def _enqueue_all(self, local: str, watch: Informer[Object]) -> None:
+    def _enqueue_namespace(self, local: str, secrets: Informer[Object]) -> None:
         for pod in self._pods.items():
             if pod.metadata.namespace == local:
-                self._queue.add(pod.metadata.key)
-        for there in watch.items():
+                self.enqueue(pod.metadata.key)
+        for there in secrets.items():
             if pod_name := secret.pod_of(there):
-                self._queue.add(Key(local, pod_name))
+                self.enqueue(Key(local, pod_name))
 
-    def _pod_changed(self, key: Key, old: HomePod | None, new: HomePod | None) -> None:
-        is_news = old is None or new is None or old.metadata.uid != new.metadata.uid
-        if is_news or (old is not None and new is not None and bytes(old.status) != bytes(new.status)):
-            self._queue.add(key)
+    def _health_changed(self, _: Readiness) -> Iterable[Key]:
+        if not self._health.ok:
+            return
+        self.retry_failed()
+        for key, tracked in self._tracked.items():
+            if tracked.postponed:
+                tracked.postponed = False
+                yield key
 
-    def _retry_postponed(self) -> None:
-        if self._health.ok:
-            self._queue.hasten()
-            postponed, self._postponed = self._postponed, set()
-            for key in postponed:
-                self._queue.add(key)
+    # One step
 
-    async def _process(self, key: Key) -> float | None:
-        home = self._pods.get(key)
+    async def reconcile(self, key: Key) -> After | None:
+        home, watched = self._pods.get(key), self._watches.get(key.namespace)
+        tracked = self._tracked.pop(key, None) or TrackedTokens()
         if home is None:
-            self._attempts.pop(key, None)
-            self._due.pop(key, None)
-            self._unsent.pop(key, None)
-            self._postponed.discard(key)
-        remote, watch = self._watches.get(key.namespace, (None, None))
-        if remote is None or watch is None or not watch.synced:
+            tracked = TrackedTokens()
+        else:
+            self._tracked[key] = tracked
+        if watched is None or not watched.secrets.synced:
             return None
-        name = secret_name(key.name)
-        there = self._written.newest(key, watch.get(Key(remote.namespace, name)))
-        now = self._reactor.seconds()
-        uid, due = self._due.get(key, ("", None))
-        known = due if home is not None and uid == home.metadata.uid else None
-        left = known - now if known is not None else None
-        step = secret.plan(home, there, self._context, now=wall_clock(self._reactor)(), left=left)
+        remote, name = watched.remote, secret_name(key.name)
+        there = self._mutations.newest(key, watched.secrets.get(Key(remote.namespace, name)))
+        now = self.clock.seconds()
+        left = tracked.due - now if home is not None and tracked.uid == home.metadata.uid else None
+        step = secret.plan(home, there, self._context, now=wall_clock(self.clock)(), left=left)
         match step:
             case Rest(seconds):
-                return seconds
+                return None if seconds is None else After(seconds)
             case Taken():
                 return self._name_taken(home, name, remote)
         if not self._health.ok:
-            self._postponed.add(key)
+            self._postpone(key, tracked)
             return None
         what = home.metadata.uid if home is not None and isinstance(step, Mint) else "removed"
-        # A lender that takes the secret away again and again gets it back ever more slowly.
-        left = self._write_limiter.wait(key, what, now)
-        if left > 0.001:
-            return left
+        # A lender that deletes the Secret again and again gets it ever more slowly.
+        if (wait := self._write_limiter.wait(key, what, now)) > 0.001:
+            return After(wait)
+        pod = _Pod(key, tracked, home, remote, there)
         try:
             if isinstance(step, Mint) and home is not None:
-                again = await self._mint(key, home, remote, step)
+                await self._mint(pod, home, step)
+                # One more step finds the Secret as it should be, and waits until the tokens are due.
+                again = After(0.0)
             elif isinstance(step, Remove):
                 await remote.client.delete(SECRETS, name, remote.namespace, uid=step.uid)
                 again = None
-        except Refused as refused:
-            self._record_event(home, "ServiceAccountTokenRefused", str(refused))
-            return self._late(key)
+        except TokenRefused as refused:
+            self._report(home, "ServiceAccountTokenRefused", str(refused))
+            return After(tracked.attempts.delay(Meaning.REFUSED))
         except (ApiError, Unreachable) as error:
-            delay = self._refused(key, home, remote, error)
-            if isinstance(error, Throttled | ServerError):
-                raise
-            return delay
+            return self._failed(pod, error)
         self._write_limiter.written(key, what, now)
-        self._attempts.pop(key, None)
+        tracked.attempts = Attempts()
         self._health.request_succeeded()
         return again
 
-    async def _mint(self, key: Key, home: HomePod, remote: RemoteNamespace, step: Mint) -> float | None:
-        minted = await self._minted(key, home, step)
-        body = secret.forge(home.metadata, step.account, minted, self._context)
+    async def _mint(self, pod: _Pod, home: HomePod, step: Mint) -> None:
+        """Write tokens to the lender: those of a failed attempt a moment ago, or new ones."""
+        tracked, remote, now = pod.tracked, pod.remote, self.clock.seconds()
+        unsent = tracked.unsent
+        if unsent is None or unsent.uid != home.metadata.uid or now - unsent.since > KEEP_UNSENT:
+            unsent = tracked.unsent = _Unsent(home.metadata.uid, now, await self._request(home, step))
+        body = secret.forge(home.metadata, step.account, unsent.minted, self._context)
         name = str(body["metadata"]["name"])
         if step.uid:
             body["metadata"]["uid"] = step.uid
-            made = await remote.client.patch(
+            written = await remote.client.patch(
                 SECRETS, name, body, remote.namespace, view=Object, manager=REFLECTION_MANAGER
             )
         else:
             try:
-                made = await remote.client.create(
+                written = await remote.client.create(
                     SECRETS, body, remote.namespace, view=Object, manager=REFLECTION_MANAGER
                 )
             except AlreadyExists:
-                # The watch selects by label and does not show it: it is another one's, or not seen yet.
+                # The watch, which selects by label, does not show it: it is not ours, or the watch is behind.
                 found = await remote.client.get(SECRETS, name, remote.namespace, view=Object)
-                self._written.put(key, found)
-                return 0.0
-        self._written.put(key, made)
-        del self._unsent[key]
-        uid = home.metadata.uid
-        self._due[key] = (uid, self._reactor.seconds() + secret.renewed_after(uid, minted.life))
-        # Looked at once more: then it rests until the tokens are due.
-        return 0.0
-
-    async def _minted(self, key: Key, home: HomePod, step: Mint) -> Minted:
-        """Return tokens for a pod: those that the lender did not take a moment ago, or new ones."""
-        uid, since, minted = self._unsent.get(key, ("", 0.0, Minted({}, NEVER)))
-        now = self._reactor.seconds()
-        if uid != home.metadata.uid or now - since > UNSENT:
-            minted = await self._request(home, step)
-            self._unsent[key] = (home.metadata.uid, now, minted)
-        return minted
+                self._mutations.wrote(pod.key, None, found)
+                return
+        self._mutations.wrote(pod.key, pod.there, written)
+        tracked.unsent, tracked.uid = None, home.metadata.uid
+        tracked.due = self.clock.seconds() + secret.renewed_after(tracked.uid, unsent.minted.life)
 
     async def _request(self, home: HomePod, step: Mint) -> Minted:
-        """Have the tokens made at home, those of one audience and life only once; raises Refused."""
+        """Have the tokens made at home, those of one audience and life only once; raises TokenRefused."""
         made: dict[tuple[str, int], _Answer] = {}
         meta = home.metadata
         for source in step.sources:
@@ -289,7 +286,7 @@ class TokenController(MultiService):
                 except (Throttled, ServerError):
                     raise
                 except ApiError as error:
-                    raise Refused(
+                    raise TokenRefused(
                         f"the service account {step.account} has no token for this pod: {clean_message(error.message)}"
                     ) from None
                 made[kind] = answer
@@ -299,38 +296,41 @@ class TokenController(MultiService):
         life = min(answer.spec.expiration_seconds or seconds for (_, seconds), answer in made.items())
         return Minted(tokens, expires, life)
 
-    def _refused(
-        self, key: Key, home: HomePod | None, remote: RemoteNamespace, error: ApiError | Unreachable
-    ) -> float | None:
-        self._written.drop(key)
-        if isinstance(error, Unreachable | Unauthorized):
+    def _failed(self, pod: _Pod, error: ApiError | Unreachable) -> After:
+        """Act on a failed write at the lender; returns when to try again."""
+        self._mutations.forget(pod.key)
+        granted_for = self.clock.seconds() - pod.remote.since
+        meaning = meaning_of(error, granted_for=granted_for, creating=pod.there is None)
+        if meaning is Meaning.NO_ANSWER:
             self._health.request_failed()
-            self._postponed.add(key)
-            return LATE.delay(0)
-        if isinstance(error, Conflict | NotFound):
-            return EARLY if isinstance(error, Conflict) else LATE.delay(0)
-        if isinstance(error, Throttled | ServerError):
-            return error.retry_after or EARLY
-        if isinstance(error, Forbidden) and self._reactor.seconds() - remote.since < FRESH:
-            return EARLY
-        message = f"its tokens are not kept at {self._context.lender}: {clean_message(error.message)}"
-        self._record_event(home, f"Remote{type(error).__name__}", message)
-        return self._late(key)
+            self._postpone(pod.key, pod.tracked)
+            return After(NO_ANSWER_RETRY)
+        if meaning is Meaning.OVERLOADED or not isinstance(error, ApiError):
+            raise error
+        if meaning is Meaning.REFUSED:
+            message = f"its tokens are not kept at {self._context.lender}: {clean_message(error.message)}"
+            self._report(pod.home, f"Remote{type(error).__name__}", message)
+        return After(pod.tracked.attempts.delay(meaning))
 
-    def _late(self, key: Key) -> float:
-        attempt = self._attempts.get(key, 0)
-        self._attempts[key] = attempt + 1
-        return LATE.delay(attempt)
+    def _postpone(self, key: Key, tracked: TrackedTokens) -> None:
+        tracked.postponed = True
+        self._tracked[key] = tracked
 
-    def _name_taken(self, home: HomePod | None, name: str, remote: RemoteNamespace) -> float | None:
+    def _name_taken(self, home: HomePod | None, name: str, remote: RemoteNamespace) -> After:
         why = f"a secret {name} that is not ours is in the remote namespace {remote.namespace}; it is left alone"
-        self._record_event(home, "RemoteNameTaken", f"{why}, and this pod waits for its tokens")
-        return NAME_TAKEN_RETRY
+        self._report(home, "RemoteNameTaken", f"{why}, and this pod waits for its tokens")
+        return After(NAME_TAKEN_RETRY)
 
-    def _record_event(self, home: HomePod | None, reason: str, message: str) -> None:
-        if home is None:
-            return
-        self._recorder.emit(reference_to("v1", "Pod", home.metadata), "Warning", reason, message)
+    def _report(self, home: HomePod | None, reason: str, message: str) -> None:
+        if home is not None:
+            self._recorder.emit(reference_to("v1", "Pod", home.metadata), "Warning", reason, message)
+
+
+def _pod_changed(key: Key, old: HomePod | None, new: HomePod | None) -> Iterable[Key]:
+    """Pass on what can change a pod's tokens: it came or went, or its status says that it has finished."""
+    if old is None or new is None or old.metadata.uid != new.metadata.uid or bytes(old.status) != bytes(new.status):
+        return (key,)
+    return ()
 
 
 async def _stopped(watch: Informer[Object]) -> None:

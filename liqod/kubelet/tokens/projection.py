@@ -80,7 +80,7 @@ def forge_access(
     name: str, spec: Mapping[str, Any], annotations: Mapping[str, str], context: Context
 ) -> dict[str, Any]:
     """Return the spec of the pod ``name`` as the lender gets it, as far as API servers are concerned."""
-    server = context.api_server() if is_supported(annotations) else None
+    server = context.services.api_server() if is_supported(annotations) else None
     return without_tokens(spec) if server is None else with_access(name, spec, context, server)
 
 

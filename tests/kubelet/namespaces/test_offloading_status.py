@@ -9,8 +9,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES, NODES, PODS, SHADOWPODS
-from liqod.kubelet.namespaces.offloading_forge import Lender, as_body, forge_status
+from liqod.kubelet.namespaces.offloading_forge import MappedLender, forge_status
 from liqod.model.ids import ClusterID
+from liqod.model.objects.meta import to_dict
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.views import MappingStatus
 from tests.kubelet import cases, test_service
@@ -24,14 +25,17 @@ def offloading(status: Any = None, name: str = "offloading", **spec: Any) -> Nam
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": status or {}}, NamespaceOffloading)
 
 
-def lender(name: str, entry: str | None = None, phase: str = "", reason: str = "", **more: Any) -> Lender:
+def lender(name: str, entry: str | None = None, phase: str = "", reason: str = "", **more: Any) -> MappedLender:
     mapping = MappingStatus(phase=phase, reason=reason, message="in its words" if reason else "") if phase else None
     facts: dict[str, Any] = {"labels": {"region": "eu"}, "entry": entry, "mapping": mapping}
-    return Lender(name, f"liqo-{name}", **{**facts, **more})
+    return MappedLender(name, f"liqo-{name}", **{**facts, **more})
 
 
-def status(found: NamespaceOffloading, *lenders: Lender, enabled: bool = True, now: str = "t1") -> dict[str, Any]:
-    return as_body(forge_status(found, enabled=enabled, lenders=lenders, home=ClusterID("rome"), now=now))
+def status(found: NamespaceOffloading, *lenders: MappedLender, enabled: bool = True, now: str = "t1") -> dict[str, Any]:
+    found_status: dict[str, Any] = to_dict(
+        forge_status(found, enabled=enabled, lenders=lenders, home=ClusterID("rome"), now=now)
+    )
+    return found_status
 
 
 class StatusTests(SynchronousTestCase):
@@ -42,7 +46,7 @@ class StatusTests(SynchronousTestCase):
         new = lender("paris", "shop-rome", "Pending")
         refused = lender("paris", "shop", "Refused", "NameNotYours")
         missing = lender("milan", labels=None)
-        table: list[tuple[dict[str, Any], tuple[Lender, ...], str]] = [
+        table: list[tuple[dict[str, Any], tuple[MappedLender, ...], str]] = [
             ({}, (), "NoClusterSelected"),
             ({}, (idle,), "Ready"),
             ({}, (ready,), "Ready"),
@@ -66,7 +70,7 @@ class StatusTests(SynchronousTestCase):
     def test_conditions(self) -> None:
         """Each cluster has two conditions with reasons; those of clusters that went away go too."""
 
-        def reasons(found: NamespaceOffloading, one: Lender) -> list[tuple[str, str]]:
+        def reasons(found: NamespaceOffloading, one: MappedLender) -> list[tuple[str, str]]:
             told = status(found, one)["remoteNamespacesConditions"][one.cluster_id]
             return [(condition["status"], condition["reason"]) for condition in told]
 

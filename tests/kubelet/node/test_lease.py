@@ -1,4 +1,4 @@
-"""When the lease of a virtual node is renewed, under a clock of our own."""
+"""When the lease of a virtual node is renewed, under a fake clock."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.flow.observe import Latest
 from liqod.kube.errors import NotFound, Unreachable
-from liqod.kubelet.common.readiness import READY
-from liqod.kubelet.common.views import Node
-from liqod.kubelet.node.controller import LEASE, NodeController
-from liqod.model.ids import ClusterID
-from liqod.model.names import REMOTE_CLUSTER_LABEL
-from liqod.model.objects.meta import ObjectMeta
+from liqod.kubelet.common.readiness import READY, Readiness, not_ready
+from liqod.kubelet.node.lease import KEY, LeaseController
 
 LIFE = 40.0
 
@@ -52,33 +49,21 @@ class LeaseTests(SynchronousTestCase):
         self.clock = Clock()
         self.clock.advance(1000.0)
         self.server = Leases(self.clock)
-        self.answers = True
-        self.keeper = NodeController(
+        self.health: Latest[Readiness] = Latest(READY)
+        self.controller = LeaseController(
             self.clock,
             cast(Any, self.server),
             "liqo-milan",
-            ClusterID("milan"),
-            "",
-            int(LIFE),
-            {},
-            lambda: READY,
-            lambda: None,
-            lambda: self.answers,
-            lambda: "",
-            lambda: 0,
+            duration=int(LIFE),
+            node_uid=lambda: "u",
+            health=self.health,
         )
-        known = Node(metadata=ObjectMeta(name="liqo-milan", uid="u", labels={REMOTE_CLUSTER_LABEL: "milan"}))
-        self.patch(self.keeper, "_mine", lambda: known)
-        self.patch(self.keeper, "_keep", self.settled)
-
-    async def settled(self) -> None:
-        """The node itself is as it should be."""
 
     def begin(self) -> None:
-        """Run what works on the node, without its watch."""
-        self.keeper._workers.startService()
-        self.addCleanup(self.keeper._queue.close)
-        self.keeper._queue.add(LEASE)
+        """Run the controller, as if the Node had been created now."""
+        self.controller.startService()
+        self.addCleanup(self.controller.stopService)
+        self.controller.enqueue(KEY)
         self.clock.advance(0)
 
     def gaps(self, seconds: float) -> list[float]:
@@ -124,10 +109,10 @@ class LeaseTests(SynchronousTestCase):
     def test_a_lender_that_does_not_answer(self) -> None:
         """Its node's lease is not renewed, so that Kubernetes sees it, too; it is again when the lender is back."""
         self.begin()
-        self.answers = False
+        self.health.set(not_ready("PeerUnreachable", "no answer"))
         self.gaps(50)
         self.assertEqual(len(self.server.renewed), 1)
-        self.answers = True
+        self.health.set(READY)
         back = self.clock.seconds()
         self.gaps(11)
         self.assertLessEqual(self.server.renewed[1], back + 10.2)

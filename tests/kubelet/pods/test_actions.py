@@ -9,7 +9,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.errors import Unreachable
-from liqod.kubelet.pods.actions import DELETION_SEEN, PodActions
+from liqod.kubelet.pods.actions import PodActions
+from liqod.kubelet.pods.tracked import DELETION_TIMEOUT, TrackedPod
 from liqod.model.ids import Key
 
 WEB = Key("shop", "web")
@@ -36,17 +37,18 @@ class DeleteHomeTests(SynchronousTestCase):
         self.server = Deletions()
         unused: Any = None
         client: Any = self.server
-        self.steps = PodActions(self.clock, client, unused, unused, unused, unused, unused)
+        self.tracked = TrackedPod()
+        self.actions = PodActions(self.clock, client, context=unused, grants=unused, health=unused, recorder=unused)
 
     def delete(self, uid: str) -> Deferred[float | None]:
-        return Deferred.fromCoroutine(self.steps.delete_home(WEB, uid))
+        return Deferred.fromCoroutine(self.actions.delete_home(WEB, self.tracked, uid))
 
     def test_a_pod_is_deleted_once(self) -> None:
         """Until the watch shows that it is gone it is not deleted again, unless that takes too long."""
         self.assertIsNone(self.successResultOf(self.delete("a")))
-        self.assertEqual(self.successResultOf(self.delete("a")), DELETION_SEEN)
+        self.assertEqual(self.successResultOf(self.delete("a")), DELETION_TIMEOUT)
         self.assertEqual(self.server.uids, ["a"])
-        self.clock.advance(DELETION_SEEN + 1)
+        self.clock.advance(DELETION_TIMEOUT + 1)
         self.successResultOf(self.delete("a"))
         self.assertEqual(self.server.uids, ["a", "a"])
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.kube.merge_patch import apply_merge_patch, merge_patch
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.common.patches import merge_diff, merged
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.namespaces import plan
 from liqod.kubelet.pods.decide import (
@@ -380,7 +380,7 @@ class World:
             case Patch(patch):
                 assert self.shadow is not None
                 old = msgspec.to_builtins(self.shadow.metadata)
-                self.shadow = msgspec.convert({"metadata": merged(old, patch["metadata"])}, Shadow)
+                self.shadow = msgspec.convert({"metadata": apply_merge_patch(old, patch["metadata"])}, Shadow)
             case DeleteShadow():
                 self.shadow = None
             case DeleteHome():
@@ -389,8 +389,8 @@ class World:
                 assert self.home is not None
                 body = {"metadata": msgspec.to_builtins(self.home.metadata), "spec": SPEC}
                 old = decoded(self.home.status)
-                assert merge_diff(old, status), "an equal status was written"
-                body["status"] = merged(old, merge_diff(old, status))
+                assert merge_patch(old, status), "an equal status was written"
+                body["status"] = apply_merge_patch(old, merge_patch(old, status))
                 self.home = msgspec.json.decode(msgspec.json.encode(body), type=HomePod)
             case Keep() | Skip():
                 return self.lender()

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.kube.merge_patch import apply_merge_patch, merge_patch
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import FORGED_ANNOTATION, is_internal, is_ours, remote_labels
 from liqod.kubelet.common.naming import choose_remote, label_value
-from liqod.kubelet.common.patches import merge_diff, merged
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.views import Node
 from liqod.kubelet.node.forge import (
@@ -32,6 +32,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.names import TAINT_KEY
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.offer import Offer
+from tests.kubelet.networks import Services, SimulatedNetwork
 
 CONTEXT = Context(home=ClusterID("home"), lender=ClusterID("lender"), node_name="liqo-lender", node_address="10.0.0.1")
 NOW = "2026-01-01T00:00:00Z"
@@ -162,7 +163,7 @@ class SpecTests(SynchronousTestCase):
         def volume(**spec: str) -> dict[str, Any]:
             return {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
 
-        context = attrs.evolve(CONTEXT, follows=lambda name: name in ("", "liqo"))
+        context = attrs.evolve(CONTEXT, services=Services(classes=("", "liqo")))
         claim = {"name": "scratch", "persistentVolumeClaim": {"claimName": "web-scratch"}}
         for before, wanted in (
             (volume(storageClassName="liqo"), claim),
@@ -243,7 +244,7 @@ class SpecTests(SynchronousTestCase):
         )
         patch = forge_patch(pod, changed, shadow, CONTEXT)
         self.assertEqual(patch["metadata"].pop("uid"), "s1")
-        self.assertEqual(merged(old, patch), forge_shadow(pod, changed, "ns", CONTEXT))
+        self.assertEqual(apply_merge_patch(old, patch), forge_shadow(pod, changed, "ns", CONTEXT))
         self.assertTrue(is_ours(shadow, CONTEXT))
 
     def test_what_does_not_matter_keeps_the_digest(self) -> None:
@@ -287,7 +288,7 @@ class StatusTests(SynchronousTestCase):
             lender=CONTEXT.lender,
             node_name="n",
             node_address="10.0.0.1",
-            map_address=lambda address: address.replace("10.1.", "10.71."),
+            network=SimulatedNetwork(to_home=lambda address: address.replace("10.1.", "10.71.")),
         )
         remote = remote_status()
         forged = forge_status(HOME_PENDING, remote, tally(None, {}, "r", remote), context, NOW, {})
@@ -312,7 +313,9 @@ class StatusTests(SynchronousTestCase):
                 lender=CONTEXT.lender,
                 node_name="n",
                 node_address=node_address,
-                map_address=lambda address: address.replace("10.1.", "10.71.").replace("fd00:1:", "fd00:71:"),
+                network=SimulatedNetwork(
+                    to_home=lambda address: address.replace("10.1.", "10.71.").replace("fd00:1:", "fd00:71:")
+                ),
             )
             remote = remote_status(podIP=there[0], podIPs=[{"ip": address} for address in there])
             forged = forge_status(HOME_PENDING, remote, tally(None, {}, "r", remote), context, NOW, {})
@@ -463,8 +466,8 @@ class PatchTests(SynchronousTestCase):
     def test_diff_then_merge(self, old: dict[str, Any], new: dict[str, Any]) -> None:
         """Applying the difference gives the new object, up to nulls, which JSON merge patch cannot say."""
         old, new = strip(old), strip(new)
-        self.assertEqual(merged(old, merge_diff(old, new)), new)
-        self.assertEqual(merge_diff(new, new), {})
+        self.assertEqual(apply_merge_patch(old, merge_patch(old, new)), new)
+        self.assertEqual(merge_patch(new, new), {})
 
 
 def strip(value: Any) -> Any:
@@ -512,7 +515,7 @@ class NodeTests(SynchronousTestCase):
         patch = node_patch(self.node(body), self.facts(offer=Offer(labels={"new": "1"})))
         self.assertEqual(patch["metadata"]["labels"], {"new": "1", "topology/zone": None})
         self.assertEqual(patch["metadata"]["annotations"], {APPLIED_LABELS: "new"})
-        self.assertEqual(node_patch(self.node(merged(body, patch)), self.facts(offer=None)), {})
+        self.assertEqual(node_patch(self.node(apply_merge_patch(body, patch)), self.facts(offer=None)), {})
 
     def test_the_taint_comes_back(self) -> None:
         """A removed taint is put back without losing those of others, guarded by the version."""
@@ -526,7 +529,7 @@ class NodeTests(SynchronousTestCase):
     def test_resources_that_vanish(self) -> None:
         """A resource offered no more is patched away; an unknown offer and an equal one change nothing."""
         first = status_patch({}, self.facts(), NOW)["status"]
-        status = merged({}, first)
+        status = apply_merge_patch({}, first)
         self.assertEqual(status["capacity"], status["allocatable"])
         self.assertEqual(status_patch(status, self.facts(), "later"), {})
         less = status_patch(status, self.facts(offer=Offer(resources={"cpu": "4", "memory": "8Gi"})), "later")["status"]
@@ -537,7 +540,7 @@ class NodeTests(SynchronousTestCase):
 
     def test_not_ready_says_why_and_yields_to_unknown(self) -> None:
         """Losing readiness is written at once with its reason; an Unknown of the node controller is left standing."""
-        status = merged({}, status_patch({}, self.facts(), NOW)["status"])
+        status = apply_merge_patch({}, status_patch({}, self.facts(), NOW)["status"])
         lost = self.facts(readiness=Readiness(ready=False, reason="PeerUnreachable", message="no answer"))
         patch = status_patch(status, lost, "later")["status"]
         ready = patch["conditions"][0]
@@ -566,7 +569,7 @@ class NodeTests(SynchronousTestCase):
     def test_a_network_that_is_given_up_leaves_no_condition(self) -> None:
         """What was said of the network goes when there is none any more; what others say of theirs stays."""
         down = Readiness(ready=False, reason="NetworkDown", message="cut")
-        status = merged({}, status_patch({}, self.facts(network=down), NOW)["status"])
+        status = apply_merge_patch({}, status_patch({}, self.facts(network=down), NOW)["status"])
         left = status_patch(status, self.facts(), "later")["status"]["conditions"]
         self.assertNotIn("NetworkUnavailable", [condition["type"] for condition in left])
         others = [*left, {"type": "NetworkUnavailable", "status": "True", "reason": "NoRouteCreated"}]

@@ -405,10 +405,8 @@ class ReflectionCases(KubeletSides):
     async def test_addresses_follow_the_network(self) -> None:
         """An endpoint waits for its address at the lender, and gets another one when that changes."""
         await self.served()
-        kubelet = self.kubelets.of(self.peer)
-        assert kubelet is not None
         known: dict[str, str] = {}
-        object.__setattr__(kubelet.context, "export_address", lambda address: known.get(address, ""))
+        self.network.translate_endpoint = lambda address: known.get(address, "")
         await self.slice_of("db-1", {"addresses": ["10.20.0.1"]})
         await self.absent(ENDPOINTSLICES, "db-1")
 
@@ -418,7 +416,7 @@ class ReflectionCases(KubeletSides):
 
         for address in ("10.64.0.1", "10.65.0.1"):
             known["10.20.0.1"] = address
-            self.kubelets.network_changed()
+            self.network.changed()
             await self.eventually(lambda address=address: reached_by(address))  # type: ignore[misc]
 
     async def test_labels_not_reflected(self) -> None:

@@ -11,8 +11,8 @@ from twisted.web.server import Request
 
 from liqod.flow.observe import Latest
 from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.merge_patch import apply_merge_patch
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.common.patches import merged
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.ports import Recorder
@@ -67,7 +67,7 @@ class Server:
             if there is not None:
                 return 409, status(409, "AlreadyExists")
             self.made += 1
-            return 201, self.put(name, merged({"metadata": {"uid": f"u{self.made}"}}, body))
+            return 201, self.put(name, apply_merge_patch({"metadata": {"uid": f"u{self.made}"}}, body))
         wanted = body.get("preconditions") or body.get("metadata") or {}
         if there is None:
             return 404, status(404, "NotFound", kind="configmaps")
@@ -76,7 +76,7 @@ class Server:
         if method == b"DELETE":
             self.remove(name)
             return 200, {}
-        return 200, self.put(name, merged(there, body))
+        return 200, self.put(name, apply_merge_patch(there, body))
 
     def remove(self, name: str) -> None:
         body = self.objects.pop(name, None)
@@ -105,6 +105,22 @@ class Silent:
         raise AssertionError(f"nothing should be told: {reason} {message}")
 
 
+class Surroundings:
+    """What a reflector needs of its virtual kubelet: what is forged from, and lists of what it was told."""
+
+    def __init__(self, sides: Sides) -> None:
+        self.sides = sides
+
+    def inputs(self, kind: Kind, local: str) -> ForgeInputs:
+        return self.sides.inputs
+
+    def namespace_missing(self, local: str) -> None:
+        self.sides.lost.append(local)
+
+    def claims_changed(self) -> None:
+        self.sides.claimed.append(self.sides.clock.seconds())
+
+
 class Sides:
     """Two servers, and what a daemon runs between them; ``crash`` ends that at once, ``begin`` starts it anew."""
 
@@ -127,18 +143,16 @@ class Sides:
         self.reflector = Reflector(
             self.clock,
             self.kind,
-            CONTEXT,
-            NamespacedInformers(self.informers),
-            health,
-            self.recorder,
-            4,
-            lambda local: self.inputs,
-            self.lost.append,
-            lambda: self.claimed.append(self.clock.seconds()),
+            context=CONTEXT,
+            surroundings=Surroundings(self),
+            informers=NamespacedInformers(self.informers),
+            health=health,
+            recorder=self.recorder,
+            workers=4,
         )
         self.informers.startService()
         self.reflector.startService()
-        remote = RemoteNamespace(self.clock, self.lender.client, "shop-home", CONTEXT, lambda name: None)
+        remote = RemoteNamespace(self.clock, self.lender.client, "shop-home", CONTEXT)
         self.reflector.open_namespace("shop", remote)
 
     def crash(self) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kubelet.common.context import Context
+from liqod.kubelet.common.network import NoNetwork
 from liqod.kubelet.reflection.forge.endpointslice import forge
 from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs
 from liqod.kubelet.reflection.kinds import ENDPOINTSLICE
@@ -28,7 +29,7 @@ def slice_of(*addresses: str, ports: Any = (SQL,), name: str = "db-1", **more: A
     }
 
 
-class Network:
+class Network(NoNetwork):
     """What the fabric would say: pods are 10.1.*, single addresses have one once they are given one."""
 
     def __init__(self) -> None:
@@ -43,12 +44,13 @@ class Network:
 
     def context(self) -> Context:
         """Return the pair of clusters with this network between them."""
-        return attrs.evolve(
-            CONTEXT,
-            export_address=lambda address: address if address.startswith("10.1.") else self.given.get(address, ""),
-            is_single=lambda address: not address.startswith("10.1."),
-            objection=self.objection,
-        )
+        return attrs.evolve(CONTEXT, network=self)
+
+    def endpoint_to_lender(self, address: str) -> str:
+        return address if address.startswith("10.1.") else self.given.get(address, "")
+
+    def must_be_claimed(self, address: str) -> bool:
+        return not address.startswith("10.1.")
 
 
 def wanted(body: dict[str, Any], network: Network) -> Desired:

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.kube.merge_patch import apply_merge_patch
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.common.patches import merged
 from liqod.kubelet.common.write_limiter import SETTLED, WriteLimiter
 from liqod.kubelet.reflection import policy
 from liqod.kubelet.reflection.decide import Create, Delete, Keep, Patch, Skip, decide
@@ -19,6 +19,7 @@ from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withh
 from liqod.kubelet.reflection.kinds import CLAIM, CONFIGMAP, ENDPOINTSLICE, INGRESS, KINDS, SECRET, SERVICE, Kind
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import ClusterID, Key
+from tests.kubelet.networks import SimulatedNetwork
 
 CONTEXT = Context(ClusterID("home"), ClusterID("lender"), "liqo-lender")
 OURS = {"offloading.liqo.io/origin": "home", "offloading.liqo.io/destination": "lender"}
@@ -109,7 +110,7 @@ class DecideTests(SynchronousTestCase):
         self.body = made(CONFIGMAP, create)
 
     def there(self, **changes: Any) -> Reflectable:
-        return thing(CONFIGMAP.there_view, merged(self.body, changes))
+        return thing(CONFIGMAP.there_view, apply_merge_patch(self.body, changes))
 
     def test_equal_is_never_written(self) -> None:
         """What is as it should be is kept, also with what others added."""
@@ -172,7 +173,8 @@ class ClaimTests(SynchronousTestCase):
 
     def there(self) -> Reflectable:
         return thing(
-            CLAIM.there_view, merged(made(CLAIM, step(CLAIM, self.desired(), None)), {"spec": {"volumeName": "v"}})
+            CLAIM.there_view,
+            apply_merge_patch(made(CLAIM, step(CLAIM, self.desired(), None)), {"spec": {"volumeName": "v"}}),
         )
 
     def test_it_grows(self) -> None:
@@ -194,7 +196,7 @@ class ClaimTests(SynchronousTestCase):
 
 def with_families(families: frozenset[str]) -> Context:
     """Return the place with a lender whose pods have these IP versions."""
-    return Context(CONTEXT.home, CONTEXT.lender, CONTEXT.node_name, families=lambda: families)
+    return Context(CONTEXT.home, CONTEXT.lender, CONTEXT.node_name, network=SimulatedNetwork(families=families))
 
 
 class ConvergenceTests(SynchronousTestCase):
@@ -218,7 +220,7 @@ class ConvergenceTests(SynchronousTestCase):
                     there = None
                 else:
                     assert isinstance(found, Patch) and there is not None
-                    there = merged(there, msgspec.json.decode(msgspec.json.encode(found.patch)))
+                    there = apply_merge_patch(there, msgspec.json.decode(msgspec.json.encode(found.patch)))
             else:
                 self.fail(f"it is written again and again: {found}")
             if there is not None and isinstance(desired, Desired):

@@ -12,14 +12,12 @@ class ReflectionTests(sandboxes.Sandboxes, cases.ReflectionCases):
     async def test_services_follow_the_ip_versions_of_the_lender(self) -> None:
         """A service of IPv6 is the lender's default until the lender is known to have IPv6; then it is made anew."""
         await self.served()
-        kubelet = self.kubelets.of(self.peer)
-        assert kubelet is not None
         spec = {"ipFamilies": ["IPv6"], "ports": [{"port": 80}]}
         await self.home.create(SERVICES, {"metadata": {"name": "six"}, "spec": spec}, self.space)
         before = await self.there(SERVICES, "six")
         self.assertEqual(before["spec"]["ipFamilies"], ["IPv4"])
-        object.__setattr__(kubelet.context, "families", lambda: frozenset({"IPv4", "IPv6"}))
-        self.kubelets.network_changed()
+        self.network.versions = frozenset({"IPv4", "IPv6"})
+        self.network.changed()
 
         async def anew() -> bool:
             now = await self.lender.get(SERVICES, "six", self.remote)

@@ -22,9 +22,10 @@ from liqod.kubelet.tokens.secret import Mint, Minted, Remove, Rest, Step, Taken,
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.timestamps import from_epoch, rfc3339
+from tests.kubelet.networks import Services
 
 SERVER = ApiServer(("10.99.0.11", "10.99.0.12"), 6443)
-CONTEXT = Context(ClusterID("home"), ClusterID("lender"), "liqo-lender", api_server=lambda: SERVER)
+CONTEXT = Context(ClusterID("home"), ClusterID("lender"), "liqo-lender", services=Services(SERVER))
 NOW = 1_800_000_000.0
 NAMESPACE_ITEM = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
 
@@ -125,7 +126,7 @@ class SpecTests(SynchronousTestCase):
     def test_a_server_with_a_name(self) -> None:
         """An API server that has a DNS name is spoken to by that name."""
         context = Context(
-            ClusterID("home"), ClusterID("l"), "n", api_server=lambda: ApiServer((), 443, "api.example.com")
+            ClusterID("home"), ClusterID("l"), "n", services=Services(ApiServer((), 443, "api.example.com"))
         )
         forged = forge_spec(ObjectMeta(name="web"), spec(), context)
         values = {each["name"]: each["value"] for each in forged["containers"][0]["env"]}

@@ -44,7 +44,7 @@ def _desired(home: EndpointSlice, inputs: ForgeInputs) -> Desired:
     elsewhere = [e for e in content.get("endpoints") or () if not inputs.is_there(e.get("nodeName") or "")]
     is_name = home.address_type == "FQDN"
     singles = set() if is_name else _singles(elsewhere, inputs.context)
-    never = {address: why for address in sorted(singles) if (why := inputs.context.objection(address))}
+    never = {address: why for address in sorted(singles) if (why := inputs.context.network.objection(address))}
     called = _called(content)
     # Whether an address is open as a whole is for the network to say, which has to know that this is asked for.
     claimed = singles if EVERYTHING in called else singles - never.keys()
@@ -70,7 +70,12 @@ def _desired(home: EndpointSlice, inputs: ForgeInputs) -> Desired:
 
 def _singles(endpoints: Iterable[Mapping[str, Any]], context: Context) -> set[str]:
     """Return the addresses that have to be claimed for the lender's pods to reach them."""
-    return {address for one in endpoints for address in one.get("addresses") or () if context.is_single(address)}
+    return {
+        address
+        for one in endpoints
+        for address in one.get("addresses") or ()
+        if context.network.must_be_claimed(address)
+    }
 
 
 def _called(content: Mapping[str, Any]) -> set[str]:
@@ -87,7 +92,7 @@ def _endpoint(endpoint: Mapping[str, Any], context: Context, is_name: bool) -> d
     """Return an endpoint as the lender is told of it, or None while its address there is not known."""
     addresses = list(endpoint.get("addresses") or ())
     if not is_name:
-        addresses = [context.export_address(address) for address in addresses]
+        addresses = [context.network.endpoint_to_lender(address) for address in addresses]
     if not addresses or not all(addresses):
         return None
     forged: dict[str, Any] = {"addresses": addresses}

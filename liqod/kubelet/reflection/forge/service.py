@@ -43,7 +43,7 @@ def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
     if why := inputs.objection(home.metadata.annotations):
         return Withheld(why)
     force = home.metadata.annotations.get(FORCE_NODE_PORT) == "true"
-    spec = forge_spec(home.content().get("spec") or {}, force=force, families=inputs.context.families())
+    spec = forge_spec(home.content().get("spec") or {}, force=force, families=inputs.context.network.families())
     return wanted(home.metadata, {"spec": spec}, inputs.context)
 
 

@@ -1,0 +1,103 @@
+"""The fabric as virtual kubelets use it: a network to each lender."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from liqod.fabric.service import Fabric
+from liqod.flow.observe import Latest
+from liqod.kubelet.common.readiness import Readiness
+from liqod.model.ids import ClusterID
+from liqod.model.records.network import Claims
+
+
+class Claimant(Protocol):
+    """Who claims addresses (``kubelet.service.Kubelets``)."""
+
+    def claims(self, peer: ClusterID) -> Claims:
+        """Return the single addresses that a lender's pods have to reach."""
+        ...
+
+
+class NoClaimant:
+    """Claims nothing, and does not know whether there is more: what was exported stays."""
+
+    def claims(self, peer: ClusterID) -> Claims:
+        """Return incomplete claims of nothing."""
+        return Claims()
+
+
+class FabricNetworks:
+    """The networks to all lenders, and what the fabric wants to know of virtual kubelets (``NetworkUser``)."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.claimant: Claimant = NoClaimant()
+        self._fabric = fabric
+        self._known: dict[ClusterID, FabricNetwork] = {}
+        fabric.attach(self)
+
+    def to(self, lender: ClusterID) -> FabricNetwork:
+        """Return the network to one lender; one is kept for each lender that there has been."""
+        network = self._known.get(lender)
+        if network is None:
+            network = self._known[lender] = FabricNetwork(self._fabric, lender)
+        return network
+
+    def claims_changed(self) -> None:
+        """Have the fabric read again which addresses are claimed."""
+        self._fabric.refresh()
+
+    def claims(self, peer: ClusterID) -> Claims:
+        """Return the single addresses that a lender's pods have to reach."""
+        return self.claimant.claims(peer)
+
+    def network_changed(self) -> None:
+        """Read the status of every network again, and note that addresses may be translated to others."""
+        for network in self._known.values():
+            network.refresh()
+
+
+class FabricNetwork:
+    """The network to one lender."""
+
+    is_managed = True
+
+    def __init__(self, fabric: Fabric, lender: ClusterID) -> None:
+        self._fabric = fabric
+        self._lender = lender
+        self.status: Latest[Readiness] = Latest(self._status())
+        self.translation: Latest[int] = Latest(0)
+
+    def refresh(self) -> None:
+        """Read the status again, and note that addresses may be translated to others."""
+        self.status.set(self._status())
+        self.translation.set(self.translation.value + 1)
+
+    def _status(self) -> Readiness:
+        is_up, message = self._fabric.status(self._lender)
+        reason = "NetworkReady" if is_up else "NetworkDown" if is_up is False else "Unknown"
+        return Readiness(ready=bool(is_up), reason=reason, message=message, known=is_up is not None)
+
+    def to_home(self, address: str) -> str:
+        """Return the address by which a pod of the lender is reached from here; empty while it is not known."""
+        return self._fabric.map_address(self._lender, address)
+
+    def to_lender(self, address: str) -> str:
+        """Return the address by which the lender's pods reach a pod of this cluster; empty while it is not known."""
+        return self._fabric.export_address(self._lender, address)
+
+    def endpoint_to_lender(self, address: str) -> str:
+        """Return the address by which the lender's pods reach an endpoint of this cluster."""
+        return self._fabric.exports.seen(self._lender, address)
+
+    def must_be_claimed(self, address: str) -> bool:
+        """Tell whether an address is reached only where reflection claims it."""
+        return self._fabric.exports.is_single(self._lender, address)
+
+    def objection(self, address: str) -> str:
+        """Return why an address that must be claimed will not be reached; or nothing."""
+        return self._fabric.exports.objection(self._lender, address)
+
+    def families(self) -> frozenset[str]:
+        """Return the IP versions of the lender's pods; none while they are not known."""
+        return self._fabric.families(self._lender)

@@ -1,0 +1,84 @@
+"""What a failed write at the lender means: one policy for ShadowPods, reflected objects and tokens (pure).
+
+Built on the classes of ``kube.refusals``. A lender adds two cases of its own: it may not answer at all, and a namespace
+that it granted a moment ago may not be usable yet, because RBAC takes effect some time after a RoleBinding is written.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Final
+
+from attrs import define
+
+from liqod.flow.backoff import Backoff
+from liqod.kube.errors import ApiError, Forbidden, NotFound, ServerError, Throttled, Unauthorized, Unreachable
+from liqod.kube.refusals import LATER, READ_AGAIN, Retry, refusal_of
+
+SETTLING_TIME: Final = 10.0
+"""Seconds after a grant in which 403 and 404 may only mean that the grant has not taken effect yet."""
+SETTLING: Final = Backoff(initial=0.1, factor=2.0, cap=2.0)
+NAME_TAKEN_RETRY: Final = 60.0
+"""Seconds after which a name that another object has is tried again: the watch, which selects by label, shows nothing
+when that object goes."""
+
+
+class Meaning(enum.Enum):
+    """Why a write at the lender failed."""
+
+    NO_ANSWER = "no answer"
+    """No answer, or 401: wait until the lender answers and accepts the credential."""
+    OVERLOADED = "overloaded"
+    """429 or 5xx: raise the error, so that the controller backs off and respects Retry-After."""
+    OUTDATED = "outdated"
+    """409, or 404 of the object itself: the cache is behind; the watch brings what is there now."""
+    SETTLING = "settling"
+    """403, or 404 of the namespace, soon after the grant."""
+    REFUSED = "refused"
+    """Anything else: by policy, quota or validation of the lender. Retried ever more slowly, because quota and policy
+    change without a trace in our object."""
+
+
+def meaning_of(error: ApiError | Unreachable, *, granted_for: float, creating: bool = False) -> Meaning:
+    """Return what a failed write means; the namespace was granted ``granted_for`` seconds ago."""
+    if isinstance(error, Unreachable | Unauthorized):
+        return Meaning.NO_ANSWER
+    if isinstance(error, Throttled | ServerError):
+        return Meaning.OVERLOADED
+    if isinstance(error, NotFound) and not creating and not is_namespace_missing(error):
+        return Meaning.OUTDATED
+    if isinstance(error, Forbidden | NotFound):
+        return Meaning.SETTLING if granted_for < SETTLING_TIME else Meaning.REFUSED
+    return Meaning.OUTDATED if refusal_of(error, creating=creating).retry is Retry.AT_ONCE else Meaning.REFUSED
+
+
+def is_namespace_missing(error: NotFound) -> bool:
+    """Tell whether 404 is about the namespace rather than about an object in it."""
+    return error.details.get("kind") == "namespaces"
+
+
+def is_namespace_terminating(error: ApiError) -> bool:
+    """Tell whether a write was refused because the namespace is being deleted: that concerns no single object.
+
+    Source: Kubernetes, plugin/pkg/admission/namespace/lifecycle (cause NamespaceTerminating).
+    """
+    causes: Any = error.details.get("causes") or ()
+    return any(isinstance(cause, dict) and cause.get("reason") == "NamespaceTerminating" for cause in causes)
+
+
+@define
+class Attempts:
+    """The failed writes of one object since its last successful one."""
+
+    settling: int = 0
+    refused: int = 0
+
+    def delay(self, meaning: Meaning) -> float:
+        """Count a failure; return the seconds until the next attempt."""
+        if meaning is Meaning.SETTLING:
+            self.settling += 1
+            return SETTLING.delay(self.settling - 1)
+        if meaning is Meaning.OUTDATED:
+            return READ_AGAIN
+        self.refused += 1
+        return LATER.delay(self.refused - 1)

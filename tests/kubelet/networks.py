@@ -1,0 +1,76 @@
+"""Networks to lenders as tests want them to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from liqod.kubelet.common.context import ApiServer, NoHomeServices
+from liqod.kubelet.common.network import LenderNetwork, NoNetwork
+from liqod.kubelet.common.readiness import Readiness
+from liqod.model.ids import ClusterID
+
+
+def unchanged(address: str) -> str:
+    """Return an address as it is."""
+    return address
+
+
+class SimulatedNetwork(NoNetwork):
+    """A network that translates addresses as it is told; ``changed`` tells the kubelet that it does otherwise now."""
+
+    def __init__(
+        self,
+        *,
+        to_home: Callable[[str], str] = unchanged,
+        endpoint_to_lender: Callable[[str], str] = unchanged,
+        families: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__()
+        self.translate_home = to_home
+        self.translate_endpoint = endpoint_to_lender
+        self.versions = families
+
+    def to_home(self, address: str) -> str:
+        return self.translate_home(address)
+
+    def endpoint_to_lender(self, address: str) -> str:
+        return self.translate_endpoint(address)
+
+    def families(self) -> frozenset[str]:
+        return self.versions
+
+    def manage(self, status: Readiness) -> None:
+        """Be a tunnel with a status of its own."""
+        self.is_managed = True
+        self.status.set(status)
+
+    def changed(self) -> None:
+        """Let the kubelet know that addresses are translated to others."""
+        self.translation.set(self.translation.value + 1)
+
+
+class OneNetwork:
+    """The same network to every lender."""
+
+    def __init__(self, network: LenderNetwork) -> None:
+        self.network = network
+
+    def to(self, lender: ClusterID) -> LenderNetwork:
+        return self.network
+
+    def claims_changed(self) -> None:
+        """Nobody reads the claims."""
+
+
+class Services(NoHomeServices):
+    """What follows pods to a lender: an API server to speak to, and claims of some storage classes."""
+
+    def __init__(self, server: ApiServer | None = None, classes: tuple[str, ...] = ()) -> None:
+        self.server = server
+        self.classes = classes
+
+    def api_server(self) -> ApiServer | None:
+        return self.server
+
+    def follows(self, storage_class: str) -> bool:
+        return storage_class in self.classes
