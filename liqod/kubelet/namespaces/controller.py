@@ -22,8 +22,8 @@ from liqod.kube.resources import PODS
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message, clean_reason
 from liqod.kubelet.common.naming import choose_remote, usable_answer
+from liqod.kubelet.common.refusals import Attempts, Meaning
 from liqod.kubelet.common.views import FINISHED, HomePod, Namespace, decoded
-from liqod.kubelet.lender.refusals import Attempts, Meaning
 from liqod.kubelet.namespaces import plan
 from liqod.kubelet.namespaces.natting_table import NattingTable
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace

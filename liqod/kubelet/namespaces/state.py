@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import Factory, define, frozen
 
-from liqod.kubelet.lender.refusals import Attempts
+from liqod.kubelet.common.refusals import Attempts
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 
 

@@ -19,9 +19,9 @@ from liqod.kube.status_writer import StatusWriter, Written
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.meta import is_ours
+from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Meaning, meaning_of
 from liqod.kubelet.common.views import HomePod, Shadow, decoded
 from liqod.kubelet.lender.health import LenderHealth
-from liqod.kubelet.lender.refusals import NAME_TAKEN_RETRY, Meaning, meaning_of
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.pods.decide import Report, WriteStatus, decide_refused, name_taken_report
 from liqod.kubelet.pods.tracked import DELETION_TIMEOUT, Deletion, TrackedPod

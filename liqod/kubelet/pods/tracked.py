@@ -6,7 +6,7 @@ from typing import Final
 
 from attrs import Factory, define, frozen
 
-from liqod.kubelet.lender.refusals import Attempts
+from liqod.kubelet.common.refusals import Attempts
 from liqod.kubelet.pods.restarts import Tally
 
 DELETION_TIMEOUT: Final = 10.0

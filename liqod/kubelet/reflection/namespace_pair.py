@@ -13,7 +13,7 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import ownership
-from liqod.kubelet.lender.refusals import Attempts
+from liqod.kubelet.common.refusals import Attempts
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.reflection.kinds import Kind
 from liqod.kubelet.reflection.shared_informers import NamespacedInformers

@@ -18,9 +18,7 @@ from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.meta import is_ours
 from liqod.kubelet.common.readiness import Readiness
-from liqod.kubelet.common.write_limiter import WriteLimiter
-from liqod.kubelet.lender.health import LenderHealth
-from liqod.kubelet.lender.refusals import (
+from liqod.kubelet.common.refusals import (
     NAME_TAKEN_RETRY,
     Attempts,
     Meaning,
@@ -28,6 +26,8 @@ from liqod.kubelet.lender.refusals import (
     is_namespace_terminating,
     meaning_of,
 )
+from liqod.kubelet.common.write_limiter import WriteLimiter
+from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reflection.decide import Create, Decision, Delete, Keep, Patch, Skip, decide

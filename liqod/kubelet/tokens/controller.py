@@ -23,10 +23,10 @@ from liqod.kube.resources import SECRETS, SERVICEACCOUNTS
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.readiness import Readiness
+from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning, meaning_of
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.common.write_limiter import WriteLimiter
 from liqod.kubelet.lender.health import LenderHealth
-from liqod.kubelet.lender.refusals import NAME_TAKEN_RETRY, Attempts, Meaning, meaning_of
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.ports import Recorder
