@@ -225,7 +225,7 @@ class OffloadingStatusTests(cases.KubeletSides):
 
         async def told() -> bool:
             found = await self.home.get(PODS, "web", other)
-            return "stands for the namespace" in str(found["status"].get("conditions"))
+            return "is mapped to the namespace" in str(found["status"].get("conditions"))
 
         await self.eventually(told)
 
