@@ -11,10 +11,10 @@ from liqod.flow.controller import After, Controller, Source, always, observe, wa
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.mutation_cache import MutationCache
-from liqod.kube.refusals import READ_AGAIN
 from liqod.kube.resources import VIRTUALNODES
-from liqod.kube.status_writer import StatusWriter, Written
+from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.kube.writing.refusals import READ_AGAIN
+from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.kubelet.common.readiness import Readiness, not_ready
 from liqod.kubelet.lender.access import LenderAccess
 from liqod.kubelet.namespaces.controller import NamespaceController

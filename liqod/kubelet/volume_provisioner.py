@@ -19,8 +19,8 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound
-from liqod.kube.refusals import READ_AGAIN, Refusals, Retry, refusal_of
 from liqod.kube.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
+from liqod.kube.writing.refusals import READ_AGAIN, Refusals, Retry, refusal_of
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.ports import Recorder

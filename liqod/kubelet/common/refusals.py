@@ -13,7 +13,7 @@ from attrs import define
 
 from liqod.flow.backoff import Backoff
 from liqod.kube.errors import ApiError, Forbidden, NotFound, ServerError, Throttled, Unauthorized, Unreachable
-from liqod.kube.refusals import LATER, READ_AGAIN, Retry, refusal_of
+from liqod.kube.writing.refusals import LATER, READ_AGAIN, Retry, refusal_of
 
 SETTLING_TIME: Final = 10.0
 """Seconds after a grant in which 403 and 404 may only mean that the grant has not taken effect yet."""

@@ -11,8 +11,8 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound
-from liqod.kube.mutation_cache import MutationCache
 from liqod.kube.resources import NATTINGTABLES
+from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kubelet.namespaces.plan import READY
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import to_dict

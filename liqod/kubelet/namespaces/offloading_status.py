@@ -9,10 +9,10 @@ from liqod.flow.clocks import wall_clock
 from liqod.flow.controller import After, Controller, Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.mutation_cache import MutationCache
-from liqod.kube.refusals import Refusal, Refusals, Retry
 from liqod.kube.resources import NAMESPACEOFFLOADINGS
-from liqod.kube.status_writer import StatusWriter
+from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.kube.writing.refusals import Refusal, Refusals, Retry
+from liqod.kube.writing.status_writer import StatusWriter
 from liqod.kubelet.common.views import Namespace
 from liqod.kubelet.namespaces.offloading_forge import MappedLender, forge_status
 from liqod.model.ids import ClusterID, Key

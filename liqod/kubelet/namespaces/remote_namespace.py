@@ -9,8 +9,8 @@ from twisted.internet.defer import DeferredList
 
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.mutation_cache import Mutations
 from liqod.kube.resources import PODS, SHADOWPODS
+from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import ownership
 from liqod.kubelet.common.views import FINISHED, RemotePod, Shadow, decoded

@@ -13,8 +13,8 @@ from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
-from liqod.kube.mutation_cache import MutationCache
 from liqod.kube.resources import LEASES, NODES
+from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kubelet.common.readiness import READY, Readiness, not_known, not_ready
 from liqod.kubelet.common.views import Node
 from liqod.kubelet.node.forge import LEASE_NAMESPACE, NodeFacts, forge_node, is_foreign, node_patch, status_patch

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from liqod.kube.merge_patch import merge_patch
+from liqod.kube.writing.merge_patch import merge_patch
 from liqod.kubelet.common.naming import label_value
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.views import Node

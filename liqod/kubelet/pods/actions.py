@@ -12,10 +12,10 @@ from liqod.flow.clocks import wall_clock
 from liqod.flow.errors import ExpectedError
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unreachable
-from liqod.kube.mutation_cache import Mutations
-from liqod.kube.refusals import READ_AGAIN
 from liqod.kube.resources import PODS, SHADOWPODS
-from liqod.kube.status_writer import StatusWriter, Written
+from liqod.kube.writing.mutation_cache import Mutations
+from liqod.kube.writing.refusals import READ_AGAIN
+from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.meta import is_ours

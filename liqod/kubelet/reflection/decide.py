@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from liqod.kube.merge_patch import merge_patch
+from liqod.kube.writing.merge_patch import merge_patch
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import is_ours
 from liqod.kubelet.reflection.forge.reflected import Desired, Withheld, metadata_patch

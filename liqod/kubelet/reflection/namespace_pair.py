@@ -10,7 +10,7 @@ from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 
 from liqod.kube.cache.informer import Informer
-from liqod.kube.mutation_cache import Mutations
+from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import ownership
 from liqod.kubelet.common.refusals import Attempts

@@ -13,7 +13,7 @@ from twisted.internet.defer import maybeDeferred
 from liqod.flow.controller import After, Controller, Source, observe
 from liqod.flow.tasks import Tasks
 from liqod.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
-from liqod.kube.refusals import READ_AGAIN
+from liqod.kube.writing.refusals import READ_AGAIN
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.meta import is_ours

@@ -18,8 +18,8 @@ from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, ServerError, Throttled, Unreachable
-from liqod.kube.mutation_cache import Mutations
 from liqod.kube.resources import SECRETS, SERVICEACCOUNTS
+from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.readiness import Readiness

@@ -11,7 +11,7 @@ from twisted.web.server import Request
 
 from liqod.flow.observe import Latest
 from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.merge_patch import apply_merge_patch
+from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
