@@ -26,9 +26,16 @@ from liqod.kubelet.common.refusals import Attempts, Meaning
 from liqod.kubelet.common.views import FINISHED, HomePod, Namespace, decoded
 from liqod.kubelet.namespaces import plan
 from liqod.kubelet.namespaces.natting_table import NattingTable
-from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
+from liqod.kubelet.namespaces.remote_namespace import (
+    NamespaceState,
+    NotOffloaded,
+    Offloaded,
+    Pending,
+    Refused,
+    RemoteNamespace,
+    TrackedNamespace,
+)
 from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, Unknown, select
-from liqod.kubelet.namespaces.state import NamespaceState, NotOffloaded, Offloaded, Pending, Refused, TrackedNamespace
 from liqod.kubelet.ports import NamespaceGrants
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, eviction_of

@@ -1,9 +1,12 @@
-"""One remote namespace, watched: our ShadowPods in it, and the pods that the lender runs for them."""
+"""One remote namespace, watched: our ShadowPods in it, and the pods that the lender runs for them; and the states that
+a namespace can be in.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
+from attrs import Factory, define, frozen
 from twisted.application.service import MultiService
 from twisted.internet.defer import DeferredList
 
@@ -13,6 +16,7 @@ from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import ownership
+from liqod.kubelet.common.refusals import Attempts
 from liqod.kubelet.common.views import FINISHED, RemotePod, Shadow, decoded
 from liqod.model.ids import Key
 from liqod.model.objects.meta import label_selector
@@ -123,3 +127,50 @@ class RemoteNamespace(MultiService):
         for name in self.names():
             self._listener.pod_changed(name)
         self._listener.synced()
+
+
+@frozen
+class NotOffloaded:
+    """Pods of the namespace are not offloaded through this node, for the reason in ``message``."""
+
+    message: str
+
+
+@frozen
+class Pending:
+    """The namespace is to be offloaded but cannot be used yet; ``asked``: the lender may know of it already."""
+
+    asked: bool
+
+
+@frozen
+class Refused:
+    """The lender refuses the namespace (for now)."""
+
+    reason: str
+    message: str
+
+
+@frozen
+class Offloaded:
+    """Pods of the namespace are offloaded to ``remote``; while ``draining`` no new ones."""
+
+    remote: RemoteNamespace
+    draining: bool
+
+
+NamespaceState = NotOffloaded | Pending | Refused | Offloaded
+
+
+@define
+class TrackedNamespace:
+    """What is remembered about a namespace between two steps; after a restart it is rebuilt from the records."""
+
+    remote: RemoteNamespace | None = None
+    """Its counterpart at the lender, once it is watched."""
+    request_again: bool = False
+    """The lender refused something in it: its grant is to be requested again."""
+    unanswered: int = 0
+    """Requests for it since the last answer that could be used."""
+    attempts: Attempts = Factory(Attempts)
+    """Refusals of the lender in a row."""

@@ -1,4 +1,9 @@
-"""Keeps the Node object of one lender; it is written only when it differs from what is wanted."""
+"""Keeps the Node object of one lender, and its lease.
+
+The Node is written only when it differs from what is wanted. The lease is renewed while the lender answers: the node
+lifecycle controller takes a node whose lease expires for unreachable, and taints it (Kubernetes, "Leases", Node
+heartbeats). So a lender that does not answer makes its node unreachable, even if this daemon stops as well.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +11,90 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 
+from liqod.flow.aligned_timer import in_step
+from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import wall_clock
 from liqod.flow.controller import After, Controller, Source, always, observe, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.errors import AlreadyExists, NotFound, Unreachable
 from liqod.kube.resources import LEASES, NODES
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kubelet.common.readiness import READY, Readiness, not_known, not_ready
 from liqod.kubelet.common.views import Node
-from liqod.kubelet.node.forge import LEASE_NAMESPACE, NodeFacts, forge_node, is_foreign, node_patch, status_patch
-from liqod.kubelet.node.lease import KEY as LEASE
-from liqod.kubelet.node.lease import LeaseController
+from liqod.kubelet.node.forge import (
+    LEASE_NAMESPACE,
+    RENEWED,
+    NodeFacts,
+    forge_lease,
+    forge_node,
+    is_foreign,
+    node_patch,
+    status_patch,
+)
 from liqod.model.ids import ClusterID, Key
 from liqod.model.records.offer import Offer
-from liqod.model.timestamps import rfc3339
+from liqod.model.timestamps import rfc3339, rfc3339_micro
 
-KEY: Final = "node"
+LEASE: Final = "lease"
+
+
+class LeaseController(Controller[str]):
+    """The lease of one virtual node, ``duration`` seconds long; ``node_uid`` returns None while there is no node."""
+
+    name = "virtual node lease"
+
+    def __init__(
+        self,
+        reactor: Any,
+        client: Client,
+        node_name: str,
+        *,
+        duration: int,
+        node_uid: Callable[[], str | None],
+        health: Latest[Readiness],
+    ) -> None:
+        # A failed renewal is repeated several times before the lease expires.
+        super().__init__(reactor, subject=f"of {node_name}", backoff=Backoff(cap=duration / 8))
+        self._client = client
+        self._node_name = node_name
+        self._duration = duration
+        self._node_uid = node_uid
+        self._health = health
+
+    def sources(self) -> Iterable[Source[str]]:
+        yield observe(self._health, lambda health: (LEASE,) if health.ready else ())
+
+    async def reconcile(self, key: str) -> After | None:
+        wait = After(in_step(self.clock.seconds(), self._duration * RENEWED))
+        uid = self._node_uid()
+        if uid is None:
+            return None
+        if not self._health.value.ready:
+            return wait
+        renewing = Deferred.fromCoroutine(self._renew(uid))
+        renewing.addTimeout(self._duration / 4, self.clock)
+        try:
+            await renewing
+        except DeferredTimeout:
+            # Raised, so that it is repeated soon: over another connection an answer may come before the lease expires.
+            raise Unreachable(f"the lease of {self._node_name} was not renewed in time") from None
+        return wait
+
+    async def _renew(self, node_uid: str) -> None:
+        name, now = self._node_name, rfc3339_micro(wall_clock(self.clock)())
+        try:
+            await self._client.patch(LEASES, name, {"spec": {"renewTime": now}}, LEASE_NAMESPACE, view=None)
+        except NotFound:
+            lease = forge_lease(name, self._duration, now, node_uid)
+            await self._client.create(LEASES, lease, LEASE_NAMESPACE, view=None)
+
+
+NODE: Final = "node"
 NAME_TAKEN_RETRY: Final = 60.0
 """Seconds after which a name that another node has is tried again."""
 
@@ -79,12 +149,12 @@ class NodeController(Controller[str]):
         self._lease.setServiceParent(self)
 
     def sources(self) -> Iterable[Source[str]]:
-        yield always(KEY)
+        yield always(NODE)
         yield watch(self._nodes, self._node_changed)
         observed = self._observed
         for value in (observed.readiness, observed.offer, observed.home_version, observed.api_port, observed.network):
             if value is not None:
-                yield observe(value, lambda _: (KEY,))
+                yield observe(value, lambda _: (NODE,))
 
     @property
     def node_name(self) -> str:
@@ -124,7 +194,7 @@ class NodeController(Controller[str]):
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> Iterable[str]:
         if new is None:
             self._cache.forget(key)
-        return (KEY,)
+        return (NODE,)
 
     def _facts(self) -> NodeFacts:
         observed, config = self._observed, self._config

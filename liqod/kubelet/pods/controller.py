@@ -23,9 +23,8 @@ from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
-from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
-from liqod.kubelet.namespaces.state import NotOffloaded, Offloaded, Pending, Refused
-from liqod.kubelet.pods.actions import PodActions, Postponed, Seen
+from liqod.kubelet.namespaces.remote_namespace import NotOffloaded, Offloaded, Pending, Refused, RemoteNamespace
+from liqod.kubelet.pods.actions import PodActions, Postponed, Seen, TrackedPod
 from liqod.kubelet.pods.decide import (
     GRACE_DEADLINE,
     Create,
@@ -43,7 +42,6 @@ from liqod.kubelet.pods.decide import (
     decide_unreachable,
 )
 from liqod.kubelet.pods.restarts import Tally, tally
-from liqod.kubelet.pods.tracked import TrackedPod
 from liqod.model.ids import Key
 from liqod.model.names import DELETION_GRACE_ANNOTATION
 from liqod.model.timestamps import parse_rfc3339, rfc3339

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.flow.observe import Latest
 from liqod.kube.errors import NotFound, Unreachable
 from liqod.kubelet.common.readiness import READY, Readiness, not_ready
-from liqod.kubelet.node.lease import KEY, LeaseController
+from liqod.kubelet.node.controller import LEASE, LeaseController
 
 LIFE = 40.0
 
@@ -63,7 +63,7 @@ class LeaseTests(SynchronousTestCase):
         """Run the controller, as if the Node had been created now."""
         self.controller.startService()
         self.addCleanup(self.controller.stopService)
-        self.controller.enqueue(KEY)
+        self.controller.enqueue(LEASE)
         self.clock.advance(0)
 
     def gaps(self, seconds: float) -> list[float]:

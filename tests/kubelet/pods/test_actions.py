@@ -9,8 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.errors import Unreachable
-from liqod.kubelet.pods.actions import PodActions
-from liqod.kubelet.pods.tracked import DELETION_TIMEOUT, TrackedPod
+from liqod.kubelet.pods.actions import DELETION_TIMEOUT, PodActions, TrackedPod
 from liqod.model.ids import Key
 
 WEB = Key("shop", "web")
