@@ -52,7 +52,9 @@ class FakeServer:
         self.patched: list[str] = []
         self.conflicts = 0
 
-    async def patch(self, resource: Any, name: str, patch: Any, *, subresource: str, view: Any) -> Advertisement:
+    async def patch(
+        self, resource: Any, name: str, patch: Any, namespace: str = "", *, kind: str, subresource: str, view: Any
+    ) -> Advertisement:
         if self.conflicts:
             self.conflicts -= 1
             raise Conflict(409, "Conflict", "the object has been modified")

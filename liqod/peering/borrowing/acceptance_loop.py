@@ -22,13 +22,14 @@ from liqod.config.schema import Acceptance
 from liqod.flow.clocks import reactor_time, wall_clock
 from liqod.flow.controller import After, Controller
 from liqod.kube.client import Client
-from liqod.kube.errors import Conflict, KubeError, NotFound
+from liqod.kube.errors import KubeError
 from liqod.kube.resources import ADVERTISEMENTS
-from liqod.kube.writing.merge_patch import merge_patch
 from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.kube.writing.refusals import Refusal, Retry
+from liqod.kube.writing.status_writer import StatusWriter
 from liqod.model.ids import ClusterID
 from liqod.model.objects import label_selector, quantity
-from liqod.model.objects.meta import Condition, find_condition, set_condition, to_dict
+from liqod.model.objects.meta import Condition, find_condition, set_condition
 from liqod.model.objects.quantity import Resources
 from liqod.model.records import hours
 from liqod.model.records.views import Advertisement, AdvertisementStatus, ForeignCluster
@@ -40,6 +41,8 @@ from liqod.peering.session.peer import Peer
 ALL: Final = "all"
 RETURN: Final = 60.0
 """Seconds after our own start during which no offer expires: the peers need a moment to reconnect."""
+REFUSED: Final = 5.0
+"""Seconds until a status that the API server refused is written again; a lost race is tried again at once."""
 SPACING: Final = 0.25
 """Seconds from one run to the next, unless somebody waits for a first answer: many offers that move are one run."""
 
@@ -80,7 +83,6 @@ class AcceptanceLoop(Controller[str]):
     ) -> None:
         super().__init__(clock)
         self.rules = rules
-        self._client = client
         self._clock = clock
         self._wall = wall_clock(clock)
         self._peers = peers
@@ -91,6 +93,7 @@ class AcceptanceLoop(Controller[str]):
         self._started = clock.seconds()
         self._ran = float("-inf")
         self._touched: set[ClusterID] = set()
+        self._writer = StatusWriter(client, ADVERTISEMENTS, Advertisement, offers)
         self._decided: dict[ClusterID, _Decided] = {}
         self._read: dict[ClusterID, _Demand] = {}
         self._noted: dict[ClusterID, tuple[str, float]] = {}
@@ -125,16 +128,17 @@ class AcceptanceLoop(Controller[str]):
             if peer not in touched and self._is_unchanged(peer, record, ruling):
                 continue
             try:
-                version = await self._record(peer, record, ruling)
-            except (Conflict, NotFound):
-                self._offers.forget(record.key)  # the watch is about to bring what is there now
-                self._touched.add(peer)
-                again = [AGAIN]
+                outcome = await self._writer.write(record, self._status(peer, record, ruling))
             except KubeError as error:
                 self._touched.add(peer)
                 trouble = error
-            else:
-                self._decided[peer] = _Decided(version, ruling)
+                continue
+            if isinstance(outcome, Refusal):
+                self._touched.add(peer)
+                again.append(AGAIN if outcome.retry is Retry.AT_ONCE else max(REFUSED, outcome.retry_after))
+                continue
+            self._changed(peer, ruling)
+            self._decided[peer] = _Decided(outcome.object.metadata.resource_version, ruling)
         if trouble is not None:
             raise trouble
         change = hours.until_change(self.rules.windows, self._wall().timestamp())
@@ -203,21 +207,6 @@ class AcceptanceLoop(Controller[str]):
         received = self._last_received(peer, record)
         ends = received + record.spec.time_to_live if received is not None else self._started
         return max(ends, self._started + RETURN)
-
-    async def _record(self, peer: ClusterID, record: Advertisement, ruling: Ruling) -> str:
-        """Write what changed and tell the rest of the daemon; returns the version of the record."""
-        version = record.metadata.resource_version
-        status = self._status(peer, record, ruling)
-        change = merge_patch(to_dict(record.status), to_dict(status))
-        if change:
-            patch = {"metadata": {"resourceVersion": version}, "status": change}
-            written = await self._client.patch(
-                ADVERTISEMENTS, record.metadata.name, patch, subresource="status", view=Advertisement
-            )
-            self._offers.wrote(record.key, record, written)
-            version = written.metadata.resource_version
-        self._changed(peer, ruling)
-        return version
 
     def _status(self, peer: ClusterID, record: Advertisement, ruling: Ruling) -> AdvertisementStatus:
         before = record.status

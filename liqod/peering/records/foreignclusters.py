@@ -21,11 +21,12 @@ from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound
 from liqod.kube.events import Recorder
 from liqod.kube.resources import FOREIGNCLUSTERS
-from liqod.kube.writing.merge_patch import merge_patch
 from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.kube.writing.refusals import Refusal, Retry
+from liqod.kube.writing.status_writer import StatusWriter
 from liqod.model.ids import ClusterID, Fingerprint, Key, parse_fingerprint
 from liqod.model.names import advertisement_name, tenant_namespace
-from liqod.model.objects.meta import find_condition, to_dict
+from liqod.model.objects.meta import find_condition
 from liqod.model.records.unpeering import FINALIZER, JOINED, is_trust_withdrawn
 from liqod.model.records.views import Advertisement, ForeignCluster, ForeignClusterStatus, VirtualNode
 from liqod.model.timestamps import rfc3339
@@ -40,6 +41,8 @@ COALESCE: Final = 0.05
 """Seconds that changes of one peer are collected before its status is written."""
 STRANGER: Final = 10.0
 """Seconds between two writes about a peer nobody trusts: it must not be able to make us write as fast as it dials."""
+REFUSED: Final = 5.0
+"""Seconds until a status that the API server refused is written again, unless it was a lost race."""
 NO_ROOM: Final = 60.0
 """Seconds until the record of a sighted stranger is tried again when there was no room for it."""
 
@@ -68,6 +71,7 @@ class ForeignClusters(Controller[ClusterID]):
     ) -> None:
         super().__init__(clock)
         self.clusters = MutationCache(clusters, clock)
+        self._writer = StatusWriter(client, FOREIGNCLUSTERS, ForeignCluster, self.clusters)
         self.pins: dict[ClusterID, Fingerprint] = {}
         self._client = client
         self._clock = clock
@@ -284,9 +288,8 @@ class ForeignClusters(Controller[ClusterID]):
         now = self._clock.seconds()
         facts, until = self._facts(peer, record, now)
         status = describe(facts, record.status, rfc3339(wall_clock(self._clock)()))
-        change = merge_patch(to_dict(record.status), to_dict(status))
         again = max(0.1, until - now) if until is not None else None
-        if not change:
+        if self._writer.patch(record, status) is None:
             return again
         # The first key that a stranger shows is what its administrator waits for: that is not held back.
         first_key = status.seen_fingerprint and not record.status.seen_fingerprint
@@ -294,23 +297,16 @@ class ForeignClusters(Controller[ClusterID]):
         if throttled and (wait := peer.seen_at + STRANGER - now) > 0:
             return wait
         peer.seen_at = now
-        patch = {"metadata": {"resourceVersion": record.metadata.resource_version}, "status": change}
-        try:
-            written = await self._client.patch(
-                FOREIGNCLUSTERS, peer.id, patch, subresource="status", view=ForeignCluster
-            )
-        except (Conflict, NotFound):
-            self.clusters.forget(key)
+        outcome = await self._writer.write(record, status)
+        if isinstance(outcome, Refusal):
             if not urgent:
-                return 0.1  # the cache is about to show what is there now
+                # After a lost race the watch is about to show what is there now.
+                return 0.1 if outcome.retry is Retry.AT_ONCE else max(REFUSED, outcome.retry_after)
             record = await self._client.get(FOREIGNCLUSTERS, peer.id, view=ForeignCluster)
-            patch["metadata"] = {"resourceVersion": record.metadata.resource_version}
             status = describe(facts, record.status, rfc3339(wall_clock(self._clock)()))
-            patch["status"] = merge_patch(to_dict(record.status), to_dict(status))
-            written = await self._client.patch(
-                FOREIGNCLUSTERS, peer.id, patch, subresource="status", view=ForeignCluster
-            )
-        self.clusters.wrote(key, record, written)
+            outcome = await self._writer.write(record, status)
+            if isinstance(outcome, Refusal):
+                raise Conflict(409, outcome.reason, outcome.message)
         if (event := transition(record.status, status)) is not None:
             self._recorder.emit(reference(record), *event)
         return again
