@@ -122,23 +122,6 @@ class Files(SynchronousTestCase):
         self.assertEqual(found, [])
 
 
-class Guides(SynchronousTestCase):
-    """What the pages for newcomers name is there."""
-
-    def test_places_exist(self) -> None:
-        """Every path that CONTRIBUTING, README and the pages of docs name in backticks exists."""
-        path = re.compile(r"`((?!liqod/\d)(?:liqod|sandbox|tests|docs|etc|systemd|benchmarks)/[\w./-]*)`")
-        pages = [CHECKOUT / "CONTRIBUTING.md", CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
-        absent = [
-            f"{page.name}: {name}"
-            for page in pages
-            if page.name != "moved.md"
-            for name in path.findall(page.read_text())
-            if not (CHECKOUT / name).exists()
-        ]
-        self.assertEqual(absent, [])
-
-
 class Words(SynchronousTestCase):
     """Names say the thing, and the text speaks of the software alone."""
 
