@@ -384,12 +384,12 @@ class Peering(MultiService):
         if self._stopping:
             return
         self._record_router.start(
-            self._clusters,
-            self._offer_records,
-            self._virtual_nodes,
-            self._nodes,
-            self._tables,
-            self._invitations.informer,
+            clusters=self._clusters,
+            advertisements=self._offer_records,
+            virtual_nodes=self._virtual_nodes,
+            nodes=self._nodes,
+            tables=self._tables,
+            invitations=self._invitations.informer,
         )
         self._ends.append(self._rotation.start())
         if self._networks is not None:

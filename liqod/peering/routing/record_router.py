@@ -46,6 +46,7 @@ class RecordRouter:
 
     def start(
         self,
+        *,
         clusters: Informer[ForeignCluster],
         advertisements: Informer[Advertisement],
         virtual_nodes: Informer[VirtualNode],
