@@ -9,7 +9,7 @@ from liqod.model.records.views import Advertisement
 
 @frozen
 class Readiness:
-    """Whether pods can run behind the node, and if not, why; ``known`` False: it was not found out yet."""
+    """Whether something is ready, and if not, why; ``known`` False: not observed yet."""
 
     ready: bool
     reason: str
@@ -34,7 +34,7 @@ def not_ready(reason: str, message: str) -> Readiness:
 
 
 def not_known(message: str) -> Readiness:
-    """Return the readiness of what was not found out yet: nothing is concluded from it."""
+    """Return the readiness of what is not known yet: nothing is decided from it."""
     return Readiness(ready=False, reason="Unknown", message=message, known=False)
 
 

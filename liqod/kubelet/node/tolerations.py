@@ -1,8 +1,8 @@
-"""How long a home pod stays on a virtual node that is not Ready, as its tolerations say it (pure).
+"""Plans the tolerations of an offloaded pod while its virtual node is not Ready (pure).
 
-Kubernetes gives each pod five minutes on a node that is not ready or not reached, then deletes it. For a virtual node
-that is too soon: its pods run on at the lender, and a link that is down for an hour is no reason to end them. While a
-lender is away the seconds are therefore taken out of these tolerations, which Kubernetes allows for pods that run
+DefaultTolerationSeconds adds 300 s for not-ready and unreachable to every pod; then the taint-eviction controller
+deletes it. For a virtual node that is too soon: its pods run on at the lender, and a link that is down for an hour is
+no reason to end them. So tolerationSeconds is removed while the lender is unreachable, which Kubernetes allows for pods
 (source: kubernetes/pkg/apis/core/validation ``validateOnlyAddedTolerations``; the taint-eviction controller cancels
 what it had planned for a pod that tolerates the taint for ever). What the pod had before is kept in an annotation, so
 that it can be given back, and so that the lender's pod never notices.
@@ -27,7 +27,7 @@ _Tolerations = list[dict[str, Any]]
 
 @frozen
 class Rest:
-    """Nothing is to be written; ``again`` is in how many seconds that may change (None: not by time alone)."""
+    """Nothing to write; ``again``: the seconds after which that may change (None: not by time alone)."""
 
     again: float | None = None
 

@@ -1,8 +1,8 @@
-"""Which events are told now, which wait for their turn, and which are dropped.
+"""Rate limit of reflected events: which are recorded now, which wait, and which are dropped (token bucket, pure).
 
-A burst is told at once, then one event a second. What goes wrong waits when there is no room, in the order in which it
-came, and what the lender's liqod says (why a pod is refused, or not changed) before what its other components say;
-ordinary events do not wait.
+A burst is recorded at once, then one event a second. Warnings wait when the bucket is empty, in their order; those of
+the lender's liqod (why a pod is refused, or not changed) come before those of its other components. Normal events do
+not wait.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WAITING: Final = 256
 
 
 class Urgency(IntEnum):
-    """How much it matters that an event is told."""
+    """How important an event is."""
 
     ORDINARY = 0
     WARNING = 1
@@ -31,7 +31,7 @@ class Urgency(IntEnum):
 
 
 class EventLimiter(Generic[T]):
-    """The events that wait, by a key each; ``now`` is a steady clock's seconds, ``dropped`` counts those never told."""
+    """The events that wait, by a key each; ``now`` is the reactor's clock, ``dropped`` counts those that were dropped."""
 
     def __init__(self, now: float) -> None:
         self.dropped = 0
@@ -46,7 +46,7 @@ class EventLimiter(Generic[T]):
         return sum(map(len, self._waiting.values()))
 
     def add(self, key: Hashable, event: T, urgency: Urgency, now: float) -> bool:
-        """Return whether an event is told now; else it waits if it may, instead of an earlier one of the same key."""
+        """Return whether to record an event now; else it may wait, replacing an earlier one of its key."""
         waiting = self._waiting.get(urgency)
         if waiting is None:
             told = not len(self) and self._take(1.0 + RESERVE, now)
@@ -61,14 +61,14 @@ class EventLimiter(Generic[T]):
         return False
 
     def due(self, now: float) -> T | None:
-        """Return the event whose turn it is, which waits no longer; None if none waits or there is no room."""
+        """Return the next event to record, which waits no longer; None if none waits or the bucket is empty."""
         if not len(self) or not self._take(1.0, now):
             return None
         waiting = next(filter(None, self._waiting.values()))
         return waiting.popitem(last=False)[1]
 
     def wait(self, now: float) -> float | None:
-        """Return in how many seconds there is room for one that waits; None if none does."""
+        """Return the seconds until an event that waits can be recorded; None if none waits."""
         self._fill(now)
         return max(0.0, 1.0 - self._room) / PER_SECOND if len(self) else None
 

@@ -1,7 +1,7 @@
-"""Brings events of the lender back to the objects at home that they are about: few, and only news.
+"""Reflects events of the lender to the objects at home that they are about.
 
-Events that are there when watching begins are old news: telling them again after every restart would be worse than
-missing one. What exceeds the rate waits if something went wrong, and is dropped otherwise (``turns``).
+Events that exist when the watch starts are skipped: repeating them after a restart would be worse than missing one.
+Events above the rate limit wait if they are warnings, and are dropped otherwise (``event_limiter``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from liqod.model.objects.meta import ObjectMeta, reference_to
 
 
 class EventReflector(MultiService):
-    """The events of one lender; ``open_namespace`` and ``close_namespace`` say of which namespaces."""
+    """The events of one lender, in the namespaces that are open."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class EventReflector(MultiService):
         self._tasks.setServiceParent(self)
 
     def open_namespace(self, local: str, remote: RemoteNamespace) -> None:
-        """Bring events of a namespace back from now on."""
+        """Reflect events of a namespace from now on."""
         self.close_namespace(local)
         watch: Informer[Event] = Informer(remote.client, EVENTS, Event, self._reactor, namespace=remote.namespace)
 
@@ -70,18 +70,18 @@ class EventReflector(MultiService):
         watch.setServiceParent(self)
 
     def close_namespace(self, local: str) -> None:
-        """Bring events of a namespace back no longer."""
+        """Stop reflecting events of a namespace."""
         watch = self._watches.pop(local, None)
         if watch is not None:
             self._tasks.spawn(_stopped(watch), f"closing the watch of events in {local}")
 
     @property
     def dropped(self) -> int:
-        """How many events were not told at home for want of room."""
+        """The number of events that the rate limit dropped."""
         return self._limiter.dropped
 
     def stopService(self) -> Deferred[None]:
-        """End all watches; what waits is not told."""
+        """Stop all watches; events that wait are dropped."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
