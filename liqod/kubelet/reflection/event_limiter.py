@@ -31,7 +31,7 @@ class Urgency(IntEnum):
 
 
 class EventLimiter(Generic[T]):
-    """The events that wait, by a key each; ``now`` is the reactor's clock, ``dropped`` counts those that were dropped."""
+    """The events that wait, by key; ``now`` is the reactor's clock, ``dropped`` counts the dropped ones."""
 
     def __init__(self, now: float) -> None:
         self.dropped = 0
