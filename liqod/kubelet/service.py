@@ -13,7 +13,7 @@ from liqod.flow.controller import After, Controller, Source, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.errors import KubeError
-from liqod.kube.resources import NODES
+from liqod.kube.resources import NATTINGTABLES, NODES
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.common.network import Networks, NoNetworks
@@ -56,6 +56,7 @@ class Kubelets(Controller[Key]):
         self._records = records = Records.watched_by(home.informers)
         self._kubelets: dict[Key, VirtualKubelet] = {}
         self._orphans: dict[Key, VirtualNode] = {}
+        self._orphaned_tables: set[Key] = set()
         self._home_version: Latest[str] = Latest("")
         self._add_offloading_status()
         locations = self._add_volumes(settings)
@@ -172,7 +173,7 @@ class Kubelets(Controller[Key]):
         await self._find_orphans()
 
     async def _find_orphans(self) -> None:
-        """Find our nodes whose record was deleted while no daemon ran, to have them removed."""
+        """Find our nodes and natting tables whose record was deleted while no daemon ran, to have them removed."""
         ours = {TYPE_LABEL: VIRTUAL_NODE_TYPE, MANAGED_BY_LABEL: FIELD_MANAGER}
         nodes = await self._home.client.list(NODES, view=Node, labels=label_selector(ours))
         known = {record.spec.node_name for record in self._records.virtual_nodes.items()}
@@ -183,11 +184,21 @@ class Kubelets(Controller[Key]):
                 spec = VirtualNodeSpec(cluster_id=cluster_id, node_name=name)
                 self._orphans[key] = VirtualNode(metadata=ObjectMeta(name=name), spec=spec)
                 self.enqueue(key)
+        used = {record.spec.cluster_id for record in (*self._records.virtual_nodes.items(), *self._orphans.values())}
+        for table in self._records.tables.items():
+            if table.metadata.name not in used:
+                key = Key("", table.metadata.name)
+                self._orphaned_tables.add(key)
+                self.enqueue(key)
 
     async def reconcile(self, key: Key) -> After | None:
+        if key in self._orphaned_tables:
+            await self._home.client.delete(NATTINGTABLES, key.name)
+            self._orphaned_tables.discard(key)
         orphan = self._orphans.get(key)
         if orphan is not None:
-            await self._retire(key, self._start_kubelet(key, orphan))
+            # A failed removal left its kubelet running: it is the one that tries again.
+            await self._retire(key, self._kubelets.get(key) or self._start_kubelet(key, orphan))
             del self._orphans[key]
             return None
         record = self._records.virtual_nodes.get(key)

@@ -20,7 +20,7 @@ from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
-from liqod.kube.errors import ApiError, KubeError
+from liqod.kube.errors import KubeError
 from liqod.kube.resources import (
     ADVERTISEMENTS,
     FOREIGNCLUSTERS,
@@ -359,7 +359,9 @@ class VirtualKubelet(MultiService):
     # Retirement
 
     async def retire(self) -> None:
-        """Empty the node and remove it.
+        """Empty the node and remove it; raises KubeError when something of it could not be removed.
+
+        Everything is tried before that, and again by the next call.
 
         Pods leave gracefully as long as there is time, then they are removed. The lender is not waited for beyond the
         deadlines, and not at all once an administrator says that it is dead: what it keeps is collected by its own
@@ -374,10 +376,12 @@ class VirtualKubelet(MultiService):
         await self._drain(started)
         for pod in self._remaining_pods():
             await self._try("removing a pod of", self._delete(pod, 0))
-        await self._try("removing", self.node.retire())
+        failed = [await self._try("removing", self.node.retire())]
         await self.namespaces.release_all(reactor.seconds() + (0.0 if self._is_given_up() else RELEASE_DEADLINE))
         table = self._shared.home.client.delete(NATTINGTABLES, str(self._lender))
-        await self._try("removing the natting table of", table)
+        failed.append(await self._try("removing the natting table of", table))
+        for error in filter(None, failed):
+            raise error
         self._log.info("removed the virtual node {node}", node=self.context.node_name)
 
     async def _drain(self, started: float) -> None:
@@ -408,11 +412,14 @@ class VirtualKubelet(MultiService):
         meta = pod.metadata
         await self._shared.home.client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=grace)
 
-    async def _try(self, what: str, work: Awaitable[object]) -> None:
+    async def _try(self, what: str, work: Awaitable[object]) -> KubeError | None:
+        """Await a step whose failure must not keep the next ones from being taken; return its failure."""
         try:
             await work
-        except (ApiError, KubeError) as error:
+        except KubeError as error:
             self._log.warn("{what} {node} failed: {error}", what=what, node=self.context.node_name, error=str(error))
+            return error
+        return None
 
 
 def _context(shared: Shared, record: VirtualNode, network: LenderNetwork, *, with_tokens: bool) -> Context:

@@ -178,10 +178,13 @@ class NodeController(Controller[str]):
         """Delete node and lease for good; a node that is not ours stays."""
         self._retired = True
         await self._nodes.when_synced()
-        node = self._own_node()
+        node = self._cache.get(self._key)
+        if node is not None and is_foreign(node, self._config.cluster_id):
+            return
         if node is not None:
             await self._client.delete(NODES, self._config.name, uid=node.metadata.uid)
-            await self._client.delete(LEASES, self._config.name, LEASE_NAMESPACE)
+        # Also without the node: an earlier attempt may have deleted that and not this.
+        await self._client.delete(LEASES, self._config.name, LEASE_NAMESPACE)
 
     def _own_node(self) -> Node | None:
         node = self._cache.get(self._key)
