@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any, cast
 
 from twisted.internet import reactor
 from twisted.trial.unittest import SynchronousTestCase, TestCase
@@ -117,13 +118,13 @@ class InProcess(TestCase):
     async def test_all(self) -> None:
         """It runs in this process, all steps, and leaves the reactor clean."""
         audience = Silent()
-        await Demo(reactor, audience).run()
+        await Demo(cast(Any, reactor), audience).run()
         self.assertEqual(len(audience.steps), 8)
         self.assertTrue(any("words" in note for note in audience.notes))
 
     async def test_fails(self) -> None:
         """Where a step does not come about it says which, what the daemons say, and takes everything down."""
-        demo = Demo(reactor, Silent())
+        demo = Demo(cast(Any, reactor), Silent())
 
         async def never(other: Side) -> None:
             """An administrator who compares words and then forgets to trust."""
