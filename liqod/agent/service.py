@@ -2,19 +2,20 @@
 
     connect -> prepare the home cluster -> stand by for the lease -> lead: features run -> the lease is lost -> stand by
 
-What stands in the way is said in the log, in the service's status and on ``/readyz``, and tried again after a back-off;
-only a wrong configuration ends the process, before this service exists. When the lease is lost the features are stopped
-and the same process stands by again: a restart would tell nothing new, and the records say where to go on.
+A failure is shown in the log, in the service's status and on ``/readyz``, and retried after a back-off; only a wrong
+configuration ends the process, before this service exists. When the lease is lost the features are stopped and the same
+process stands by again; nothing is lost, because all state is in the records.
 """
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.task import deferLater
+from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -27,7 +28,19 @@ from liqod.agent.host.leader_identity import Candidate
 from liqod.agent.host.sdnotify import Notifier
 from liqod.agent.host.watchdog import Watchdog
 from liqod.agent.metrics import register
-from liqod.agent.wiring import Features
+from liqod.agent.state import (
+    Campaigning,
+    DaemonState,
+    Leading,
+    Routing,
+    StandingBy,
+    Starting,
+    Stopping,
+    Waiting,
+    status_line,
+    unready,
+)
+from liqod.agent.wiring import Fact, Features
 from liqod.config.schema import Settings
 from liqod.fabric.agent.node import NodeFabric
 from liqod.flow.backoff import Backoff
@@ -43,19 +56,17 @@ from liqod.metrics.lag import LagMeter
 from liqod.metrics.registry import Registry
 from liqod.metrics.service import MetricsServer
 
-LOOK = 0.05
-"""Seconds between two looks at what start-up still waits for."""
-LOOK_LATER = 5.0
+STATUS_REFRESH = 5.0
+"""Seconds between two updates of the status line; changes of an informer's error are not observable."""
 WEDGED = 60.0
-"""Seconds without a measured turn of the reactor after which the watchdog is no longer fed."""
+"""Seconds without a measured iteration of the reactor after which the watchdog is no longer notified."""
 
 
 class Agent(Service):
     """One cluster's daemon; several may live in one process.
 
     ``client_config`` replaces the kubeconfig of the settings; ``wall`` gives the time of day. ``ready`` opens when this
-    daemon leads for the first time and everything is up; ``status`` is what it does now, in one line; ``trouble`` is
-    what keeps it from that, or empty.
+    daemon leads for the first time and everything is up; ``state`` can be observed, ``status`` is its one line.
     """
 
     _log = Logger()
@@ -72,9 +83,7 @@ class Agent(Service):
     ) -> None:
         self.settings = settings
         self.ready = Gate()
-        self.status: Latest[str] = Latest("starting")
-        self.trouble = ""
-        self._details: tuple[str, ...] = ()
+        self.state: Latest[DaemonState] = Latest(Starting())
         self.home: Home | None = None
         self.client: Client | None = None
         self.features: Features | None = None
@@ -89,6 +98,7 @@ class Agent(Service):
         self._candidate: Candidate | None = None
         self._backoff = Backoff(initial=1.0, cap=30.0)
         self._failures = 0
+        self._last_failure: Waiting | None = None
         self._leaving = Gate()
         self._main: Deferred[None] | None = None
         self._has_ended = False
@@ -97,7 +107,7 @@ class Agent(Service):
         self._pages: MetricsServer | None = None
         if settings.metrics.listen:
             self._pages = MetricsServer(reactor, settings.metrics.listen, self.registry, self._unsound, self.missing)
-        self.status.subscribe(self._notifier.status)
+        self.state.subscribe(lambda state: self._notifier.status(status_line(state)))
         register(self)
 
     @property
@@ -105,15 +115,16 @@ class Agent(Service):
         """The bound port of the pages for machines, or 0."""
         return self._pages.port if self._pages is not None else 0
 
+    @property
+    def status(self) -> str:
+        """The state in one line."""
+        return status_line(self.state.value)
+
     def missing(self) -> list[str]:
         """Return what is missing for this daemon to do its work, one sentence each; a standby misses nothing."""
-        if self.trouble:
-            return [self.trouble, *self._details]
-        if self.node is not None:
-            return [] if self.node.converged else [self.node.summary]
-        if self.features is None:
-            return [] if self.status.value.startswith("standby") else [self.status.value]
-        return [fact.otherwise for fact in self.features.facts() if not fact.holds]
+        if self.features is not None and isinstance(self.state.value, Leading):
+            return [fact.otherwise for fact in self.features.facts() if not fact.holds]
+        return unready(self.state.value)
 
     def startService(self) -> None:
         super().startService()
@@ -134,12 +145,12 @@ class Agent(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        # In a turn of its own: whoever stops us may have been called from the very coroutine that is to end.
+        # In a reactor iteration of its own: the caller may run inside the coroutine that is to be cancelled.
         await deferLater(self._reactor, 0)
         self._leaving.open()
         if self._main is not None:
             if self.features is None:
-                # Nothing is to be ended in order; features are, and must not be cancelled while they are.
+                # Only features need an orderly stop, which must not be cancelled.
                 self._main.cancel()
             await self._main
         await self._watchdog.stopService()
@@ -154,11 +165,11 @@ class Agent(Service):
         return [stuck] if stuck else []
 
     def _stuck(self) -> str:
-        """Tell what no longer moves, for the watchdog; trouble with the world outside is not it."""
+        """Return what is stuck inside this process, for the watchdog; failures outside do not count."""
         if self.running and self._has_ended:
             return "the daemon's main task has ended"
         age = self._reactor.seconds() - self._lag.measured_at
-        return f"no turn of the reactor was measured for {age:.0f} s" if age > WEDGED else ""
+        return f"no iteration of the reactor was measured for {age:.0f} s" if age > WEDGED else ""
 
     def _ended(self, failure: Failure) -> None:
         if not failure.check(CancelledError):
@@ -172,21 +183,21 @@ class Agent(Service):
             except CancelledError:
                 raise
             except (ExpectedError, kube_config.ConfigError) as error:
-                self._in_trouble(str(error), error.details if isinstance(error, StartupError) else ())
+                self._failed(Waiting(str(error), error.details if isinstance(error, StartupError) else ()))
             except Exception as error:
-                self._log.failure("the daemon failed and begins anew")
-                self.trouble, self._details = f"{type(error).__name__}: {error}", ()
+                self._log.failure("the daemon failed and is restarted")
+                self.state.set(Waiting(f"{type(error).__name__}: {error}"))
             if not self.running:
                 return
-            self.status.set(f"waiting: {self.trouble}")
             await deferLater(self._reactor, self._backoff.delay(self._failures))
             self._failures += 1
 
-    def _in_trouble(self, sentence: str, details: tuple[str, ...]) -> None:
-        if (sentence, details) != (self.trouble, self._details):
-            for line in (sentence, *details):
-                self._log.error("{trouble}", trouble=line)
-        self.trouble, self._details = sentence, details
+    def _failed(self, failure: Waiting) -> None:
+        if failure != self._last_failure:
+            for line in (failure.problem, *failure.details):
+                self._log.error("{problem}", problem=line)
+        self._last_failure = failure
+        self.state.set(failure)
 
     async def _connected(self) -> None:
         kube = self.settings.kubernetes
@@ -197,7 +208,7 @@ class Agent(Service):
                 await self._as_node(client)
                 return
             home = self.home = await homes.prepare(client, self.settings, config.server, self._hostname, self._wall)
-            self.trouble = ""
+            self._last_failure = None
             self._log.info(
                 "cluster {name} ({cluster}) with key {fingerprint}",
                 name=home.cluster_name,
@@ -206,28 +217,29 @@ class Agent(Service):
             )
             while self.running:
                 await self._term(client, home)
-                # Whatever took the lease away: a connection from before may be dead, and would be waited for.
+                # The network may have failed: requests on a connection from before would wait for its timeout.
                 client.path_is_new(self._reactor.seconds())
         finally:
             await client.close()
 
     async def _as_node(self, client: Client) -> None:
         """Lead this host's pods to the gateway and do nothing else, for as long as this daemon runs."""
-        self.trouble = ""
+        self._last_failure = None
         informers = Informers(client, self._reactor)
         address = self.settings.kubelet.node_address or own_address(client.config.server)
         self.node = node = NodeFabric(self._reactor, client, informers, self.settings, address)
         informers.startService()
         node.startService()
+        refresh = self._refreshing(lambda: self.state.set(Routing(node.summary, node.converged)))
         try:
-            while self.running:
-                self.status.set(node.summary)
-                if node.converged:
-                    self.ready.open()
-                    self._notifier.ready()
-                await deferLater(self._reactor, LOOK_LATER if self.ready.is_open else LOOK)
+            await node.ready.wait()
+            self.state.set(Routing(node.summary, converged=True))
+            self.ready.open()
+            self._notifier.ready()
+            await self._leaving.wait()
         finally:
-            self.status.set("stopping")
+            refresh.stop()
+            self.state.set(Stopping())
             self.node = None
             await node.stopService()
             await informers.stopService()
@@ -236,17 +248,17 @@ class Agent(Service):
         """Stand by, lead, and stop when the lease is lost."""
         lost = Gate()
         leader = self.settings.leader
-        # A client of its own: a renewal must not queue behind the features' requests.
+        # A client of its own: a renewal that queues behind the features' requests could miss the lease's deadline.
         renewals = Client(client.config, self._reactor)
         lease = LeaderLease(
             renewals,
             self._reactor,
-            self.settings.kubernetes.namespace,
-            LEASE,
-            self._identity,
-            leader.lease_duration,
-            leader.renew_interval,
-            leader.retry_interval,
+            namespace=self.settings.kubernetes.namespace,
+            name=LEASE,
+            identity=self._identity,
+            lease_duration=leader.lease_duration,
+            renew_interval=leader.renew_interval,
+            retry_interval=leader.retry_interval,
             on_lost=lost.open,
             wall=self._wall,
         )
@@ -266,20 +278,26 @@ class Agent(Service):
                 await renewals.close()
 
     async def _stand_by(self, lease: LeaderLease) -> None:
-        """Say that this daemon stands by, once it is known that another one leads: then it is as ready as it can be."""
-        self.status.set("waiting for the lease")
-        while lease.holder in ("", self._identity):
-            await deferLater(self._reactor, LOOK)
-        self.status.set(f"standby: {lease.holder} leads")
-        self._log.info("standby: {holder} leads", holder=lease.holder)
+        """Enter the state StandingBy once another holder is known: then this daemon is as ready as it can be."""
+        self.state.set(Campaigning())
+        leader = await lease.holder.when(lambda holder: holder not in ("", self._identity))
+        self.state.set(StandingBy(leader))
+        self._log.info("standby: {holder} leads", holder=leader)
         self._notifier.ready()
 
     async def _lead(self, client: Client, home: Home, lost: Gate) -> None:
-        self.status.set("leading: starting")
+        self.state.set(Leading("the features are starting"))
         self._log.info("this daemon leads as {identity}", identity=self._identity)
         address = self.settings.kubelet.node_address or own_address(client.config.server)
         features = self.features = Features(
-            self._reactor, client, home, self.settings, address, self._hostname, metrics=self.registry, wall=self._wall
+            self._reactor,
+            client,
+            home,
+            self.settings,
+            address=address,
+            host=self._hostname,
+            metrics=self.registry,
+            wall=self._wall,
         )
         ended: Deferred[None] = Deferred()
         watching = Deferred.fromCoroutine(self._keep_status(features))
@@ -295,24 +313,40 @@ class Agent(Service):
         finally:
             watching.cancel()
             starting.cancel()
-            self.status.set("stopping")
+            self.state.set(Stopping())
             await features.stop()
             self.features = None
 
     async def _keep_status(self, features: Features) -> None:
-        """Open ``ready`` once everything is up, and keep the status line true."""
-        while True:
-            absent = [fact.otherwise for fact in features.facts() if not fact.holds]
-            if absent:
-                self.status.set(f"leading, but {absent[0]}")
-            else:
-                self.status.set("leading")
-                self._failures = 0
-                if not self.ready.is_open:
-                    self._log.info("liqod is ready")
-                    self.ready.open()
-                self._notifier.ready()
-            await deferLater(self._reactor, LOOK_LATER if self.ready.is_open else LOOK)
+        """Open ``ready`` once every condition of readiness holds, and keep the state up to date."""
+        refresh = self._refreshing(lambda: self._refresh(features))
+        try:
+            while (unmet := self._refresh(features)) is not None:
+                await unmet.when()
+            await self._leaving.wait()
+        finally:
+            refresh.stop()
+
+    def _refresh(self, features: Features) -> Fact | None:
+        """Update the state; returns the first condition of readiness that does not hold."""
+        unmet = next((fact for fact in features.facts() if not fact.holds), None)
+        if unmet is not None:
+            self.state.set(Leading(unmet.otherwise))
+            return unmet
+        self.state.set(Leading())
+        self._failures = 0
+        if not self.ready.is_open:
+            self._log.info("liqod is ready")
+            self.ready.open()
+        self._notifier.ready()
+        return None
+
+    def _refreshing(self, refresh: Callable[[], object]) -> LoopingCall:
+        """Start calling ``refresh`` every ``STATUS_REFRESH`` seconds; the caller stops it."""
+        call = LoopingCall(refresh)
+        call.clock = self._reactor
+        call.start(STATUS_REFRESH, now=False).addErrback(lambda failure: self._log.failure("no status", failure))
+        return call
 
 
 def _pass_on(outcome: Any, ended: Deferred[None]) -> None:

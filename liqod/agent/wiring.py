@@ -1,4 +1,4 @@
-"""The features of a leading daemon, made and connected: the only place that knows them all.
+"""Creates and connects the features of a leading daemon; the composition root.
 
 Features know each other only by what is passed here: hosting is peering's lender, peering is what kubelets ask for
 namespaces, discovery feeds peering with candidates.
@@ -14,7 +14,6 @@ import attrs
 from twisted.application.service import IService
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from liqod.agent.errors import StartupError
@@ -43,9 +42,7 @@ from liqod.peering.service import Peering
 from liqod.webhook.service import AdmissionWebhook
 
 STOP_DEADLINE: Final = 10.0
-"""Seconds that one feature may take to become quiet before the next is stopped all the same."""
-
-LISTEN_STEP: Final = 0.02
+"""Seconds that one feature may take to stop before the next is stopped regardless."""
 
 
 def _plain(error: object) -> str:
@@ -55,11 +52,12 @@ def _plain(error: object) -> str:
 
 @attrs.frozen
 class Fact:
-    """One condition of readiness, and the sentence to show while it does not hold."""
+    """One condition of readiness, the sentence to show while it does not hold, and how to wait until it may."""
 
     name: str
     holds: bool
     otherwise: str
+    when: Callable[[], Deferred[None]]
 
 
 class Features:
@@ -73,9 +71,9 @@ class Features:
         client: Client,
         home: Home,
         settings: Settings,
+        *,
         address: str,
         host: str,
-        *,
         metrics: ReconcileMetrics = NO_METRICS,
         wall: WallClock = utc_now,
         role: str = ALL,
@@ -119,7 +117,7 @@ class Features:
             tls=PeerTLS(home.keypair, home.ca_pem, now=wall),
             lender=self.hosting,
             recorder=self.recorder,
-            # By the calendar: the reactor's clock begins anew with the host, and an offer must not look older then.
+            # Wall clock: the monotonic clock restarts at boot, and offers of a later epoch must compare as newer.
             epoch=int(wall().timestamp()),
             key_changed=self._announce_key,
         )
@@ -159,13 +157,12 @@ class Features:
         self._start("peering", self.peering)
         if self.fabric is not None:
             self._start("network", self.fabric)
-            # Kubelets translate pod addresses from their first step on.
+            # Kubelets translate pod addresses from their first reconcile on.
             await self.fabric.when_synced()
         self._start("kubelets", self.kubelets)
         if self.webhook is not None:
             self._start("webhook", self.webhook)
-        while not self.peering.port:
-            await deferLater(self._reactor, LISTEN_STEP)
+        await self.peering.bound.wait()
         peering = self._settings.peering
         addresses: tuple[str, ...] = tuple(peering.advertise_addresses)
         me = Announcement(
@@ -208,7 +205,7 @@ class Features:
             ) from error
 
     async def stop(self) -> None:
-        """Stop what was started, in reverse order; each is quiet, or given up on, before the next is told."""
+        """Stop what was started, in reverse order; each has stopped, or timed out, before the next."""
         while self._started:
             name, service = self._started.pop()
             await self._quiet(name, service.stopService)
@@ -228,9 +225,12 @@ class Features:
         return [service for _, service in self._started]
 
     def facts(self) -> Iterator[Fact]:
-        """Tell what readiness depends on."""
+        """Yield the conditions of readiness."""
         yield Fact(
-            "listener", bool(self.peering.port), f"peering.listen = {self._settings.peering.listen} is not bound"
+            "listener",
+            bool(self.peering.port),
+            f"peering.listen = {self._settings.peering.listen} is not bound",
+            self.peering.bound.wait,
         )
         yield Fact(
             "informers",
@@ -243,7 +243,9 @@ class Features:
                 ),
                 "the first lists of the records are not complete",
             ),
+            self.informers.when_synced,
         )
         if self.webhook is not None:
             why = f": {self.webhook.trouble}" if self.webhook.trouble else ""
-            yield Fact("webhook", self.webhook.configured, f"the admission webhook is not configured{why}")
+            sentence = f"the admission webhook is not configured{why}"
+            yield Fact("webhook", self.webhook.configured, sentence, self.webhook.ready.wait)

@@ -212,7 +212,7 @@ class Demo:
             for peer in (side.peers.items() if side.agent.ready.is_open else [])
         ]
         pods = [f"{pod.metadata.name} {pod.status.phase}" for pod in shop_pods(side)]
-        return ", ".join([side.agent.status.value, *side.agent.missing(), *known, *pods])
+        return ", ".join([side.agent.status, *side.agent.missing(), *known, *pods])
 
 
 def shop_pods(side: Side) -> list[Pod]:

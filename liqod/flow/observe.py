@@ -45,6 +45,20 @@ class Latest(Generic[T]):
 
         return unsubscribe
 
+    def when(self, holds: Callable[[T], bool]) -> Deferred[T]:
+        """Return a Deferred that fires with the first value, the present one included, for which ``holds`` is true."""
+        if holds(self.value):
+            return succeed(self.value)
+
+        def compare(value: T) -> None:
+            if holds(value):
+                unsubscribe()
+                deferred.callback(value)
+
+        unsubscribe = self.subscribe(compare)
+        deferred: Deferred[T] = Deferred(lambda _: unsubscribe())
+        return deferred
+
 
 class Gate:
     """An event that happens once: closed until ``open``, then open for ever."""
@@ -58,8 +72,10 @@ class Gate:
         if self.is_open:
             return
         self.is_open = True
-        waiting, self._waiting = self._waiting, {}
-        for deferred in waiting:
+        # One by one: a callback may cancel another waiting Deferred, which then must not be fired.
+        while self._waiting:
+            deferred = next(iter(self._waiting))
+            del self._waiting[deferred]
             deferred.callback(None)
 
     def wait(self) -> Deferred[None]:

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.flow.clocks import WallClock, utc_now
-from liqod.flow.observe import Gate
+from liqod.flow.observe import Gate, Latest
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Unreachable
 from liqod.kube.resources import LEASES
@@ -60,20 +60,21 @@ class LeaderLease(Service):
         self,
         client: Client,
         clock: IReactorTime,
+        *,
         namespace: str,
         name: str,
         identity: str,
         lease_duration: int,
         renew_interval: float,
         retry_interval: float,
-        *,
         on_lost: Callable[[], None] = _ignore,
         wall: WallClock = utc_now,
         random: Callable[[], float] = _random.random,
     ) -> None:
         self.identity = identity
         self.leading = False
-        self.holder = ""
+        self.holder: Latest[str] = Latest("")
+        """The identity of the last seen holder; empty for none."""
         self.error = ""
         self.on_lost = on_lost
         self._client = client
@@ -141,8 +142,8 @@ class LeaderLease(Service):
         except KubeError as error:
             self._failed(error)
         if self.leading and not held:
-            if self.holder != self.identity:
-                self._lose(f"{self.holder or 'nobody'} holds the lease")
+            if self.holder.value != self.identity:
+                self._lose(f"{self.holder.value or 'nobody'} holds the lease")
             elif self._clock.seconds() - self._renewed_at >= self._deadline - 0.001:
                 self._lose(f"it was not renewed for {self._deadline:.1f} s: {self.error or 'no answer'}")
         return held
@@ -212,14 +213,14 @@ class LeaderLease(Service):
             try:
                 self._observe(await self._client.get(LEASES, self._name, self._namespace, view=Lease))
             except NotFound:
-                self.holder = ""
+                self.holder.set("")
             return False
         return True
 
     def _observe(self, lease: Lease) -> None:
         before = self._seen.spec if self._seen is not None else None
         self._seen = lease
-        self.holder = lease.spec.holder_identity
+        self.holder.set(lease.spec.holder_identity)
         if lease.spec != before:
             self._seen_at = self._clock.seconds()
 

@@ -26,6 +26,7 @@ from liqod.config.schema import Settings
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import Reactor, wall_clock
 from liqod.flow.controller import Controller
+from liqod.flow.observe import Gate
 from liqod.flow.tasks import Tasks
 from liqod.identity.tls import PeerTLS
 from liqod.kube.cache.shared_informers import Informers
@@ -311,6 +312,11 @@ class Peering(MultiService):
     def port(self) -> int:
         """The port that peers connect to; 0 while there is none."""
         return self._listener.port
+
+    @property
+    def bound(self) -> Gate:
+        """The gate that opens when peers can connect."""
+        return self._listener.bound
 
     @property
     def fingerprint(self) -> Fingerprint:

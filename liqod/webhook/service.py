@@ -17,6 +17,7 @@ from liqod.flow.connections.handshake import Door
 from liqod.flow.connections.listening import server_endpoint
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
 from liqod.flow.errors import ExpectedError
+from liqod.flow.observe import Gate
 from liqod.identity.serving import Bundle, from_data, generate, is_due, to_data
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -72,7 +73,8 @@ class AdmissionWebhook(Controller[str]):
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(reactor, metrics=metrics)
-        self.configured = False
+        self.ready = Gate()
+        """Opens when the webhook is configured at the API server for the first time."""
         self._searched = False
         self._reactor = reactor
         self._client = client
@@ -101,6 +103,11 @@ class AdmissionWebhook(Controller[str]):
         for informer in (self._offloadings, self._enabled):
             if informer is not None:
                 yield watch(informer, self._namespace_changed)
+
+    @property
+    def configured(self) -> bool:
+        """Whether the API server calls this daemon."""
+        return self.ready.is_open
 
     @property
     def port(self) -> int:
@@ -240,7 +247,7 @@ class AdmissionWebhook(Controller[str]):
             await self._client.apply(MUTATINGWEBHOOKS, wanted, view=None)
             self._log.info("the API server calls {url} for pods in enabled namespaces", url=self.url)
         if not self.configured:
-            self.configured = True
+            self.ready.open()
             self.enqueue(SEARCH)
 
     async def _read(self) -> Configuration | None:

@@ -13,6 +13,7 @@ from twisted.web.client import Agent as WebAgent
 from twisted.web.client import HTTPConnectionPool, readBody
 
 from liqod.agent.service import Agent
+from liqod.agent.state import Leading, StandingBy, Waiting
 from liqod.config.load import parse
 from liqod.config.schema import Settings
 from liqod.demo.access import client_config
@@ -75,7 +76,7 @@ class Daemon(TestCase):
         agent = self.start()
         self.assertEqual((await self.page(agent, "/readyz"))[0], 503)
         await agent.ready.wait()
-        self.assertEqual((agent.status.value, agent.missing()), ("leading", []))
+        self.assertEqual((agent.status, agent.missing()), ("leading", []))
         self.assertEqual(await self.page(agent, "/readyz"), (200, "ok\n"))
         assert agent.features is not None
         self.assertGreater(agent.features.peering.port, 0)
@@ -108,7 +109,7 @@ class Daemon(TestCase):
         first = self.start()
         await first.ready.wait()
         second = self.start()
-        await self.until(lambda: second.status.value.startswith("standby"))
+        await self.until(lambda: isinstance(second.state.value, StandingBy))
         await deferLater(REACTOR, 0.5)
         self.assertEqual((second.features, second.missing()), (None, []))
         self.assertEqual(await self.page(second, "/readyz"), (200, "ok\n"))
@@ -126,18 +127,18 @@ class Daemon(TestCase):
         await self.client.patch(LEASES, "liqod", thief, "liqo-system")
         await self.until(lambda: agent.features is not before)
         self.assertTrue(before is not None and not before.peering.running)
-        await self.until(lambda: agent.status.value == "leading")
+        await self.until(lambda: agent.status == "leading")
 
     async def test_waits_for_the_api(self) -> None:
         """It says that the API server cannot be reached, and goes on by itself when it can."""
         config = client_config(self.cluster)
         await self.cluster.stop()
         agent = self.start(config)
-        await self.until(lambda: agent.trouble)
-        self.assertIn(self.cluster.url, agent.trouble)
+        await self.until(lambda: isinstance(agent.state.value, Waiting))
+        self.assertIn(self.cluster.url, agent.missing()[0])
         self.assertIn("cannot reach the API server", (await self.page(agent, "/readyz"))[1])
         self.assertEqual((await self.page(agent, "/healthz"))[0], 200)
         self.cluster.listen(REACTOR, self.port)
         self.cluster.startService()
         await agent.ready.wait()
-        self.assertEqual(agent.trouble, "")
+        self.assertEqual(agent.state.value, Leading())

@@ -31,12 +31,12 @@ class LeaderTests(SynchronousTestCase):
         lease = LeaderLease(
             client,
             self.clock,
-            "liqo-system",
-            "liqod",
-            name,
-            9,
-            3,
-            2,
+            namespace="liqo-system",
+            name="liqod",
+            identity=name,
+            lease_duration=9,
+            renew_interval=3,
+            retry_interval=2,
             on_lost=lambda: self.lost.append(name),
             wall=self.wall,
             random=lambda: 0.0,
@@ -171,7 +171,7 @@ class LeaderTests(SynchronousTestCase):
         self.lease["spec"]["holderIdentity"] = "intruder"
         self.lease["metadata"]["resourceVersion"] = "99"
         self.run_for(3.1)
-        self.assertEqual((first.leading, self.lost, first.holder), (False, ["a"], "intruder"))
+        self.assertEqual((first.leading, self.lost, first.holder.value), (False, ["a"], "intruder"))
 
     def test_clocks_are_never_compared(self) -> None:
         """A lease whose times are far in the past is respected until our own clock saw it unchanged for as long."""

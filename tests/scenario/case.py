@@ -83,7 +83,7 @@ class Scene:
         """Return what the sides say about themselves, for the message of a failure."""
         parts = []
         for side in self.sides:
-            said = side.agent.status.value if side.agent is not None else "no daemon"
+            said = side.agent.status if side.agent is not None else "no daemon"
             peers = [
                 f"{one['metadata']['name']} {status.get('phase')} {status.get('reason')} {status.get('message')}"
                 for one in side.objects(FOREIGN)

@@ -77,7 +77,8 @@ class SearchTests(SynchronousTestCase):
         one, other = (NamespaceOffloading(spec=NamespaceOffloadingSpec(pod_offloading_strategy=s)) for s in STRATEGIES)
         changes = ((None, one, 1), (one, other, 1), (one, one, 0), (one, None, 0))
         for configured in (False, True):
-            webhook.configured = configured
+            if configured:
+                webhook.ready.open()
             for old, new, searches in changes:
                 self.assertEqual(len(list(webhook._namespace_changed(key, old, new))), searches * configured)
 

@@ -23,6 +23,7 @@ from liqod.fabric.agent.kernel.vxlan import device_name
 from liqod.fabric.agent.node_view import node_desired, own_node
 from liqod.flow.controller import Source, always, watch
 from liqod.flow.errors import ExpectedError
+from liqod.flow.observe import Gate
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -59,9 +60,14 @@ class NodeFabric(ConvergeLoop):
         self._nodes: Informer[Node] = informers.of(NODES, Node)
         self.summary = "the first lists of the records are not complete"
         """What this host does now, in one line."""
-        self.converged = False
-        """Whether the kernel was made as the records say at least once."""
+        self.ready = Gate()
+        """Opens when the kernel was configured by the records for the first time."""
         self.last_plan: tuple[Step, ...] = ()
+
+    @property
+    def converged(self) -> bool:
+        """Whether the kernel was configured by the records at least once."""
+        return self.ready.is_open
 
     def sources(self) -> Iterable[Source[str]]:
         yield watch(self._tunnels, lambda key, old, new: (HOST,) if _relevant(old) != _relevant(new) else ())
@@ -98,7 +104,7 @@ class NodeFabric(ConvergeLoop):
         # Only now: from the announcement on the gateway sends over the overlay what is for this host's pods.
         await self._announce(name, self._nodes.items(), self._address)
         self._summarize(desired)
-        self.converged = True
+        self.ready.open()
 
     async def _plan(self) -> tuple[NodeDesired | None, tuple[Step, ...]]:
         shown = await checked(self._kernel, ("ip", "-j", "addr", "show"))

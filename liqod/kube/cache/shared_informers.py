@@ -53,4 +53,4 @@ class Informers(MultiService):
     def when_synced(self) -> Deferred[None]:
         """Return a Deferred that fires when all informers asked for so far have a complete first list."""
         waiting = [informer.when_synced() for informer in self._known.values()]
-        return DeferredList(waiting).addCallback(lambda _: None)
+        return DeferredList(waiting, consumeErrors=True).addCallback(lambda _: None)

@@ -16,6 +16,7 @@ from zope.interface import implementer
 from liqod.flow.clocks import Reactor
 from liqod.flow.connections.handshake import BoundedTLS, Door, host_of
 from liqod.flow.connections.listening import server_endpoint
+from liqod.flow.observe import Gate
 from liqod.identity.tls import HTTP, PeerTLS
 from liqod.peering.session.connection_limits import ConnectionLimits
 from liqod.peering.session.protocol import PeerConnection
@@ -90,6 +91,8 @@ class Listener(Service):
         self._admission = admission
         self._relay = relay
         self._listening: IListeningPort | None = None
+        self.bound = Gate()
+        """Opens when the port is bound."""
 
     @property
     def port(self) -> int:
@@ -110,6 +113,7 @@ class Listener(Service):
 
     def _bound(self, port: IListeningPort) -> None:
         self._listening = port
+        self.bound.open()
         self._log.info("peers may connect to {address}", address=port.getHost())
 
     def stopService(self) -> Deferred[None]:
