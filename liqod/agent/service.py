@@ -323,6 +323,8 @@ class Agent(Service):
         try:
             while (unmet := self._refresh(features)) is not None:
                 await unmet.when()
+                # In the next iteration: a condition that is lost again at once must not block the reactor.
+                await deferLater(self._reactor, 0)
             await self._leaving.wait()
         finally:
             refresh.stop()

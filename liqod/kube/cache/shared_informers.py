@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar, cast
 
 from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.kube.cache.informer import Informer
@@ -52,5 +52,10 @@ class Informers(MultiService):
 
     def when_synced(self) -> Deferred[None]:
         """Return a Deferred that fires when all informers asked for so far have a complete first list."""
-        waiting = [informer.when_synced() for informer in self._known.values()]
-        return DeferredList(waiting, consumeErrors=True).addCallback(lambda _: None)
+
+        async def each() -> None:
+            # One after the other: unlike a DeferredList, a coroutine passes a cancellation on to its caller.
+            for informer in list(self._known.values()):
+                await informer.when_synced()
+
+        return Deferred.fromCoroutine(each())
