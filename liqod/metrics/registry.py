@@ -1,6 +1,6 @@
 """The numbers of one daemon, in a registry of its own, read at the moment somebody asks.
 
-Parts of the daemon do not know this package: they keep plain counters and lengths, and whoever composes them registers
+Parts of the daemon do not know this package: they keep plain counters and lengths, and the composition root registers
 a function that reads them. A function that fails is logged and leaves its numbers out; the others are still served.
 """
 

@@ -51,7 +51,7 @@ def pod(image: str = "a:1", init: str | None = None, **more: Any) -> dict[str, A
     return {"metadata": {"name": "web"}, "spec": spec}
 
 
-class Everywhere(SynchronousTestCase):
+class EverywhereTests(SynchronousTestCase):
     """Objects that the account writes in its own namespace and for its tenants."""
 
     @given(
@@ -93,7 +93,7 @@ class Everywhere(SynchronousTestCase):
         self.assertEqual(not refusals(policies(OWN), asked), allowed)
 
 
-class Pods(SynchronousTestCase):
+class PodsTests(SynchronousTestCase):
     """Pods run for tenants only."""
 
     @given(places, st.sampled_from(["a:1", "a:2"]), st.sampled_from([None, "i:1", "i:2"]))
@@ -112,7 +112,7 @@ class Pods(SynchronousTestCase):
         self.assertEqual(may(resource, "UPDATE", place, new=pod(), old=pod()), place == "tenant")
 
 
-class Namespaces(SynchronousTestCase):
+class NamespacesTests(SynchronousTestCase):
     """Namespaces of tenants, and nobody else's."""
 
     @given(st.sampled_from([None, {}, TENANT]), st.sampled_from([None, {}, TENANT]))
@@ -135,7 +135,7 @@ class Namespaces(SynchronousTestCase):
             self.assertEqual(may("mutatingwebhookconfigurations", "CREATE", "other", new=new), name == NAME)
 
 
-class Others(SynchronousTestCase):
+class OthersTests(SynchronousTestCase):
     """Whom the policies concern."""
 
     @given(st.sampled_from(["admin", "system:serviceaccount:liqo:default", "system:serviceaccount:shop:liqod"]), places)

@@ -22,7 +22,7 @@ HARMLESS = {
 """Kinds that the account may create anywhere, and why nothing more has to be said about them."""
 
 
-class Bounds(SynchronousTestCase):
+class BoundsTests(SynchronousTestCase):
     def test_whatever_it_creates_everywhere_is_bound(self) -> None:
         """A kind that the account may create in every namespace is bound by a policy, or there is a reason why not."""
         rules = [

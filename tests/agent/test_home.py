@@ -31,7 +31,7 @@ from liqod.model.records.rotation import IDENTITY_SECRET
 REACTOR: Any = reactor
 
 
-class Preparing(TestCase):
+class PreparingTests(TestCase):
     timeout = 20
 
     def setUp(self) -> None:

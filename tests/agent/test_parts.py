@@ -17,7 +17,7 @@ from liqod.agent.host.watchdog import Watchdog
 from liqod.kube.errors import Forbidden, ServerError, Unauthorized, Unreachable
 
 
-class ServiceManager(SynchronousTestCase):
+class ServiceManagerTests(SynchronousTestCase):
     def setUp(self) -> None:
         # Socket paths are short by nature; trial's own directories need not be.
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -76,7 +76,7 @@ class ServiceManager(SynchronousTestCase):
         self.assertEqual(clock.getDelayedCalls(), [])
 
 
-class Clocks(SynchronousTestCase):
+class ClocksTests(SynchronousTestCase):
     def test_judgement(self) -> None:
         """Half a minute is nothing, more is worth a warning, five minutes are fatal, in both directions."""
         self.assertEqual((judge(29).message, judge(-29).message), ("", ""))
@@ -86,7 +86,7 @@ class Clocks(SynchronousTestCase):
         self.assertIn("300 seconds behind", judge(-300).message)
 
 
-class Addresses(SynchronousTestCase):
+class AddressesTests(SynchronousTestCase):
     def test_loopback(self) -> None:
         """Towards an API server on this host the address is the loopback one."""
         self.assertEqual(own_address("https://127.0.0.1:6443"), "127.0.0.1")
@@ -105,7 +105,7 @@ class Addresses(SynchronousTestCase):
         self.assertEqual(len(cluster_name("", "x" * 100)), 63)
 
 
-class Troubles(SynchronousTestCase):
+class TroublesTests(SynchronousTestCase):
     def test_sentences(self) -> None:
         """Every kind of failed request has its own reason, and says what to do next."""
         for error, reason, hint in (

@@ -28,7 +28,7 @@ def rules(settings: Settings, namespace: str = "") -> list[dict[str, Any]]:
     ]
 
 
-class Rights(SynchronousTestCase):
+class RightsTests(SynchronousTestCase):
     def test_the_roles_grant_every_right(self) -> None:
         """Each right that is required is granted by the rules of its own scope."""
         settings = parse('[network]\nmode = "wireguard"', {})

@@ -42,7 +42,7 @@ def settings(**environ: str) -> Settings:
     return parse(SETTINGS, environ)
 
 
-class Daemon(TestCase):
+class DaemonTests(TestCase):
     timeout = 30
 
     def setUp(self) -> None:

@@ -30,7 +30,7 @@ REACTOR: Any = reactor
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Files(SynchronousTestCase):
+class FilesTests(SynchronousTestCase):
     def test_private(self) -> None:
         """The file is for its owner alone, whatever was there before, and nothing is left beside it."""
         folder = Path(self.mktemp())
@@ -61,7 +61,7 @@ class Files(SynchronousTestCase):
         self.assertEqual(body["users"][0]["user"], {"token": "secret"})
 
 
-class Account(TestCase):
+class AccountTests(TestCase):
     timeout = 120
 
     async def setUp(self) -> None:  # type: ignore[override]

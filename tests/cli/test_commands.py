@@ -55,7 +55,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KEY = generate(ClusterID("c2"), datetime.now(UTC)).fingerprint
 
 
-class Usage(SynchronousTestCase):
+class UsageTests(SynchronousTestCase):
     def invoke(self, *arguments: str) -> tuple[int, str]:
         result = CliRunner().invoke(cli, list(arguments))
         return result.exit_code, result.output
@@ -123,7 +123,7 @@ class Usage(SynchronousTestCase):
             self.assertIn((kind, name), rest)
 
 
-class Against(TestCase):
+class AgainstTests(TestCase):
     timeout = 60
 
     async def setUp(self) -> None:  # type: ignore[override]

@@ -33,7 +33,7 @@ def rounds(passing: int, *, lost: Sequence[int] = ()) -> list[SizeResult]:
     return found
 
 
-class Judging(SynchronousTestCase):
+class JudgingTests(SynchronousTestCase):
     """Findings from probes."""
 
     def test_all_up_to_the_mtu(self) -> None:
@@ -60,7 +60,7 @@ class Judging(SynchronousTestCase):
         self.assertEqual(judge(some, 1420)[0].verdict, "warning")
 
 
-class Words(SynchronousTestCase):
+class WordsTests(SynchronousTestCase):
     """What pods say."""
 
     def test_throughput(self) -> None:
@@ -103,7 +103,7 @@ class Poor:
         return Output(0, "1\n" if "ip_forward" in line else "", "")
 
 
-class Lacking(SynchronousTestCase):
+class LackingTests(SynchronousTestCase):
     """Hosts that lack something."""
 
     def look(self, kernel: Poor, *, capable: bool = True, role: str = "gateway") -> list[preflight.HostCheck]:

@@ -24,7 +24,7 @@ TOLERATION = {"key": "virtual-node.liqo.io/not-allowed", "operator": "Exists", "
 MILAN = msgspec.convert({"spec": {"clusterID": "c2", "nodeName": "liqo-milan"}}, VirtualNode)
 
 
-class Wishes(SynchronousTestCase):
+class WishesTests(SynchronousTestCase):
     def test_options(self) -> None:
         """Options become the fields of a NamespaceOffloading; without any, none is made."""
         self.assertEqual(wanted_spec(None, None, "", ()), {})
@@ -65,7 +65,7 @@ class Wishes(SynchronousTestCase):
             self.assertEqual(caught.exception.status, 2)
 
 
-class Answers(SynchronousTestCase):
+class AnswersTests(SynchronousTestCase):
     def test_a_label_that_was_just_set(self) -> None:
         """Who has just enabled a namespace is not told to enable it; who has not, is."""
         found = msgspec.convert(
@@ -98,7 +98,7 @@ def table(phase: str, reason: str = "", message: str = "") -> dict[str, Namespac
     return {"c2": msgspec.convert(body, NamespaceNattingTable)}
 
 
-class Findings(SynchronousTestCase):
+class FindingsTests(SynchronousTestCase):
     def ask(self, body: dict[str, Any], **facts: Any) -> dict[str, str]:
         given = {"enabled": True, "records": [MILAN], "nodes": {"liqo-milan": {}}, "tables": table("Ready"), **facts}
         rows = findings(Facts(pod=body, **given))
@@ -144,7 +144,7 @@ class Findings(SynchronousTestCase):
             self.assertIn(words, answer["why"])
 
 
-class Programs(TestCase):
+class ProgramsTests(TestCase):
     """The commands against a cluster of the sandbox."""
 
     timeout = 120

@@ -43,7 +43,7 @@ def cluster(peer: str, name: str = "", **status: object) -> ForeignCluster:
     )
 
 
-class Finding(SynchronousTestCase):
+class FindingTests(SynchronousTestCase):
     def test_by_id_and_name(self) -> None:
         """A peer is found by its ID and by its name; the ID wins over another peer's name."""
         peers = [cluster("c1", "rome"), cluster("c2", "milan"), cluster("c3", "c1")]
@@ -64,7 +64,7 @@ class Finding(SynchronousTestCase):
         self.assertIn("known: rome", error.message)
 
 
-class Status(SynchronousTestCase):
+class StatusTests(SynchronousTestCase):
     def test_full_row(self) -> None:
         """A row puts together what the records of one peer say."""
         peer = cluster("c2", "milan", phase="Ready", lent=Lent(resources={"cpu": "2"}, verdict="Accepted"), api="relay")
@@ -137,7 +137,7 @@ class Status(SynchronousTestCase):
         self.assertEqual(brief({"pods": "3", "cpu": "1"}), "cpu 1, pods 3")
 
 
-class Output(SynchronousTestCase):
+class OutputTests(SynchronousTestCase):
     def test_hostile(self) -> None:
         """What a peer calls itself can neither control the terminal nor use markup."""
         text = shown([{"name": "\x1b[2Jrome[red]x[/]", "phase": "Ready"}], {"name": "PEER", "phase": "STATE"})

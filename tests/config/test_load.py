@@ -25,7 +25,7 @@ class Base(SynchronousTestCase):
         return error.problems
 
 
-class Reading(Base):
+class ReadingTests(Base):
     def test_empty_is_default(self) -> None:
         """An empty file is the defaults."""
         self.assertEqual(parse("", {}), Settings())
@@ -56,7 +56,7 @@ class Reading(Base):
                 self.assertRegex(before, r"^# .*[.]$", line)
 
 
-class Environment(Base):
+class EnvironmentTests(Base):
     def test_override(self) -> None:
         """The environment wins over the file, and texts need no quotes there."""
         environ = {"LIQOD_PEERING__LISTEN": "tcp:5900", "LIQOD_PEERING__AUTOJOIN": "false", "LIQOD_OTHER": "x"}
@@ -84,7 +84,7 @@ class Environment(Base):
         self.assertEqual(problems, ['sharing.percentage = "many": must be a whole number from 0 to 100'])
 
 
-class Complaints(Base):
+class ComplaintsTests(Base):
     def test_all_at_once(self) -> None:
         """Every wrong value is reported in one go, each with its place, its value and what is allowed."""
         problems = self.problems(
@@ -165,7 +165,7 @@ class Complaints(Base):
             self.assertTrue(error.problems)
 
 
-class Sense(Base):
+class SenseTests(Base):
     def test_pairs(self) -> None:
         """A certificate without its key is refused, and the other way round."""
         self.assertIn("identity.key", self.problems('[identity]\ncertificate = "a"')[0])
@@ -228,7 +228,7 @@ class Sense(Base):
         self.assertIn("leader.renew-interval", self.problems("[leader]\nlease-duration = 3")[0])
 
 
-class Files(Base):
+class FilesTests(Base):
     def test_missing(self) -> None:
         """A file that is not there is named, with how to name another."""
         problems = self.assertRaises(ConfigError, load, "/nonexistent/liqod.toml", {}).problems

@@ -14,7 +14,7 @@ from liqod.metrics.registry import Registry, Samples
 from liqod.metrics.service import MetricsServer
 
 
-class Numbers(SynchronousTestCase):
+class NumbersTests(SynchronousTestCase):
     def test_functions(self) -> None:
         """Gauges and counters are read when they are asked for."""
         registry, values = Registry(), [1.0]
@@ -58,7 +58,7 @@ class Numbers(SynchronousTestCase):
         self.assertNotIn(b"liqod_x", second.text())
 
 
-class Lag(SynchronousTestCase):
+class LagTests(SynchronousTestCase):
     def test_late_timer(self) -> None:
         """A turn that comes late is measured, one in time is not."""
         clock, seen = Clock(), list[float]()
@@ -73,7 +73,7 @@ class Lag(SynchronousTestCase):
         self.assertEqual(clock.getDelayedCalls(), [])
 
 
-class Pages(TestCase):
+class PagesTests(TestCase):
     timeout = 10
 
     async def setUp(self) -> None:  # type: ignore[override]

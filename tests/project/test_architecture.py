@@ -64,7 +64,7 @@ def place(file: Path, line: int) -> str:
     return f"{file.relative_to(CHECKOUT)}:{line}"
 
 
-class Imports(SynchronousTestCase):
+class ImportsTests(SynchronousTestCase):
     """The contracts of ``setup.cfg`` hold."""
 
     def test_contracts(self) -> None:
@@ -74,7 +74,7 @@ class Imports(SynchronousTestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
-class Files(SynchronousTestCase):
+class FilesTests(SynchronousTestCase):
     """Every file has one subject and is finished."""
 
     def test_length(self) -> None:
@@ -122,7 +122,7 @@ class Files(SynchronousTestCase):
         self.assertEqual(found, [])
 
 
-class Words(SynchronousTestCase):
+class WordsTests(SynchronousTestCase):
     """Names say the thing, and the text speaks of the software alone."""
 
     def test_names(self) -> None:

@@ -56,7 +56,7 @@ def missing(test: str) -> str:
     return "" if callable(getattr(case, method, None)) else f"{module}.{name} has no {method}"
 
 
-class ConformancePage(SynchronousTestCase):
+class ConformancePageTests(SynchronousTestCase):
     """What ``docs/conformance.md`` says can be checked."""
 
     def test_every_row_has_tests_that_exist(self) -> None:

@@ -35,7 +35,7 @@ def edited(content: bytes, edits: list[tuple[str, int, bytes]]) -> bytes:
     return content
 
 
-class Targets(SynchronousTestCase):
+class TargetsTests(SynchronousTestCase):
     """Only what a decoder may raise comes out of it; the targets themselves say what that is."""
 
     def test_each_has_a_corpus(self) -> None:

@@ -39,7 +39,7 @@ def edits(source: bytes) -> set[tuple[str, str]]:
     return {(source[change.start : change.end].decode(), change.new) for change in changes(source)}
 
 
-class Changes(SynchronousTestCase):
+class ChangesTests(SynchronousTestCase):
     """What is changed in a source text."""
 
     def test_every_kind_of_change_is_found(self) -> None:
@@ -91,7 +91,7 @@ class Changes(SynchronousTestCase):
         self.assertFalse(is_sound(b"a = 1\n", evolve(changes(SOURCE)[0], start=4, end=5, new="(1)")))
 
 
-class Samples(SynchronousTestCase):
+class SamplesTests(SynchronousTestCase):
     """Which mutants are drawn."""
 
     @given(st.integers(0, 9), st.integers(0, 12))
@@ -141,7 +141,7 @@ class Samples(SynchronousTestCase):
         self.assertFalse(is_below("liqod.peering.relays", ["liqod.peering.relay"]))
 
 
-class Choices(SynchronousTestCase):
+class ChoicesTests(SynchronousTestCase):
     """Which tests are asked, and what is reported."""
 
     def test_distances_count_imports(self) -> None:

@@ -16,7 +16,7 @@ from liqod.model.names import advertisement_name, remote_namespace
 from tests.peering.clusters import PairCase, accepting, settings
 
 
-class Counting(SynchronousTestCase):
+class CountingTests(SynchronousTestCase):
     """The accepted count is what the records say."""
 
     def test_peers_that_came_and_went_take_no_place(self) -> None:
@@ -42,7 +42,7 @@ class Counting(SynchronousTestCase):
             waiting = [attrs.evolve(case, seated=rulings[case.peer].seated) for case in waiting]
 
 
-class Defaults(SynchronousTestCase):
+class DefaultsTests(SynchronousTestCase):
     """What a cluster does that was not configured."""
 
     def test_nobody_unknown_is_let_in(self) -> None:
@@ -64,7 +64,7 @@ class Defaults(SynchronousTestCase):
         self.assertTrue(judge(READY, READY, READY, READY).ready)
 
 
-class Watching(PairCase):
+class WatchingTests(PairCase):
     """What goes on after a restart, a change of policy, a refusal."""
 
     async def test_a_policy_changed_at_run_time_holds_from_the_next_offer_on(self) -> None:

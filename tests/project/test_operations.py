@@ -80,7 +80,7 @@ def told() -> set[str]:
     return {word for row in rows for word in re.findall(r"`([A-Za-z]+)`", row)}
 
 
-class Reasons(SynchronousTestCase):
+class ReasonsTests(SynchronousTestCase):
     def test_every_reason_is_explained(self) -> None:
         """Each reason in the code stands in a table of docs/operations.md."""
         kinds = {one.kind for one in vars(resources).values() if isinstance(one, Resource)}

@@ -32,16 +32,16 @@ def run(argv: list[str], *, cwd: Path, path: str = "") -> str:
     return done.stdout
 
 
-class Installed(SynchronousTestCase):
+class InstalledTests(SynchronousTestCase):
     """What a user gets who installs the wheel."""
 
     place: ClassVar[Path | None] = None
 
     def setUp(self) -> None:
         """Build the wheel from a copy of the sources and install it into an environment of its own, once."""
-        if Installed.place is None:
-            Installed.place = self._install()
-        self.environment = Installed.place / "environment"
+        if InstalledTests.place is None:
+            InstalledTests.place = self._install()
+        self.environment = InstalledTests.place / "environment"
 
     def _install(self) -> Path:
         place = Path(tempfile.mkdtemp())
@@ -65,8 +65,8 @@ class Installed(SynchronousTestCase):
 
     def _output(self, *argv: str) -> str:
         """Run a program of the environment; the dependencies, and nothing of liqod, come from this one."""
-        assert Installed.place is not None
-        bare = Installed.place / "dependencies"
+        assert InstalledTests.place is not None
+        bare = InstalledTests.place / "dependencies"
         if not bare.exists():
             bare.mkdir()
             for entry in Path(sysconfig.get_path("purelib")).iterdir():
@@ -75,7 +75,7 @@ class Installed(SynchronousTestCase):
         bin_ = self.environment / "bin"
         program = bin_ / argv[0]
         words = [str(program)] if program.exists() else [str(bin_ / "python"), "-m", argv[0]]
-        return run([*words, *argv[1:]], cwd=Installed.place, path=str(bare))
+        return run([*words, *argv[1:]], cwd=InstalledTests.place, path=str(bare))
 
     def test_origin(self) -> None:
         """The environment uses the installed package and not the checkout."""
@@ -98,8 +98,8 @@ class Installed(SynchronousTestCase):
 
     def test_contents(self) -> None:
         """The wheel holds the type marker, the plugin and the resource definitions, and no tests."""
-        assert Installed.place is not None
-        (wheel,) = Installed.place.glob("liqod-*.whl")
+        assert InstalledTests.place is not None
+        (wheel,) = InstalledTests.place.glob("liqod-*.whl")
         names = zipfile.ZipFile(wheel).namelist()
         self.assertIn("liqod/py.typed", names)
         self.assertIn("twisted/plugins/liqod_plugin.py", names)

@@ -28,7 +28,7 @@ def complaints(source: Path, program: str, name: str, place: Path) -> list[str]:
     return [line for line in done.stderr.splitlines() if name.partition("@")[0] in line]
 
 
-class Unit(SynchronousTestCase):
+class UnitTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.parser = configparser.ConfigParser(interpolation=None)
         self.parser.optionxform = str  # type: ignore[assignment,method-assign]
@@ -67,7 +67,7 @@ class Unit(SynchronousTestCase):
         self.assertEqual(complaints(UNIT, "/opt/liqod/bin/twistd", "liqod.service", Path(self.mktemp())), [])
 
 
-class TunnelUnit(SynchronousTestCase):
+class TunnelUnitTests(SynchronousTestCase):
     """The unit of wireguard-go."""
 
     def setUp(self) -> None:

@@ -22,7 +22,7 @@ REACTOR: Any = reactor
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Twistd(TestCase):
+class TwistdTests(TestCase):
     timeout = 60
 
     def write(self, text: str) -> str:
@@ -107,7 +107,7 @@ class Twistd(TestCase):
         self.assertEqual((out.strip(), status), (b"True True", 0), err)
 
 
-class Lives(TestCase):
+class LivesTests(TestCase):
     timeout = 60
 
     async def test_reports_itself(self) -> None:

@@ -38,7 +38,7 @@ GROUPS = {
 }
 
 
-class Words(SynchronousTestCase):
+class WordsTests(SynchronousTestCase):
     """The words behind ``kubectl get``."""
 
     def test_understood(self) -> None:
@@ -80,7 +80,7 @@ class Words(SynchronousTestCase):
             self.assertEqual(question.path(kind), path)
 
 
-class Answers(SynchronousTestCase):
+class AnswersTests(SynchronousTestCase):
     """What API servers say."""
 
     def test_kinds(self) -> None:

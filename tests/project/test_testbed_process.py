@@ -25,7 +25,7 @@ time.sleep(600)
 """
 
 
-class Stopping(SynchronousTestCase):
+class StoppingTests(SynchronousTestCase):
     """A process whose child takes its time."""
 
     def begin(self, seconds: float) -> tuple[Process, Path]:

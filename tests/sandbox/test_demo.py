@@ -56,7 +56,7 @@ class Silent:
         pass
 
 
-class Command(SynchronousTestCase):
+class CommandTests(SynchronousTestCase):
     def test_runs(self) -> None:
         """liqodctl demo ends well within its time, shows pods of rome that run in milan, and leaves no file."""
         before = set(glob.glob(f"{tempfile.gettempdir()}/liqod-demo-*"))
@@ -112,7 +112,7 @@ class Command(SynchronousTestCase):
         self.assertFalse(Path(kubeconfigs[0]).parent.exists())
 
 
-class InProcess(TestCase):
+class InProcessTests(TestCase):
     timeout = 90
 
     async def test_all(self) -> None:

@@ -1,7 +1,7 @@
 """What RBAC cannot say about the daemon's own account, as admission policies of the API server (CEL). Pure.
 
 Tenants' namespaces come and go, so the account's rights in them are cluster-wide. These policies bind what it writes to
-the namespaces that were made for peers and to its own: whoever steals its token cannot run a pod in ``kube-system``,
+the namespaces that were made for peers and to its own: a thief of its token cannot run a pod in ``kube-system``,
 have a token made for another account, or turn a namespace of the cluster's into a tenant's.
 
 What may be done in tenants' namespaces anyhow is not looked at there at all (``namespaceSelector``): a policy that is

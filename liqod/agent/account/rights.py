@@ -154,7 +154,7 @@ def _hosting() -> Iterator[Right]:
     # What changes in place in the pods of borrowers.
     for subresource in ("resize", "ephemeralcontainers"):
         yield from _verbs(kinds.PODS, "patch", subresource=subresource)
-    # Tokens of borrowers' accounts only: whoever may have tokens of any account may do everything.
+    # Tokens of borrowers' accounts only: the right to tokens of any account is as good as all rights.
     yield from _verbs(kinds.SERVICEACCOUNTS, "create")
     yield from _verbs(kinds.SERVICEACCOUNTS, "get", "patch", "delete", names=[borrowers.SERVICE_ACCOUNT])
     yield from _verbs(kinds.SERVICEACCOUNTS, "create", subresource="token", names=[borrowers.SERVICE_ACCOUNT])
@@ -231,7 +231,7 @@ def _overlay_node() -> Iterator[Right]:
 
 
 async def missing(client: Client, settings: Settings) -> list[Right]:
-    """Return the rights that the daemon lacks; whoever may do everything is asked only once."""
+    """Return the rights that the daemon lacks; for a cluster administrator it takes one review."""
     everything = Right("*", Resource("*", "*", "*", "*", False))
     if await may(client, everything):
         return []

@@ -1,6 +1,6 @@
 """By which name this daemon is a candidate for its cluster's lease.
 
-Whoever has the name of a daemon that crashed goes on with its lease and need not wait for that to expire. So the name
+A daemon with the identity of one that crashed renews its lease and need not wait for it to expire. So the identity
 is kept in the state directory. Nobody else has it as long as the file is locked (flock(2): the kernel gives the lock
 back with the process, however that ends), nor after the host was copied (another boot ID).
 """

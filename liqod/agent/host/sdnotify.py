@@ -1,4 +1,4 @@
-"""What the service manager is told: ready, status, still alive, stopping (sd_notify(3)).
+"""Notifies the service manager (systemd) of readiness, status, liveness and stopping: sd_notify(3).
 
 Without ``NOTIFY_SOCKET`` everything here does nothing. Messages are single datagrams; one that cannot be sent is
 dropped, because the service manager's trouble must never become the daemon's.
@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 
 class Notifier:
-    """Sends to the socket of the service manager; ``interval`` is how often the watchdog wants food (0: never)."""
+    """Sends to the socket of the service manager; ``interval``: seconds between watchdog notifications, 0 for none."""
 
     log = Logger()
 
@@ -29,12 +29,12 @@ class Notifier:
         """Return the notifier that ``NOTIFY_SOCKET``, ``WATCHDOG_USEC`` and ``WATCHDOG_PID`` describe."""
         microseconds = environ.get("WATCHDOG_USEC", "")
         meant = environ.get("WATCHDOG_PID", "") in ("", str(os.getpid()))
-        # A third of the limit: two feeds may be late before the third is missed.
+        # sd_watchdog_enabled(3) recommends half of the limit; a third tolerates one lost notification more.
         interval = int(microseconds) / 1e6 / 3 if meant and microseconds.isdigit() else 0.0
         return cls(environ.get("NOTIFY_SOCKET", ""), interval)
 
     def ready(self) -> None:
-        """Say once that start-up is complete."""
+        """Notify once that start-up is complete (``READY=1``): units of ``Type=notify`` count as started then."""
         if not self._is_ready:
             self._is_ready = True
             self._send("READY=1")
@@ -47,11 +47,11 @@ class Notifier:
             self._send(f"STATUS={line}")
 
     def alive(self) -> None:
-        """Feed the watchdog."""
+        """Notify the watchdog: without it systemd kills the service after ``WatchdogSec=``."""
         self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """Say that the service is on its way down."""
+        """Notify that the service is stopping (``STOPPING=1``)."""
         self._send("STOPPING=1")
 
     def _send(self, message: str) -> None:
@@ -61,4 +61,4 @@ class Notifier:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sock:
                 sock.sendto(message.encode(), self._address)
         except OSError as error:
-            self.log.debug("service manager not told {message}: {error}", message=message, error=error)
+            self.log.debug("service manager not notified of {message}: {error}", message=message, error=error)

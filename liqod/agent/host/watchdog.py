@@ -1,4 +1,4 @@
-"""Feeds the service manager's watchdog only while the daemon gets on with its work."""
+"""Notifies the service manager's watchdog only while the daemon makes progress."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from liqod.agent.host.sdnotify import Notifier
 
 
 class Watchdog(Service):
-    """Asks ``stuck`` at every turn; an empty answer feeds the watchdog, a sentence lets it starve.
+    """Calls ``stuck`` in every interval; it returns why the daemon makes no progress, or "" to notify the watchdog.
 
-    A blocked reactor never comes here at all, which starves it as well.
+    A blocked reactor does not get here, so that the notification is missing as well.
     """
 
     _log = Logger()
@@ -25,12 +25,12 @@ class Watchdog(Service):
         self._notifier = notifier
         self._stuck = stuck
         self._timer: IDelayedCall | None = None
-        self._said = ""
+        self._reported = ""
 
     def startService(self) -> None:
         super().startService()
         if self._notifier.interval > 0:
-            self._turn()
+            self._check()
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
@@ -39,11 +39,11 @@ class Watchdog(Service):
             self._timer = None
         return succeed(None)
 
-    def _turn(self) -> None:
-        self._timer = self._clock.callLater(self._notifier.interval, self._turn)
+    def _check(self) -> None:
+        self._timer = self._clock.callLater(self._notifier.interval, self._check)
         sentence = self._stuck()
         if not sentence:
             self._notifier.alive()
-        elif sentence != self._said:
-            self._log.error("the watchdog is not fed any more: {why}", why=sentence)
-        self._said = sentence
+        elif sentence != self._reported:
+            self._log.error("the watchdog is no longer notified: {why}", why=sentence)
+        self._reported = sentence

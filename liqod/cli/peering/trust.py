@@ -25,7 +25,7 @@ from liqod.model.records.views import ForeignCluster
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @wait_options(default=False, seconds=30)
 @cluster_options
-def trust(options: Options, name: str, fingerprint: str, spoken: str, yes: bool, wait: bool, timeout: float) -> None:
+def trust(options: Options, *, name: str, fingerprint: str, spoken: str, yes: bool, wait: bool, timeout: float) -> None:
     """Trust a peer: pin its key.
 
     Compare the words with those that `liqodctl discover` prints in the other cluster, over a channel that an attacker

@@ -73,7 +73,7 @@ class NodeLifecycle(Reconciler):
         self._evictions = Recorder(api, "taint-eviction-controller")
         self._monitor = LoopingCall(self._look)
         self._monitor.clock = clock
-        self._heard: dict[str, tuple[object, float]] = {}
+        self._heartbeats: dict[str, tuple[object, float]] = {}
         self._absent: dict[str, float] = {}
 
     def startService(self) -> None:
@@ -108,7 +108,7 @@ class NodeLifecycle(Reconciler):
     async def reconcile(self, key: Key) -> float | None:
         found = self.store.get(NODES, key)
         if found is None:
-            self._heard.pop(key.name, None)
+            self._heartbeats.pop(key.name, None)
             return await self._gone(key.name)
         self._absent.pop(key.name, None)
         node = found.object
@@ -126,15 +126,15 @@ class NodeLifecycle(Reconciler):
         return await self._evict(key.name, taints)
 
     def _silence(self, node: Json) -> float:
-        """Return for how long a node has not been heard: neither its lease nor its conditions changed."""
+        """Return for how long a node sent no heartbeat: neither its lease nor its conditions changed."""
         name = node["metadata"]["name"]
         lease = self.store.get(LEASES, Key(LEASE_NAMESPACE, name))
         heartbeat = [each.get("lastHeartbeatTime") for each in (node.get("status") or {}).get("conditions") or ()]
         mark = (lease.object["spec"].get("renewTime") if lease is not None else None, heartbeat)
         now = self.clock.seconds()
-        if name not in self._heard or self._heard[name][0] != mark:
-            self._heard[name] = (mark, now)
-        return now - self._heard[name][1]
+        if name not in self._heartbeats or self._heartbeats[name][0] != mark:
+            self._heartbeats[name] = (mark, now)
+        return now - self._heartbeats[name][1]
 
     async def _lost(self, key: Key, node: Json) -> None:
         now = self.api.now()
@@ -162,8 +162,8 @@ class NodeLifecycle(Reconciler):
 
         await self.api.change(self.caller, self.kind(NODES), key, unknown, "status")
         heartbeat = [each.get("lastHeartbeatTime") for each in conditions]
-        mark = self._heard[key.name]
-        self._heard[key.name] = ((mark[0][0] if isinstance(mark[0], tuple) else None, heartbeat), mark[1])
+        mark = self._heartbeats[key.name]
+        self._heartbeats[key.name] = ((mark[0][0] if isinstance(mark[0], tuple) else None, heartbeat), mark[1])
         self._recorder.emit(node, "Normal", "NodeNotReady", f"Node {key.name} status is now: NodeNotReady")
 
     async def _pods_not_ready(self, node: str) -> None:

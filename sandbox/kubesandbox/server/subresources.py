@@ -87,8 +87,8 @@ def _bound(api: Api, account: Key, reference: Json) -> tuple[str, str] | None:
         )
         raise statuses.bad_request(said)
     if uid and uid != pod["metadata"]["uid"]:
-        told = f"the UID in the bound object reference ({uid}) does not match the UID in record."
-        raise statuses.conflict(PODS, name, told)
+        message = f"the UID in the bound object reference ({uid}) does not match the UID in record."
+        raise statuses.conflict(PODS, name, message)
     return name, pod["metadata"]["uid"]
 
 

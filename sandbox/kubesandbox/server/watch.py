@@ -18,7 +18,7 @@ from kubesandbox.store.state import Change, Expired, Store, Stored
 
 BOOKMARK_SECONDS: Final = 60.0
 MAX_PENDING: Final = 50_000
-"""Lines kept for a watcher that does not read; more ends its stream, and it lists anew."""
+"""Lines kept for a watcher that does not read; more ends its stream, and the client lists again."""
 
 Encoder = Callable[[Kind, Stored], bytes]
 

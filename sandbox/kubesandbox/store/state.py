@@ -1,7 +1,7 @@
 """The objects of a cluster and the log of their changes, as etcd and the watch cache keep them. Pure.
 
 One counter numbers every change of every kind. Stored objects are shared and never changed in place. The log is
-bounded: who asks for older changes is told that they are gone.
+bounded: a watch from an older version gets 410 Gone (Expired).
 """
 
 from __future__ import annotations
