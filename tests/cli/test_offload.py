@@ -149,8 +149,8 @@ class ProgramsTests(TestCase):
 
     timeout = 120
     client: Client
-    setUp = test_commands.Against.setUp  # type: ignore[assignment]
-    liqodctl: Any = test_commands.Against.liqodctl
+    setUp = test_commands.AgainstTests.setUp  # type: ignore[assignment]
+    liqodctl: Any = test_commands.AgainstTests.liqodctl
 
     async def test_offload(self) -> None:
         """offload labels a namespace and says how; again with other wishes it changes them; unoffload ends both."""
