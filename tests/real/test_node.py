@@ -29,7 +29,7 @@ from tests.testbed.cluster import Cluster
 from tests.testbed.process import CommandFailed
 
 WEB, QUICK, TOOL, WORK = "web", "quick", "tool", "work"
-CAUGHT_UP = "are shown as they are there"
+CAUGHT_UP = "are up to date"
 SHORT = 20
 """Seconds for which pods tolerate an unready node here, instead of five minutes."""
 

@@ -104,7 +104,7 @@ class PairingTests(PairTests):
 
     def test_06_end(self) -> None:
         """The peering ends from the guest's side as well."""
-        self.assertIn("rome knows", self.milan.liqodctl("unpeer", "rome", "--yes", timeout=200))
+        self.assertIn("rome has ended it, too", self.milan.liqodctl("unpeer", "rome", "--yes", timeout=200))
 
 
 def told_key(said: str) -> str:

@@ -18,7 +18,7 @@ class UnpeerTests(EndingTests):
         receipt = self.rome.liqodctl("unpeer", "milan", "--yes", timeout=200)
         self.assertIn("liqo-milan", receipt)
         self.assertNotIn(" left", receipt)
-        self.assertIn("milan knows", receipt)
+        self.assertIn("milan has ended it, too", receipt)
         pods = self.rome.cluster.get("pods", "-n", NAMESPACE)["items"]
         self.assertEqual({pod["spec"].get("nodeName") for pod in pods}, {None}, "its pods wait at home")
         self.tidy()
