@@ -111,7 +111,7 @@ class Records:
         return self.offers.get(Key("", advertisement_name(lender)))
 
     def is_given_up(self, lender: ClusterID) -> bool:
-        """Tell whether an administrator said that a lender is dead: nobody waits for it."""
+        """Return whether an administrator said that a lender is dead: nobody waits for it."""
         peer = self.peers.get(Key("", lender))
         return peer is not None and peer.metadata.deleting and order_of(peer.metadata.annotations).kind == "dead"
 
@@ -437,10 +437,10 @@ def _context(shared: Shared, record: VirtualNode, network: LenderNetwork, *, wit
 
 
 def same_kubelet(left: VirtualNode, right: VirtualNode) -> bool:
-    """Tell whether a kubelet that runs for one record also serves the other."""
+    """Return whether a kubelet that runs for one record also serves the other."""
     return left.spec == right.spec
 
 
 def same_node(left: VirtualNode, right: VirtualNode) -> bool:
-    """Tell whether two records stand for the same node of the same lender."""
+    """Return whether two records stand for the same node of the same lender."""
     return (left.spec.node_name, left.spec.cluster_id) == (right.spec.node_name, right.spec.cluster_id)

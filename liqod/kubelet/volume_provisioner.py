@@ -57,7 +57,7 @@ class StorageLenders(Protocol):
         ...
 
     def is_lender(self, peer: ClusterID) -> bool:
-        """Tell whether there is a VirtualNode of this cluster."""
+        """Return whether there is a VirtualNode of this cluster."""
         ...
 
     def storage_classes(self, peer: str) -> list[str]:
@@ -65,7 +65,7 @@ class StorageLenders(Protocol):
         ...
 
     def is_offloaded(self, namespace: str) -> bool:
-        """Tell whether pods of a namespace are offloaded."""
+        """Return whether pods of a namespace are offloaded."""
         ...
 
 
@@ -117,7 +117,7 @@ class VolumeProvisioner(Controller[Key]):
             self._log.warn("the storage class {name} could not be created: {error}", name=name, error=str(error))
 
     def follows(self, name: str) -> bool:
-        """Tell whether claims of a storage class (empty: the default one) follow their pods."""
+        """Return whether claims of a storage class (empty: the default one) follow their pods."""
         if name and name == self._settings.virtual_class:
             return True
         classes = self._classes.items()

@@ -124,7 +124,7 @@ class Callers:
         return known if known.username else None
 
     async def may(self, user: User, rights: Sequence[Right], node: str) -> bool:
-        """Tell whether a user has one of these rights on a node (on all nodes, when ``node`` is empty)."""
+        """Return whether a user has one of these rights on a node (on all nodes, when ``node`` is empty)."""
         for right in rights:
             key = (user.username, user.uid, tuple(user.groups), repr(sorted(user.extra.items())), right, node)
             allowed = self._rights.get(key)

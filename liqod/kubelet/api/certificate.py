@@ -187,7 +187,7 @@ class Certificate:
 
 
 def _is_decided(seen: _Request | None) -> bool:
-    """Tell whether nothing more will come of a signing request than what is there; one that is gone is decided."""
+    """Return whether nothing more will come of a signing request than what is there; one that is gone is decided."""
     if seen is None or seen.status.certificate:
         return True
     return any(condition.type in ("Denied", "Failed") for condition in seen.status.conditions)

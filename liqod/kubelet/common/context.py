@@ -1,4 +1,4 @@
-"""The context of forging: the pair of clusters, the virtual node between them, and how addresses are translated."""
+"""The context of forging: the two clusters, the virtual node, and the translation of addresses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT_CA: Final = "kube-root-ca.crt"
 
 @frozen
 class ApiServer:
-    """Where the lender's pods reach the API server of the home cluster: addresses, or a DNS name; and the port."""
+    """How the lender's pods reach the home API server: by addresses or a DNS name (``name``), and the port."""
 
     addresses: tuple[str, ...]
     port: int
@@ -22,19 +22,19 @@ class ApiServer:
 
 
 class HomeServices(Protocol):
-    """What of the home cluster follows its pods to a lender."""
+    """The services of the home cluster that offloaded pods use at a lender."""
 
     def api_server(self) -> ApiServer | None:
         """Return where offloaded pods reach the home API server; None if they get no tokens for it."""
         ...
 
     def follows(self, storage_class: str) -> bool:
-        """Tell whether claims of a storage class (empty: the default one) follow their pods to the lender."""
+        """Return whether claims of a storage class (empty: the default one) follow their pods to the lender."""
         ...
 
 
 class NoHomeServices:
-    """Offloaded pods get neither tokens nor claims."""
+    """Null object: offloaded pods get neither tokens nor claims."""
 
     def api_server(self) -> ApiServer | None:
         """Return None."""
@@ -47,7 +47,7 @@ class NoHomeServices:
 
 @frozen
 class Context:
-    """The home cluster, the lender, the virtual node, and what users excluded from reflection.
+    """The home cluster, the lender, the virtual node, and the labels and annotations excluded from reflection.
 
     ``node_address`` becomes the host IP of offloaded pods.
     """
@@ -65,7 +65,8 @@ class Context:
 def remote_root_ca(context: Context) -> str:
     """Return the name of our ``kube-root-ca.crt`` at the lender.
 
-    Every namespace of every cluster has a ConfigMap of that name, with the CA of its own cluster.
+    In every namespace kube-controller-manager (root-ca-certificate-publisher) maintains a ConfigMap of the original
+    name with the CA of its own cluster, so ours needs another name.
     """
     short = str(context.home)[:5]
     return f"{ROOT_CA}.{short if short[-1:].isalnum() else short + 'a'}"

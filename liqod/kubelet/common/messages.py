@@ -1,4 +1,4 @@
-"""Text from a lender, made fit for conditions, events and log lines (pure)."""
+"""Sanitizes text from a lender for conditions, events and log lines (pure)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MAX_MESSAGE: Final = 1024
 
 
 def clean_reason(text: str, otherwise: str) -> str:
-    """Return a peer's reason if it is one word, else the other one."""
+    """Return a peer's reason if it is a valid identifier of at most 64 characters, else ``otherwise``."""
     return text if _REASON.fullmatch(text) else otherwise
 
 
 def clean_message(text: str) -> str:
-    """Return a peer's words fit for a condition: printable and of bounded length."""
+    """Return a peer's message as printable text of at most ``MAX_MESSAGE`` characters."""
     return clean_text(text, MAX_MESSAGE).strip()

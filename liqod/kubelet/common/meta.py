@@ -1,4 +1,4 @@
-"""Metadata of what liqod creates at the lender, and how it recognises what it created."""
+"""Metadata of the objects that liqod creates at the lender, by which it also recognises them."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from liqod.model.names import DESTINATION_LABEL, HOME_POD_UID_ANNOTATION, NODE_N
 from liqod.model.objects.meta import ObjectMeta
 
 FORGED_ANNOTATION: Final = "offloading.liqo.io/forged"
-"""Digest of what was forged from the home pod; comparing it replaces keeping and comparing whole specs."""
+"""Digest of the forged fields; comparing digests saves caching and comparing whole specs."""
 
 NOT_REFLECTED: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
 _OURS: Final = "liqo.io"
 
 
 def is_internal(key: str) -> bool:
-    """Tell whether a label or annotation belongs to Liqo itself, by the domain before its slash."""
+    """Return whether a label or annotation belongs to Liqo itself, by the domain before its slash."""
     domain, slash, _ = key.partition("/")
     return bool(slash) and (domain == _OURS or domain.endswith("." + _OURS))
 
 
 def reflected_labels(labels: Mapping[str, str], context: Context) -> dict[str, str]:
-    """Return the user's labels as they travel: without liqod's own and without excluded ones."""
+    """Return the user's labels to reflect: without liqod's own and without excluded ones."""
     return {
         key: value for key, value in labels.items() if not is_internal(key) and key not in context.labels_not_reflected
     }
 
 
 def reflected_annotations(annotations: Mapping[str, str], context: Context) -> dict[str, str]:
-    """Return the user's annotations as they travel."""
+    """Return the user's annotations to reflect: without liqod's own, kubectl's and excluded ones."""
     return {
         key: value
         for key, value in annotations.items()
@@ -40,22 +40,22 @@ def reflected_annotations(annotations: Mapping[str, str], context: Context) -> d
 
 
 def ownership(context: Context) -> dict[str, str]:
-    """Return the two labels that make an object at the lender ours."""
+    """Return the two labels that mark an object at the lender as ours."""
     return {ORIGIN_LABEL: str(context.home), DESTINATION_LABEL: str(context.lender)}
 
 
 def is_ours(meta: ObjectMeta, context: Context) -> bool:
-    """Tell whether an object at the lender carries our labels; what does not is never touched."""
+    """Return whether an object at the lender has our labels; other objects are never changed."""
     return all(meta.labels.get(key) == value for key, value in ownership(context).items())
 
 
 def is_of_node(meta: ObjectMeta, context: Context) -> bool:
-    """Tell whether an object of ours belongs to this virtual node rather than to another one of the same lender."""
+    """Return whether an object of ours belongs to this virtual node; a lender can have several."""
     return meta.labels.get(NODE_NAME_LABEL) == label_value(context.node_name)
 
 
 def home_uid(meta: ObjectMeta) -> str:
-    """Return the UID of the home pod that an object at the lender was made for."""
+    """Return the UID of the home pod of an object at the lender; empty without one."""
     return meta.annotations.get(HOME_POD_UID_ANNOTATION, "")
 
 
@@ -69,5 +69,5 @@ def remote_labels(labels: Mapping[str, str], context: Context) -> dict[str, str]
 
 
 def remote_annotations(annotations: Mapping[str, str], uid: str, context: Context) -> dict[str, str]:
-    """Return all annotations of a ShadowPod but the digest."""
+    """Return all annotations of a ShadowPod except the digest."""
     return {**reflected_annotations(annotations, context), HOME_POD_UID_ANNOTATION: uid}

@@ -1,4 +1,4 @@
-"""Names on the other side: which remote namespace a local one gets, and label values that always fit."""
+"""Names at the lender: the remote namespace of a local one, and label values of valid length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ MAX_LABEL_VALUE: Final = 63
 
 
 def label_value(text: str) -> str:
-    """Return a text as a label value: itself if it fits, else shortened with eight hex digits of its hash."""
+    """Return a text as a label value: shortened, with eight hex digits of its hash, if it is too long.
+
+    A label value has at most 63 characters (Kubernetes, "Labels and Selectors").
+    """
     if len(text) <= MAX_LABEL_VALUE:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -21,10 +24,10 @@ def label_value(text: str) -> str:
 
 
 def choose_remote(local: str, home: ClusterID, taken: Mapping[str, str], wanted: str = "") -> str | None:
-    """Return the remote namespace for a local one; None when ``wanted``, which users chose, stands for another one.
+    """Return the remote namespace for a local one; None if the user's choice ``wanted`` maps to another one already.
 
-    ``taken`` maps remote names to local ones. The rule's own name is used unless another local namespace has it (two
-    long names can be shortened to the same one only if their hashes collide; then a digest of both decides).
+    ``taken`` maps remote names to local ones. Without ``wanted`` the default name is used; if another local namespace
+    has it (the hashes of two shortened names collide), the name ends with a digest of cluster ID and local name.
     """
     if wanted:
         return wanted if taken.get(wanted, local) == local else None
@@ -36,5 +39,5 @@ def choose_remote(local: str, home: ClusterID, taken: Mapping[str, str], wanted:
 
 
 def usable_answer(answered: str, local: str, taken: Mapping[str, str]) -> bool:
-    """Tell whether a namespace name that the lender answered with can be used for a local namespace."""
+    """Return whether the namespace name in the lender's answer is valid and not mapped to another local namespace."""
     return is_dns_label(answered) and taken.get(answered, local) == local

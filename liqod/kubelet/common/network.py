@@ -1,4 +1,4 @@
-"""What a virtual kubelet needs from the network between this cluster and its lender."""
+"""The interface of the network between this cluster and a lender, as virtual kubelets use it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from liqod.model.ids import ClusterID
 
 
 class LenderNetwork(Protocol):
-    """The network to one lender; addresses are texts, empty where one is not known (yet)."""
+    """The network to one lender; addresses are strings, empty while an address is not known."""
 
     @property
     def status(self) -> Latest[Readiness]:
@@ -19,12 +19,12 @@ class LenderNetwork(Protocol):
 
     @property
     def translation(self) -> Latest[int]:
-        """Changes whenever an address may be translated to another one than before."""
+        """A revision that changes whenever the translation of an address may have changed."""
         ...
 
     @property
     def is_managed(self) -> bool:
-        """Whether there is a tunnel, of which the virtual node shows the NetworkUnavailable condition."""
+        """Whether liqod runs a tunnel; the virtual node then has the NetworkUnavailable condition."""
         ...
 
     def to_home(self, address: str) -> str:
@@ -36,19 +36,19 @@ class LenderNetwork(Protocol):
         ...
 
     def endpoint_to_lender(self, address: str) -> str:
-        """Return the address by which the lender's pods reach an endpoint of this cluster, pod or not."""
+        """Return the address by which the lender's pods reach an endpoint of this cluster (a pod or another host)."""
         ...
 
     def must_be_claimed(self, address: str) -> bool:
-        """Tell whether an endpoint's address is reached only where reflection claims it (``Kubelets.claims``)."""
+        """Return whether an endpoint's address is reachable only after a claim (``Kubelets.claims``)."""
         ...
 
     def objection(self, address: str) -> str:
-        """Return why an address that must be claimed will not be reached, as the rest of a sentence; or nothing."""
+        """Return why a claimed address will not be reachable, as the rest of a sentence; empty if it will be."""
         ...
 
     def families(self) -> frozenset[str]:
-        """Return the IP versions of the lender's pods ("IPv4", "IPv6"); none while they are not known."""
+        """Return the IP families of the lender's pods ("IPv4", "IPv6"); empty while they are not known."""
         ...
 
 
@@ -60,12 +60,12 @@ class Networks(Protocol):
         ...
 
     def claims_changed(self) -> None:
-        """Other addresses are claimed than before (``Kubelets.claims``)."""
+        """Notify that the set of claimed addresses changed (``Kubelets.claims``)."""
         ...
 
 
 class NoNetwork:
-    """No tunnel ([network] mode = "none"): pods reach one another by their own addresses, as far as they do."""
+    """Null object for [network] mode = "none": no tunnel and no translation of addresses."""
 
     def __init__(self) -> None:
         self.status: Latest[Readiness] = Latest(READY)
@@ -90,20 +90,20 @@ class NoNetwork:
         return False
 
     def objection(self, address: str) -> str:
-        """Return nothing."""
+        """Return an empty string."""
         return ""
 
     def families(self) -> frozenset[str]:
-        """Return nothing: they are not known."""
+        """Return an empty set: the families are not known."""
         return frozenset()
 
 
 class NoNetworks:
-    """No tunnel to any lender."""
+    """Null object: no tunnel to any lender."""
 
     def to(self, lender: ClusterID) -> LenderNetwork:
         """Return the network without a tunnel."""
         return NoNetwork()
 
     def claims_changed(self) -> None:
-        """Ignore it: no address has to be claimed."""
+        """Do nothing: no address must be claimed."""

@@ -1,4 +1,4 @@
-"""Whether pods can run behind a virtual node, from everything that must hold for it (pure)."""
+"""Evaluates whether pods can run on a virtual node: credential, offer, API and network of its lender (pure)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from liqod.model.records.views import Advertisement
 
 @frozen
 class Readiness:
-    """Whether something is ready, and if not, why; ``known`` False: not observed yet."""
+    """Whether something is ready, with reason and message of a condition; ``known`` False: not observed yet."""
 
     ready: bool
     reason: str
@@ -29,17 +29,17 @@ _OFFERS = {
 
 
 def not_ready(reason: str, message: str) -> Readiness:
-    """Return the readiness of what is not ready."""
+    """Return a readiness that is not ready."""
     return Readiness(ready=False, reason=reason, message=message)
 
 
 def not_known(message: str) -> Readiness:
-    """Return the readiness of what is not known yet: nothing is decided from it."""
+    """Return a readiness that was not observed yet; nothing is decided from it."""
     return Readiness(ready=False, reason="Unknown", message=message, known=False)
 
 
 def judge_offer(offer: Advertisement | None) -> Readiness:
-    """Tell whether an offer can be used."""
+    """Return whether an offer can be used."""
     if offer is None:
         return not_ready(
             "AdvertisementMissing", "there is no offer of this lender; it comes when the two clusters are connected"
@@ -51,13 +51,13 @@ def judge_offer(offer: Advertisement | None) -> Readiness:
 
 
 def judge(credential: Readiness, api: Readiness, network: Readiness, offer: Readiness) -> Readiness:
-    """Return the first obstacle in the order in which a person would remove them, or readiness.
+    """Return the first part that is not ready, in the order in which an administrator would fix them, or ``READY``.
 
-    What is not known yet makes the whole unknown: a daemon that has just started must not call a running node NotReady.
+    An unknown part makes the result unknown: a daemon that has just started must not mark a running node NotReady.
     """
     return next((part for part in (credential, offer, api, network) if not part.ready), READY)
 
 
 def is_back(before: str, now: str) -> bool:
-    """Tell from two phases of a peering, one after the other, whether its session is back after an interruption."""
+    """Return whether two consecutive phases of a peering show that its session recovered from an interruption."""
     return before in ("Suspect", "Lost") and now in ("Authenticated", "Offered", "Accepted", "Ready")

@@ -1,7 +1,8 @@
-"""What a failed write at the lender means: one policy for ShadowPods, reflected objects and tokens (pure).
+"""Classifies failed writes at the lender: one policy for ShadowPods, reflected objects and tokens (pure).
 
-Built on the classes of ``kube.refusals``. A lender adds two cases of its own: it may not answer at all, and a namespace
-that it granted a moment ago may not be usable yet, because RBAC takes effect some time after a RoleBinding is written.
+Built on the classes of ``kube.writing.refusals``. A lender adds two cases: it may not answer at all, and a namespace
+that it granted a moment ago may not be usable yet, because the RBAC authorizer reads RoleBindings from a watch cache
+that lags behind the write.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from liqod.kube.errors import ApiError, Forbidden, NotFound, ServerError, Thrott
 from liqod.kube.writing.refusals import LATER, READ_AGAIN, Retry, refusal_of
 
 SETTLING_TIME: Final = 10.0
-"""Seconds after a grant in which 403 and 404 may only mean that the grant has not taken effect yet."""
+"""Seconds after a grant in which 403 and 404 can mean that the grant has not taken effect yet."""
 SETTLING: Final = Backoff(initial=0.1, factor=2.0, cap=2.0)
 NAME_TAKEN_RETRY: Final = 60.0
-"""Seconds after which a name that another object has is tried again: the watch, which selects by label, shows nothing
-when that object goes."""
+"""Seconds after which a name that another object has is tried again. The watch selects by label and does not report
+the deletion of that object."""
 
 
 class Meaning(enum.Enum):
@@ -31,16 +32,16 @@ class Meaning(enum.Enum):
     OVERLOADED = "overloaded"
     """429 or 5xx: raise the error, so that the controller backs off and respects Retry-After."""
     OUTDATED = "outdated"
-    """409, or 404 of the object itself: the cache is behind; the watch brings what is there now."""
+    """409, or 404 of the object itself: the cache is behind; the watch brings the current object."""
     SETTLING = "settling"
     """403, or 404 of the namespace, soon after the grant."""
     REFUSED = "refused"
-    """Anything else: by policy, quota or validation of the lender. Retried ever more slowly, because quota and policy
-    change without a trace in our object."""
+    """Anything else: refused by the lender's policy, quota or validation. Retried with back-off, because quota and
+    policy can change without an event of our object."""
 
 
 def meaning_of(error: ApiError | Unreachable, *, granted_for: float, creating: bool = False) -> Meaning:
-    """Return what a failed write means; the namespace was granted ``granted_for`` seconds ago."""
+    """Return the meaning of a failed write; the namespace was granted ``granted_for`` seconds ago."""
     if isinstance(error, Unreachable | Unauthorized):
         return Meaning.NO_ANSWER
     if isinstance(error, Throttled | ServerError):
@@ -53,12 +54,12 @@ def meaning_of(error: ApiError | Unreachable, *, granted_for: float, creating: b
 
 
 def is_namespace_missing(error: NotFound) -> bool:
-    """Tell whether 404 is about the namespace rather than about an object in it."""
+    """Return whether 404 is about the namespace rather than about an object in it."""
     return error.details.get("kind") == "namespaces"
 
 
 def is_namespace_terminating(error: ApiError) -> bool:
-    """Tell whether a write was refused because the namespace is being deleted: that concerns no single object.
+    """Return whether a write was refused because the namespace is being deleted (403); no object causes that.
 
     Source: Kubernetes, plugin/pkg/admission/namespace/lifecycle (cause NamespaceTerminating).
     """

@@ -1,7 +1,7 @@
-"""A pod's status without what is long in it: what is kept of a status that no kubelet would write.
+"""Limits the size of a remote pod's status that is longer than any kubelet's.
 
-What a lender says of a pod is written to the home cluster. A megabyte for each of a few thousand pods would fill the
-home's database, and with it the cluster could not write anything any more.
+The lender's pod status is written to the home cluster. A megabyte for each of a few thousand pods would exceed the
+quota of etcd (2 GiB by default); etcd then raises NOSPACE and refuses all writes of the cluster.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Final
 from liqod.model.text import clean_text, clip_utf8
 
 LONGEST: Final = 128 << 10
-"""Bytes of a status that is taken as it is. A kubelet's own is a few hundred for each container, plus messages of
-12 KiB in all (Kubernetes: "Determine the Reason for Pod Failure")."""
+"""Size in bytes up to which a status is kept unchanged. A kubelet writes a few hundred bytes for each container, plus
+termination messages of 12 KiB in total (Kubernetes, "Determine the Reason for Pod Failure")."""
 TEXT: Final = 256
 CONDITIONS: Final = 16
 CONTAINERS: Final = 32
@@ -28,8 +28,9 @@ _STATE: Final = ("reason", "message", "exitCode", "signal", "startedAt", "finish
 
 
 def limited(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a status that decisions are made from, with short texts; at most about ``LONGEST`` bytes,
-    whatever is given.
+    """Return the fields of a status that decisions need, with shortened texts: at most about ``LONGEST`` bytes.
+
+    Fields of the wrong type are left out.
     """
     short: dict[str, Any] = _taken(status, _TEXTS)
     if conditions := [_taken(one, _CONDITION) for one in _maps(status.get("conditions"), CONDITIONS)]:

@@ -1,7 +1,7 @@
-"""What the virtual kubelet sees of the objects it watches: views that stay small with ten thousand pods in the cache.
+"""Views of the objects that the virtual kubelet watches, small enough for ten thousand pods in the cache.
 
-``spec`` and ``status`` of pods are kept as the bytes that came, cut out of the watch line they arrived in, and decoded
-when something must be decided about that pod.
+``spec`` and ``status`` of pods are kept as undecoded JSON, copied from the watch event, and decoded when a decision
+about that pod needs them.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class HomePod(Object, frozen=True):
     status: msgspec.Raw = _EMPTY
 
     def __post_init__(self) -> None:
-        # A Raw refers to the buffer it was decoded from: copying lets go of the rest (managedFields above all).
+        # A Raw keeps the buffer it was decoded from alive: copying releases the rest (above all managedFields).
         msgspec.structs.force_setattr(self, "spec", self.spec.copy())
         msgspec.structs.force_setattr(self, "status", self.status.copy())
 
 
 class RemotePod(Object, frozen=True):
-    """The pod that the lender runs for a ShadowPod; its spec is the lender's business.
+    """The pod that the lender runs for a ShadowPod, without its spec.
 
-    Of a status that is longer than any kubelet's only the short parts are kept.
+    A status longer than ``status_limits.LONGEST`` is reduced to the fields that decisions need.
     """
 
     status: msgspec.Raw = _EMPTY
@@ -52,7 +52,7 @@ class RemotePod(Object, frozen=True):
 
 
 class ShadowStatus(View, frozen=True):
-    """What the lender said to a ShadowPod: a refusal, or how a pod that is gone ended."""
+    """The status that the lender writes to a ShadowPod: a refusal, or the final phase of a pod that is gone."""
 
     phase: str = ""
     reason: str = ""
@@ -60,7 +60,7 @@ class ShadowStatus(View, frozen=True):
 
 
 class Shadow(Object, frozen=True):
-    """A ShadowPod without its spec: a digest in its annotations tells whether it is up to date."""
+    """A ShadowPod without its spec; the digest in its annotations shows whether it is up to date."""
 
     status: ShadowStatus = ShadowStatus()
 
@@ -75,7 +75,7 @@ class Taint(View, frozen=True):
 
 
 class NodeSpec(View, frozen=True):
-    """The part of a node's spec that the virtual kubelet keeps."""
+    """The part of a node's spec that the virtual kubelet maintains."""
 
     taints: list[Taint] = []
     unschedulable: bool = False
@@ -93,7 +93,7 @@ class Namespace(Object, frozen=True):
 
 
 class Secret(Object, frozen=True):
-    """A secret; ``data`` is base64 as it travels. It never shows in ``repr``."""
+    """A Secret; ``data`` is base64 as in the API. ``repr`` never shows it."""
 
     data: dict[str, str] = {}
 

@@ -1,7 +1,7 @@
-"""Limits how soon an object may be written again.
+"""Limits the rate of writes to one object.
 
-Between two writes lies the pause of its kind. Writing the same content again means that somebody at the lender reverts
-it (an admission webhook, another controller): such writes are repeated ever more slowly.
+Two writes are separated by the pause of their kind. The same content is written again only if somebody at the lender
+reverts it (an admission webhook, another controller): such writes are repeated with exponential back-off.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from liqod.model.ids import Key
 
 REPEATED: Final = Backoff(initial=1.0, factor=2.0, cap=300.0, jitter=0.0)
 SETTLED: Final = 900.0
-"""Seconds after which a write is forgotten."""
+"""Seconds after which the record of a write is dropped."""
 
 
 MAX_REFUSED_PAUSE: Final = 1.0
-"""Seconds, at most, until an object that the lender refused is written again because it changed at home."""
+"""Maximum seconds until an object that the lender refused is written again because it changed at home."""
 
 
 @frozen
@@ -34,7 +34,7 @@ class _Write:
 
 
 class WriteLimiter:
-    """Remembers the last write of each object for ``SETTLED`` seconds; ``now`` is the reactor's clock."""
+    """Limits writes by the last write of each object in ``SETTLED`` seconds; ``now`` is the reactor's clock."""
 
     def __init__(self, pause: float) -> None:
         self._pause = pause
@@ -44,7 +44,7 @@ class WriteLimiter:
         return len(self._last)
 
     def wait(self, key: Key, what: Any, now: float) -> float:
-        """Return how many seconds the next write has to wait; 0 when it may happen."""
+        """Return the seconds until the next write is allowed; 0 if it is allowed now."""
         last = self._last.get(key)
         if last is None or now - last.at > SETTLED:
             return 0.0
@@ -54,14 +54,14 @@ class WriteLimiter:
         return max(0.0, last.at + pause - now)
 
     def written(self, key: Key, what: Any, now: float) -> None:
-        """Note a write."""
+        """Record a write."""
         digest = _digest(what)
         last = self._last.get(key)
         again = last is not None and last.digest == digest and now - last.at <= SETTLED
         self._keep(key, _Write(now, digest, last.count + 1 if again and last is not None else 1, self._pause))
 
     def failed(self, key: Key, again: float, now: float) -> None:
-        """Note a write that was refused and is to be repeated after so many seconds."""
+        """Record a refused write that is due again after ``again`` seconds."""
         self._keep(key, _Write(now, b"", 0, max(self._pause, min(again, MAX_REFUSED_PAUSE))))
 
     def _keep(self, key: Key, write: _Write) -> None:
@@ -69,7 +69,8 @@ class WriteLimiter:
         self._last[key] = write
         now = write.at
         for known, write in tuple(islice(self._last.items(), 2)):
-            # The oldest come first. Each write removes up to two old ones: the map is bounded by the writes in SETTLED.
+            # The oldest come first. Each write drops up to two expired ones, which bounds the map by the writes in
+            # SETTLED seconds.
             if now - write.at > SETTLED:
                 del self._last[known]
 

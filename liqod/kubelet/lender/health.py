@@ -31,7 +31,7 @@ ANSWERS: Final = Readiness(ready=True, reason="LenderAnswers", message="the lend
 
 
 async def probe(clock: IReactorTime, client: Client) -> bool:
-    """Tell whether the API server behind a client answers, is ready and accepts our credential."""
+    """Return whether the API server behind a client answers, is ready and accepts our credential."""
     request = Deferred.fromCoroutine(client.raw("GET", "/readyz")).addTimeout(PROBE_TIMEOUT, clock)
     try:
         await request

@@ -150,6 +150,6 @@ def tainted_since(node: Node | None, seen: float, at: Callable[[datetime], float
 
 
 def is_retained(pod: HomePod) -> bool:
-    """Tell whether a pod is at the lender, as far as it shows at home; one that never got there may go elsewhere."""
+    """Return whether a pod is at the lender, as far as it shows at home; one that never got there may go elsewhere."""
     status = decoded(pod.status)
     return not pod.metadata.deleting and (status.get("phase", "Pending") != "Pending" or bool(status.get("startTime")))

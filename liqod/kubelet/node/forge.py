@@ -54,7 +54,7 @@ class NodeFacts:
 
 
 def is_foreign(node: Node, cluster_id: str) -> bool:
-    """Tell whether a node of our name stands for something else; such a node is never touched."""
+    """Return whether a node of our name stands for something else; such a node is never touched."""
     return node.metadata.labels.get(REMOTE_CLUSTER_LABEL) != cluster_id
 
 

@@ -1,4 +1,4 @@
-"""Carries out decisions about pods: the requests, what their failures mean, and what is remembered between steps."""
+"""Applies decisions about pods: the requests, how their failures are handled, and the record kept for each pod."""
 
 from __future__ import annotations
 
@@ -31,64 +31,64 @@ from liqod.model.objects.meta import reference_to
 from liqod.model.timestamps import rfc3339
 
 DELETION_TIMEOUT: Final = 10.0
-"""Seconds after which a deletion that the watch does not show is requested again."""
+"""Seconds after which a deletion that the watch has not shown is requested again."""
 
 
 @frozen
 class Deletion:
-    """A deletion that was requested: of which UID, and when (seconds of the reactor's clock)."""
+    """A requested deletion: the UID of the object and the time of the request (seconds of the reactor's clock)."""
 
     uid: str
     requested_at: float
 
     def is_pending(self, uid: str, now: float) -> bool:
-        """Tell whether this UID was requested to be deleted so recently that the watch may not show it yet."""
+        """Return whether the deletion of this UID was requested so recently that the watch may not show it yet."""
         return self.uid == uid and now - self.requested_at < DELETION_TIMEOUT
 
 
 @define
 class TrackedPod:
-    """One pod of the virtual node; times are seconds of the reactor's clock."""
+    """The record of one pod between reconciles; times are seconds of the reactor's clock."""
 
     home_uid: str = ""
     tally: Tally | None = None
-    """Restart counts of the remote pods that came before."""
+    """Restart counts of this and the earlier remote pods."""
     status_due: float | None = None
-    """When a status that differs is to be written; None: none does."""
+    """When a changed status must be written; None: no status changed."""
     grace_sent_at: float | None = None
-    """Since when the lender has known with which grace period the pod is to end."""
+    """Since when the ShadowPod carries the requested grace period."""
     postponed: bool = False
-    """Waits until the lender answers, and shows what it has now."""
+    """Waits until the lender answers and its objects are observed again."""
     catching_up: bool = False
-    """Its status has been old since the last outage of the lender."""
+    """Its status has been stale since the last outage of the lender."""
     attempts: Attempts = Factory(Attempts)
     """Failed writes at the lender."""
     retry_at: float = 0.0
-    """Until then no ShadowPod is created: the lender refused it."""
+    """Until then no ShadowPod is created, because the lender refused it."""
     shadow_deletion: Deletion | None = None
     home_deletion: Deletion | None = None
 
     def succeeded(self) -> None:
-        """Note that the lender accepted a write."""
+        """Reset the back-off: the lender accepted a write."""
         self.attempts = Attempts()
         self.retry_at = 0.0
 
 
 class Postponed(ExpectedError):
-    """The lender does not answer: the pod is reconciled again when it does."""
+    """Raised when the lender does not answer; the pod is reconciled again when it does."""
 
 
 class Grants(Protocol):
     """The namespaces that the lender granted (``namespaces.controller.NamespaceController``)."""
 
     def request_again(self, local: str) -> None:
-        """Ask for a namespace again, because the lender refused something in it."""
+        """Request a namespace again, because the lender refused a write in it."""
         ...
 
 
 @frozen
 class Seen:
-    """A pod at home as it is seen in one step, its remote namespace, and what is remembered about it."""
+    """A home pod as observed in one step, its remote namespace and its record."""
 
     key: Key
     home: HomePod | None
@@ -97,7 +97,7 @@ class Seen:
 
 
 class PodActions:
-    """The requests of one virtual node's pods. Each returns the seconds after which to reconcile again, or None."""
+    """Sends the requests for one virtual node's pods; each returns the seconds until the next reconcile, or None."""
 
     _log = Logger()
 
@@ -118,8 +118,8 @@ class PodActions:
         self._health = health
         self._recorder = recorder
         self.mutations: Mutations[Key, HomePod] = Mutations(clock)
-        # A kubelet owns only part of a pod's status: conditions of others change at any time, and must not make ours
-        # fail. The UID guards against a successor of the same name.
+        # Without resourceVersion: a kubelet owns only part of a pod's status, and conditions of other writers change at
+        # any time; a 409 for those helps nobody. The UID in the patch protects a successor of the same name.
         self._status = StatusWriter(client, PODS, HomePod, self.mutations, versioned=False)
 
     async def create(self, pod: Seen, home: HomePod, remote: RemoteNamespace, body: dict[str, Any]) -> float | None:
@@ -127,12 +127,13 @@ class PodActions:
         name, tracked = home.metadata.name, pod.tracked
         left = tracked.retry_at - self._clock.seconds()
         if left > 0:
-            # Writing the refusal into the status changed the pod and so enqueued it: that is no reason to ask again.
+            # Writing the refusal into the pod's status enqueued the pod; the back-off still applies.
             return left
         try:
             created = await remote.client.create(SHADOWPODS, body, remote.namespace, view=Shadow)
         except AlreadyExists:
-            # The cache does not show it: it is not ours (the watch selects by label), or the watch is behind.
+            # 409 for an object that the cache does not have: it lacks our labels, by which the watch selects, or the
+            # watch is behind. A GET without resourceVersion is a quorum read of etcd and decides which.
             found = await remote.client.get(SHADOWPODS, name, remote.namespace, view=Shadow)
             if not is_ours(found.metadata, self._context):
                 tracked.retry_at = self._clock.seconds() + NAME_TAKEN_RETRY
@@ -163,7 +164,10 @@ class PodActions:
         return 0.0
 
     async def delete_shadow(self, pod: Seen, remote: RemoteNamespace, uid: str) -> float | None:
-        """Delete the ShadowPod, once; the watch shows when it is gone."""
+        """Delete the ShadowPod, once; the watch reports when it is gone.
+
+        Raises the error of a failed request, so that the controller backs off.
+        """
         key, tracked, now = pod.key, pod.tracked, self._clock.seconds()
         if tracked.shadow_deletion is not None and tracked.shadow_deletion.is_pending(uid, now):
             return DELETION_TIMEOUT
@@ -173,6 +177,7 @@ class PodActions:
         try:
             await remote.client.delete(SHADOWPODS, key.name, remote.namespace, uid=uid)
         except Conflict:
+            # The UID precondition failed: another ShadowPod has the name now; the watch brings it.
             return None
         except (ApiError, Unreachable) as error:
             tracked.shadow_deletion = None
@@ -184,9 +189,9 @@ class PodActions:
         return None
 
     async def _exists_at_home(self, key: Key) -> bool:
-        """Ask the API server, before something is deleted because the cache does not show its pod.
+        """Return whether the API server has the pod on this node; asked before its absence leads to a deletion.
 
-        The cache selects by spec.nodeName: a pod that is bound to the node a moment later is not in it yet.
+        The cache selects by spec.nodeName, so a pod that was bound to the node a moment ago may be missing from it.
         """
         try:
             found = await self._client.get(PODS, key.name, key.namespace, view=HomePod)
@@ -195,10 +200,10 @@ class PodActions:
         return decoded(found.spec).get("nodeName") == self._context.node_name
 
     async def delete_home(self, key: Key, tracked: TrackedPod, uid: str) -> float | None:
-        """Delete the home pod with grace period 0, once: nothing of it runs any more.
+        """Delete the home pod with grace period 0, once; none of its containers runs any more.
 
-        That is what a kubelet does when the last container has ended: the API server keeps a pod until its kubelet
-        confirms the end (Kubernetes, "Pod Lifecycle", Termination of Pods).
+        A kubelet does the same when the last container has terminated: the API server keeps a deleted pod until its
+        kubelet confirms this. Source: Kubernetes, "Pod Lifecycle", Termination of Pods.
         """
         now = self._clock.seconds()
         if tracked.home_deletion is not None and tracked.home_deletion.is_pending(uid, now):
@@ -214,14 +219,14 @@ class PodActions:
         return None
 
     async def write_status(self, home: HomePod, decision: WriteStatus) -> None:
-        """Write the home pod's status, and record what is new as an event."""
+        """Write the home pod's status; record the report as an event if the status changed."""
         written = await self._status.write(home, decision.status)
         if isinstance(written, Written) and decision.report is not None:
             reference, report = reference_to("v1", "Pod", home.metadata), decision.report
             self._recorder.emit(reference, "Warning", report.reason, report.message)
 
     async def skip(self, home: HomePod | None, report: Report) -> float | None:
-        """Report that an object in the way is not ours, and try again later."""
+        """Report that an object that is not ours has the name; retry after ``NAME_TAKEN_RETRY``."""
         if home is None:
             return None
         await self._report(home, report)
@@ -236,7 +241,10 @@ class PodActions:
         *,
         creating: bool = False,
     ) -> float | None:
-        """Act on a failed write at the lender; returns the seconds until the next attempt."""
+        """Handle a failed write at the lender; return the seconds until the next attempt.
+
+        Raises ``Postponed`` without an answer, and the error itself for 429 and 5xx.
+        """
         tracked, now = pod.tracked, self._clock.seconds()
         meaning = meaning_of(error, granted_for=now - remote.since, creating=creating)
         if meaning is Meaning.NO_ANSWER:
@@ -257,7 +265,7 @@ class PodActions:
         raise Postponed(str(error)) from error
 
     async def _report(self, home: HomePod, report: Report) -> None:
-        """Put a reason on the home pod, as condition and event, unless it is there already."""
+        """Write a report to the home pod as condition and event, unless the pod has it already."""
         decision = decide_refused(home, report.reason, report.message, rfc3339(wall_clock(self._clock)()))
         if isinstance(decision, WriteStatus):
             await self.write_status(home, decision)

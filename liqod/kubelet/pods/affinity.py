@@ -1,6 +1,4 @@
-"""Where a pod may run at the lender: what users state for it, and what of their constraints is left (spec 004, "Pods
-offloading").
-"""
+"""Forges affinity and topology spread constraints of a pod at the lender (spec 004, "Pods offloading")."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import reflected_labels
 from liqod.model.names import ANTI_AFFINITY_LABELS, ANTI_AFFINITY_PRESET
 
-# They differ between pods that ought to be spread (or between revisions of them): a selector must not hold them.
+# Controllers set these for each pod or revision: a selector with them would miss the pods to keep apart.
 VOLATILE_LABELS: Final = frozenset(
     {"controller-revision-hash", "pod-template-hash", "statefulset.kubernetes.io/pod-name"}
     | {"apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index"}
@@ -26,10 +24,10 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 def preset_affinity(
     spec: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str], context: Context
 ) -> dict[str, Any] | None:
-    """Return the affinity that a pod's preset asks for at the lender, or None.
+    """Return the affinity at the lender by the pod's preset annotation, or None.
 
     ``propagate`` keeps the pod's own anti-affinity terms; ``soft`` and ``hard`` spread pods with the same labels over
-    the lender's nodes. Any other value, or no label to select by, means none.
+    the lender's nodes. None for any other value, and without a label to select by.
     """
     preset = annotations.get(ANTI_AFFINITY_PRESET, "")
     if preset == PROPAGATE:
@@ -48,7 +46,7 @@ def preset_affinity(
 
 
 def selector_labels(labels: Mapping[str, str], annotations: Mapping[str, str], context: Context) -> dict[str, str]:
-    """Return the labels that pods to be spread have in common: those listed by annotation, else all lasting ones."""
+    """Return the labels common to the pods to spread: those listed in the annotation, else all but volatile ones."""
     travelling = reflected_labels(labels, context)
     listed = {key.strip() for key in annotations.get(ANTI_AFFINITY_LABELS, "").split(",") if key.strip()}
     if listed:
@@ -59,11 +57,10 @@ def selector_labels(labels: Mapping[str, str], annotations: Mapping[str, str], c
 def spread_constraints(
     constraints: Sequence[Mapping[str, Any]], annotations: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return over what a pod is spread at the lender: as at home, where that can be had there.
+    """Return the topology spread constraints at the lender.
 
-    What must hold at home names parts of the home cluster (zones, kinds of nodes) that the lender's nodes may not know,
-    and a pod that insisted on them would wait there for ever: it becomes a preference, unless the pod is annotated to
-    have its constraints propagated.
+    A constraint with DoNotSchedule names a topology of the home cluster (zones, node labels) that the lender's nodes
+    may lack; the pod would stay unschedulable there. It becomes ScheduleAnyway unless the preset is ``propagate``.
     """
     whole = [_with_merged_keys(constraint) for constraint in constraints]
     if annotations.get(ANTI_AFFINITY_PRESET, "") == PROPAGATE:
@@ -94,10 +91,10 @@ def _own_terms(affinity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_merged_keys(term: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a term without the keys of labels that the home API server has put into its selector already.
+    """Return a term without the label keys that the home API server has merged into its selector.
 
-    Another API server refuses them: it would do the same. Source: Kubernetes API, PodAffinityTerm.matchLabelKeys and
-    TopologySpreadConstraint.matchLabelKeys.
+    The API server merges these keys when a pod is created, and refuses a key that the selector has already. Source:
+    Kubernetes API, PodAffinityTerm.matchLabelKeys and TopologySpreadConstraint.matchLabelKeys.
     """
     expressions = (term.get("labelSelector") or {}).get("matchExpressions") or ()
     merged = {expression.get("key") for expression in expressions}

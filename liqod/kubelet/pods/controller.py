@@ -1,6 +1,6 @@
-"""Offloads the pods of one virtual node, and writes their status back.
+"""Offloads the pods of one virtual node and writes their status back.
 
-Each step reads all there is to see about a pod, decides (``decide``), and carries the decision out (``actions``). An
+Each step observes a pod at home and at the lender, decides (``decide``) and applies the decision (``actions``). An
 ordinary pod costs one POST at the lender and one status patch at home.
 """
 
@@ -47,14 +47,14 @@ from liqod.model.names import DELETION_GRACE_ANNOTATION
 from liqod.model.timestamps import parse_rfc3339, rfc3339
 
 GIVE_UP_AFTER: Final = 30.0
-"""Seconds after a deleted pod's grace period that a lender has to answer before the pod is deleted at home anyway."""
+"""Seconds after the grace period of a deleted pod until it is deleted at home although the lender does not answer."""
 
 UNREADY_AFTER: Final = 40.0
-"""Seconds of outage after which a lender's pods are not ready. Source: Kubernetes allows nodes as much
-(kube-controller-manager --node-monitor-grace-period was 40 s until 1.31)."""
+"""Seconds of outage after which a lender's pods are not ready. Source: the time that Kubernetes allows a silent node
+(kube-controller-manager --node-monitor-grace-period, 40 s until 1.31)."""
 
 RETRY: Final = 3.0
-"""Seconds after a request without an answer until it is repeated, should the lender answer others meanwhile."""
+"""Seconds after which a request without an answer is repeated if the lender answers other requests meanwhile."""
 
 
 @frozen
@@ -66,7 +66,7 @@ class Outage:
 
 @define
 class Recovery:
-    """The lender answers again since ``since``; ``pods`` had an old status then, ``left`` of them still have."""
+    """The lender answers again since ``since``; ``pods`` had a stale status then, ``left`` of them still have one."""
 
     since: float
     pods: int
@@ -74,9 +74,10 @@ class Recovery:
 
 
 class PodController(Controller[Key]):
-    """The pods of one virtual node; changes of a status within ``status_delay`` seconds become one write.
+    """Reconciles the pods of one virtual node.
 
-    ``network_usable``: whether packets reach the lender's pods.
+    Status changes within ``status_delay`` seconds become one write. ``network_usable``: whether packets reach the
+    lender's pods.
     """
 
     name = "pods"
@@ -108,7 +109,7 @@ class PodController(Controller[Key]):
         self._unready_timer: IDelayedCall | None = None
 
     def __len__(self) -> int:
-        """The number of pods that are remembered."""
+        """Return the number of tracked pods."""
         return len(self._tracked)
 
     def sources(self) -> Iterable[Source[Key]]:
@@ -117,7 +118,7 @@ class PodController(Controller[Key]):
         yield observe(self._network_usable, lambda _: self._all_keys())
 
     async def prepare(self) -> None:
-        # Absence means absence from here on: only now may anything be deleted because it is not seen.
+        # Before the first full list an object missing from the cache may exist: nothing may be deleted for its absence.
         await self._namespaces.when_synced()
 
     async def cleanup(self) -> None:
@@ -136,10 +137,10 @@ class PodController(Controller[Key]):
             self._actions.mutations.forget(key)
         return (key,)
 
-    # The lender goes and comes
+    # Outages of the lender
 
     def _health_changed(self, _: Readiness) -> list[Key]:
-        """Note an outage or its end; returns the pods that waited for it."""
+        """Record an outage or its end; return the keys of the pods that waited for the end."""
         if not self._health.ok:
             if not isinstance(self._lender, Outage):
                 self._lender = Outage(self.clock.seconds())
@@ -160,7 +161,7 @@ class PodController(Controller[Key]):
             self.enqueue(key)
 
     def retry_postponed(self) -> None:
-        """Reconcile the pods that wait until the lender answers and what it has is seen again."""
+        """Enqueue the pods that wait until the lender answers and its objects are observed again."""
         for key in self._postponed():
             self.enqueue(key)
 
@@ -202,13 +203,13 @@ class PodController(Controller[Key]):
         except Postponed:
             tracked.postponed = True
             self._tracked.setdefault(key, tracked)
-            # The lender may answer other requests all the while: then no change of its health leads back here.
+            # If the lender answers other requests, its health does not change and no event enqueues this pod.
             again = RETRY
         left = self._until_given_up(home)
         return _after(again if left is None else min(left, again if again is not None else left))
 
     def _forget_home(self, key: Key, tracked: TrackedPod, remote: RemoteNamespace | None) -> TrackedPod:
-        """Drop what is known about a pod that is gone at home; a ShadowPod that is left keeps its deletion."""
+        """Drop the record of a pod that is gone at home; for a remaining ShadowPod only its deletion is kept."""
         self._caught_up(self._tracked.pop(key))
         if remote is None or remote.shadow(key.name) is None:
             return TrackedPod()
@@ -216,7 +217,7 @@ class PodController(Controller[Key]):
         return left
 
     def _note_caught_up(self, tracked: TrackedPod) -> None:
-        """Note that a pod's status is up to date after an outage; log when it is the last one."""
+        """Record that a pod's status is up to date after an outage; log when it is the last one."""
         if tracked.postponed or tracked.status_due is not None:
             return
         self._caught_up(tracked)
@@ -285,7 +286,7 @@ class PodController(Controller[Key]):
         )
 
     def _is_grace_ignored(self, tracked: TrackedPod, shadow: Shadow | None) -> bool:
-        """Tell whether the lender has known the grace period for long and has not begun to end the pod."""
+        """Return whether the lender has known the grace period for ``GRACE_DEADLINE`` and has not deleted the pod."""
         if shadow is None or DELETION_GRACE_ANNOTATION not in shadow.metadata.annotations:
             return False
         now = self.clock.seconds()
@@ -322,38 +323,41 @@ class PodController(Controller[Key]):
                 return again
         return None
 
-    # A deleted pod whose lender does not answer
+    # Deleted pods of a lender that does not answer
 
     def _is_given_up(self, home: HomePod, now: datetime) -> bool:
-        """Tell whether a deleted pod has waited long enough for a lender that does not answer."""
+        """Return whether a deleted pod has waited long enough for a lender that does not answer."""
         deadline = self._deadline(home)
         return deadline is not None and (now - deadline).total_seconds() > GIVE_UP_AFTER
 
     def _until_given_up(self, home: HomePod | None) -> float | None:
-        """Return the seconds until a deleted pod is given up; None while the lender answers."""
+        """Return the seconds until a deleted pod is deleted at home anyway; None while the lender answers."""
         deadline = None if home is None else self._deadline(home)
         if deadline is None:
             return None
         return max(0.5, (deadline - wall_clock(self.clock)()).total_seconds() + GIVE_UP_AFTER + 0.5)
 
     def _deadline(self, home: HomePod) -> datetime | None:
-        """Return when the grace period of a deleted pod ends; None if it is to wait for the lender without end.
+        """Return when the grace period of a deleted pod ends; None if it must wait for the lender without limit.
 
-        A pod of a StatefulSet waits, as on a dead node: its successor would have the same name and volumes while it may
-        still run. Who knows better deletes it with force (Kubernetes, "Force Delete StatefulSet Pods").
+        A pod of a StatefulSet waits without limit, as on a dead node: its successor gets the same name and volumes
+        while the old pod may still run. An administrator who knows that it does not run deletes it with force. Source:
+        Kubernetes, "Force Delete StatefulSet Pods".
         """
         if not home.metadata.deleting or self._health.ok:
             return None
         if any(owner.controller and owner.kind == "StatefulSet" for owner in home.metadata.owner_references):
             return None
+        # The API server sets deletionTimestamp to the request's time plus the grace period (ObjectMeta).
         return parse_rfc3339(home.metadata.deletion_timestamp)
 
 
 def _count_restarts(tracked: TrackedPod, home: HomePod | None, pod: RemotePod | None) -> Tally | None:
-    """Note what the remote pod counts, and return the sum; None without a remote pod of this home pod."""
+    """Update and return the tally of a pod; None without a remote pod of this home pod."""
     if home is None:
         return None
     if tracked.home_uid != home.metadata.uid:
+        # Another pod of the same name (StatefulSets reuse names): it starts counting at zero.
         tracked.home_uid, tracked.tally, tracked.status_due, tracked.grace_sent_at = home.metadata.uid, None, None, None
     if pod is None or home_uid(pod.metadata) not in ("", home.metadata.uid):
         return None

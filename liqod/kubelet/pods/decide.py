@@ -1,7 +1,7 @@
-"""What to do next about one pod: a pure function of what is seen at home and at the lender.
+"""Decides the next step for one pod: a pure function of the observed state at home and at the lender.
 
-One step is decided at a time; carrying it out changes what is seen, and that brings the pod here again until nothing is
-left to do. Never decide before all three views are complete: absence must mean absence.
+One step is decided at a time. Applying it changes the observed state, which enqueues the pod again until nothing is
+left to do. Decide only after all three caches have synced: before, a missing object may exist.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from liqod.model.names import DELETION_GRACE_ANNOTATION, FINISHED_ANNOTATION
 from liqod.model.objects.pod_completion import is_to_return
 
 DEFAULT_GRACE: Final = 30
-"""Seconds of grace of a pod that names none. Source: Kubernetes API, PodSpec.terminationGracePeriodSeconds."""
+"""Grace period in seconds of a pod that names none. Source: Kubernetes API, PodSpec.terminationGracePeriodSeconds."""
 GRACE_DEADLINE: Final = 10.0
-"""Seconds that a lender has to begin ending a pod with the grace that was asked for."""
+"""Seconds within which a lender must start to delete a pod with the requested grace period."""
 
 
 @frozen
@@ -68,14 +68,14 @@ class DeleteShadow:
 
 @frozen
 class DeleteHome:
-    """Delete the home pod that has this UID, with no more grace."""
+    """Delete the home pod that has this UID, with grace period 0."""
 
     uid: str
 
 
 @frozen
 class WriteStatus:
-    """Give the home pod this status; ``report`` goes out as an event if that is news."""
+    """Write this status of the home pod; ``report`` is recorded as an event unless it was recorded before."""
 
     status: dict[str, Any]
     report: Report | None = None
@@ -83,7 +83,7 @@ class WriteStatus:
 
 @frozen
 class Keep:
-    """Nothing to do; ``why`` is for people who ask, ``again`` the seconds after which to look again all the same."""
+    """Do nothing; ``why`` explains it in diagnostics, ``again`` is the number of seconds until the next reconcile."""
 
     why: str = ""
     again: float | None = None
@@ -91,7 +91,7 @@ class Keep:
 
 @frozen
 class Skip:
-    """Nothing may be done: an object in the way is not ours."""
+    """Do nothing, because an object that is not ours has the name; ``report`` is recorded as an event."""
 
     report: Report
 
@@ -116,7 +116,7 @@ def decide(
 
     ``namespace`` is the remote one; ``tally`` counts restarts of the remote pod (None without one); ``now`` is RFC
     3339. ``lender_lost``: a deleted pod has waited for the lender long enough. ``ended``: the last state of a remote
-    pod that had ended and is gone. ``grace_ignored``: the lender did not end the pod with the grace that was asked for.
+    pod that terminated and is gone. ``grace_ignored``: the lender did not apply the requested grace period in time.
     """
     for seen in (shadow, remote):
         if seen is not None and not is_ours(seen.metadata, context):
@@ -150,10 +150,10 @@ def decide(
 
 
 def decide_unreachable(home: HomePod, decision: Decision, now: str, *, silent: bool) -> Decision:
-    """Return what to do instead of a decision while the lender does not answer, for long if ``silent``.
+    """Return the decision that replaces ``decision`` while the lender does not answer (``silent``: for long).
 
-    As on a node that has gone silent, pods that run are not ready then: services leave them out. Before, no pod becomes
-    ready that Kubernetes took for not ready because of its node: what is known of it at the lender is old.
+    After ``silent`` running pods become not ready, as on a silent node, so that services leave them out (node lifecycle
+    controller, MarkPodsNotReady). Before, no pod that is not ready becomes ready: the lender's state is stale.
     """
     status = decoded(home.status)
     if home.metadata.deleting or not isinstance(decision, WriteStatus | Keep) or status.get("phase") in FINISHED:
@@ -171,10 +171,10 @@ def decide_unreachable(home: HomePod, decision: Decision, now: str, *, silent: b
 
 
 def decide_network_down(home: HomePod, decision: Decision, now: str) -> Decision:
-    """Return what to do instead of a decision while no packet crosses to the lender's pods, though its API answers.
+    """Return the decision that replaces ``decision`` while the network is down although the lender's API answers.
 
-    Services would send clients into nothing: no pod is ready then, whatever it says at the lender. All else that is
-    seen of it there goes on being told, and nothing is deleted or evicted for it.
+    Services would send clients to unreachable addresses, so no pod is ready at home. The rest of the remote status is
+    reflected as usual; nothing is deleted or evicted.
     """
     status = decoded(home.status)
     if home.metadata.deleting or not isinstance(decision, WriteStatus | Keep) or status.get("phase") in FINISHED:
@@ -187,7 +187,7 @@ def decide_network_down(home: HomePod, decision: Decision, now: str) -> Decision
 
 
 def decide_not_offloaded(home: HomePod | None, message: str, now: str) -> Decision:
-    """Return the next step for a pod that is on the virtual node though its namespace is not offloaded to it."""
+    """Return the next step for a pod on the virtual node whose namespace is not offloaded to it."""
     if home is None:
         return Keep("there is no such pod")
     if home.metadata.deleting:
@@ -200,7 +200,7 @@ def decide_not_offloaded(home: HomePod | None, message: str, now: str) -> Decisi
 
 
 def decide_refused(home: HomePod | None, reason: str, message: str, now: str) -> Decision:
-    """Return the next step for a pod that the lender (or our own rules) will not take, for the reason given."""
+    """Return the next step for a pod that the lender or a rule of this cluster refuses, for the given reason."""
     if home is None:
         return Keep("there is no such pod")
     if home.metadata.deleting:
@@ -253,9 +253,9 @@ def _finished(home: HomePod, status: dict[str, Any], shadow: Shadow | None, remo
 
 
 def _says_more(home: HomePod, status: dict[str, Any], remote: RemotePod | None) -> bool:
-    """Tell whether the remote pod of one that has finished knows how a container ended that runs on, as told at home.
+    """Return whether the remote pod has a terminated container that a finished home pod still shows as running.
 
-    A pod is Failed as soon as its deadline has passed, and its containers end after that.
+    With activeDeadlineSeconds a pod is Failed at its deadline, and its containers terminate after that.
     """
     if remote is None or home_uid(remote.metadata) not in ("", home.metadata.uid):
         return False
@@ -273,7 +273,7 @@ def _ended_containers(status: dict[str, Any]) -> set[str]:
 
 
 def _note_end(shadow: Shadow, phase: str) -> Decision:
-    """Tell the lender that a pod has ended which it did not see end: it would make it again."""
+    """Annotate the ShadowPod with the phase in which its pod ended: without it the lender would re-create the pod."""
     if shadow.metadata.deleting or shadow.metadata.annotations.get(FINISHED_ANNOTATION) == phase:
         return Keep("the lender is told that the pod has finished")
     note = {"uid": shadow.metadata.uid, "annotations": {FINISHED_ANNOTATION: phase}}
@@ -281,7 +281,7 @@ def _note_end(shadow: Shadow, phase: str) -> Decision:
 
 
 def _has_ended(home: HomePod, shadow: Shadow, last: RemotePod) -> bool:
-    """Tell whether a remote pod that is gone had done its work, though the lender does not say so."""
+    """Return whether a remote pod that is gone had terminated by itself, although the ShadowPod has no final phase."""
     if shadow.status.phase in FINISHED or home_uid(last.metadata) not in ("", home.metadata.uid):
         return False
     ended_by_itself = decoded(last.status).get("phase") == "Succeeded" or not last.metadata.deleting
@@ -293,7 +293,7 @@ def _has_ended(home: HomePod, shadow: Shadow, last: RemotePod) -> bool:
 
 
 def _returns(home: HomePod, remote: RemotePod) -> bool:
-    """Tell whether a remote pod that ended was only taken away there, so that the lender makes it again."""
+    """Return whether a remote pod terminated by a disruption, so that the lender re-creates it."""
     seen = decoded(remote.status)
     if seen.get("phase") not in FINISHED:
         return False
@@ -336,13 +336,13 @@ def _end(
     if remote is not None and tally is not None and home_uid(remote.metadata) in ("", home.metadata.uid):
         status, seen = decoded(home.status), decoded(remote.status)
         if seen.get("phase") in FINISHED and status.get("phase") not in FINISHED:
-            # How it ended is what controllers of jobs look for; other changes on the way out are not worth a request.
+            # The Job controller reads the final phase; other changes of a terminating pod are not worth a request.
             return _write(status, forge_status(status, seen, tally, context, now, decoded(home.spec)), None)
     return Keep("waiting for the pod at the lender to end")
 
 
 def _end_with_grace(home: HomePod, shadow: Shadow) -> Decision:
-    """Delete a ShadowPod, so that its pod ends with the grace of its spec; if home gave another one, say so before."""
+    """Return the next step to delete a ShadowPod; a grace period other than that of the spec is annotated first."""
     grace, own = home.metadata.deletion_grace_period_seconds, decoded(home.spec).get("terminationGracePeriodSeconds")
     if grace is None or grace == (DEFAULT_GRACE if own is None else max(1, own)):
         return _delete(shadow)
@@ -360,6 +360,7 @@ def _delete(shadow: Shadow) -> Decision:
 
 def _delete_home(home: HomePod) -> Decision:
     if home.metadata.deletion_grace_period_seconds == 0 and home.metadata.finalizers:
+        # The API server removes the pod when the last finalizer is removed; another DELETE changes nothing.
         return Keep("finalizers hold the pod")
     return DeleteHome(home.metadata.uid)
 
@@ -375,7 +376,7 @@ def _write(old: dict[str, Any], new: dict[str, Any], report: Report | None) -> D
 
 
 def name_taken_report(name: str, namespace: str) -> Report:
-    """Return what to tell about an object at the lender that has a pod's name and is not ours."""
+    """Return the report about an object at the lender that has a pod's name and is not ours."""
     return Report(
         "RemoteNameTaken",
         f"an object {name} that is not ours is in the remote namespace {namespace}; it is left alone, and this pod "

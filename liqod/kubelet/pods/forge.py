@@ -1,7 +1,7 @@
-"""From a home pod to the ShadowPod at the lender (spec 004, "Pods offloading").
+"""Forges the ShadowPod at the lender from a home pod (spec 004, "Pods offloading").
 
-The spec travels verbatim except for what refers to the home cluster (scheduling, service account) and what would reach
-into the lender's hosts (host namespaces).
+The spec is copied except for the fields that refer to the home cluster (scheduling, service account) and those that
+give access to the lender's hosts (host namespaces).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _DOMAIN: Final = ".svc.cluster.local"
 
 
 def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """Return the pod spec that the lender is asked to run; the spec given is left as it is."""
+    """Return the pod spec for the lender; the argument is not modified."""
     kept = {key: value for key, value in spec.items() if key not in REMOVED}
     forged = forge_access(meta.name, kept, meta.annotations, context)
     for kind in _CONTAINERS:
@@ -75,17 +75,18 @@ def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> d
 
 
 def forge_tolerations(meta: ObjectMeta, spec: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the tolerations without the one that let the pod onto a virtual node, and as they were before the pod was
-    held there.
+    """Return the original tolerations without the one for virtual nodes.
+
+    Tolerations that liqod extended to prevent eviction are returned as the user wrote them.
     """
     tolerations = original_tolerations(spec.get("tolerations") or [], meta.annotations)
     return [toleration for toleration in tolerations if toleration.get("key") != TAINT_KEY]
 
 
 def _volume(volume: dict[str, Any], pod: str, context: Context) -> dict[str, Any]:
-    """Return a volume that lives as long as the pod as the claim that stands for it at home, which follows the pod.
+    """Return a volume; a generic ephemeral one whose claim is reflected refers to that claim.
 
-    Verbatim, the lender would make another claim, whose name is that of the one that followed.
+    Copied as it is, it would make the lender create a claim of the same name as the reflected one.
     """
     template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}
     if not template or not context.services.follows((template.get("spec") or {}).get("storageClassName") or ""):
@@ -102,13 +103,14 @@ def _container(container: dict[str, Any], host_network: bool) -> dict[str, Any]:
         changes["resources"] = {key: value for key, value in container["resources"].items() if key != "claims"}
     ports = container.get("ports")
     if host_network and ports:
-        # With the host's network the API server fills in hostPort; at the lender that would claim ports of its hosts.
+        # With hostNetwork the API server defaults hostPort to containerPort (pkg/apis/core/v1/defaults.go,
+        # defaultHostNetworkPorts); at the lender that would reserve ports of its nodes.
         changes["ports"] = [{key: value for key, value in port.items() if key != "hostPort"} for port in ports]
     return {**container, **changes} if changes else container
 
 
 def forge_shadow(meta: ObjectMeta, spec: Mapping[str, Any], namespace: str, context: Context) -> dict[str, Any]:
-    """Return the whole ShadowPod for a home pod, to be created in the remote namespace."""
+    """Return the ShadowPod of a home pod, to be created in the remote namespace."""
     labels, annotations = _metadata(meta, spec, context)
     forged = forge_spec(meta, spec, context)
     if forged.get(_AS_FQDN) and not _fits_as_hostname(meta.name, spec, namespace):
@@ -122,9 +124,10 @@ def forge_shadow(meta: ObjectMeta, spec: Mapping[str, Any], namespace: str, cont
 
 
 def _fits_as_hostname(name: str, spec: Mapping[str, Any], namespace: str) -> bool:
-    """Tell whether a pod's full name at the lender can be a hostname there: no node starts a pod where it cannot.
+    """Return whether a pod's FQDN at the lender can be the hostname of its containers.
 
-    Names of remote namespaces are long. Source: kubelet, pkg/kubelet/util/util.go, GetNodenameForKernel.
+    The Linux kernel allows 64 characters, and no kubelet starts a pod with setHostnameAsFQDN and a longer name; names
+    of remote namespaces are long. Source: kubelet, pkg/kubelet/util/util.go, GetNodenameForKernel.
     """
     subdomain = spec.get("subdomain")
     whole = f"{spec.get('hostname') or name[:63]}.{subdomain}.{namespace}{_DOMAIN}" if subdomain else ""
@@ -132,13 +135,16 @@ def _fits_as_hostname(name: str, spec: Mapping[str, Any], namespace: str) -> boo
 
 
 def digest_of(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> str:
-    """Return the digest of everything that reaches an existing ShadowPod when it changes at home."""
+    """Return the digest (16 hex digits) of the fields whose changes at home are applied to an existing ShadowPod."""
     annotations = remote_annotations(meta.annotations, meta.uid, context)
     return _digest(remote_labels(meta.labels, context), annotations, meta, spec)
 
 
 def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, context: Context) -> dict[str, Any]:
-    """Return the merge patch that brings an existing ShadowPod up to date; guarded by its UID."""
+    """Return the merge patch that updates an existing ShadowPod; its UID is the precondition.
+
+    Only fields that Kubernetes lets change in an existing pod are sent.
+    """
     labels, annotations = _metadata(meta, spec, context)
     whole = forge_spec(meta, spec, context)
     pod: dict[str, Any] = {kind: whole[kind] for kind in (*_CONTAINERS, "ephemeralContainers") if whole.get(kind)}
@@ -163,6 +169,7 @@ def _metadata(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> tu
 
 def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str | None]:
     changes: dict[str, str | None] = {key: value for key, value in new.items() if old.get(key) != value}
+    # In a merge patch null removes a key (RFC 7396).
     changes.update({key: None for key in old if key not in new})
     return changes
 

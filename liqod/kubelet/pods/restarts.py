@@ -1,7 +1,8 @@
-"""How often the containers of an offloaded pod restarted, counted across the remote pods that came and went (pure).
+"""Counts container restarts of an offloaded pod across its remote pods (pure).
 
-A remote pod that is re-created starts counting at nought. To the home cluster it is the same pod, so what its
-predecessors counted, and one for the re-creation itself, is added; the count at home never decreases.
+A re-created remote pod starts counting at 0. To the home cluster it is the same pod, so the counts of its predecessors
+are added, plus one for each re-creation. As with a kubelet, the count does not decrease (API,
+ContainerStatus.restartCount).
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import Any, Final
 from attrs import frozen
 
 MOST: Final = 2**31 - 1
-"""The field is an int32: one more, and the API server would refuse the whole status for good."""
+"""restartCount is an int32: with a larger number the API server cannot decode the status and refuses all of it."""
 
 
 @frozen
 class Tally:
-    """What is added to the counts of one remote pod, and the counts last shown for it, both by container."""
+    """The offsets to add to the counts of one remote pod, and the counts last shown for it, both by container name."""
 
     remote_uid: str
     offsets: Mapping[str, int]
@@ -29,7 +30,7 @@ class Tally:
 
 
 def counts(status: Mapping[str, Any]) -> dict[str, int]:
-    """Return the restart counts of a pod status, by container (names are unique across init and main containers)."""
+    """Return the restart counts of a pod status by container name (unique across init and main containers)."""
     found: dict[str, int] = {}
     for kind in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(kind) or []:
@@ -38,10 +39,10 @@ def counts(status: Mapping[str, Any]) -> dict[str, int]:
 
 
 def tally(known: Tally | None, home: Mapping[str, Any], remote_uid: str, remote: Mapping[str, Any]) -> Tally:
-    """Return the tally for what is seen now; equal to ``known`` when nothing was restarted.
+    """Return the tally for the observed statuses; equal to ``known`` when nothing was restarted.
 
-    Without a tally (the daemon was restarted) it is inferred: the same remote pod as before shows how much was added by
-    the difference; another start time means that the pod was re-created while nobody looked.
+    Without a tally (the daemon was restarted) it is inferred: for the same remote pod the offset is the difference of
+    the counts; another startTime means that the remote pod was re-created meanwhile.
     """
     at_home, at_lender = counts(home), counts(remote)
     if known is not None and known.remote_uid == remote_uid:

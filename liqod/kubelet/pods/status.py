@@ -1,6 +1,6 @@
-"""From the remote pod's status to the home pod's (spec 004, "Pods offloading"): pure functions of status dicts.
+"""Forges the home pod's status from the remote pod's (spec 004, "Pods offloading"): pure functions of status dicts.
 
-Everything here returns the whole status that the home pod should have; ``forge.patches`` finds what differs.
+Each function returns the whole desired status; the status writer sends only the difference.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ABORTED: Final = "OffloadingAborted"
 DISRUPTION: Final = "DisruptionTarget"
 GONE: Final = "ContainerStatusUnknown"
 
-# They speak of the remote object's own generation, claims and scheduling.
+# These describe the remote object's own generation, claims and scheduling.
 _NOT_REFLECTED: Final = frozenset(
     {
         "observedGeneration",
@@ -28,7 +28,7 @@ _NOT_REFLECTED: Final = frozenset(
     }
 )
 _READY: Final = ("Ready", "ContainersReady")
-# What a node's kubelet says: it follows the remote pod also where the remote pod says nothing (yet).
+# Conditions that a kubelet owns: they follow the remote pod even while the remote pod does not have them.
 _NODE_OWNED: Final = frozenset(
     {
         *_READY,
@@ -54,9 +54,9 @@ def forge_status(
 ) -> dict[str, Any]:
     """Return the home pod's status for a remote pod's.
 
-    Addresses are mapped, the host's address is the virtual node's, restart counts are augmented. The
-    quality-of-service class belongs to the home pod, and so do conditions that no kubelet writes. ``spec`` is the home
-    pod's: it tells which containers may not run again (the API refuses to un-terminate those).
+    Addresses are translated, the host's address is the virtual node's, restart counts include earlier remote pods. The
+    QoS class (immutable in the API) and conditions that no kubelet writes belong to the home pod. ``spec`` is the home
+    pod's: it decides which containers may not run again (the API refuses to change those from terminated).
     """
     status = {key: value for key, value in remote.items() if key not in _NOT_REFLECTED and value is not None}
     for key in ("qosClass", "startTime"):
@@ -68,7 +68,7 @@ def forge_status(
             status[kind] = _containers(home.get(kind) or [], status[kind], kind, tally, spec)
     _ephemeral(status, home, spec)
     gates = [gate.get("conditionType") for gate in spec.get("readinessGates") or []]
-    # Whether a gate is open is said at home, by whoever closes and opens it there.
+    # The condition of a readiness gate is owned by its controller in the home cluster.
     said = [one for one in remote.get("conditions") or [] if one.get("type") not in gates or one["type"] in _NODE_OWNED]
     conditions = _conditions(home.get("conditions") or [], said, now)
     if gates:
@@ -81,15 +81,17 @@ def forge_status(
 
 
 def _ephemeral(status: dict[str, Any], home: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
-    """Show how the home pod's containers for debugging are; those of a remote pod that was replaced have ended, and
-    those that somebody added at the lender are not the home pod's.
+    """Set the statuses of the home pod's ephemeral containers.
+
+    Those of a replaced remote pod are terminated; those that were added at the lender are left out.
     """
     key = "ephemeralContainerStatuses"
     names = {container.get("name") for container in spec.get("ephemeralContainers") or []}
     present = {one.get("name"): one for one in status.pop(key, None) or [] if one.get("name") in names}
     ended = "terminated"
     for old in home.get(key) or []:
-        # Source: Kubernetes API validation, ValidateEphemeralContainerStateTransition: what has ended stays so.
+        # A terminated ephemeral container stays terminated. Source: Kubernetes API validation,
+        # ValidateEphemeralContainerStateTransition.
         if old.get("name") not in present or ended in (old.get("state") or {}):
             present[old.get("name")] = old if ended in (old.get("state") or {}) else _ended(old, 137, GONE)
     if present:
@@ -97,7 +99,7 @@ def _ephemeral(status: dict[str, Any], home: Mapping[str, Any], spec: Mapping[st
 
 
 def not_ready_status(home: Mapping[str, Any], reason: str, message: str, now: str) -> dict[str, Any]:
-    """Return the status of a home pod whose remote pod is not there: as it was, but not ready."""
+    """Return the home pod's status with the pod and all its containers not ready."""
     status = dict(home)
     conditions = [dict(condition) for condition in home.get("conditions") or []]
     for condition in conditions:
@@ -112,7 +114,7 @@ def not_ready_status(home: Mapping[str, Any], reason: str, message: str, now: st
 
 
 def keep_times(home: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a status in which conditions that say what they said before are as old as they were."""
+    """Return a status whose unchanged conditions keep their lastTransitionTime."""
     before = {condition.get("type"): condition for condition in home.get("conditions") or []}
     conditions = [
         old if (old := before.get(new.get("type"))) is not None and _same(old, new) else new
@@ -133,7 +135,7 @@ def refused_status(home: Mapping[str, Any], reason: str, message: str, now: str)
 def not_offloaded_status(home: Mapping[str, Any], message: str, now: str) -> dict[str, Any]:
     """Return the status of a pod on the virtual node whose namespace is not offloaded.
 
-    It waits as Pending with OffloadingBackOff; if it had been running it is Failed with OffloadingAborted.
+    A pod that never ran is Pending with OffloadingBackOff, any other is Failed with OffloadingAborted.
     """
     ran = home.get("phase", "Pending") != "Pending" or bool(home.get("containerStatuses"))
     if not ran:
@@ -142,7 +144,7 @@ def not_offloaded_status(home: Mapping[str, Any], message: str, now: str) -> dic
 
 
 def ended_status(home: Mapping[str, Any], phase: str, reason: str, message: str) -> dict[str, Any]:
-    """Return the status of a pod that ended while nothing is left to say how: no container runs any more."""
+    """Return the status of a pod that terminated without a final report: all its containers are terminated."""
     status = {**home, "phase": phase, "reason": reason, "message": message}
     code = 1 if phase == "Failed" else 0
     for kind in _CONTAINER_KINDS:
@@ -159,7 +161,7 @@ def _ended(container: Mapping[str, Any], code: int, reason: str) -> dict[str, An
 
 
 def is_ready(status: Mapping[str, Any]) -> bool:
-    """Tell whether a pod status says Ready."""
+    """Return whether a pod status has the condition Ready with status True."""
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or [])
 
 
@@ -171,7 +173,7 @@ def _addresses(status: dict[str, Any], remote: Mapping[str, Any], context: Conte
         addresses = [str(remote["podIP"])]
     mapped = [context.network.to_home(address) for address in addresses if address]
     if mapped and mapped[0]:
-        # The first one is what those see who know of one only: of the version that comes first at home.
+        # podIPs[0] must equal podIP (PodStatus.podIPs), which single-stack clients read: the home's primary IP version.
         known = sorted(
             (address for address in mapped if address), key=lambda one: _is_second(one, context.node_address)
         )
@@ -194,7 +196,7 @@ def _containers(
     spec: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     before = {container.get("name"): container for container in home}
-    # What the lender runs besides (its own admission may add containers) is no part of the home pod.
+    # Containers that the lender's admission webhooks add (sidecars) are not part of the home pod.
     left = [container.get("name") for container in spec.get(_SPECS[kind]) or []]
     forged = []
     for container in remote:
@@ -232,7 +234,7 @@ def _conditions(home: list[dict[str, Any]], remote: list[dict[str, Any]], now: s
     forged = []
     for condition in remote:
         if condition.get("type") == DISRUPTION:
-            # What the lender takes away it makes again: the home pod is no target of that.
+            # The lender re-creates a pod that it evicted or preempted: the home pod is not disrupted.
             continue
         old = before.pop(condition.get("type"), None)
         if old is not None and _same(old, condition):
@@ -254,10 +256,10 @@ def _conditions(home: list[dict[str, Any]], remote: list[dict[str, Any]], now: s
 def _through_gates(
     gates: Sequence[Any], forged: list[dict[str, Any]], home: Iterable[dict[str, Any]], now: str
 ) -> list[dict[str, Any]]:
-    """Return the conditions of a pod with readiness gates: whether they are open is said at home.
+    """Return the conditions of a pod with readiness gates, evaluated with the gates' conditions at home.
 
-    The remote pod's kubelet does not see the conditions that others write to the home pod, and takes the pod for not
-    ready. Source: kubelet, pkg/kubelet/status/generate.go, GeneratePodReadyCondition.
+    The remote kubelet does not see the conditions that controllers write to the home pod, and therefore reports the pod
+    as not ready. Source: kubelet, pkg/kubelet/status/generate.go, GeneratePodReadyCondition.
     """
     says = {condition.get("type"): condition.get("status") for condition in forged}
     closed = [

@@ -1,7 +1,7 @@
-"""What to do next about one reflected object: one pure function for all kinds.
+"""Decides the next step for one reflected object: one pure function for all kinds.
 
-Never decide before both caches are complete: absence must mean absence. An object there is ours by its labels (the
-cache holds no others); one that is equal to what is wanted is never written again.
+Decide only after both caches have synced: before, a missing object may exist. An object at the lender is ours by its
+labels (the cache holds no others); one that equals the desired state is never written.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from liqod.kubelet.reflection.views import Reflectable
 
 @frozen
 class Create:
-    """Create the object; what exists under its name is not taken over."""
+    """Create the object; an existing object of that name is not adopted."""
 
     body: dict[str, Any] = field(repr=False)
 
 
 @frozen
 class Patch:
-    """Bring the object of a UID up to date by a merge patch."""
+    """Update the object by a merge patch (RFC 7396) with its UID as precondition."""
 
     patch: dict[str, Any] = field(repr=False)
 
 
 @frozen
 class Delete:
-    """Delete the object that has this UID; ``again`` when it is to be made anew."""
+    """Delete the object that has this UID; ``again``: it is created again after that."""
 
     uid: str
     again: bool = False
@@ -42,14 +42,14 @@ class Delete:
 
 @frozen
 class Keep:
-    """Nothing to do; ``why`` is for people who ask."""
+    """Do nothing; ``why`` explains it in diagnostics."""
 
     why: str = ""
 
 
 @frozen
 class Skip:
-    """Nothing may be done: the object in the way is not ours."""
+    """Do nothing, because an object that is not ours has the name."""
 
     why: str
 
@@ -66,9 +66,9 @@ def decide(
     namespace: str,
     context: Context,
 ) -> Decision:
-    """Return the next step for an object, to be called ``name`` in the remote ``namespace``.
+    """Return the next step for the object ``name`` in the remote ``namespace``.
 
-    ``desired`` None: there is no such object at home.
+    ``desired`` None: there is no such object at home. ``there``: the object at the lender, None if there is none.
     """
     if there is not None and not is_ours(there.metadata, context):
         return Skip(f"an object {name} that is not ours is in the remote namespace {namespace}; it is left alone")
@@ -98,6 +98,7 @@ def _follow(kind: Kind, desired: Desired, there: Reflectable) -> Decision:
         patch["metadata"] = metadata
     if not patch:
         return Keep("it is as it should be")
+    # The API server answers 409 to a patch whose metadata.uid is not the object's.
     patch.setdefault("metadata", {})["uid"] = there.metadata.uid
     return Patch(patch)
 

@@ -1,8 +1,8 @@
-"""Rate limit of reflected events: which are recorded now, which wait, and which are dropped (token bucket, pure).
+"""Limits the rate of reflected events with a token bucket: an event is recorded, queued or dropped (pure).
 
-A burst is recorded at once, then one event a second. Warnings wait when the bucket is empty, in their order; those of
-the lender's liqod (why a pod is refused, or not changed) come before those of its other components. Normal events do
-not wait.
+A burst is recorded at once, then one event a second. While the bucket is empty, warnings are queued in their order;
+those of the lender's liqod (why a pod is refused or not updated) precede those of other components. Normal events are
+not queued.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ T = TypeVar("T")
 BURST: Final = 20.0
 PER_SECOND: Final = 1.0
 RESERVE: Final = 5.0
-"""Of the burst, what is kept for events that may wait."""
+"""Tokens of the burst that are reserved for warnings."""
 WAITING: Final = 256
-"""Events of one urgency that wait; the one that came first makes room."""
+"""Maximum number of queued events of one urgency; the oldest one is dropped first."""
 
 
 class Urgency(IntEnum):
@@ -31,7 +31,7 @@ class Urgency(IntEnum):
 
 
 class EventLimiter(Generic[T]):
-    """The events that wait, by key; ``now`` is the reactor's clock, ``dropped`` counts the dropped ones."""
+    """The token bucket and the queued events by key; ``now`` is the reactor's clock, ``dropped`` counts drops."""
 
     def __init__(self, now: float) -> None:
         self.dropped = 0
@@ -46,7 +46,7 @@ class EventLimiter(Generic[T]):
         return sum(map(len, self._waiting.values()))
 
     def add(self, key: Hashable, event: T, urgency: Urgency, now: float) -> bool:
-        """Return whether to record an event now; else it may wait, replacing an earlier one of its key."""
+        """Return whether to record an event now; else a warning is queued, replacing an earlier one of its key."""
         waiting = self._waiting.get(urgency)
         if waiting is None:
             told = not len(self) and self._take(1.0 + RESERVE, now)
@@ -61,14 +61,14 @@ class EventLimiter(Generic[T]):
         return False
 
     def due(self, now: float) -> T | None:
-        """Return the next event to record, which waits no longer; None if none waits or the bucket is empty."""
+        """Remove and return the next queued event; None if none is queued or the bucket is empty."""
         if not len(self) or not self._take(1.0, now):
             return None
         waiting = next(filter(None, self._waiting.values()))
         return waiting.popitem(last=False)[1]
 
     def wait(self, now: float) -> float | None:
-        """Return the seconds until an event that waits can be recorded; None if none waits."""
+        """Return the seconds until a queued event can be recorded; None if none is queued."""
         self._fill(now)
         return max(0.0, 1.0 - self._room) / PER_SECOND if len(self) else None
 
@@ -78,7 +78,7 @@ class EventLimiter(Generic[T]):
 
     def _take(self, least: float, now: float) -> bool:
         self._fill(now)
-        # A timer that fires a little early by rounding must not find a little less than one.
+        # A timer can fire early by a rounding error: 0.9999999 of a token counts as one.
         if self._room < least - 1e-6:
             return False
         self._room -= 1.0

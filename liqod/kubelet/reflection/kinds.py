@@ -1,4 +1,4 @@
-"""The kinds that are reflected to lenders, as data: what is watched on either side, and how one becomes the other."""
+"""The table of reflected kinds: the resources watched at home and at the lender, and the functions between them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from liqod.kubelet.reflection.views import ConfigMap, EndpointSlice, Reflectable
 from liqod.kubelet.tokens.secret import ACCOUNT_LABEL
 
 SLICE_PAUSE: Final = 0.5
-"""Seconds between two writes of one slice: endpoints change in bursts, and only the newest ones matter."""
+"""Seconds between two writes of one slice: endpoints change in bursts, and only the latest state matters."""
 
 
 def _same(name: str, context: Context) -> str:
@@ -41,13 +41,14 @@ def _no_objection(there: Reflectable, desired: Desired) -> str:
 
 @frozen
 class Kind:
-    """One kind: ``forge`` says what the lender should have, ``observe`` what it has, in the same words.
+    """One reflected kind.
 
-    ``is_fixed`` tells whether the difference takes a new object. ``pause`` is the least number of seconds between two
-    writes of one object. ``setting`` is the name in the configuration. Objects at the lender with the label ``unless``
-    are of ours and not of this kind's making. ``objection`` tells why an object of ours may not become the wanted one.
-    What is ``lasting`` at the lender does not go when it is not wanted any more: it holds data. Objects that are
-    ``claiming`` name addresses that the lender's pods have to reach.
+    ``forge`` returns the desired object, ``observe`` the same fields of the object at the lender. ``is_fixed``: the
+    difference is in an immutable field, so the object must be re-created. ``pause``: minimum seconds between two writes
+    of one object. ``setting``: the name in the configuration. ``unless``: objects of ours with this label are not
+    reflected ones. ``objection``: why an object of ours may not be updated. ``lasting``: objects at the lender hold
+    data and are kept when they are no longer desired. ``claiming``: objects contain addresses that the lender's pods
+    must reach.
     """
 
     setting: str

@@ -1,4 +1,4 @@
-"""One kind in one offloaded namespace, watched at home and at the lender."""
+"""Watches one kind in one offloaded namespace, at home and at the lender."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Claims = frozenset[tuple[str, str]]
 
 @define
 class TrackedObject:
-    """What is remembered about one object between two steps; after a restart it is rebuilt from what is seen."""
+    """The record of one object between reconciles; after a restart it is rebuilt from the observed state."""
 
     claims: Claims | None = None
-    """The single addresses that the lender's pods have to reach for it; None: it was not forged yet."""
+    """The single addresses that the lender's pods must reach for it; None: it was not forged yet."""
     objections: tuple[str, ...] = ()
-    """What of it is not reflected for good, as far as events were recorded."""
+    """The parts that are permanently not reflected and for which events were recorded."""
     attempts: Attempts = Factory(Attempts)
     """Failed writes at the lender."""
     postponed: bool = False
@@ -39,9 +39,9 @@ class TrackedObject:
 
 
 class NamespacePair(MultiService):
-    """Both sides of a namespace; ``changed(name)`` is called with the name at home of what changed on either.
+    """The caches of a namespace at home and at the lender; ``changed(name)`` is called with the home name of an object.
 
-    Nothing is passed on before both caches are complete; then every object is.
+    No change is reported before both caches have synced; then every object is reported once.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class NamespacePair(MultiService):
         self.namespace = remote.namespace
         self.since = float(reactor.seconds())
         self.home: Informer[Reflectable] = informers.acquire(kind.home, kind.home_view, local)
-        # The API server filters by label: objects of others never reach this cache, whatever their number.
+        # The API server filters by label: other objects, of any number, never reach this cache.
         labels = label_selector(ownership(context)) + (f",!{kind.unless}" if kind.unless else "")
         self.there: Informer[Reflectable] = Informer(
             remote.client, kind.there, kind.there_view, reactor, namespace=remote.namespace, labels=labels
@@ -85,17 +85,17 @@ class NamespacePair(MultiService):
 
     @property
     def synced(self) -> bool:
-        """Whether both caches are complete."""
+        """Whether both caches have synced."""
         return self.home.synced and self.there.synced
 
     @property
     def claims(self) -> Claims:
-        """The addresses that are claimed for all objects."""
+        """The addresses claimed for all objects."""
         return frozenset().union(*(tracked.claims or () for tracked in self.tracked.values()))
 
     @property
     def claims_complete(self) -> bool:
-        """Whether the claims of every object of the home cluster are known."""
+        """Whether the claims of every home object are known."""
         known = self.tracked
         return self.synced and all(
             (tracked := known.get(each.metadata.name)) is not None and tracked.claims is not None

@@ -1,4 +1,4 @@
-"""Whether an object is reflected at all: by the type set for its kind, and by its annotations (spec 004)."""
+"""Decides whether an object is reflected, by the list type of its kind and its annotations (spec 004)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_LISTED: Final = f"only objects annotated {ALLOW_REFLECTION} are reflected"
 
 
 def is_set(annotations: Mapping[str, str], name: str) -> bool:
-    """Tell whether an annotation is there and does not say false."""
+    """Return whether an annotation is present and not "false" (in any case)."""
     return annotations.get(name, "false").lower() != "false"
 
 
@@ -27,9 +27,9 @@ def objection(annotations: Mapping[str, str], listing: Listing) -> str:
 
 
 def explicit(annotations: Mapping[str, str]) -> str | None:
-    """Return what an object's own annotations say, whatever is set for its kind: an objection, or empty for none.
+    """Return the objection by an object's own annotations, independent of the list type of its kind.
 
-    None when they say nothing.
+    Empty if they allow reflection, None without such an annotation.
     """
     skip, allow = is_set(annotations, SKIP_REFLECTION), is_set(annotations, ALLOW_REFLECTION)
     if skip and allow:

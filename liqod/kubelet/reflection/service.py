@@ -1,4 +1,4 @@
-"""All reflection of one virtual kubelet: which kinds, which namespaces, and what they need to know of each other."""
+"""Runs the reflectors of one virtual kubelet and connects them: kinds, namespaces, and inputs from other caches."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Storage(Protocol):
     volumes: Informer[Volume]
 
     def follows(self, name: str) -> bool:
-        """Tell whether claims of a storage class (empty: the default one) follow their pods."""
+        """Return whether claims of a storage class (empty: the default one) follow their pods."""
         ...
 
 
 class Offers(Protocol):
-    """What lenders offer."""
+    """The storage classes in the lenders' offers."""
 
     def storage_classes(self, peer: str) -> list[str]:
         """Return the storage classes that a lender offers, the best first."""
@@ -52,7 +52,7 @@ class Offers(Protocol):
 
 @frozen
 class VolumeLocations:
-    """Where the data of claims is, and which storage classes lenders offer for it."""
+    """The clusters that hold the data of claims, and the storage classes that lenders offer."""
 
     storage: Storage
     offers: Offers
@@ -63,11 +63,11 @@ class VolumeLocations:
         return self.storage.volumes
 
     def follows(self, storage_class: str) -> bool:
-        """Tell whether claims of a storage class (empty: the default one) follow their pods."""
+        """Return whether claims of a storage class (empty: the default one) follow their pods."""
         return self.storage.follows(storage_class)
 
     def holds(self, volume: str, lender: ClusterID) -> bool:
-        """Tell whether the data of a volume is at a lender."""
+        """Return whether the data of a volume is at a lender."""
         known = self.volumes.get(Key("", volume))
         return known is not None and lender_of(known) == str(lender)
 
@@ -80,7 +80,7 @@ class Reflection(MultiService):
     """The reflectors of one virtual kubelet, by kind; a kind without workers has none.
 
     ``nodes`` are the virtual nodes of the home cluster, ``pods`` those on the virtual node. ``claims_revision`` changes
-    whenever other addresses are claimed than before.
+    whenever the set of claimed addresses changes.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Reflection(MultiService):
         return maybeDeferred(super().stopService)
 
     def claims(self) -> Claims:
-        """Return the single addresses that the lender's pods have to reach."""
+        """Return the single addresses that the lender's pods must reach."""
         if not self._namespaces.table_synced:
             return Claims()
         if ENDPOINTSLICE not in self.reflectors:
@@ -167,9 +167,9 @@ class Reflection(MultiService):
         return self.reflectors[ENDPOINTSLICE].claims(self._namespaces.mappings())
 
     def _addresses_changed(self) -> None:
-        """Reconcile the slices: addresses may be translated to others now.
+        """Enqueue all slices, because the translation of addresses may have changed.
 
-        The services too, if the lender has other IP versions than before.
+        The services too, if the IP families of the lender changed.
         """
         families = self._context.network.families()
         if families != self._families and SERVICE in self.reflectors:
@@ -179,7 +179,7 @@ class Reflection(MultiService):
             self.reflectors[ENDPOINTSLICE].enqueue_all()
 
     def _namespace_changed(self, local: str, remote: RemoteNamespace | None) -> None:
-        """Reflect a namespace that is offloaded from now on, or (None) no longer."""
+        """Start reflecting a namespace, or stop it if ``remote`` is None."""
         unsubscribe = self._services.pop(local, None)
         if unsubscribe is not None:
             unsubscribe()
@@ -202,10 +202,10 @@ class Reflection(MultiService):
         pair = reflector.pair(local) if reflector is not None else None
         return pair.home if pair is not None else None
 
-    # For the reflectors
+    # Interface for the reflectors (``Surroundings``)
 
     def inputs(self, kind: Kind, local: str) -> ForgeInputs:
-        """Return what forging objects of a kind in a namespace reads."""
+        """Return the inputs for forging objects of a kind in a namespace."""
         services, locations, lender = self._home_informer(SERVICE, local), self._locations, self._context.lender
         caches = [self._nodes, services, None if locations is None else locations.volumes]
         return ForgeInputs(
@@ -219,22 +219,22 @@ class Reflection(MultiService):
         )
 
     def namespace_missing(self, local: str) -> None:
-        """Request a namespace again that the lender had granted and does not have."""
+        """Request a namespace again that the lender granted and no longer has."""
         self._namespaces.request_again(local)
 
     def claims_changed(self) -> None:
-        """Note that other addresses are claimed than before."""
+        """Increase ``claims_revision``: the set of claimed addresses changed."""
         self.claims_revision.set(self.claims_revision.value + 1)
 
     def _is_there(self, node: str) -> bool:
-        """Tell whether a node of the home cluster stands for the lender: it knows the pods on it by itself."""
+        """Return whether a node of the home cluster is a virtual node of the lender, which knows its pods itself."""
         if node == self._context.node_name:
             return True
         known = self._nodes.get(Key("", node))
         return known is not None and known.metadata.labels.get(REMOTE_CLUSTER_LABEL) == str(self._context.lender)
 
     def _service_changed(self, key: Key, old: Reflectable | None, new: Reflectable | None) -> None:
-        """The annotations of a service decide about its slices, too."""
+        """Enqueue the slices of a service whose annotations changed, which apply to its slices too."""
         if old is not None and new is not None and old.metadata.annotations == new.metadata.annotations:
             return
         self.reflectors[ENDPOINTSLICE].enqueue_all(

@@ -1,4 +1,4 @@
-"""Caches of single namespaces of the home cluster, shared by the virtual kubelets that reflect them."""
+"""Shares caches of single home namespaces between the virtual kubelets that reflect them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class NamespacedInformers:
         return len(self._users)
 
     def acquire(self, resource: Resource, view: type[V], namespace: str) -> Informer[V]:
-        """Return the cache of one kind in one namespace, to be given to ``release`` once."""
+        """Return the cache of one kind in one namespace; each call must be paired with one ``release``."""
         informer = self._informers.of(resource, view, namespace=namespace)
         self._users[informer] = self._users.get(informer, 0) + 1
         return informer
 
     async def release(self, informer: Informer[Any]) -> None:
-        """Give a cache back."""
+        """Release a cache; the last release stops it."""
         self._users[informer] -= 1
         if not self._users[informer]:
             del self._users[informer]

@@ -59,7 +59,7 @@ def account_of(spec: Mapping[str, Any]) -> str:
 
 
 def is_supported(annotations: Mapping[str, str]) -> bool:
-    """Tell whether a pod may speak to its home's API server; ``remote`` would be the lender's, which lends none."""
+    """Return whether a pod may speak to its home's API server; ``remote`` would be the lender's, which lends none."""
     return annotations.get(SUPPORT_ANNOTATION, "").lower() not in ("disabled", "remote")
 
 

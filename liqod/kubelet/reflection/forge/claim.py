@@ -109,7 +109,7 @@ class Volume(Object, frozen=True):
 
 
 def is_default(found: StorageClass) -> bool:
-    """Tell whether a class is the one of claims that name none."""
+    """Return whether a class is the one of claims that name none."""
     return found.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
 
 
@@ -191,7 +191,7 @@ def lender_of(volume: Volume) -> str:
 
 
 def is_to_go(volume: Volume) -> bool:
-    """Tell whether a volume's data is to be deleted: its claim is gone, and its class said so."""
+    """Return whether a volume's data is to be deleted: its claim is gone, and its class said so."""
     spec = volume.spec
     return volume.status.phase == "Released" and spec.persistent_volume_reclaim_policy == "Delete"
 
@@ -328,6 +328,6 @@ def objection(there: Reflectable, desired: Desired) -> str:
 
 
 def is_of(there: Object, volume: Volume, context: Context) -> bool:
-    """Tell whether a claim at the lender holds the data that a volume of ours stands for."""
+    """Return whether a claim at the lender holds the data that a volume of ours stands for."""
     from_here = there.metadata.labels.get("offloading.liqo.io/origin") == str(context.home)
     return from_here and there.metadata.annotations.get(HOME_CLAIM_UID) == volume.spec.claim_ref.uid

@@ -25,7 +25,7 @@ def observe(there: ConfigMap, desired: Desired) -> dict[str, Any]:
 
 
 def is_fixed(observed: dict[str, Any], desired: Desired) -> bool:
-    """Tell whether what differs cannot be changed in place."""
+    """Return whether what differs cannot be changed in place."""
     return bool(observed.get("immutable")) and observed != desired.content
 
 

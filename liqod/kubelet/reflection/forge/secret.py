@@ -31,7 +31,7 @@ def observe(there: Secret, desired: Desired) -> dict[str, Any]:
 
 
 def is_fixed(observed: dict[str, Any], desired: Desired) -> bool:
-    """Tell whether what differs cannot be changed in place: the type never can."""
+    """Return whether what differs cannot be changed in place: the type never can."""
     if observed.get("type") != desired.content.get("type"):
         return True
     return bool(observed.get("immutable")) and observed != desired.content

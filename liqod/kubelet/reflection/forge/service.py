@@ -84,7 +84,7 @@ def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
 
 
 def is_fixed(observed: dict[str, Any], desired: Desired) -> bool:
-    """Tell whether what differs cannot be changed in place.
+    """Return whether what differs cannot be changed in place.
 
     The lender lets no borrower change the type, and Kubernetes nobody the first IP version.
     """
