@@ -1,4 +1,4 @@
-"""Bodies of requests: which object they are about, and their bytes."""
+"""Encodes request bodies as JSON and reads namespace and name from them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 from liqod.kube.resources import Resource
 
 Content = Mapping[str, Any] | msgspec.Struct | bytes
-"""What can be sent: a mapping, a view, or JSON that is encoded already."""
+"""A request body: a mapping, a view, or encoded JSON."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def identity(body: Content | list[Any]) -> tuple[str, str]:
-    """Return namespace and name from a body's metadata; empty where there is none or the body is bytes."""
+    """Return namespace and name from a body's metadata; empty strings if absent or if the body is bytes."""
     if isinstance(body, Mapping):
         metadata = body.get("metadata") or {}
         return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
@@ -30,9 +30,9 @@ def encoded(body: Content | list[Any]) -> bytes:
 
 
 def typed(resource: Resource, body: Content) -> bytes:
-    """Return an object as JSON that says its ``apiVersion`` and ``kind``; bytes are taken as they are.
+    """Return an object as JSON with ``apiVersion`` and ``kind``; bytes are returned unchanged.
 
-    Views leave both out, because they are the same for every object of a cache.
+    Views omit both, because they are the same for every object of a cache.
     """
     if isinstance(body, bytes):
         return body

@@ -1,7 +1,7 @@
-"""The client of one API server: verbs as coroutines over pooled connections.
+"""Client of one API server: verbs as coroutines over pooled connections.
 
-Bodies are encoded and decoded by msgspec straight to and from bytes. A request that may safely be repeated is repeated
-a few times when the server is busy or the connection breaks; everything else surfaces as a typed ``KubeError``.
+msgspec encodes and decodes bodies directly to and from bytes. Idempotent requests are retried up to ``TRIES`` times
+when the server is busy or the connection breaks; other failures are raised as a typed ``KubeError``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _DICT: Any = dict
 
 TRIES: Final = 3
 LONGEST_RETRY_AFTER: Final = 5.0
-"""Seconds that the client waits for a busy server by itself; a longer wait is the caller's to plan."""
+"""Maximum ``Retry-After`` in seconds that the client waits itself; a longer one is raised to the caller."""
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
@@ -87,28 +87,28 @@ class ListMeta(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct, Generic[T]):
-    """One page of a list as the API sends it; ``metadata.continue_`` asks for the next one."""
+    """One page of a list as the API sends it; ``metadata.continue_`` is the token of the next page."""
 
     metadata: ListMeta
     items: list[T] | None = None
 
 
 class Listing(msgspec.Struct, Generic[T], frozen=True):
-    """All objects of a list, and the resource version they are of."""
+    """All objects of a list, and the list's resource version."""
 
     items: list[T]
     resource_version: str
 
 
 class Client:
-    """The API server of one cluster.
+    """Sends requests to the API server of one cluster.
 
-    ``view`` names the type that an answer is decoded to: a msgspec struct, ``dict`` for plain JSON, or None when nobody
-    needs the answer (it is then not decoded, and None is returned). ``impersonate`` is the user to act as. ``timeout``
-    is for one request, from the moment it is sent.
-    ``requests`` counts what was sent, by verb and plural (with subresource). ``path_since`` is the clock's time since
-    which the path to the server is known to be whole again after an interruption. ``allowance`` bounds what informers
-    keep of the server's objects (None: nothing does). ``version`` is the server's, asked once for all.
+    ``view`` is the type that a response is decoded to: a msgspec struct, ``dict`` for plain JSON, or None to skip
+    decoding (None is returned). ``impersonate`` is the user to act as (``Impersonate-User``). ``timeout`` in seconds
+    applies to one request, from the moment it is sent.
+    ``requests`` counts sent requests by verb and plural (with subresource). ``path_since`` is the clock's time at which
+    the network path recovered after its last interruption. ``allowance`` bounds the memory of informers' caches (None:
+    unbounded). ``version`` is the server's version, requested once.
     """
 
     _log = Logger()
@@ -155,7 +155,7 @@ class Client:
     async def get(
         self, resource: Resource, name: str, namespace: str = "", *, view: type[T] | None = _DICT, subresource: str = ""
     ) -> T:
-        """Return an object; raises NotFound."""
+        """Return an object; raise NotFound."""
         path = paths.item(resource, namespace, name, subresource)
         answer = await self._request(("get", _counted(resource, subresource)), b"GET", path, repeatable=True)
         return self._decoded(answer, view)
@@ -170,9 +170,9 @@ class Client:
         fields: str = "",
         limit: int = 500,
     ) -> Listing[T]:
-        """Return all objects (of a namespace), consistent as of one resource version; read page by page.
+        """Return all objects (of a namespace), consistent at one resource version; read in pages.
 
-        A list whose continue token expires on the way is read again, in one piece.
+        If a continue token expires (410), the list is read again without pages.
         """
         items: builtins.list[T] = []
         token = ""
@@ -199,7 +199,7 @@ class Client:
         limit: int = 500,
         token: str = "",
     ) -> Page[T]:
-        """Return one page of a list; raises Gone when the token of the page before has expired."""
+        """Return one page of a list; raise Gone when the continue token has expired."""
         path = paths.query(
             paths.collection(resource, namespace),
             {
@@ -210,7 +210,7 @@ class Client:
             },
         )
         answer = await self._request(("list", _counted(resource)), b"GET", path, repeatable=True)
-        # At run time Page is subscripted with the view; to the type checker it is a class with a type variable.
+        # At run time Page is subscripted with the view; for the type checker it is a class with a type variable.
         return cast("Page[T]", self._decoded(answer, cast(Any, Page)[view or dict]))
 
     async def create(
@@ -226,7 +226,7 @@ class Client:
     ) -> T:
         """Create an object, or one of its subresources (``name`` and ``subresource``: token, binding, eviction).
 
-        The namespace is the body's unless given. A broken connection surfaces as Unreachable: the object may exist.
+        The namespace defaults to the body's. A broken connection raises Unreachable: the object may have been created.
         """
         namespace = namespace or (identity(body)[0] if resource.namespaced else "")
         if subresource:
@@ -249,7 +249,7 @@ class Client:
         subresource: str = "",
         view: type[T] | None = _DICT,
     ) -> T:
-        """Replace an object; a ``resourceVersion`` in the body makes it conditional (raises Conflict)."""
+        """Replace an object; with a ``resourceVersion`` in the body, raise Conflict if the object has changed since."""
         path = paths.item(resource, namespace or identity(body)[0], name, subresource)
         counted = ("update", _counted(resource, subresource))
         return self._decoded(
@@ -266,9 +266,9 @@ class Client:
         subresource: str = "",
         view: type[T] | None = _DICT,
     ) -> T:
-        """Server-side apply: the object is created or the fields in ``body`` are set, and ``manager`` owns them.
+        """Create an object, or set the fields in ``body``, by server-side apply; ``manager`` owns these fields.
 
-        Name and namespace are the body's. With ``force`` fields are taken over from other managers.
+        Name and namespace are the body's. ``force`` takes over fields that other managers own (else Conflict).
         """
         path = paths.query(
             paths.item(resource, *identity(body), subresource),
@@ -293,7 +293,7 @@ class Client:
     ) -> T:
         """Patch an object: a merge patch (RFC 7396), a JSON patch (RFC 6902) or a strategic merge patch.
 
-        ``manager`` is who owns the fields from then on; by default the user agent.
+        ``manager`` becomes the owner of the fields; the API server derives the default from the user agent.
         """
         path = paths.query(paths.item(resource, namespace, name, subresource), {"fieldManager": manager})
         counted = ("patch", _counted(resource, subresource))
@@ -314,11 +314,10 @@ class Client:
         propagation: str = "",
         missing_ok: bool = True,
     ) -> None:
-        """Delete an object; with ``uid`` only that very one (raises Conflict when another took its name), with
-        ``version`` only as it was seen (raises Conflict when it was changed since).
+        """Delete an object, conditional on ``uid`` and resource ``version`` if given; raise Conflict if they differ.
 
-        ``propagation`` is Background, Foreground or Orphan. An object that is not there is fine unless ``missing_ok``
-        is False.
+        ``grace`` is in seconds. ``propagation`` is Background, Foreground or Orphan. A missing object raises NotFound
+        only if ``missing_ok`` is False.
         """
         options: dict[str, Any] = {}
         wanted = {"uid": uid, "resourceVersion": version}
@@ -339,7 +338,8 @@ class Client:
     async def raw(
         self, method: str, path: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> bytes:
-        """Send any request below the server's URL and return the body of the answer; raises ApiError from 300 on."""
+        """Send a request to a path of the server and return the response body; raise ApiError for codes of 300 and up.
+        """
         counted = (method.lower(), path.partition("?")[0])
         again = method == "GET"
         return await self._request(counted, method.encode(), path, b"", body, repeatable=again, extra=headers)
@@ -349,16 +349,16 @@ class Client:
     async def watch(
         self, resource: Resource, namespace: str, parameters: Mapping[str, str], receiver: Protocol
     ) -> Callable[[], None]:
-        """Start a watch (see ``stream``); ``parameters`` are those of the API, besides ``watch`` itself."""
+        """Start a watch (see ``stream``); ``parameters`` are query parameters besides ``watch``."""
         path = paths.query(paths.collection(resource, namespace), {"watch": "true", **parameters})
         return await self.stream(path, receiver, counted=("watch", _counted(resource)))
 
     async def stream(
         self, path: str, receiver: Protocol, *, counted: tuple[str, str] = ("get", "stream")
     ) -> Callable[[], None]:
-        """GET a long answer on a connection of its own and deliver its body to ``receiver`` as it comes.
+        """GET a streamed response on a separate connection and deliver its body to ``receiver``.
 
-        Returns, once the answer has begun, what aborts the connection without waiting for the other side.
+        Returns, once the response headers arrived, a function that aborts the connection at once.
         Raises ApiError or Unreachable before.
         """
         renewed = False
@@ -387,35 +387,35 @@ class Client:
         return self._connections.endpoint()
 
     def request_headers(self) -> Headers:
-        """Return the headers (Host, credentials, user) for a request made over ``endpoint``; they hold a secret."""
+        """Return the headers (Host, credentials, user) for a request over ``endpoint``; they contain a secret."""
         return self._head(b"").copy()
 
     async def renew(self) -> bool:
-        """Read the token again after the server answered 401 to it; returns whether there may be another one."""
+        """Read the token again after a 401 response; return whether a retry makes sense."""
         return await self._renewed()
 
     # Interruptions
 
     def path_is_doubtful(self) -> None:
-        """The server did not answer: the next request is sent over a new connection, not over an idle one."""
+        """Drop idle connections after a missing response, so that the next request opens a new one."""
         self._connections.drop(self.clock.seconds(), idle=True)
 
     def path_is_new(self, since: float) -> None:
-        """Abort the connections made before ``since``, when an interruption ended and the server answers again.
+        """Abort connections made before ``since``, after the server answers again at the end of an interruption.
 
-        TCP retransmits with exponential back-off (RFC 6298): what it kept would be sent as late again as the
-        interruption was long; and a watch whose connection the server has dropped stays silent for ever. Requests in
-        progress fail as on any broken connection, and informers watch again at once.
+        TCP retransmits with exponential back-off (RFC 6298): an old connection may need as long again as the
+        interruption lasted, and a watch whose connection the server has dropped stays silent. Requests in progress fail
+        as on any broken connection, and informers restart their watches at once.
         """
         self.path_since.set(since)
         self._connections.drop(since, idle=False)
 
     async def close(self) -> None:
-        """Close the pooled connections; requests made afterwards fail."""
+        """Close the pooled connections; later requests raise Unreachable."""
         self._closed = True
         await self._connections.close()
 
-    # The way of a request
+    # Sending a request
 
     async def _request(
         self,
@@ -459,12 +459,12 @@ class Client:
             self._slots.release()
 
     def _pause(self, error: BaseException, attempt: int, repeatable: bool) -> float | None:
-        """Return how long to wait before the request is sent again, or None when it is not."""
+        """Return the seconds before the next attempt, or None to raise the error."""
         if attempt + 1 >= TRIES:
             return None
         if isinstance(error, Throttled):
-            # A throttled request was not executed: any verb may be sent again. Without a time given it is a refusal
-            # for another reason (a disruption budget), which waiting here does not change.
+            # A request throttled by API Priority and Fairness was not executed: any verb may be retried. Without
+            # Retry-After the 429 has another cause (eviction against a PodDisruptionBudget): a retry here is useless.
             return error.retry_after if 0 < error.retry_after <= LONGEST_RETRY_AFTER else None
         if isinstance(error, ServerError) and repeatable and error.retry_after <= LONGEST_RETRY_AFTER:
             return max(error.retry_after, self._backoff.delay(attempt))
@@ -492,7 +492,7 @@ class Client:
         return response, await _read(response)
 
     async def _timed(self, work: Coroutine[Any, Any, R] | Deferred[R]) -> R:
-        """Await one exchange for at most ``timeout``; a cancellation is always raised as CancelledError."""
+        """Await one exchange for at most ``timeout`` seconds; a cancellation is always raised as CancelledError."""
         pending = work if isinstance(work, Deferred) else Deferred.fromCoroutine(work)
         over = False
 
@@ -507,7 +507,7 @@ class Client:
         except Exception as error:
             if over:
                 raise TimedOut(f"no answer within {self.timeout:g} s") from error
-            # Endpoints that are still connecting raise ConnectingCancelledError instead.
+            # A Twisted endpoint that is still connecting raises ConnectingCancelledError instead.
             if isinstance(innermost(error), CancelledError | ConnectingCancelledError):
                 raise CancelledError from error
             raise
@@ -516,7 +516,7 @@ class Client:
                 timer.cancel()
 
     def _head(self, content_type: bytes) -> Headers:
-        """Return the headers for a content type; cached while the token is the same."""
+        """Return the headers for a content type; cached until the token changes."""
         token = self.config.token() if self.config.token is not None else ""
         if token != self._token:
             self._headers.clear()
@@ -532,7 +532,7 @@ class Client:
         return headers
 
     async def _renewed(self) -> bool:
-        """Read the token again after the server answered 401 to it; returns whether to try again."""
+        """Read the token again after a 401 response; return whether to try again."""
         renew = self.config.renew_token
         if renew is None:
             return False

@@ -1,6 +1,7 @@
-"""Failures of API requests, as exceptions by meaning.
+"""Failures of API requests, as one exception class per meaning.
 
-They are distinguished by code and ``reason``, never by English text. Source: k8s.io/apimachinery ``meta/v1.Status``.
+They are distinguished by HTTP code and ``reason``, never by message text. Source: k8s.io/apimachinery
+``meta/v1.Status``.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ class KubeError(ExpectedError):
 
 
 class Unreachable(KubeError):
-    """There was no answer: connection, TLS or time-out; the message says which. The request may have been executed."""
+    """There was no response: connection, TLS or time-out, as the message states. The request may have been executed."""
 
 
 class Undecodable(KubeError):
-    """The answer is not what the API specifies."""
+    """The response does not match the API's specification."""
 
 
 class ApiError(KubeError):
-    """The API server refused: HTTP ``code``, machine-readable ``reason``, its ``message`` and ``details``."""
+    """The API server refused a request: HTTP ``code``, machine-readable ``reason``, ``message`` and ``details``."""
 
     def __init__(self, code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(f"{message} ({reason or 'no reason given'}, HTTP {code})")
@@ -36,7 +37,7 @@ class ApiError(KubeError):
 
 
 class NotFound(ApiError):
-    """There is no such object, namespace or kind (404)."""
+    """The object, namespace or kind does not exist (404)."""
 
 
 class AlreadyExists(ApiError):
@@ -44,7 +45,7 @@ class AlreadyExists(ApiError):
 
 
 class Conflict(ApiError):
-    """The object changed meanwhile, a precondition failed, or another manager owns a field (409)."""
+    """The resource version is outdated, a precondition failed, or another manager owns a field (409)."""
 
 
 class Gone(ApiError):
@@ -56,7 +57,7 @@ class Forbidden(ApiError):
 
 
 class Unauthorized(ApiError):
-    """The API server does not know the user: no credentials, or they expired (401)."""
+    """The API server cannot authenticate the user: credentials are missing or expired (401)."""
 
 
 class Invalid(ApiError):
@@ -66,14 +67,14 @@ class Invalid(ApiError):
 class Throttled(ApiError):
     """Too many requests (429); ``retry_after`` in seconds, 0 without the header.
 
-    API Priority and Fairness answers with it, and so does the eviction API when a disruption budget forbids it.
+    Sent by API Priority and Fairness, and by the eviction API when a PodDisruptionBudget forbids the eviction.
     """
 
     retry_after: float = 0.0
 
 
 class ServerError(ApiError):
-    """The API server or something behind it failed (5xx)."""
+    """The API server or a backend of it failed (5xx): etcd, an aggregated API, a webhook."""
 
     retry_after: float = 0.0
 
@@ -99,9 +100,9 @@ _BY_CODE: dict[int, type[ApiError]] = {
 
 
 def from_status(code: int, body: bytes) -> ApiError:
-    """Return the error for an answer; ``code`` 0 takes the code out of the Status (an ERROR event of a watch).
+    """Return the error for a response; with ``code`` 0 the Status's code is used (an ERROR event of a watch).
 
-    A body that is no Status (a proxy's page) is quoted, shortened.
+    A body that is no Status (a proxy's error page) is quoted up to 200 bytes.
     """
     try:
         status = _decoder.decode(body)
@@ -111,6 +112,7 @@ def from_status(code: int, body: bytes) -> ApiError:
     code = code or status.code or 500
     message = status.message or f"the API server answered with HTTP {code}"
     if code == 409:
+        # 409 has two meanings, which only the reason separates: a taken name, and an optimistic lock that failed.
         known: type[ApiError] = AlreadyExists if status.reason == "AlreadyExists" else Conflict
     else:
         known = _BY_CODE.get(code, ServerError if code >= 500 else ApiError)

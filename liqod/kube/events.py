@@ -1,4 +1,4 @@
-"""Records Kubernetes events about what the daemon decides: rate-limited, aggregated, and without blocking."""
+"""Records Kubernetes Events about the daemon's decisions: rate-limited, aggregated, non-blocking."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from liqod.kube.resources import EVENTS
 from liqod.model.timestamps import rfc3339
 
 REMEMBERED: Final = 1024
-"""Distinct events whose count is raised rather than a new event written; the least recent is dropped first."""
+"""Maximum number of distinct events that are aggregated by count; the least recently used is dropped first."""
 PATCH_INTERVAL: Final = 10.0
-"""Seconds between two writes of one event's count."""
+"""Minimum seconds between two writes of one event's count."""
 BURST, PER_SECOND = 50, 5.0
-"""New events in a burst and in the long run; more are dropped: an event costs the API server 1 ms."""
+"""Token bucket of new events: burst and rate per second. Events above it are dropped."""
 IN_FLIGHT: Final = 16
 LONGEST_MESSAGE: Final = 1024
-"""Characters of a message; the API server refuses longer ones."""
+"""Maximum characters of a message: the limit of events.k8s.io/v1 (``NoteLengthLimit``)."""
 
 Identity = tuple[str, str, str, str, str, str, str]
 
 
 @attrs.define
 class _Series:
-    """One event as it was written, and what was not written yet."""
+    """One event as last written, with its pending count."""
 
     name: str
     namespace: str
@@ -44,18 +44,18 @@ class _Series:
 
 
 class Recorder(Protocol):
-    """Where events go: ``EventRecorder``, or nowhere."""
+    """Destination of events: ``EventRecorder``, or a null object."""
 
     def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
-        """Record that something happened to an object; returns at once and never fails."""
+        """Record an event about an object; returns at once and never raises."""
         ...
 
 
 class EventRecorder:
     """Writes core/v1 Events from one component of one host.
 
-    ``emit`` returns at once and never fails. An event that equals an earlier one (object, type, reason, message) raises
-    its count, written at most every 10 s. What exceeds the rate is dropped and counted in ``dropped``.
+    ``emit`` returns at once and never raises. An event equal to an earlier one (object, type, reason, message)
+    increments its count, written at most every 10 s. Events above the rate are dropped and counted in ``dropped``.
     """
 
     _log = Logger()
@@ -75,7 +75,7 @@ class EventRecorder:
         self._trouble = ""
 
     def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
-        """Record that something happened to an object.
+        """Record an event about an object.
 
         ``regarding`` has apiVersion, kind, name, namespace and uid; ``type`` is Normal or Warning.
         """
@@ -117,7 +117,7 @@ class EventRecorder:
         self._tasks.spawn(self._create(identity, event), f"recording the event {reason}")
 
     def stop(self) -> Deferred[None]:
-        """Drop what was not written yet; the Deferred fires when no request is in progress."""
+        """Drop unwritten events; the Deferred fires when no request is in progress."""
         for series in self._series.values():
             if series.due is not None:
                 series.due.cancel()
@@ -156,7 +156,7 @@ class EventRecorder:
         try:
             await self._client.patch(EVENTS, series.name, patch, series.namespace, view=None)
         except NotFound:
-            # The API server keeps events for an hour (kube-apiserver --event-ttl).
+            # Events expire after an hour by default (kube-apiserver --event-ttl); 404 means a new one is needed.
             self._forget(identity)
         except KubeError as error:
             self._failed(error)

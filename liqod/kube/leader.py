@@ -1,6 +1,6 @@
-"""Leader election by a Lease: of several daemons of one cluster one acts and the others stand by.
+"""Leader election by a Lease: one daemon of a cluster acts, the others wait as candidates.
 
-The clocks of the candidates are never compared: a lease has expired when *our* clock has seen it unchanged for its
+Clocks of different hosts are never compared: a lease has expired when the local clock observed it unchanged for its
 duration. Every write carries the resource version it was decided on. Source: client-go ``tools/leaderelection``.
 """
 
@@ -37,7 +37,7 @@ class LeaseSpec(View, frozen=True):
 
 
 class Lease(Object, frozen=True):
-    """The lease: its holder, and until when it holds."""
+    """A Lease: its holder, duration and last renewal."""
 
     spec: LeaseSpec = LeaseSpec()
 
@@ -47,11 +47,11 @@ def _ignore() -> None:
 
 
 class LeaderLease(Service):
-    """One candidate, known to the others by ``identity``.
+    """One candidate of the election, named ``identity``.
 
-    Leads as long as renewals succeed; when none has succeeded for two thirds of the duration, ``on_lost`` is called at
-    once, before another candidate can acquire it, and it remains a candidate. Give it a client of its own: a renewal
-    must not queue behind other requests. ``stopService`` releases the lease, so that a successor need not wait.
+    Leads as long as renewals succeed; after two thirds of the duration without a success, ``on_lost`` is called,
+    before another candidate can acquire the lease, and it remains a candidate. Use a separate client: a renewal must
+    not queue behind other requests. ``stopService`` releases the lease, so that a successor can acquire it at once.
     """
 
     _log = Logger()
@@ -74,7 +74,7 @@ class LeaderLease(Service):
         self.identity = identity
         self.leading = False
         self.holder: Latest[str] = Latest("")
-        """The identity of the last seen holder; empty for none."""
+        """The identity of the last observed holder; empty for none."""
         self.error = ""
         self.on_lost = on_lost
         self._client = client
@@ -116,7 +116,7 @@ class LeaderLease(Service):
             self._lose("the election failed; see the log")
 
     async def _campaign(self) -> None:
-        # A subscriber may stop this service from inside this loop, where cancelling has no effect.
+        # A subscriber may stop this service from inside this loop: cancelling a coroutine that runs now has no effect.
         while self.running:
             started = self._clock.seconds()
             held = await self._attempt()
@@ -127,7 +127,7 @@ class LeaderLease(Service):
                 await deferLater(self._clock, self._pause(held, started))
 
     async def _attempt(self) -> bool:
-        """Try once to acquire or renew the lease, for no longer than it could be held."""
+        """Try once to acquire or renew the lease, limited to the renewal deadline; return whether it is held."""
         attempt = Deferred.fromCoroutine(self._acquire_or_renew())
         left = self._deadline
         if self.leading:
@@ -150,7 +150,7 @@ class LeaderLease(Service):
 
     def _pause(self, held: bool, started: float) -> float:
         if held:
-            # The time of a slow answer counts: the server renewed the lease at some moment before it.
+            # Measured from the start of the request: the server renewed the lease at some time before its response.
             return max(0.0, started + self._renew_interval - self._clock.seconds())
         pause = self._retry_interval * (1.0 + 0.2 * self._random())
         if self.leading:
@@ -208,7 +208,7 @@ class LeaderLease(Service):
                 )
             )
         except (Conflict, NotFound):
-            # Another candidate wrote it: it is read before the next attempt.
+            # 409: another candidate wrote first. 404: the Lease was deleted. Read it again before the next attempt.
             self._seen = None
             try:
                 self._observe(await self._client.get(LEASES, self._name, self._namespace, view=Lease))
@@ -240,7 +240,7 @@ class LeaderLease(Service):
             )
 
     async def _clear_holder(self, seen: Lease) -> None:
-        """Write the lease without a holder, as long as it is ours."""
+        """Write the Lease with an empty holder, while this candidate holds it."""
         while seen.spec.holder_identity == self.identity:
             spec = msgspec.structs.replace(
                 seen.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._stamp()
@@ -250,7 +250,7 @@ class LeaderLease(Service):
                 await self._client.replace(LEASES, body, self._name, self._namespace, view=None)
                 return
             except Conflict:
-                # The renewal that stopService cancelled had reached the server.
+                # The renewal that stopService cancelled was already executed by the server.
                 seen = await self._client.get(LEASES, self._name, self._namespace, view=Lease)
 
     def _win(self) -> None:

@@ -1,4 +1,4 @@
-"""The CRDs of liqod's own kinds: shipped as package data, applied to the cluster when they differ."""
+"""Applies the CRDs of liqod's kinds, shipped as package data, where the cluster's differ."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _log = Logger()
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 PATIENCE: Final = 30.0
-"""Seconds that definitions may take to be established; a healthy API server needs less than one."""
+"""Maximum seconds until CRDs are established; a healthy API server needs less than one."""
 
 
 class NotEstablished(KubeError):
-    """A CRD was accepted but is not established; the message has the API server's conditions."""
+    """A CRD was accepted but is not established; the message quotes the conditions."""
 
 
 def definitions() -> list[dict[str, Any]]:
@@ -37,9 +37,9 @@ def definitions() -> list[dict[str, Any]]:
 
 
 def covers(present: Any, wanted: Any) -> bool:
-    """Tell whether everything in ``wanted`` is in ``present``; what the API server defaults is not compared.
+    """Return whether ``present`` contains everything in ``wanted``; fields defaulted by the API server are ignored.
 
-    Entries of a list are compared in order: the API server keeps the order of versions, columns and short names.
+    List entries are compared in order: the API server keeps the order of versions, columns and short names.
     """
     if isinstance(wanted, Mapping):
         return isinstance(present, Mapping) and all(
@@ -56,14 +56,15 @@ def covers(present: Any, wanted: Any) -> bool:
 
 
 def is_established(definition: Mapping[str, Any]) -> bool:
-    """Tell whether the API server serves what a definition defines."""
+    """Return whether a CRD is established: the API server serves its kind."""
     return any(one.get("type") == "Established" and one.get("status") == "True" for one in _conditions(definition))
 
 
 async def ensure(client: Client, *, wait: bool = True) -> list[str]:
-    """Apply the definitions that differ from the cluster's; returns their names.
+    """Apply the CRDs that differ from the cluster's; return their names.
 
-    With ``wait`` all of them are established on return. Raises NotEstablished after 30 s; Forbidden says what to do.
+    With ``wait``, all are established on return. Raises NotEstablished after 30 s, and Forbidden without the right to
+    write CRDs.
     """
     wanted = {str(one["metadata"]["name"]): one for one in definitions()}
     work = [Deferred.fromCoroutine(_brought(client, name, one)) for name, one in wanted.items()]
@@ -87,7 +88,7 @@ async def ensure(client: Client, *, wait: bool = True) -> list[str]:
 
 
 async def _brought(client: Client, name: str, wanted: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Apply one definition if it differs; returns whether it did, and what the cluster has now."""
+    """Apply one CRD if it differs; return whether it was applied, and the cluster's current one."""
     try:
         there = await _there(client, name)
         if there is not None and covers(there.get("spec"), wanted["spec"]):
@@ -113,7 +114,7 @@ async def _there(client: Client, name: str) -> dict[str, Any] | None:
 
 
 def _conditions(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    # The conditions of a new CRD are null until the API server has looked at its names.
+    # The conditions of a new CRD are null until the naming controller of the API server has processed it.
     return list((definition.get("status") or {}).get("conditions") or ())
 
 

@@ -1,4 +1,4 @@
-"""URLs of the Kubernetes API, as a pure function of what is asked for."""
+"""URL paths of the Kubernetes API (pure)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from liqod.kube.resources import Resource
 
 @lru_cache(maxsize=256)
 def prefix(resource: Resource) -> str:
-    """Return the part of the path that all objects of a group and version share."""
+    """Return the common path of all objects of a group and version."""
     if resource.group:
         return f"/apis/{resource.group}/{resource.version}"
     return f"/api/{resource.version}"
 
 
 def collection(resource: Resource, namespace: str = "") -> str:
-    """Return the path of a kind's objects: of one namespace, or of all when ``namespace`` is empty.
+    """Return the path of a collection: of one namespace, or of all if ``namespace`` is empty.
 
     Raises ValueError for a namespace with a cluster-scoped kind.
     """
@@ -30,10 +30,10 @@ def collection(resource: Resource, namespace: str = "") -> str:
 
 
 def item(resource: Resource, namespace: str, name: str, subresource: str = "") -> str:
-    """Return the path of one object or of a subresource of it.
+    """Return the path of one object or of one of its subresources.
 
-    Raises ValueError for an empty name or a missing namespace: the path would mean a whole collection, and deleting
-    that must not happen by an empty string. Names are escaped, so that no name reaches another path.
+    Raises ValueError for an empty name or a missing namespace: the path would name a whole collection, and DELETE on it
+    removes all objects (deletecollection). Names are percent-encoded, so that no name reaches another path.
     """
     if not name or name in (".", ".."):
         raise ValueError(f"{name!r} is no name for one of {resource}")
@@ -44,6 +44,6 @@ def item(resource: Resource, namespace: str, name: str, subresource: str = "") -
 
 
 def query(path: str, parameters: Mapping[str, str]) -> str:
-    """Return the path with those parameters that are not empty."""
+    """Return the path with the non-empty query parameters."""
     text = urlencode({key: value for key, value in parameters.items() if value})
     return f"{path}?{text}" if text else path

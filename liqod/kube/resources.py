@@ -1,4 +1,4 @@
-"""The kinds of object that liqod reads or writes, and how the API names them."""
+"""The API resources that liqod reads or writes: group, version, plural, kind and scope."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """What ``apiVersion`` holds in an object of this kind."""
+        """The ``apiVersion`` of objects of this kind."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def __str__(self) -> str:

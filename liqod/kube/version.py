@@ -1,4 +1,4 @@
-"""The version of an API server: read once, and shared."""
+"""Reads the version of an API server once and caches it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class _Version(msgspec.Struct, rename="camel"):
 
 
 class ServerVersion:
-    """Answers with ``gitVersion`` ("v1.35.0"); ``known`` is empty until it was read.
+    """Returns ``gitVersion`` ("v1.35.0"); ``known`` is empty until it was read.
 
-    A failure is raised to those who ask and not remembered: the next to ask tries again.
+    A failure is raised to the callers and not cached: the next call tries again.
     """
 
     def __init__(self, fetch: Callable[[], Awaitable[bytes]]) -> None:
@@ -28,7 +28,7 @@ class ServerVersion:
     async def get(self) -> str:
         """Return the version. Raises KubeError."""
         if not self.known:
-            # One request, however many ask at the start of the daemon.
+            # The lock merges the concurrent calls at the daemon's start into one request.
             async with self._lock:
                 if not self.known:
                     self.known = await self._ask()

@@ -27,18 +27,19 @@ from liqod.kube.resources import Resource
 from liqod.model.ids import Key
 
 REMEMBERED: Final = 256
-"""Undecodable objects that are remembered, so that each is logged once."""
+"""Maximum number of undecodable objects whose keys are kept, so that each is logged once."""
 
 Subscriber = Callable[[Key, V | None, V | None], None]
 
 
 class Informer(Service, Generic[V]):
-    """The objects of a kind (of a namespace, by selectors), decoded to ``view``.
+    """Caches the objects of a kind (of a namespace, by selectors), decoded to ``view``.
 
-    Subscribers are called with ``(key, old, new)``; reading is free. ``error`` is the sentence of the last failure,
-    empty when live; ``stale_since`` the clock's time since which the cache may be behind, None when live. ``live``
-    tells whether it follows the server. When the client's path to the server is new, it watches again at once.
-    No more than the client's quota is kept: the cache stays as it was then, not live, and is listed again at times.
+    Subscribers are called with ``(key, old, new)``; reads are local. ``error`` is the message of the last failure,
+    empty when live; ``stale_since`` is the clock's time since which the cache may be behind, None when live. ``live``
+    is True while the watch follows the server. When the network path recovers, the watch restarts at once.
+    If the objects exceed the client's quota, the cache keeps its last state, is not live, and lists again after a
+    back-off.
     """
 
     _log = Logger()
@@ -83,12 +84,12 @@ class Informer(Service, Generic[V]):
 
     @property
     def synced(self) -> bool:
-        """Whether a first list is complete and the subscribers were notified of it."""
+        """Whether the first list is complete and subscribers were notified of it."""
         return self._gate.is_open
 
     @property
     def error(self) -> str:
-        """The sentence of the last failure; empty when live."""
+        """The message of the last failure; empty when live."""
         return self._machine.error
 
     @property
@@ -116,15 +117,16 @@ class Informer(Service, Generic[V]):
         return self._store.keys()
 
     def add_index(self, name: str, values: Callable[[V], Iterable[Hashable]]) -> None:
-        """Index the objects by what ``values`` gives for each; the same function may be added again."""
+        """Index objects by the values that ``values`` returns for each; adding the same function again is a no-op."""
         self._store.add_index(name, values)
 
     def by_index(self, name: str, value: Hashable) -> list[V]:
-        """Return the objects for which an index gives a value."""
+        """Return the objects with a value in an index."""
         return self._store.by_index(name, value)
 
     def subscribe(self, subscriber: Subscriber[V]) -> Callable[[], None]:
-        """Call ``subscriber`` for every object there is and then for every change; returns what ends that."""
+        """Call ``subscriber`` for every cached object and then for every change; return the function that unsubscribes.
+        """
         while self._undelivered:
             self._notify(self._undelivered.popleft())
         token = object()
@@ -162,7 +164,7 @@ class Informer(Service, Generic[V]):
             self._log.failure("watching {what} ended", reason, what=str(self.resource))
 
     def _path_is_new(self, since: float) -> None:
-        """Cancel the request that started before, unless the server sent something in it since."""
+        """Cancel the current request, unless its watch received data after ``since``."""
         request = self._request
         machine = self._machine
         if request is not None and (machine.connected_at is None or machine.last_activity < since):
@@ -171,7 +173,7 @@ class Informer(Service, Generic[V]):
 
     async def _follow(self) -> None:
         command = self._machine.start(self._clock.seconds())
-        # A subscriber may stop this service from inside this loop, where cancelling has no effect.
+        # A subscriber may stop this service from inside this loop: cancelling a coroutine that runs now has no effect.
         while self.running:
             request = self._request = Deferred.fromCoroutine(self._step(command))
             try:
@@ -182,7 +184,7 @@ class Informer(Service, Generic[V]):
                 command = self._machine.renewed(self._clock.seconds())
                 self._update_live()
             except Exception:
-                # A defect here must not leave a cache that looks alive but no longer follows.
+                # An informer whose loop died would serve stale objects as current ones.
                 self._log.failure("watching {what} failed", what=str(self.resource))
                 command = self._ended(Undecodable("the daemon failed on what the server sent; see the log"))
 
@@ -213,6 +215,7 @@ class Informer(Service, Generic[V]):
             except Gone as error:
                 if not token:
                     return self._ended(error)
+                # etcd compacted the token's revision (410 Expired, by default after 5 min): list again without pages.
                 objects, unread, token, limit = {}, set(), "", 0
                 self._start_list()
                 continue
@@ -231,7 +234,7 @@ class Informer(Service, Generic[V]):
         return command
 
     async def _read(self, raws: Iterable[msgspec.Raw], objects: dict[Key, V], unread: set[Key]) -> bool:
-        """Add the objects of a page; returns whether they are still as many as are allowed."""
+        """Add the objects of a page; return False when the quota is exceeded."""
         started = self._clock.seconds()
         for raw in raws:
             value = self._decoder.object(raw)
@@ -260,6 +263,7 @@ class Informer(Service, Generic[V]):
         }
         if command.initial:
             self._start_list()
+            # Both parameters are required for a streaming list (KEP-3157); the server answers 422 to one alone.
             parameters |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         try:
             abort = await self._client.watch(self.resource, self._namespace, parameters, stream)
@@ -294,7 +298,7 @@ class Informer(Service, Generic[V]):
             self._held.begin()
 
     def _is_allowed(self, held: Held, event: Change[V] | Bookmark | Failure | Unreadable, size: int) -> bool:
-        """Count what an event brings; returns whether it may be kept."""
+        """Count the object of an event against the quota; return whether it may be kept."""
         if isinstance(event, Bookmark):
             if event.initial_end:
                 held.complete()
@@ -308,7 +312,7 @@ class Informer(Service, Generic[V]):
         return held.note(key, size)
 
     def _quota_exceeded(self) -> Gone:
-        """Return the error of an exceeded quota; like a version that is too old it leads to another list."""
+        """Return the error of an exceeded quota; as Gone it leads to a new list, like an expired resource version."""
         most = self._client.allowance.most if self._client.allowance is not None else 0
         return Gone(
             410, "TooMuch", f"{self._client.config.server} shows more than the {most >> 20} MiB that are kept of it"

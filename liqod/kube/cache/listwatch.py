@@ -1,9 +1,8 @@
-"""The order of listing and watching, as a machine without I/O or clock.
+"""List-and-watch state machine, without I/O or clock: takes events, updates the store, returns the next command.
 
-It gets what happened and returns what to do next; it maintains the cache. Lists are streamed (WatchList, KEP-3157)
-where the server supports it, else read in pages. After a broken watch it resumes from the last resource version; only
-when that is too old (410) does it list again, and deletions that were missed are deltas of that list. Semantics as in
-client-go's Reflector.
+Lists are streamed (WatchList, KEP-3157) where the server supports it, else read in pages. After a broken watch it
+resumes from the last resource version; when that has expired (410), it lists again, and missed deletions are deltas
+of that list. Semantics: client-go ``tools/cache/reflector.go``.
 """
 
 from __future__ import annotations
@@ -20,35 +19,35 @@ from liqod.kube.errors import Gone, Invalid, KubeError, ServerError, Throttled
 from liqod.model.ids import Key
 
 SILENCE: Final = 70.0
-"""Seconds without a line after which a watch counts as broken: the server sends bookmarks every 60 s."""
+"""Seconds without a line after which a watch counts as broken: the server sends bookmarks about every 60 s."""
 HEALTHY: Final = 10.0
-"""Seconds that a watch must have lived for its end to be ordinary."""
+"""Seconds after which the end of a watch counts as regular rather than as a failure."""
 BRIEF: Final = 0.25
-"""Seconds between the starts of two watches at least. A busy server ends watches of slow readers, whose
-buffer in its watch cache is full; one that delivered events is resumed at once: by waiting it would fall further behind
-and be ended again."""
+"""Minimum seconds between the starts of two watches. A busy server closes watches of slow readers, whose buffer in its
+watch cache is full (``storage/cacher``). A watch that delivered events resumes at once: waiting would increase its lag,
+and the server would close it again."""
 SHORTEST, LONGEST = 300.0, 600.0
-"""Seconds that a watch is asked to last, spread so that they do not all end together."""
+"""Range of ``timeoutSeconds`` of a watch; random, so that watches do not all end together (as client-go does)."""
 
 BACKOFF: Final = Backoff(initial=1.2, factor=2.0, cap=22.5, jitter=1 / 3)
-"""From 0.8 s to 30 s with its jitter."""
+"""0.8 s to 30 s including jitter, the range of client-go's reflector."""
 WARMING: Final = Backoff(initial=0.15, factor=2.0, cap=1.0, jitter=1 / 3)
-"""While the API server fills the cache of a kind that was never asked for: it takes a tenth of a second or two, and the
-second that the server asks to be left alone would be most of a daemon's start."""
+"""Back-off while the API server initializes its watch cache of a kind. That takes 0.1 to 0.2 s; its ``Retry-After`` of
+1 s would dominate the start-up time of the daemon."""
 
 _SOON: Final = 5
 SPREAD: Final = 0.5
-"""Seconds over which the watches of a server are spread that start again after an interruption."""
+"""Seconds over which the restarts of a server's watches are spread after a network interruption."""
 
 
 @attrs.frozen
 class List:
-    """Read all objects, page by page; answer with ``listed`` or ``ended``."""
+    """Read all objects in pages; report the result with ``listed`` or ``ended``."""
 
 
 @attrs.frozen
 class Watch:
-    """Watch from a resource version; with ``initial`` the server is asked to send what there is first."""
+    """Watch from a resource version; with ``initial``, request the existing objects first (``sendInitialEvents``)."""
 
     resource_version: str
     initial: bool
@@ -57,7 +56,7 @@ class Watch:
 
 @attrs.frozen
 class Wait:
-    """Wait for so many seconds, then call ``waited``."""
+    """Wait ``seconds``, then call ``waited``."""
 
     seconds: float
 
@@ -66,11 +65,11 @@ Command = List | Watch | Wait
 
 
 class ListWatch(Generic[V]):
-    """Keeps a store equal to the server's state, through every failure.
+    """Keeps a store equal to the server's state and recovers from failures.
 
-    ``synced`` once a first list was complete. ``error`` is the last failure's sentence, empty when live;
-    ``stale_since`` the time since which the store may be behind, None when live. ``closing`` asks the driver to end the
-    watch now.
+    ``synced`` is True once a first list was complete. ``error`` is the message of the last failure, empty when live;
+    ``stale_since`` is the time since which the store may be behind, None when live. ``closing`` requests the driver to
+    close the watch now.
     """
 
     def __init__(self, store: Store[V], random: Callable[[], float], *, stream: bool = True) -> None:
@@ -95,17 +94,17 @@ class ListWatch(Generic[V]):
 
     @property
     def connected_at(self) -> float | None:
-        """Since when a watch is connected; None while there is none."""
+        """The time since which a watch is connected; None without one."""
         return self._connected_at
 
     @property
     def last_activity(self) -> float:
-        """When the server last sent something in a watch."""
+        """The time at which the server last sent something in a watch."""
         return self._last_activity
 
     @property
     def deadline(self) -> float:
-        """When a silent watch is to be aborted."""
+        """The time at which a silent watch must be aborted."""
         return self._last_activity + SILENCE
 
     def start(self, now: float) -> Command:
@@ -114,26 +113,26 @@ class ListWatch(Generic[V]):
         return self._list()
 
     def waited(self) -> Command:
-        """A wait is over."""
+        """Return the command after a wait."""
         return self._watch() if self.resource_version else self._list()
 
     def listed(
         self, objects: Mapping[Key, V], unread: Collection[Key], resource_version: str, now: float
     ) -> tuple[list[Delta[V]], Command]:
-        """A list is complete; ``unread`` are the keys of objects that could not be decoded."""
+        """Store a complete list and return the deltas; ``unread`` holds the keys of undecodable objects."""
         deltas = self.store.replace(objects, unread)
         self._complete(resource_version, now)
         self._live()
         return deltas, self._watch()
 
     def connected(self, now: float) -> None:
-        """The server accepted the watch."""
+        """Note that the server accepted the watch."""
         self._connected_at = self._last_activity = now
         if not self._initial:
             self._live()
 
     def received(self, event: Change[V] | Bookmark | Failure | Unreadable, now: float) -> Iterable[Delta[V]]:
-        """An event came; returns what changed in the store."""
+        """Apply an event; return the changes of the store."""
         self._last_activity = now
         if isinstance(event, Change):
             return self._initial_change(event) if self._initial else self._change(event)
@@ -146,14 +145,14 @@ class ListWatch(Generic[V]):
         return self._skipped(event)
 
     def ended(self, error: KubeError | None, now: float) -> Command:
-        """A list or a watch ended: with an error, or, for a watch, in the ordinary way."""
+        """Return the command after a list or watch ended; ``error`` is None for a regular end of a watch."""
         error = self._failure or error
         plain, initial, fruitful = self.closing, self._initial, self._fruitful
         lived = 0.0 if self._connected_at is None else now - self._connected_at
         self._reset_stream()
         if initial and (error is None or isinstance(error, Invalid)):
-            # The server says that it does not stream lists, or it ended without ever telling the end of one: it is read
-            # in pages this time, and for good if that was not the accident of a restart.
+            # The server rejects streaming lists (422, feature gate WatchList off), or closed the stream before the end
+            # of the list: fall back to pages this time, and permanently unless it was a server restart.
             self._cut_short += 1
             self._stream = error is None and not plain and self._cut_short < 3
             return List()
@@ -167,7 +166,8 @@ class ListWatch(Generic[V]):
         if isinstance(error, Gone) or _from_the_future(error):
             watched, self.resource_version = bool(self.resource_version), ""
             self._stale(f"the resource version is no longer known, everything is listed again: {error}", now)
-            # At once, unless it was listed just now: a server that refuses every version must not be listed in a loop.
+            # List at once, unless the last list is recent: a server that rejects every version must not be listed in a
+            # tight loop.
             fresh = self._listed_at is not None and now - self._listed_at < HEALTHY
             return self._list() if watched and not fresh else self._wait()
         self._stale(str(error), now)
@@ -176,7 +176,7 @@ class ListWatch(Generic[V]):
         return self._wait(error.retry_after if isinstance(error, Throttled | ServerError) else 0.0)
 
     def renewed(self, now: float) -> Command:
-        """What was under way is given up, because the path to the server was interrupted and is whole again."""
+        """Return the command after the current request was cancelled because the network path recovered."""
         self._reset_stream()
         self._attempts = 0
         self.stale_since = now if self.stale_since is None else self.stale_since
@@ -242,7 +242,7 @@ class ListWatch(Generic[V]):
                 self.resource_version = event.resource_version
             return ()
         if not event.initial_end:
-            # A server that does not know streaming lists ignores what it was asked and watches from now on.
+            # A server without WatchList (before 1.27) ignores the unknown parameter and starts a plain watch.
             self.closing = True
             return ()
         incoming, unread = self._incoming, self._unread
@@ -267,12 +267,12 @@ class ListWatch(Generic[V]):
 
 
 def is_warming(error: KubeError) -> bool:
-    """Tell whether the server refuses because its watch cache of this kind is being filled (429, storage/cacher)."""
+    """Return whether the server refuses because it initializes its watch cache of this kind (429, storage/cacher)."""
     return isinstance(error, Throttled) and "storage is (re)initializing" in error.message
 
 
 def _from_the_future(error: KubeError) -> bool:
-    """Tell whether the server does not know our resource version yet: its data was restored from a backup."""
+    """Return whether our resource version is newer than the server's: its etcd was restored from a backup."""
     if not isinstance(error, ServerError):
         return False
     causes: Any = error.details.get("causes")

@@ -1,4 +1,4 @@
-"""The caches of one API server: one per kind, view and selection, shared by all users."""
+"""The informers of one API server: one per kind, view and selectors, shared by all users."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Informers(MultiService):
     def of(
         self, resource: Resource, view: type[V], *, namespace: str = "", labels: str = "", fields: str = ""
     ) -> Informer[V]:
-        """Return the informer for a kind and view; it starts at once, or when this service starts."""
+        """Return the informer for a kind and view; it starts at once, or with this service."""
         wanted = (resource, view, namespace, labels, fields)
         informer = self._known.get(wanted)
         if informer is None:
@@ -43,7 +43,7 @@ class Informers(MultiService):
         return iter(list(self._known.values()))
 
     def drop(self, informer: Informer[Any]) -> Deferred[None]:
-        """Stop an informer without users (of a namespace that is no longer offloaded)."""
+        """Stop and remove an informer that is no longer used (of a namespace that is no longer offloaded)."""
         for wanted, known in list(self._known.items()):
             if known is informer:
                 del self._known[wanted]
@@ -51,10 +51,10 @@ class Informers(MultiService):
         return maybeDeferred(lambda: None)
 
     def when_synced(self) -> Deferred[None]:
-        """Return a Deferred that fires when all informers asked for so far have a complete first list."""
+        """Return a Deferred that fires when all informers created so far have synced."""
 
         async def each() -> None:
-            # One after the other: unlike a DeferredList, a coroutine passes a cancellation on to its caller.
+            # Sequential: unlike a DeferredList, a coroutine propagates a cancellation to its caller.
             for informer in list(self._known.values()):
                 await informer.when_synced()
 

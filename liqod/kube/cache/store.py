@@ -1,4 +1,4 @@
-"""A cache of the objects of one kind, with indexes; every change comes out as a delta."""
+"""Stores the objects of one kind with indexes; every change returns a delta."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from liqod.model.objects.meta import ObjectMeta
 
 
 class Viewed(Protocol):
-    """Whatever a cache can hold: a view with metadata."""
+    """A view that a cache can hold: it has metadata."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -20,7 +20,7 @@ V = TypeVar("V", bound=Viewed)
 
 
 class Delta(NamedTuple, Generic[V]):
-    """A change of one object: ``old`` None for a new one, ``new`` None for a deleted one."""
+    """A change of one object: ``old`` is None for an addition, ``new`` is None for a deletion."""
 
     key: Key
     old: V | None
@@ -28,9 +28,9 @@ class Delta(NamedTuple, Generic[V]):
 
 
 class Store(Generic[V]):
-    """Objects by key, and by the values that index functions give them.
+    """Objects by key, and by the values that index functions return for them.
 
-    Bounded by what the API server holds. An object that comes again with the same resource version is no change.
+    Bounded by the number of objects in the API server. An object with an unchanged resource version is no change.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Store(Generic[V]):
         return list(self._objects)
 
     def add_index(self, name: str, values: Callable[[V], Iterable[Hashable]]) -> None:
-        """Index the objects by what ``values`` gives for each; raises ValueError if the name is taken by another."""
+        """Index objects by the values that ``values`` returns for each; raise ValueError if the name is in use."""
         if name in self._indexes:
             if self._indexes[name][0] is not values:
                 raise ValueError(f"there is another index {name!r} already")
@@ -64,11 +64,11 @@ class Store(Generic[V]):
                 index.setdefault(entry, {})[key] = value
 
     def by_index(self, name: str, value: Hashable) -> list[V]:
-        """Return the objects for which an index gives a value; raises KeyError for an unknown index."""
+        """Return the objects with a value in an index; raise KeyError for an unknown index."""
         return list(self._indexes[name][1].get(value, {}).values())
 
     def put(self, new: V) -> Delta[V] | None:
-        """Keep an object; returns the change, or None when it was held already."""
+        """Store an object; return the change, or None for a known resource version."""
         metadata = new.metadata
         key = metadata.key
         old = self._objects.get(key)
@@ -79,7 +79,7 @@ class Store(Generic[V]):
         return Delta(key, old, new)
 
     def remove(self, key: Key) -> Delta[V] | None:
-        """Drop an object; returns the change, or None when it was not held."""
+        """Remove an object; return the change, or None if it was not stored."""
         old = self._objects.pop(key, None)
         if old is None:
             return None
@@ -87,10 +87,10 @@ class Store(Generic[V]):
         return Delta(key, old, None)
 
     def replace(self, fresh: Mapping[Key, V], keep: Collection[Key] = ()) -> list[Delta[V]]:
-        """Make the cache hold exactly these objects; returns all changes, with the deletions that were missed.
+        """Replace the contents by a complete list; return all changes, including missed deletions.
 
-        Keys in ``keep`` exist but could not be read: their last known state stays. Deletions come first. An object that
-        was deleted and created again under its name (another UID) is reported as a deletion and an addition.
+        Keys in ``keep`` exist but could not be decoded: their last known state remains. Deletions come first. An object
+        that was deleted and created again under its name (another UID) is reported as a deletion and an addition.
         """
         deltas: list[Delta[V]] = []
         kept = set(keep)
@@ -100,7 +100,7 @@ class Store(Generic[V]):
                 continue
             if (delta := self.remove(key)) is not None:
                 deltas.append(delta)
-        # This loop runs over a whole cache in one turn of the reactor: it does no more than it must.
+        # This loop processes a whole cache in one turn of the reactor, so it is kept minimal.
         objects, indexed = self._objects, bool(self._indexes)
         for key, new in fresh.items():
             before = objects.get(key)

@@ -1,4 +1,4 @@
-"""Waits for a condition on a cache, evaluated at each change and without polling."""
+"""Waits for a predicate on a cache, evaluated at each change instead of polled."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from liqod.kube.cache.store import V
 
 
 def until(informer: Informer[V], holds: Callable[[], bool]) -> Deferred[None]:
-    """Return a Deferred that fires when ``holds`` does: evaluated once the cache is complete and at every change of it.
+    """Return a Deferred that fires when ``holds`` returns True; it is evaluated after sync and at every change.
 
-    ``holds`` may read other caches as well, but their changes alone do not evaluate it again.
+    ``holds`` may read other caches as well, but their changes alone do not trigger an evaluation.
     """
 
     async def waiting() -> None:

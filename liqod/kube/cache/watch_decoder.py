@@ -1,4 +1,4 @@
-"""From the bytes of a watch to typed events: bounded lines, each decoded straight to the view.
+"""Decodes the bytes of a watch to typed events: bounded lines, each decoded directly to the view.
 
 Source: Kubernetes API concepts, "Efficient detection of changes", "Watch bookmarks", "Streaming lists".
 """
@@ -16,7 +16,7 @@ from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 
 LONGEST: Final = 8 << 20
-"""Bytes of one line. Objects stay under about 1.5 MiB (etcd's limit on a request); JSON escapes make them longer."""
+"""Maximum bytes of one line: etcd limits a request to 1.5 MiB (``--max-request-bytes``), JSON escapes lengthen it."""
 
 INITIAL_END: Final = "k8s.io/initial-events-end"
 
@@ -30,7 +30,7 @@ class Change(msgspec.Struct, Generic[V]):
 
 @attrs.frozen
 class Bookmark:
-    """Everything up to a resource version was sent; ``initial_end`` ends a streaming list."""
+    """All changes up to a resource version were sent; ``initial_end`` marks the end of a streaming list."""
 
     resource_version: str
     initial_end: bool
@@ -38,14 +38,14 @@ class Bookmark:
 
 @attrs.frozen
 class Failure:
-    """The server ends the watch with an error."""
+    """The server closes the watch with an error."""
 
     error: ApiError
 
 
 @attrs.frozen
 class Unreadable:
-    """An object does not fit the view, or a line is no event; ``key`` is None when not even that could be read."""
+    """An object does not match the view, or a line is no event; ``key`` is None if the metadata is unreadable too."""
 
     type: str
     key: Key | None
@@ -54,11 +54,11 @@ class Unreadable:
 
 
 class LineTooLong(Exception):
-    """A line exceeds the bound; the rest of the stream is worthless."""
+    """A line exceeds the bound; the rest of the stream cannot be parsed."""
 
 
 class Lines:
-    """Cuts chunks into lines; holds at most one incomplete line of at most ``longest`` bytes."""
+    """Splits chunks into lines; buffers at most one incomplete line of at most ``longest`` bytes."""
 
     def __init__(self, longest: int = LONGEST) -> None:
         self._longest = longest
@@ -66,7 +66,7 @@ class Lines:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that a chunk completes, without their ends; raises LineTooLong."""
+        """Return the lines that a chunk completes, without line ends; raise LineTooLong."""
         first, *rest = data.split(b"\n")
         self._size += len(first)
         if self._size > self._longest:
@@ -94,15 +94,15 @@ _object = msgspec.json.Decoder(Object)
 
 
 class Decoder(Generic[V]):
-    """Decodes the lines of a watch on objects of one view."""
+    """Decodes watch lines and list items to one view."""
 
     def __init__(self, view: type[V]) -> None:
         self._view = msgspec.json.Decoder(view)
         self._change: msgspec.json.Decoder[Change[V]] = msgspec.json.Decoder(Change[view])  # type: ignore[valid-type]
 
     def line(self, line: bytes) -> Change[V] | Bookmark | Failure | Unreadable:
-        """Return the event of a line; never raises for what a server may send."""
-        # The server writes the type first: most lines are changes and are decoded in one pass.
+        """Return the event of a line; malformed input is returned as Unreadable, not raised."""
+        # The API server writes ``type`` first (metav1.WatchEvent): most lines are changes, decoded in one pass.
         if not line.startswith((b'{"type":"BOOKMARK"', b'{"type":"ERROR"')):
             try:
                 change = self._change.decode(line)
@@ -114,7 +114,7 @@ class Decoder(Generic[V]):
         return self._other(line)
 
     def object(self, raw: bytes | msgspec.Raw) -> V | Unreadable:
-        """Return one object of a list, or why it cannot be read."""
+        """Return one object of a list, or Unreadable with the cause."""
         try:
             return self._view.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

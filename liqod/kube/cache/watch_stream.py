@@ -1,4 +1,4 @@
-"""The body of a watch as lines, processed in short turns, and the timer that aborts a silent watch."""
+"""Splits a watch's body into lines, processed in short turns, and aborts a silent watch."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from liqod.kube.connection.transport import innermost
 from liqod.kube.errors import KubeError, Undecodable, Unreachable
 
 TURN: Final = 0.02
-"""Seconds of decoding or notifying in one turn of the reactor."""
+"""Maximum seconds of decoding or notifying in one turn of the reactor."""
 
 
 class Stream(Protocol):
-    """The body of a watch: hands out its lines in turns of bounded length, pausing the connection meanwhile.
+    """Passes the lines of a watch to ``take`` in turns of bounded length; pauses the connection in between.
 
-    ``closed`` fires with None at an ordinary end and with the error otherwise, after the last line was handed out.
+    ``closed`` fires after the last line: with None at a regular end, else with the error.
     """
 
     def __init__(self, clock: IReactorTime, take: Callable[[bytes], bool]) -> None:
@@ -61,7 +61,7 @@ class Stream(Protocol):
         self._end(error)
 
     def end(self) -> None:
-        """Process no more lines; ``closed`` does not fire for a stream that was ended from this side."""
+        """Discard remaining lines; ``closed`` does not fire for a stream ended locally."""
         self._lost = True
         self._lines.clear()
         if self._turn is not None:
@@ -99,14 +99,14 @@ class Stream(Protocol):
             self._call_producer("pauseProducing")
 
     def _call_producer(self, what: str) -> None:
-        # Transports of tests need not be producers.
+        # Transports in tests may not be producers.
         method = getattr(self.transport, what, None)
         if method is not None and not self._lost:
             method()
 
 
 class Watchdog:
-    """Aborts a watch without a line until its deadline; one timer, reset only when it fires."""
+    """Aborts a watch that receives no line before its deadline; one timer, rescheduled only when it fires."""
 
     def __init__(self, clock: IReactorTime, deadline: Callable[[], float], closed: Deferred[Any]) -> None:
         self._clock = clock

@@ -1,7 +1,7 @@
-"""The quota of memory for the caches of one server's objects (pure).
+"""Memory quota for the caches of one API server's objects (pure).
 
-The cluster's own API server is believed to be what it is. A lender's is a peer: it may show a million objects, or list
-for ever, and every one of its caches would grow until there is no memory left for anybody.
+The home cluster's API server is trusted. A lender's API server is controlled by a peer: it could list a million objects
+or never end a list, and exhaust the daemon's memory.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final
 from liqod.model.ids import Key
 
 OF_A_PEER: Final = 1 << 30
-"""Bytes that all caches of one peer's objects may hold together, and as much again while they are listed again. Ten
-thousand pods with their ShadowPods are a fifth of it."""
+"""Maximum bytes of all caches of one peer's objects, and the same again during a new list. Ten thousand pods with their
+ShadowPods need a fifth of it."""
 OVERHEAD: Final = 1024
-"""Bytes that an object counts besides its text: what Python takes for it, however small it is."""
+"""Bytes counted per object in addition to its JSON: the approximate size of the Python objects."""
 
 
 class Allowance:
-    """What all caches of one server have taken of ``most`` bytes."""
+    """Counts the bytes ``taken`` by all caches of one server, out of ``most``."""
 
     def __init__(self, most: int = OF_A_PEER) -> None:
         self.most = most
@@ -26,10 +26,10 @@ class Allowance:
 
 
 class Held:
-    """What one cache has taken.
+    """Counts the bytes of one cache.
 
-    What comes of a new list is counted instead of what is held as soon as it is more: a server that shows little again
-    must not be refused for what it showed before.
+    During a new list the larger of the current contents and the new list counts: a server that shrinks to an allowed
+    size must not be refused for its earlier size.
     """
 
     def __init__(self, allowance: Allowance) -> None:
@@ -39,20 +39,18 @@ class Held:
         self._sizes = (0, 0)
 
     def begin(self) -> None:
-        """Start counting a list; one that was not completed is dropped."""
+        """Start counting a new list; an incomplete one is dropped."""
         self._coming = {}
         self._set(self._sizes[0], 0)
 
     def complete(self) -> None:
-        """The list is complete: it is what is held."""
+        """Replace the counted contents by the complete list."""
         if self._coming is not None:
             self._held, self._coming = self._coming, None
             self._set(self._sizes[1], 0)
 
     def note(self, key: Key, size: int) -> bool:
-        """Count an object that came, in place of the one of its key; False, and nothing counted, where that would be
-        more than is allowed.
-        """
+        """Count an object in place of the previous one of its key; return False, and count nothing, above the quota."""
         more = size + OVERHEAD - self._table.get(key, 0)
         before = self._sizes
         self._add(more)
@@ -63,11 +61,11 @@ class Held:
         return True
 
     def drop(self, key: Key) -> None:
-        """Count an object no longer."""
+        """Subtract an object."""
         self._add(-self._table.pop(key, 0))
 
     def clear(self) -> None:
-        """Release everything: the cache is gone."""
+        """Release everything, when the cache is stopped."""
         self._held, self._coming = {}, None
         self._set(0, 0)
 

@@ -1,10 +1,9 @@
-"""How many requests to one server may be under way at once: few at first, more while requests go on waiting.
+"""Adaptive limit of concurrent requests to one server: starts low, grows while requests wait, shrinks when it is busy.
 
-Every request under way takes a connection, and a new connection costs both sides as much as several requests (TLS). A
-burst that a few connections work off as fast as it comes is not worth more of them; a distant server is. A busy one is
-not: it has as much to do as it can, and more of ours at once only lets ours and everybody else's wait longer (see
-``load``), so that with such a server their number goes back to few. Those that wait have their turn by flow (see
-``flow.fair_queue``), so that a burst of one kind of requests does not delay another.
+Each HTTP/1.1 request in progress occupies a connection, and a TLS handshake costs both sides as much as several
+requests. More connections help with a distant server. They do not help with a busy one: its throughput is exhausted,
+and more concurrency only increases the latency for all clients (see ``latency_estimator``). Waiting requests are served
+round-robin by flow (see ``flow.fair_queue``), so that a burst of one kind does not delay another.
 """
 
 from __future__ import annotations
@@ -20,11 +19,14 @@ from liqod.kube.connection.latency_estimator import Load
 
 LEAST: Final = 4
 PATIENCE: Final = 0.05
-"""Seconds that requests wait before one more may be under way, or one less when the server is busy."""
+"""Seconds of waiting before the limit grows by one, and minimum seconds between two decrements."""
 
 
 class Slots:
-    """At most ``most`` at once; starts over after ``quiet`` seconds without any (by then they are closed)."""
+    """Admits at most ``most`` concurrent requests; resets to ``LEAST`` after ``quiet`` seconds without requests.
+
+    The idle connections are closed by then.
+    """
 
     def __init__(self, clock: IReactorTime, most: int, quiet: float) -> None:
         self.in_use = 0
@@ -39,9 +41,9 @@ class Slots:
         self._shrunk_at = 0.0
 
     def acquire(self, flow: Hashable = None) -> Deferred[None]:
-        """Return a Deferred that fires when it is the caller's turn, who then owes ``release``.
+        """Return a Deferred that fires when a slot is free; the caller must then call ``release``.
 
-        Flows take turns: ``flow`` says with whom the caller waits in line.
+        Flows are served round-robin, requests of one ``flow`` in order.
         """
         if self.in_use == 0 and self._clock.seconds() - self._idle_since > self._quiet:
             self.limit = min(LEAST, self._most)
@@ -54,7 +56,7 @@ class Slots:
         return turn
 
     def release(self) -> None:
-        """Start the next waiting request."""
+        """Free a slot and admit the next waiting request."""
         self.in_use -= 1
         self._admit()
         if self.in_use == 0:
@@ -62,11 +64,11 @@ class Slots:
 
     @property
     def busy(self) -> bool:
-        """Whether the server seems to have more to do than it can."""
+        """Whether the server appears to be overloaded."""
         return self._load.busy
 
     def answered(self, kind: Hashable, seconds: float) -> None:
-        """Take note of how long an answer took; only of what the server did, and not of the pauses between attempts."""
+        """Record the latency of one response in seconds, without pauses between attempts."""
         now = self._clock.seconds()
         self._load.took(kind, seconds, now)
         if self.busy and self.limit > LEAST and now - self._shrunk_at >= PATIENCE:

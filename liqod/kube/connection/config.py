@@ -1,7 +1,7 @@
-"""How to reach an API server: from a kubeconfig, from inside a cluster, or from a peer's grant.
+"""Loads the configuration for an API server: from a kubeconfig, from inside a cluster, or from a peer's grant.
 
-Kubeconfig files, contexts, exec plugins and the in-cluster environment are read by the ``kubernetes`` package, which is
-imported only when it is needed: that costs a third of a second of CPU and 17 MiB.
+The ``kubernetes`` package reads kubeconfig files, contexts, exec plugins and the in-cluster environment. It is imported
+only when needed: the import costs a third of a second of CPU and 17 MiB.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import attrs
 from liqod.flow.errors import ExpectedError
 
 REREAD: Final = 60.0
-"""Seconds between two readings of a token file; Kubernetes replaces projected tokens well before they expire."""
+"""Seconds between two reads of a token file; the kubelet rotates projected tokens at 80 % of their lifetime."""
 
 
 class ConfigError(ExpectedError):
-    """The configuration for an API server cannot be loaded; the message says what was tried and what to do."""
+    """The configuration for an API server cannot be loaded; the message names the source and the remedy."""
 
 
 @attrs.frozen
 class ClientConfig:
-    """Server URL, trust, and credentials; secrets never show in ``repr``.
+    """Server URL, trust, and credentials; secrets are excluded from ``repr``.
 
-    ``ca_pem`` None: the system's trust store. ``token`` is asked at every request, so it must be cheap: it returns what
-    it holds and re-reads now and then. ``renew_token`` is called once when the server says 401, before one more try;
-    where ``renewal_blocks`` it runs a program and is called in a thread. ``dial`` is an endpoint
-    (``IStreamClientEndpoint``) that connects to the server instead of TCP and TLS, and vouches for who answers there.
+    ``ca_pem`` None: the system's trust store. ``token`` is called for every request, so it must be cheap: it returns a
+    cached token. ``renew_token`` is called once after a 401 response, before one more attempt; with ``renewal_blocks``
+    it runs a program and is called in a thread. ``dial`` is an endpoint (``IStreamClientEndpoint``) that replaces TCP
+    and TLS and authenticates the server itself.
     """
 
     server: str
@@ -55,15 +55,15 @@ def from_grant(url: str, ca_pem: bytes | None, token: Callable[[], str]) -> Clie
 def over_relay(peer: str, dial: Any) -> ClientConfig:
     """Return the configuration for the API server behind a peer's relay, which ``dial`` connects to.
 
-    The URL says in messages what is meant; it is never resolved.
+    The URL appears in messages only; it is never resolved.
     """
     return ClientConfig(server=f"https://{peer}.relay", dial=dial)
 
 
 class TokenFile:
-    """A bearer token in a file that is replaced now and then; read at most once a minute, and when ``expire`` says so.
+    """Returns the bearer token of a file that is rotated; reads it at most once a minute, and after ``expire``.
 
-    While the file cannot be read the token that was read last is used. Raises ConfigError if it never could.
+    While the file is unreadable, the last token is used. Raises ConfigError if no token was ever read.
     """
 
     def __init__(self, path: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -94,7 +94,7 @@ class TokenFile:
 
 
 class _Held:
-    """A bearer token that ``renew`` can replace."""
+    """Holds a bearer token that ``renew`` replaces."""
 
     def __init__(self, token: str, read: Callable[[], str]) -> None:
         self._token = token
@@ -110,7 +110,7 @@ class _Held:
 def load(kubeconfig: str = "", context: str = "") -> ClientConfig:
     """Return the configuration of a kubeconfig's context, or the in-cluster one.
 
-    ``kubeconfig`` empty: in-cluster where there is one (and no context is asked for), else ``$KUBECONFIG``, else
+    An empty ``kubeconfig`` means: in-cluster where available (and no context is given), else ``$KUBECONFIG``, else
     ``~/.kube/config``. Blocks: it reads files and may run an exec plugin. Raises ConfigError.
     """
     if not kubeconfig and not context and os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -146,7 +146,7 @@ def _from_kubeconfig(named: str, context: str) -> ClientConfig:
     try:
         user = _user(named, context)
         with tempfile.TemporaryDirectory(prefix="liqod-") as scratch:
-            # The loader writes embedded certificates to files; they are read back and removed at once.
+            # The kubernetes package writes embedded certificates to files; they are read back and removed at once.
             configuration = _loaded(named, context, scratch)
             if getattr(configuration, "proxy", None) and "proxy-url" in Path(named).expanduser().read_text("utf-8"):
                 raise ConfigError(f"{named} names a proxy-url, which is not supported: the connection must be direct")
@@ -163,7 +163,7 @@ def _from_kubeconfig(named: str, context: str) -> ClientConfig:
     except (ConfigException, OSError) as error:
         raise ConfigError(f"the kubeconfig {named} cannot be used: {error}") from error
     except Exception as error:
-        # Whatever the loader stumbles over in a broken file; only its first line, later ones may quote the file.
+        # A broken file raises arbitrary errors in the loader. Later lines of the message may quote the file: drop them.
         said = next(iter(str(error).splitlines()), "")
         raise ConfigError(f"the kubeconfig {named} cannot be used: {type(error).__name__}: {said}") from error
     return _with_token(config, configuration, named, context, user)
@@ -186,7 +186,7 @@ def _with_token(config: ClientConfig, configuration: Any, named: str, context: s
         file = TokenFile(base / str(user["tokenFile"]))
         return attrs.evolve(config, token=file, renew_token=file.expire)
     if token:
-        # A token that is replaced in the file counts as soon as the old one does not.
+        # A token that was replaced in the file is used as soon as the old one is rejected (401).
         held = _Held(token, lambda: _token_again(named, context))
         return attrs.evolve(config, token=held, renew_token=held.renew)
     return config
@@ -213,7 +213,7 @@ def _loaded(named: str, context: str, scratch: str) -> Any:
 
 
 def _user(named: str, context: str) -> Any:
-    """Return the user's part of a kubeconfig: the source of the credentials, which the loader does not keep."""
+    """Return the user entry of a kubeconfig, the source of the credentials; the loader does not expose it."""
     from kubernetes.config.kube_config import KubeConfigMerger
 
     whole = KubeConfigMerger(named).config

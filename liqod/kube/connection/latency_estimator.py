@@ -1,7 +1,7 @@
-"""Whether a server is busy: its answers take much longer than the same answers took at their best.
+"""Detects a busy server: its latency is much higher than the minimum latency of the same kind of request.
 
-A distant server is slow at its best as well. A busy one works off what it has no faster when it is given more at once;
-everything else that is asked of it only waits longer (Little's law).
+The minimum of a distant server is high as well, so distance does not count as load. More concurrency does not raise the
+throughput of a saturated server; it only raises latency (Little's law).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 from attrs import define
 
 TIMES: Final = 4.0
-"""How much longer than at its best an answer takes that counts as slow; ``NOTICEABLE`` seconds longer at least."""
+"""Factor over the minimum latency from which a response counts as slow, if it is also ``NOTICEABLE`` seconds above."""
 NOTICEABLE: Final = 0.05
 WINDOW: Final = 300.0
-"""Seconds for which the best is remembered at least; and twice as long at most, since the way there may change."""
+"""Seconds for which a minimum is kept at least, and half of the maximum: the network path may change."""
 KINDS: Final = 64
 WEIGHT: Final = 0.2
-"""How much one answer counts against all before."""
+"""Weight of the newest response in the moving average."""
 
 
 @define
@@ -30,23 +30,23 @@ class _Best:
 
 
 class Load:
-    """Remembers how long each kind of request took at its best; of at most ``KINDS`` kinds, those asked last."""
+    """Tracks the minimum latency of each kind of request, for the ``KINDS`` most recently used kinds."""
 
     def __init__(self) -> None:
         self._best: OrderedDict[Hashable, _Best] = OrderedDict()
         self._slow = 0.0
 
     def __len__(self) -> int:
-        """How many kinds are remembered."""
+        """The number of tracked kinds."""
         return len(self._best)
 
     @property
     def busy(self) -> bool:
-        """Whether most of the last answers were slow."""
+        """Whether most of the recent responses were slow."""
         return self._slow > 0.5
 
     def took(self, kind: Hashable, seconds: float, now: float) -> None:
-        """Take note of an answer: how long it took, and the time by any steady clock."""
+        """Record a response: its latency in seconds, and ``now`` by a monotonic clock."""
         best = self._best.pop(kind, None)
         if best is None:
             best = _Best(now, seconds, seconds)

@@ -1,4 +1,4 @@
-"""Connections to one API server: TLS policy, endpoint, pools, and the messages of their failures."""
+"""Connections to one API server: TLS policy, endpoint, pools, and error messages."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from liqod.kube.errors import Unreachable
 
 CONNECT_TIMEOUT: Final = 10.0
 IN_FLIGHT: Final = 32
-"""Requests in progress at once, at most (see ``concurrency_limit``); as many connections are kept, so that a burst does
-not open and close connections."""
+"""Maximum number of concurrent requests (see ``concurrency_limit``), and of idle connections in the pool: a burst then
+does not open and close connections."""
 CACHED_FOR: Final = 60
-"""Seconds an idle connection is kept: less than the 90 s after which the API server closes it, so that a request is not
-sent into a connection that is being closed."""
+"""Seconds an idle connection is kept: less than the 90 s after which kube-apiserver closes it (``IdleTimeout``), so
+that a request does not race with the close."""
 MAX_BODY: Final = 64 << 20
-"""Bytes of one answer; a page of 500 objects at 128 KiB each."""
+"""Maximum bytes of one response: a page of 500 objects of 128 KiB each."""
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\s*", re.DOTALL)
 
 
 def tls_creator(config: ClientConfig, host: str) -> IOpenSSLClientConnectionCreator:
-    """Return what makes TLS connections to ``host``; made once, because its context is costly.
+    """Return the creator of TLS connections to ``host``; create it once, because its context is costly.
 
     The server's certificate must chain to the CA and name ``host`` (DNS name or IP address) or ``tls_server_name``.
     Raises ConfigError for certificates or keys that cannot be read.
@@ -53,7 +53,7 @@ def tls_creator(config: ClientConfig, host: str) -> IOpenSSLClientConnectionCrea
             options = ssl.CertificateOptions(
                 privateKey=own.privateKey.original if own else None, certificate=own.original if own else None, **extra
             )
-            # Twisted wraps a context factory by itself; its type is not that of a connection creator.
+            # wrapClientTLS accepts a context factory as well; only its type differs from a connection creator's.
             return cast(IOpenSSLClientConnectionCreator, options)
         trust = None
         if config.ca_pem is not None:
@@ -75,7 +75,7 @@ def tls_creator(config: ClientConfig, host: str) -> IOpenSSLClientConnectionCrea
 
 @implementer(IStreamClientEndpoint)
 class Endpoint:
-    """Connects to the API server, with keep-alive; remembers the connection made last, so that it can be aborted.
+    """Connects to the API server with TCP keep-alive; ``connection`` is the latest transport, for aborting it.
 
     ``made`` is called with the protocol of each connection.
     """
@@ -104,7 +104,7 @@ class Endpoint:
 
 @implementer(IAgentEndpointFactory)
 class _Fixed:
-    """Hands out one endpoint for every URI: there is one server."""
+    """Returns the same endpoint for every URI: there is one server."""
 
     def __init__(self, endpoint: IStreamClientEndpoint) -> None:
         self._endpoint = endpoint
@@ -114,7 +114,7 @@ class _Fixed:
 
 
 class Connections:
-    """The ways to one server: a pool for requests (``agent``), and a connection of its own for each stream."""
+    """Connections to one server: a pool for requests (``agent``), and a separate connection for each stream."""
 
     def __init__(self, config: ClientConfig, reactor: IReactorTime) -> None:
         self.uri = URI.fromBytes(config.server.encode("ascii"))
@@ -135,7 +135,7 @@ class Connections:
         self._pool = HTTPConnectionPool(self._reactor, persistent=True)
         self._pool.maxPersistentPerHost = IN_FLIGHT
         self._pool.cachedConnectionTimeout = CACHED_FOR
-        # Whether a request may be sent again is the client's decision: it knows the meaning of the verb.
+        # Retries are the client's decision: only it knows whether a verb is idempotent (a create is not).
         self._pool.retryAutomatically = False
         endpoint = Endpoint(self._way(), self._remember)
         self.agent = Agent.usingEndpointFactory(self._reactor, _Fixed(endpoint), self._pool)
@@ -158,7 +158,7 @@ class Connections:
         return wrapped
 
     def stream_agent(self) -> tuple[IAgent, Callable[[], None]]:
-        """Return an agent for one long answer, and what aborts its connection without waiting for the other side."""
+        """Return an agent for one streamed response, and the function that aborts its connection at once."""
         endpoint = self.endpoint()
 
         def abort() -> None:
@@ -169,17 +169,17 @@ class Connections:
         return Agent.usingEndpointFactory(self._reactor, _Fixed(endpoint), pool), abort
 
     def drop(self, before: float, *, idle: bool) -> None:
-        """Abort the pooled connections that were made before a time; ``idle`` spares those in use.
+        """Abort pooled connections made before a time; with ``idle`` only those without a request in progress.
 
-        Nothing is waited for: the other side of an interrupted path does not answer. What is sent next goes over new
-        connections, unless there are none to abort.
+        Aborts without a TLS or TCP close handshake: the other side of an interrupted path does not answer. Later
+        requests use new connections.
         """
         old = [connection for connection, made in self._made.items() if made < before]
         if idle:
             old = [connection for connection in old if connection.state == "QUIESCENT"]
         if not old:
             return
-        # A connection that is aborted stays in its pool until the reactor's next turn.
+        # An aborted connection remains in its HTTPConnectionPool until the next turn of the reactor.
         pool = self._pool
         self._begin()
         pool.cachedConnectionTimeout = 0
@@ -189,7 +189,7 @@ class Connections:
             connection.abort()
 
     def close(self) -> Deferred[None]:
-        """Close the pooled connections, and those in use as soon as they return to the pool."""
+        """Close idle connections now, and those in use when they return to the pool."""
         self._pool.cachedConnectionTimeout = 0
         closed: Deferred[None] = self._pool.closeCachedConnections()
         return closed
@@ -197,7 +197,7 @@ class Connections:
 
 @implementer(IBodyProducer)
 class Body:
-    """A request's body that is at hand: written at once."""
+    """Request body of known length, written at once."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -208,17 +208,17 @@ class Body:
         return succeed(None)
 
     def pauseProducing(self) -> None:
-        """Nothing is left to be paused."""
+        """Do nothing: the body was written in full."""
 
     def resumeProducing(self) -> None:
-        """Nothing is left to be resumed."""
+        """Do nothing: the body was written in full."""
 
     def stopProducing(self) -> None:
-        """Nothing is left to be stopped."""
+        """Do nothing: the body was written in full."""
 
 
 class Collect(Protocol):
-    """Gathers an answer's body; ``whole`` fires with it, or fails when the connection broke or it is too large."""
+    """Collects a response body; ``whole`` fires with it, or fails if the connection broke or the body is too large."""
 
     def __init__(self) -> None:
         self.whole: Deferred[bytes] = Deferred(self._cancelled)
@@ -247,13 +247,13 @@ class Collect(Protocol):
         self._stop()
 
     def _stop(self) -> None:
-        # The proxy that a response hands out cannot abort, only lose the connection.
+        # twisted.web passes a TransportProxyProducer here, which has loseConnection but no abortConnection.
         if self.transport is not None:
             self.transport.loseConnection()
 
 
 class TimedOut(Exception):
-    """The time for one request was over."""
+    """A request exceeded its time limit."""
 
 
 def innermost(error: BaseException) -> BaseException:
@@ -266,13 +266,13 @@ def innermost(error: BaseException) -> BaseException:
 
 
 def is_tls_failure(error: BaseException) -> bool:
-    """Tell whether a connection failed in TLS (certificate, protocol): trying again does not help."""
+    """Return whether a connection failed in TLS (certificate, protocol); a retry does not help."""
     module = type(innermost(error)).__module__
     return module.startswith(("OpenSSL", "service_identity"))
 
 
 def was_never_sent(error: BaseException) -> bool:
-    """Tell whether a request certainly did not reach the server."""
+    """Return whether a request certainly did not reach the server."""
     return isinstance(error, ConnectError | DNSLookupError) or type(error).__name__ in (
         "RequestNotSent",
         "ConnectingCancelledError",
@@ -280,7 +280,7 @@ def was_never_sent(error: BaseException) -> bool:
 
 
 def unreachable(server: str, what: str, error: BaseException) -> Unreachable:
-    """Return the error of a request without an answer: which request, to which server, what failed, what to check."""
+    """Return the error of a request without a response; it names request, server, cause and what to check."""
     cause = innermost(error)
     if isinstance(cause, ConnectionRefusedError):
         why = "it refuses connections; is it running, and is the address right?"

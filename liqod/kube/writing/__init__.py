@@ -1,1 +1,1 @@
-"""How objects are written: created or updated, statuses, own writes read back, refusals."""
+"""Writes objects: create or update, status patches, a cache of own writes, and the policy for refusals."""

@@ -1,4 +1,4 @@
-"""Creates or updates one object with the fewest requests: reads it, then creates it or patches what differs."""
+"""Creates or updates one object with the fewest requests: reads it, then creates it or patches the difference."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ async def ensure(
     *,
     same: Callable[[Any, Any], bool] = operator.eq,
 ) -> bool:
-    """Create or update an object with the labels and top-level fields of ``body``; returns whether it wrote.
+    """Create or update an object with the labels and top-level fields of ``body``; return whether it was written.
 
-    Fields that others added (labels, annotations) stay. A difference in one of the ``fixed`` fields, which are
-    immutable (roleRef of a binding), replaces the object. ``same`` compares a field with the wanted one. Raises
+    Fields of others (labels, annotations) are kept. A difference in one of the ``fixed`` fields, which are immutable
+    (roleRef of a binding), replaces the object. ``same`` compares a present field with the wanted one. Raises
     KubeError.
     """
     name, namespace = body["metadata"]["name"], body["metadata"].get("namespace", "")
@@ -35,6 +35,7 @@ async def ensure(
         else:
             return True
     if any(present.get(field) != body.get(field) for field in fixed):
+        # Validation rejects an update of an immutable field (422): delete and create. The UID spares a successor.
         await client.delete(resource, name, namespace, uid=present["metadata"]["uid"])
         await client.create(resource, body, namespace, view=None)
         return True
@@ -47,7 +48,7 @@ async def ensure(
 def difference(
     present: Mapping[str, Any], wanted: Mapping[str, Any], same: Callable[[Any, Any], bool] = operator.eq
 ) -> dict[str, Any]:
-    """Return the merge patch of the labels and top-level fields that differ from ``wanted``; empty when none do."""
+    """Return the merge patch of the labels and top-level fields that differ from ``wanted``; empty if none do."""
     patch: dict[str, Any] = {
         field: value
         for field, value in wanted.items()

@@ -1,4 +1,4 @@
-"""JSON merge patches (RFC 7396): the smallest one between two objects, and what one makes of an object."""
+"""Computes and applies JSON merge patches (RFC 7396)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Return the smallest patch that turns ``before`` into ``after``; empty when they are equal.
 
-    Lists are replaced as a whole. A None on either side is an absent field: in a merge patch null means "remove".
+    Lists are replaced as a whole. None on either side is an absent field: in a merge patch null means "remove".
     """
     patch: dict[str, Any] = {}
     for name, value in after.items():
@@ -26,7 +26,7 @@ def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
 
 
 def apply_merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a patch makes of an object (RFC 7396, section 2); ``target`` is not changed."""
+    """Return an object with a patch applied (RFC 7396, section 2); ``target`` is not changed."""
     result = dict(target)
     for name, value in patch.items():
         if value is None:

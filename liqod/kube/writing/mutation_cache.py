@@ -1,10 +1,10 @@
-"""Read your own writes: what the API server answered counts until the watch has shown it.
+"""Read your own writes: the response to a write takes precedence until the watch has caught up.
 
-An informer lags behind what was just written; deciding from it would write the same thing twice. The idea is that of
-``cache.MutationCache`` in client-go. Resource versions show whether the watch is behind our write: it is when it
-still shows a version that we wrote over, or a lower one (comparable as numbers since KEP-5504). Anything else it shows
-is our write or one that came later, and is believed. An object that we created and that the watch does not show at all
-counts as there: call ``forget`` when the watch tells that it was deleted.
+An informer lags behind recent writes; deciding from it would repeat them. The idea is ``cache.MutationCache`` of
+client-go. Resource versions show whether the watch is behind our write: it is if it shows a version that we
+overwrote, or a lower one (comparable as numbers since KEP-5504). Any other version is our write or a later one, and
+takes precedence. An object that we created and that the watch does not show yet counts as existing: call ``forget``
+when the watch reports its deletion.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from liqod.model.ids import Key
 from liqod.model.objects.meta import is_newer
 
 TTL: Final = 30.0
-"""Seconds that a write counts against a watch that does not show it: after that the watch, or the write, was lost, and
-what the watch shows is believed again."""
+"""Seconds for which a write takes precedence over a watch that does not show it; then the watch is authoritative."""
 MOST: Final = 4096
-"""Writes that are remembered; the oldest is forgotten first. Writing something twice is harmless, growing is not."""
+"""Maximum number of pending writes; the oldest is dropped first. A repeated write is harmless, unbounded memory is not.
+"""
 VERSIONS: Final = 16
-"""Versions of one object that are remembered as overwritten: a watch further behind is believed."""
+"""Maximum number of overwritten versions kept per object."""
 
 T = TypeVar("T", bound=Viewed)
 K = TypeVar("K", bound=Hashable)
@@ -35,20 +35,20 @@ K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
 
 class Mutated(Protocol[K_contra, T_contra]):
-    """Where writes are noted: ``Mutations`` or ``MutationCache``."""
+    """Records writes: ``Mutations`` or ``MutationCache``."""
 
     def wrote(self, key: K_contra, before: T_contra | None, after: T_contra) -> None:
-        """Note the answer to a write."""
+        """Record the response to a write."""
         ...
 
     def forget(self, key: K_contra) -> None:
-        """Believe the watch again."""
+        """Drop the pending write of a key; the watch is authoritative again."""
         ...
 
 
 @attrs.frozen
 class _Pending(Generic[T]):
-    """A write that the watch has not shown: versions before it, its answer, what is there now, until when it counts."""
+    """A write that the watch has not shown: overwritten versions, response, current state, and expiry time."""
 
     older: tuple[str, ...]
     newest: T
@@ -63,7 +63,7 @@ class _Pending(Generic[T]):
 
 
 class Mutations(Generic[K, T]):
-    """Writes and removals by key; the caller brings what the watch shows."""
+    """Pending writes and deletions by key; the caller passes the state that the watch shows."""
 
     def __init__(self, clock: IReactorTime, ttl: float = TTL, most: int = MOST) -> None:
         self._clock = clock
@@ -72,15 +72,15 @@ class Mutations(Generic[K, T]):
         self._pending: dict[K, _Pending[T]] = {}
 
     def __len__(self) -> int:
-        """The number of objects whose last write was not seen yet, as far as was asked."""
+        """The number of objects with a pending write, as of the last ``newest`` of each."""
         return len(self._pending)
 
     def keys(self) -> list[K]:
-        """Return the keys of those objects."""
+        """Return the keys of objects with a pending write."""
         return list(self._pending)
 
     def newest(self, key: K, seen: T | None) -> T | None:
-        """Return the newest known state of an object that the watch shows as ``seen``; None when it does not exist."""
+        """Return the newest known state of an object that the watch shows as ``seen``; None if it does not exist."""
         pending = self._pending.get(key)
         if pending is None:
             return seen
@@ -90,20 +90,21 @@ class Mutations(Generic[K, T]):
         return seen
 
     def wrote(self, key: K, before: T | None, after: T) -> None:
-        """Note the answer ``after`` to a write over ``before`` (None: it was created)."""
+        """Record the response ``after`` to a write over ``before`` (None: it was created)."""
+        # A write without effect does not change the resource version, and the watch sends no event for it.
         if before is None or after.metadata.resource_version != before.metadata.resource_version:
             self._note(key, before, after, after)
 
     def removed(self, key: K, before: T) -> None:
-        """Note that an object was removed; not for one that finalizers hold, the watch shows that as a change."""
+        """Record a deletion; not for an object with finalizers, whose deletion is an update (deletionTimestamp)."""
         self._note(key, before, before, None)
 
     def forget(self, key: K) -> None:
-        """Believe the watch again: a write was refused because the object is not what we thought, or it is gone."""
+        """Drop the pending write of a key, after a refusal or a deletion; the watch is authoritative again."""
         self._pending.pop(key, None)
 
     def _note(self, key: K, before: T | None, newest: T, now: T | None) -> None:
-        # Of several writes in a row the watch may show any but the last.
+        # After several writes in a row the watch may show any version before the last.
         known = self._pending.pop(key, None)
         older = (*(known.older if known is not None else ()), before.metadata.resource_version if before else "")
         while len(self._pending) >= self._most:
@@ -112,7 +113,7 @@ class Mutations(Generic[K, T]):
 
 
 class MutationCache(Generic[T]):
-    """An informer, and on top of it what was written but not seen yet."""
+    """An informer overlaid with pending writes."""
 
     def __init__(self, informer: Informer[T], clock: IReactorTime, ttl: float = TTL, most: int = MOST) -> None:
         self.informer = informer
@@ -128,15 +129,15 @@ class MutationCache(Generic[T]):
         return [value for value in map(self.get, keys) if value is not None]
 
     def wrote(self, key: Key, before: T | None, after: T) -> None:
-        """Note the answer ``after`` to a write over ``before`` (None: it was created)."""
+        """Record the response ``after`` to a write over ``before`` (None: it was created)."""
         self._mutations.wrote(key, before, after)
-        self.get(key)  # the watch may have been faster than the answer
+        self.get(key)  # the watch event may have arrived before the response
 
     def removed(self, key: Key, before: T) -> None:
-        """Note that an object was removed; not for one that finalizers hold, the watch shows that as a change."""
+        """Record a deletion; not for an object with finalizers, whose deletion is an update (deletionTimestamp)."""
         self._mutations.removed(key, before)
         self.get(key)
 
     def forget(self, key: Key) -> None:
-        """Believe the watch again: a write was refused because the object is not what we thought, or it is gone."""
+        """Drop the pending write of a key, after a refusal or a deletion; the watch is authoritative again."""
         self._mutations.forget(key)

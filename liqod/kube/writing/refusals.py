@@ -1,8 +1,7 @@
-"""What a refused write means for its object, in one policy for all controllers.
+"""Classifies refused writes: one retry policy for all controllers.
 
-Kubernetes' API conventions ("HTTP Status codes") say which refusals a repetition can overcome, and what must happen
-first. A controller that treats all alike either hammers the API server with an object that can never pass validation,
-or gives up on one that lost a race.
+Source: Kubernetes API conventions, "HTTP Status codes". A controller that treats all refusals alike either repeats an
+object that can never pass validation, or gives up on one that lost a race.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ class Retry(enum.Enum):
     """When a refused write is worth another attempt."""
 
     AT_ONCE = "at once"
-    """Another client wrote first: read the object again, decide again."""
+    """Another client wrote first: read the object and decide again."""
 
     LATER = "later"
     """The cause may pass without a change of the object: rights, quota, load, the network."""
 
     ON_CHANGE = "on change"
-    """The same write will be refused again: wait until the object, or what it is computed from, changes."""
+    """The same write will be refused again: wait until the object or its inputs change."""
 
 
 @attrs.frozen
 class Refusal:
-    """A refused write: when to try again, one CamelCase word, and the server's sentence."""
+    """A refused write: when to retry, a CamelCase reason, the server's message, and ``Retry-After`` in seconds."""
 
     retry: Retry
     reason: str
@@ -43,7 +42,7 @@ class Refusal:
 
 
 READ_AGAIN: Final = 1.0
-"""Seconds after a lost race: the watch brings the other's write, mostly sooner, and then the key comes by itself."""
+"""Seconds until the retry after a conflict; the watch event of the other write usually enqueues the key earlier."""
 
 LATER: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
 
@@ -52,14 +51,14 @@ def refusal_of(error: KubeError, *, creating: bool = False) -> Refusal:
     """Classify a failed write; ``creating`` where the object did not exist yet.
 
     ======================================== ==========================================
-    Conflict, AlreadyExists, Gone             at once: our knowledge of the object is old
-    NotFound, of an object that we change     on change: it is gone, the watch will tell
-    NotFound, of an object that we create     later: its namespace or its kind is missing
+    Conflict, AlreadyExists, Gone             at once: our state of the object is outdated
+    NotFound, for an update                   on change: it was deleted, the watch will report it
+    NotFound, for a create                    later: its namespace or its kind is missing
     Invalid (400, 422)                        on change: validation is a function of the object
     Forbidden, and everything else            later, not before ``Retry-After``
     ======================================== ==========================================
 
-    Forbidden is *later*: rights, quota and a terminating namespace change without a trace in the object.
+    Forbidden is *later*: RBAC, ResourceQuota and a terminating namespace change without a change of the object.
     """
     if isinstance(error, Conflict | AlreadyExists | Gone):
         retry = Retry.AT_ONCE
@@ -73,9 +72,9 @@ def refusal_of(error: KubeError, *, creating: bool = False) -> Refusal:
 
 
 class Refusals(Generic[K]):
-    """The refusals that hold now, by key: how often, and so how long until the next attempt.
+    """The current refusals by key, with attempts and back-off.
 
-    Bounded by the keys that are refused; the owner calls ``forget`` when a key's object is gone.
+    Bounded by the number of refused keys; the owner calls ``forget`` when a key's object is deleted.
     """
 
     def __init__(self, backoff: Backoff = LATER) -> None:
@@ -83,19 +82,19 @@ class Refusals(Generic[K]):
         self._held: dict[K, tuple[Refusal, int]] = {}
 
     def __len__(self) -> int:
-        """The number of keys that are refused."""
+        """The number of refused keys."""
         return len(self._held)
 
     def get(self, key: K) -> Refusal | None:
-        """Return the refusal that holds for a key, or None."""
+        """Return the current refusal of a key, or None."""
         held = self._held.get(key)
         return held[0] if held is not None else None
 
     def refused(self, key: K, refusal: Refusal) -> float | None:
-        """Note a refusal; return the seconds until the next attempt, None for "not before the object changes"."""
+        """Record a refusal; return the seconds until the next attempt, None for "not before the object changes"."""
         _, attempts = self._held.get(key, (refusal, 0))
         if refusal.retry is Retry.AT_ONCE:
-            # No count: a race says nothing against the object, and two races in a row are two races.
+            # Not counted: a conflict is no fault of the object, and two in a row are unrelated.
             return READ_AGAIN
         self._held[key] = (refusal, attempts + 1)
         if refusal.retry is Retry.ON_CHANGE:
@@ -103,5 +102,5 @@ class Refusals(Generic[K]):
         return max(refusal.retry_after, self._backoff.delay(attempts))
 
     def forget(self, key: K) -> None:
-        """Forget a key: a write was accepted, or the object changed or is gone."""
+        """Drop a key's refusal: a write was accepted, or the object changed or was deleted."""
         self._held.pop(key, None)

@@ -1,9 +1,9 @@
-"""Writes the status of an object: only when it differs, only what differs, and only to the object it was computed for.
+"""Writes the status of an object by a minimal, conditional patch; an unchanged status is not written.
 
-The patch carries the UID, so that an object created again under the same name does not inherit the status of the first,
-and the resource version, so that a status computed from an old state does not overwrite a newer one. What the API
-server refuses comes back as a ``Refusal`` (``kube.refusals``): the caller returns ``After(...)`` accordingly, and may
-say so in a condition or an event. Failures that say nothing about the object (no answer, 401, 429, 5xx) are raised,
+The patch carries the UID, so that an object created again under the same name does not inherit the old status, and the
+resource version, so that a status computed from an old state does not overwrite a newer one (the API server answers
+409). Refusals are returned as ``Refusal`` (``kube.writing.refusals``): the caller returns ``After(...)`` accordingly,
+and may set a condition or record an event. Failures unrelated to the object (no response, 401, 429, 5xx) are raised,
 for the controller's back-off.
 """
 
@@ -27,7 +27,7 @@ from liqod.model.objects.meta import to_dict
 
 
 class WithStatus(Viewed, Protocol):
-    """A view that has a status: a view itself, JSON bytes or plain values."""
+    """A view with a status, which is a view itself, JSON bytes or plain values."""
 
     @property
     def status(self) -> Any: ...
@@ -38,17 +38,17 @@ S = TypeVar("S", bound=WithStatus)
 
 @attrs.frozen
 class Written(Generic[S]):
-    """The object has the status now; ``changed`` tells whether a request was needed for that."""
+    """The object with its status; ``changed`` is True if a request was sent."""
 
     object: S
     changed: bool
 
 
 class StatusWriter(Generic[S]):
-    """Writes statuses of one kind; every answer is noted in ``mutations``, which the caller reads from.
+    """Writes statuses of one kind; records each response in ``mutations``, which the caller reads from.
 
-    ``versioned`` False leaves the resource version out, for a kind of which others write other fields of the status all
-    the time (pods: the kubelet and the scheduler do), where a race over fields that are not ours is no reason to fail.
+    ``versioned`` False omits the resource version, for a kind whose status has several writers (pods: kubelet and
+    scheduler): a concurrent write of other fields must not fail ours.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class StatusWriter(Generic[S]):
         self._versioned = versioned
 
     async def write(self, present: S, status: Any) -> Written[S] | Refusal:
-        """Give ``present``, the newest known state of an object, a status (a view or plain values).
+        """Write a status (a view or plain values) to ``present``, the newest known state of an object.
 
-        The status is whole: a field that it does not have is removed. Raises KubeError for what is no refusal.
+        The status is complete: absent fields are removed. Raises KubeError for failures that are no refusal.
         """
         patch = self.patch(present, status)
         if patch is None:
@@ -88,7 +88,7 @@ class StatusWriter(Generic[S]):
         return Written(answer, changed=True)
 
     def patch(self, present: S, status: Any) -> dict[str, Any] | None:
-        """Return the request's body; None when the object has that status."""
+        """Return the request's body; None if the object has this status."""
         change = merge_patch(_plain(present.status), _plain(status))
         if not change:
             return None
