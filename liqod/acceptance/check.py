@@ -26,7 +26,7 @@ _VERSION = re.compile(r"v?[0-9A-Za-z.+~-]{0,63}")
 
 
 def is_qualified_name(text: str) -> bool:
-    """Tell whether a text is a Kubernetes qualified name: a DNS prefix and '/' (optional), then 1 to 63 characters."""
+    """Return whether a text is a Kubernetes qualified name: a DNS prefix and '/' (optional), then 1 to 63 characters."""
     prefix, slash, name = text.rpartition("/")
     if slash and not (len(prefix) <= 253 and _PREFIX.fullmatch(prefix)):
         return False
@@ -34,12 +34,12 @@ def is_qualified_name(text: str) -> bool:
 
 
 def is_label_value(text: str) -> bool:
-    """Tell whether a text may be a label's value: empty, or at most 63 of the characters of a name."""
+    """Return whether a text may be a label's value: empty, or at most 63 of the characters of a name."""
     return text == "" or _NAME.fullmatch(text) is not None
 
 
 def is_reserved(label: str) -> bool:
-    """Tell whether a label has a prefix (or a subdomain of one) that only the cluster itself may set."""
+    """Return whether a label has a prefix (or a subdomain of one) that only the cluster itself may set."""
     prefix, slash, _ = label.partition("/")
     if not slash:
         return False

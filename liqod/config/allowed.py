@@ -58,7 +58,7 @@ def struct_in(kind: Any) -> type[msgspec.Struct] | None:
 
 
 def is_text(kind: Any) -> bool:
-    """Tell whether a setting holds a text, so that a value from the environment needs no quotes."""
+    """Return whether a setting holds a text, so that a value from the environment needs no quotes."""
     base = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if get_origin(base) is Literal:
         return all(isinstance(choice, str) for choice in get_args(base))

@@ -248,7 +248,7 @@ def split_address(text: str) -> tuple[str, int] | None:
 
 
 def is_ip(text: str) -> bool:
-    """Tell whether a text is an IPv4 or IPv6 address."""
+    """Return whether a text is an IPv4 or IPv6 address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -257,7 +257,7 @@ def is_ip(text: str) -> bool:
 
 
 def is_network(text: str) -> bool:
-    """Tell whether a text is a network: an address without host bits, and a prefix length."""
+    """Return whether a text is a network: an address without host bits, and a prefix length."""
     try:
         ipaddress.ip_network(text)
     except ValueError:
@@ -266,14 +266,14 @@ def is_network(text: str) -> bool:
 
 
 def is_host(text: str) -> bool:
-    """Tell whether a text is an IP address or a host name; four numbers that are no IPv4 address are neither."""
+    """Return whether a text is an IP address or a host name; four numbers that are no IPv4 address are neither."""
     if is_ip(text):
         return True
     return _HOST.fullmatch(text) is not None and not text.rpartition(".")[2].isdigit()
 
 
 def is_https(text: str) -> bool:
-    """Tell whether a text is an https address with a host and, where there is one, a port that can be."""
+    """Return whether a text is an https address with a host and, where there is one, a port that can be."""
     try:
         parts = urlsplit(text)
         return parts.scheme == "https" and bool(parts.hostname) and (parts.port is None or parts.port > 0)

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def reactor_is_asyncio(reactor: object) -> bool:
-    """Tell whether a reactor runs on an asyncio loop (``--reactor=asyncio``)."""
+    """Return whether a reactor runs on an asyncio loop (``--reactor=asyncio``)."""
     return isinstance(reactor, AsyncioSelectorReactor)
 
 

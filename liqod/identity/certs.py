@@ -181,7 +181,7 @@ def check_key(certificate: x509.Certificate) -> PublicKey:
 
 
 def is_signature_strong(certificate: x509.Certificate) -> bool:
-    """Tell whether a certificate's signature uses a hash without known collisions."""
+    """Return whether a certificate's signature uses a hash without known collisions."""
     try:
         digest = certificate.signature_hash_algorithm
     except Exception:  # an algorithm, or parameters of one, that the library does not know
@@ -200,7 +200,7 @@ def common_name(certificate: x509.Certificate) -> str:
 
 
 def serves_as(certificate: x509.Certificate, usage: x509.ObjectIdentifier) -> bool:
-    """Tell whether a certificate allows a usage; without the extension it allows all (RFC 5280, 4.2.1.12)."""
+    """Return whether a certificate allows a usage; without the extension it allows all (RFC 5280, 4.2.1.12)."""
     try:
         allowed = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:

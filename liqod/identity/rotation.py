@@ -41,7 +41,7 @@ def announce(following: KeyPair, cluster_id: ClusterID, present: Fingerprint, bi
 
 
 def is_proven(public_key: str, proof: str, cluster_id: ClusterID, present: Fingerprint, binding: bytes) -> bool:
-    """Tell whether the holder of the announced key is at the other end of this session, and meant this cluster."""
+    """Return whether the holder of the announced key is at the other end of this session, and meant this cluster."""
     try:
         raw = base64.b64decode(public_key, validate=True)
         signature = base64.b64decode(proof, validate=True)

@@ -111,7 +111,7 @@ def validity(certificate_pem: bytes) -> tuple[datetime, datetime]:
 
 
 def is_due(bundle: Bundle, hosts: Sequence[str], now: datetime) -> bool:
-    """Tell whether a leaf must be renewed: it expires soon, or lacks one of the host names."""
+    """Return whether a leaf must be renewed: it expires soon, or lacks one of the host names."""
     return bundle.not_after - now < RENEW_BEFORE or not {*hosts} <= names_of(bundle)
 
 

@@ -71,7 +71,7 @@ class PeerCertificate:
     not_after: datetime.datetime
 
     def vouches_for(self, cluster_id: ClusterID) -> bool:
-        """Tell whether the configured CA says that this key is that cluster: give *this* to ``pins.judge``.
+        """Return whether the configured CA says that this key is that cluster: give *this* to ``pins.judge``.
 
         Chaining alone is not enough: any member of the CA could claim the ID of any other that is not pinned yet.
         """
@@ -196,7 +196,7 @@ class PeerTLS:
         return [certificate.to_cryptography() for certificate in verified]
 
     def _is_valid_now(self, path: Sequence[x509.Certificate]) -> bool:
-        """Tell whether all certificates are valid at one moment within the clocks' skew of now."""
+        """Return whether all certificates are valid at one moment within the clocks' skew of now."""
         # A clock that is slow sees "not yet valid", a fast one "expired": both are tolerated within the skew.
         begin = max(certificate.not_valid_before_utc for certificate in path)
         end = min(certificate.not_valid_after_utc for certificate in path)
@@ -260,7 +260,7 @@ def _accept(connection: SSL.Connection, certificate: crypto.X509, error: int, de
 
 
 def _is_affordable(certificate: x509.Certificate) -> bool:
-    """Tell whether a certificate may be given to path validation: no costly key, no broken hash, few names."""
+    """Return whether a certificate may be given to path validation: no costly key, no broken hash, few names."""
     try:
         check_certificate(certificate)
         names = sum(len(part) for part in certificate.subject.rdns)

@@ -26,7 +26,7 @@ class Key(NamedTuple):
 
 
 def is_dns_label(text: str) -> bool:
-    """Tell whether a text is a DNS-1123 label (Kubernetes: "Object Names and IDs")."""
+    """Return whether a text is a DNS-1123 label (Kubernetes: "Object Names and IDs")."""
     return _LABEL.fullmatch(text) is not None
 
 

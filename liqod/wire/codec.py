@@ -87,7 +87,7 @@ def encode(event: Event, limits: Limits) -> bytes:
 
 
 def _depth_passes(value: object, limit: int) -> bool:
-    """Tell whether containers nest deeper than a limit; works level by level, so that depth costs no stack."""
+    """Return whether containers nest deeper than a limit; works level by level, so that depth costs no stack."""
     level: list[Any] = [value]
     for _ in range(limit):
         deeper: list[Any] = []

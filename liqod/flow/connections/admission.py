@@ -85,7 +85,7 @@ class Bucket:
         self._due = max(self._due, now) + 1 / self.rate
 
     def is_idle(self, now: float) -> bool:
-        """Tell whether nothing is left to remember."""
+        """Return whether nothing is left to remember."""
         return self._due <= now
 
 
@@ -125,7 +125,7 @@ class Admission:
         return len(self._waiting) + len(self._served)
 
     def has_room(self, host: str) -> bool:
-        """Tell whether one more connection from an address may come in, and make room; counts those that may not."""
+        """Return whether one more connection from an address may come in, and make room; counts those that may not."""
         neighbours = self._sources.get(source_of(host), {})
         limits = self._limits
         if len(neighbours) >= limits.per_address:

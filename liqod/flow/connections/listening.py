@@ -37,7 +37,7 @@ def server_endpoint(reactor: Reactor, description: str) -> IStreamServerEndpoint
 
 
 def is_everywhere(description: str) -> bool:
-    """Tell whether a description is of TCP and names no address."""
+    """Return whether a description is of TCP and names no address."""
     kind, _, rest = description.partition(":")
     port, *others = rest.split(":")
     return kind == "tcp" and not port.startswith("interface=") and all(_names_no_address(one) for one in others)

@@ -26,7 +26,7 @@ class Requirement:
     values: frozenset[str] | None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether labels fulfil it; a label that is absent has no value, and differs from every value."""
+        """Return whether labels fulfil it; a label that is absent has no value, and differs from every value."""
         if self.values is None:
             return (self.key in labels) is self.wanted
         return (self.key in labels and labels[self.key] in self.values) is self.wanted
@@ -42,7 +42,7 @@ def parse(text: str) -> tuple[Requirement, ...]:
 
 
 def matches(terms: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
-    """Tell whether labels fulfil all terms."""
+    """Return whether labels fulfil all terms."""
     return all(term.matches(labels) for term in terms)
 
 

@@ -113,7 +113,7 @@ class Condition(View, frozen=True):
 
 
 def is_newer(one: ObjectMeta, other: ObjectMeta) -> bool:
-    """Tell whether a state of an object is known to come after another one of the same kind at the same server.
+    """Return whether a state of an object is known to come after another one of the same kind at the same server.
 
     Source: Kubernetes API conventions since 1.35 (KEP-5504): resource versions of one kind compare as numbers. Of
     anything else nothing is known.

@@ -40,7 +40,7 @@ class NodeSelector(View, frozen=True):
 
 
 def selects(terms: Sequence[Term], name: str, labels: Mapping[str, str]) -> bool:
-    """Tell whether one of the terms holds for a node."""
+    """Return whether one of the terms holds for a node."""
     return any(_holds(term, name, labels) for term in terms)
 
 

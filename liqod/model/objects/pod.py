@@ -118,5 +118,5 @@ def _highest(left: Resources, right: Resources) -> dict[str, Fraction]:
 
 
 def is_finished(status: PodStatus) -> bool:
-    """Tell whether a pod has run to its end and occupies nothing any more."""
+    """Return whether a pod has run to its end and occupies nothing any more."""
     return status.phase in ("Succeeded", "Failed")

@@ -23,7 +23,7 @@ _TAKEN_AWAY: Final = frozenset(
 
 
 def is_to_return(restart_policy: str, phase: str, reason: str, *, disrupted: bool, deleting: bool) -> bool:
-    """Tell whether a pod whose phase is Succeeded or Failed is to be made again.
+    """Return whether a pod whose phase is Succeeded or Failed is to be made again.
 
     That is so for pods that failed because a cluster evicted, preempted or did not admit them: the work was taken away,
     it did not end. A pod that was to run for ever (``restart_policy`` Always, or empty) also comes back when it was

@@ -51,12 +51,12 @@ def bare(toleration: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_about_nodes(toleration: Mapping[str, Any]) -> bool:
-    """Tell whether a toleration is one of those that decide about the eviction."""
+    """Return whether a toleration is one of those that decide about the eviction."""
     return any(matches(toleration, taint) for taint in TAINTS)
 
 
 def matches(toleration: Mapping[str, Any], taint: str) -> bool:
-    """Tell whether a toleration tolerates a taint of this key, without value, that evicts.
+    """Return whether a toleration tolerates a taint of this key, without value, that evicts.
 
     Source: k8s.io/api ``Toleration.ToleratesTaint``.
     """

@@ -38,7 +38,7 @@ def parse(text: str) -> Window:
 
 
 def is_open(windows: Sequence[Window], now: float) -> bool:
-    """Tell whether a moment (seconds since 1970) lies in one of the windows; without any it always does."""
+    """Return whether a moment (seconds since 1970) lies in one of the windows; without any it always does."""
     if not windows:
         return True
     day, minute = divmod(int(now // 60), DAY)

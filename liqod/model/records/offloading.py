@@ -62,7 +62,7 @@ class Policy:
     remote_name: str = ""
 
     def includes(self, node: str, labels: Mapping[str, str]) -> bool:
-        """Tell whether pods may run on a virtual node."""
+        """Return whether pods may run on a virtual node."""
         if self.placement == LOCAL:
             return False
         return self.terms is None or selects(self.terms, node, labels)

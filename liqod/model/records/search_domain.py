@@ -15,7 +15,7 @@ _DOMAIN = re.compile(r"(?=.{1,200}$)[A-Za-z0-9_]([-A-Za-z0-9_]{0,62})(\.[A-Za-z0
 
 
 def is_domain(text: str) -> bool:
-    """Tell whether a text is a DNS domain in ASCII (write others as xn--...)."""
+    """Return whether a text is a DNS domain in ASCII (write others as xn--...)."""
     return _DOMAIN.fullmatch(text) is not None
 
 

@@ -89,7 +89,7 @@ class Tombstone(View, frozen=True):
 
 
 def is_trust_withdrawn(record: ForeignCluster) -> bool:
-    """Tell whether a key that was trusted is so no more, by a person's word.
+    """Return whether a key that was trusted is so no more, by a person's word.
 
     A record that never had a pin is none of that: the finalizer comes with the first pin, and stays until the end.
     """

@@ -45,7 +45,7 @@ class Roles:
         self._items = items
 
     def allow(self, user: User, access: Access) -> bool:
-        """Tell whether the user may; members of ``system:masters`` may everything."""
+        """Return whether the user may; members of ``system:masters`` may everything."""
         if "system:masters" in user.groups:
             return True
         return any(rule_allows(rule, access) for rule in self.rules_of(user, access.namespace))
@@ -120,7 +120,7 @@ def _binds(binding: Mapping[str, Any], user: User, namespace: str) -> bool:
 
 
 def rule_allows(rule: Rule, access: Access) -> bool:
-    """Tell whether one rule covers a request."""
+    """Return whether one rule covers a request."""
     if not _has(rule.get("verbs"), access.verb):
         return False
     if access.path:
@@ -143,7 +143,7 @@ def _has(words: Sequence[str] | None, word: str) -> bool:
 
 
 def covers(rules: Sequence[Rule], wanted: Rule) -> bool:
-    """Tell whether rules together grant all that one rule would, as the check against escalation asks."""
+    """Return whether rules together grant all that one rule would, as the check against escalation asks."""
     return all(any(rule_allows(rule, access) for rule in rules) for access in _granted_by(wanted))
 
 

@@ -54,7 +54,7 @@ def _term_matches(term: Mapping[str, Any], node: Json) -> bool:
 
 
 def selects(spec: Mapping[str, Any], node: Json) -> bool:
-    """Tell whether a pod's node selector and required node affinity choose a node."""
+    """Return whether a pod's node selector and required node affinity choose a node."""
     labels = node["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
         return False

@@ -25,7 +25,7 @@ class Running:
     restarts: int = 0
 
     def finished(self, now: float) -> bool:
-        """Tell whether all containers have exited."""
+        """Return whether all containers have exited."""
         since = self.started
         if since is None:
             return False
@@ -46,7 +46,7 @@ class Running:
 
 
 def restart_due(policy: str, exit_codes: list[int]) -> bool:
-    """Tell whether a finished pod is run again."""
+    """Return whether a finished pod is run again."""
     return policy == "Always" or (policy == "OnFailure" and any(exit_codes))
 
 

@@ -28,7 +28,7 @@ class Hook:
     body: Mapping[str, Any] = attrs.field(eq=False, repr=False)
 
     def concerns(self, review: Review) -> bool:
-        """Tell whether a write is to be shown to this webhook."""
+        """Return whether a write is to be shown to this webhook."""
         if not any(_rule_matches(rule, review) for rule in self.body.get("rules") or ()):
             return False
         labels = (review.namespace or {}).get("metadata", {}).get("labels")

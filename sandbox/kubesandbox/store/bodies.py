@@ -138,7 +138,7 @@ def content(body: Json, kind: Kind) -> Json:
 
 
 def same_but_times(new: Json, old: Json) -> bool:
-    """Tell whether only the times of the field owners differ: such a write is not worth a version."""
+    """Return whether only the times of the field owners differ: such a write is not worth a version."""
 
     def plain(body: Json) -> Json:
         owners = [

@@ -57,12 +57,12 @@ def controller_of(body: Json) -> str:
 
 
 def is_ready(pod: Json) -> bool:
-    """Tell whether a pod's Ready condition holds."""
+    """Return whether a pod's Ready condition holds."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
 def is_active(pod: Json) -> bool:
-    """Tell whether a pod still is to run: neither finished nor being deleted."""
+    """Return whether a pod still is to run: neither finished nor being deleted."""
     phase = (pod.get("status") or {}).get("phase")
     return phase not in ("Succeeded", "Failed") and not pod["metadata"].get("deletionTimestamp")

@@ -98,7 +98,7 @@ def from_expressions(expressions: Sequence[Mapping[str, Any]]) -> Labels:
 
 
 def labels_match(requirements: Labels, labels: Mapping[str, str] | None) -> bool:
-    """Tell whether labels meet every requirement."""
+    """Return whether labels meet every requirement."""
     present = labels or {}
     return all(each.matches(present) for each in requirements)
 
@@ -157,7 +157,7 @@ def parse_fields(resource: GroupResource, text: str) -> tuple[Field, ...]:
 
 
 def fields_match(fields: Sequence[Field], body: Json) -> bool:
-    """Tell whether an object meets every condition."""
+    """Return whether an object meets every condition."""
     return all((_field(body, name) == value) is equal for name, equal, value in fields)
 
 
