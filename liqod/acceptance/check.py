@@ -26,7 +26,7 @@ _VERSION = re.compile(r"v?[0-9A-Za-z.+~-]{0,63}")
 
 
 def is_qualified_name(text: str) -> bool:
-    """Return whether a text is a Kubernetes qualified name: a DNS prefix and '/' (optional), then 1 to 63 characters."""
+    """Return whether a text is a qualified name: an optional DNS prefix and "/", then 1 to 63 characters."""
     prefix, slash, name = text.rpartition("/")
     if slash and not (len(prefix) <= 253 and _PREFIX.fullmatch(prefix)):
         return False

@@ -338,7 +338,7 @@ class Client:
     async def raw(
         self, method: str, path: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> bytes:
-        """Send a request to a path of the server and return the response body; raise ApiError for codes of 300 and up."""
+        """Send a request to a path of the server; return the response body, raise ApiError for codes >= 300."""
         counted = (method.lower(), path.partition("?")[0])
         again = method == "GET"
         return await self._request(counted, method.encode(), path, b"", body, repeatable=again, extra=headers)

@@ -125,7 +125,7 @@ class Informer(Service, Generic[V]):
         return self._store.by_index(name, value)
 
     def subscribe(self, subscriber: Subscriber[V]) -> Callable[[], None]:
-        """Call ``subscriber`` for every cached object and then for every change; return the function that unsubscribes."""
+        """Call ``subscriber`` for every cached object and then for every change; return the unsubscribe function."""
         while self._undelivered:
             self._notify(self._undelivered.popleft())
         token = object()
