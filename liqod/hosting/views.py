@@ -110,7 +110,7 @@ def controller_of(pod: Object) -> OwnerReference | None:
 
 
 def is_managed(pod: Object) -> bool:
-    """Tell whether a pod was created from a ShadowPod: it has the label, and a ShadowPod controls it."""
+    """Return whether a pod was created from a ShadowPod: it has the label, and a ShadowPod controls it."""
     owner = controller_of(pod)
     return (
         owner is not None

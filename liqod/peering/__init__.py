@@ -1,1 +1,1 @@
-"""Sessions with peers, offers out, offers in."""
+"""Peering: sessions with other clusters, and the offers that are sent and received in them."""

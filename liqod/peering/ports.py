@@ -1,4 +1,4 @@
-"""What peering asks of the rest of the daemon, as protocols that the agent satisfies."""
+"""Protocols that peering requires from the rest of the daemon."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from liqod.model.records.offer import AccessGrant
 
 
 class Lender(Protocol):
-    """The part that makes room for borrowers; every method may raise ``Refusal``."""
+    """Grants borrowers access to this cluster; every method may raise ``Refusal``."""
 
     async def admit(self, peer: ClusterID, offered: Mapping[str, str]) -> AccessGrant:
-        """Make the peer a tenant with the quota that was offered, and return how it reaches us. Idempotent."""
+        """Make the peer a tenant with the offered quota, and return its access to the API server. Idempotent."""
 
     async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
-        """Give the peer's namespace ``local`` a place, called ``remote`` if free; returns its name. Idempotent."""
+        """Grant a namespace for the peer's ``local``, named ``remote`` if free; returns its name. Idempotent."""
 
     async def release_namespace(self, peer: ClusterID, remote: str) -> None:
-        """Delete a namespace that was granted to the peer, with all that is in it. Idempotent."""
+        """Delete a namespace that was granted to the peer, with its content. Idempotent."""
 
     async def dismiss(self, peer: ClusterID) -> None:
-        """Take the peer's rights back. Idempotent."""
+        """Revoke the peer's rights. Idempotent."""
 
     def permits(self, peer: ClusterID, ask: Ask) -> bool:
-        """Tell whether a borrower may ask this of our API server over the relay."""
+        """Return whether a borrower may send this request to our API server over the relay."""
 
     def account_of(self, peer: ClusterID) -> str:
-        """Return the user that a borrower is to our API server."""
+        """Return the user name of a borrower at our API server."""
 
     def used_by(self, peer: ClusterID) -> Resources:
-        """Return the requests of the pods that the peer runs here."""
+        """Return the resource requests of the pods that the peer runs here."""
 
 
 class Sighting(Protocol):
-    """Where a peer may be, by somebody's word: only ever a hint to dial. Empty texts mean unknown."""
+    """An unauthenticated address of a peer, from discovery: only a hint to dial. Empty strings mean unknown."""
 
     @property
     def host(self) -> str: ...

@@ -53,7 +53,7 @@ class SessionSubscriber(Protocol):
         """An event arrived in a peer's session."""
 
     def has_peering(self, peer: Peer) -> bool:
-        """Tell whether there is a peering that a peer can end: a trusted key alone is none."""
+        """Return whether there is a peering that a peer can end: a trusted key alone is none."""
 
     def peer_unpeered(self, peer: Peer) -> None:
         """A peer that was trusted says that it ended the peering."""

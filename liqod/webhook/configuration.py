@@ -58,7 +58,7 @@ def forge(url: str, ca_pem: bytes) -> dict[str, Any]:
 
 
 def matches(found: Configuration | None, wanted: Mapping[str, Any]) -> bool:
-    """Tell whether a configuration has the wanted fields; those that the API server defaults are not compared."""
+    """Return whether a configuration has the wanted fields; those that the API server defaults are not compared."""
     if found is None or len(found.webhooks) != 1:
         return False
     return all(found.webhooks[0].get(key) == value for key, value in wanted["webhooks"][0].items())

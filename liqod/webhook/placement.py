@@ -42,7 +42,7 @@ class TooManyTerms(Exception):
 
 
 def tolerates(tolerations: list[Any]) -> bool:
-    """Tell whether a toleration already lets the scheduler place a pod on virtual nodes.
+    """Return whether a toleration already lets the scheduler place a pod on virtual nodes.
 
     Source: k8s.io/api ``Toleration.ToleratesTaint``; an absent operator is Equal, an empty effect is every effect.
     """
@@ -231,7 +231,7 @@ def _joined(left: Term, right: Term) -> Term:
 
 
 def _implies(term: Term, other: Term) -> bool:
-    """Tell whether a term has all requirements of another one."""
+    """Return whether a term has all requirements of another one."""
     return all(_among(one, _listed(term.get(part))) for part, wanted in _parts(other).items() for one in wanted)
 
 

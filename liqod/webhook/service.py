@@ -134,7 +134,7 @@ class AdmissionWebhook(Controller[str]):
         return self._offloadings is None or self._offloadings.synced
 
     def is_enabled(self, namespace: str) -> bool:
-        """Tell whether a namespace is known to be enabled; True also while that cannot be known."""
+        """Return whether a namespace is known to be enabled; True also while that cannot be known."""
         known = self._enabled
         return known is None or not known.synced or known.get(Key("", namespace)) is not None
 

@@ -96,7 +96,7 @@ class ExportedAddresses:
         return "" if view is None else view.pod(address) or view.singles.get(address, "")
 
     def is_single(self, peer: ClusterID, address: str) -> bool:
-        """Tell whether an address has to be claimed to be reached: it is neither of our pods nor of the peer's."""
+        """Return whether an address has to be claimed to be reached: it is neither of our pods nor of the peer's."""
         view = self._view(peer)
         return view is not None and bool(view.config.status.ack.pod_cidrs) and not view.pod(address)
 

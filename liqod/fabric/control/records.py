@@ -160,7 +160,7 @@ class Records:
         return record.status.path_mtu if record is not None else 0
 
     def was_connected(self, peer: ClusterID) -> bool:
-        """Tell whether the record of a tunnel says that packets cross."""
+        """Return whether the record of a tunnel says that packets cross."""
         record = self._tunnels.get(Key("", peer))
         return record is not None and record.status.phase == "Connected"
 
@@ -225,7 +225,7 @@ class Records:
 
 
 def is_peered(record: ForeignCluster | None) -> bool | None:
-    """Tell whether a cluster is a peer in either direction: None where that is not known."""
+    """Return whether a cluster is a peer in either direction: None where that is not known."""
     if record is None or is_trust_withdrawn(record):
         return False
     if record.metadata.deleting:

@@ -95,7 +95,7 @@ def tunnel_status(
 
 
 def same_but_measurements(one: TunnelEndpointStatus, two: TunnelEndpointStatus) -> bool:
-    """Tell whether two statuses differ in measurements only, which are not worth a write at once."""
+    """Return whether two statuses differ in measurements only, which are not worth a write at once."""
     return msgspec.structs.replace(one, rtt=two.rtt, loss=two.loss) == two
 
 

@@ -58,15 +58,15 @@ class ProbeResult:
     mtu: int = 0
 
     def is_reachable(self, now: float) -> bool:
-        """Tell whether packets reach the peer's gateway, and come back."""
+        """Return whether packets reach the peer's gateway, and come back."""
         return self.answered_at is not None and now - self.answered_at < DEAD_AFTER
 
     def is_starting(self, now: float) -> bool:
-        """Tell whether probing has only just begun: what was known before holds until there was time for an answer."""
+        """Return whether probing has only just begun: what was known before holds until there was time for an answer."""
         return self.answered_at is None and now - self.since < DEAD_AFTER
 
     def is_undecided(self, now: float) -> bool:
-        """Tell whether it is too early to say that the peer is unreachable."""
+        """Return whether it is too early to say that the peer is unreachable."""
         return self.answered_at is None and now - self.since < 2 * DEAD_AFTER
 
 
@@ -79,7 +79,7 @@ class PodPath:
     answered_at: float | None = None
 
     def is_silent(self, now: float) -> bool:
-        """Tell whether a pod that used to answer does not any more. One that never did may not answer pings at all."""
+        """Return whether a pod that used to answer does not any more. One that never did may not answer pings at all."""
         return self.answered_at is not None and now - self.answered_at >= DEAD_AFTER
 
 

@@ -341,7 +341,7 @@ def _name_taken(key: Key) -> Refuse:
 
 
 def _is_same_wish(old: ShadowPod, new: ShadowPod) -> bool:
-    """Tell whether two states differ in nothing but what this cluster wrote itself."""
+    """Return whether two states differ in nothing but what this cluster wrote itself."""
     before, after = old.metadata, new.metadata
     return (
         before.uid == after.uid

@@ -202,5 +202,5 @@ def _off_virtual_nodes(affinity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_for_virtual_nodes(toleration: Toleration) -> bool:
-    """Tell whether a toleration is for the taint of virtual nodes."""
+    """Return whether a toleration is for the taint of virtual nodes."""
     return toleration.get("key") == TAINT_KEY

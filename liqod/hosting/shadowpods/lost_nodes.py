@@ -39,7 +39,7 @@ def overdue_in(pod: Pod, now: datetime) -> float | None:
 
 
 async def is_on_lost_node(client: Client, pod: Pod) -> bool:
-    """Tell whether the node of a pod is not Ready, or does not exist any more."""
+    """Return whether the node of a pod is not Ready, or does not exist any more."""
     try:
         node = await client.get(NODES, pod.spec.node_name or "", view=Node)
     except NotFound:

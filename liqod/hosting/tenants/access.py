@@ -214,7 +214,7 @@ class Access:
         return name
 
     async def _is_borrowing(self, namespace: str) -> bool:
-        """Tell whether a tenant namespace also holds what this cluster borrows from the peer."""
+        """Return whether a tenant namespace also holds what this cluster borrows from the peer."""
         try:
             if (await self._client.list(VIRTUALNODES, namespace, view=Object)).items:
                 return True

@@ -19,7 +19,7 @@ def user_of(peer: str) -> str:
 
 
 def permits(peer: str, ask: Ask, tenant: str) -> bool:
-    """Tell whether a borrower may send a request; ``tenant`` is the cluster ID that the namespace was granted to.
+    """Return whether a borrower may send a request; ``tenant`` is the cluster ID that the namespace was granted to.
 
     In its tenant namespace a borrower may read its own service account and nothing else.
     """

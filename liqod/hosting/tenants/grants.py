@@ -48,12 +48,12 @@ def check_name(peer: str, local: str, remote: str, allowed: Iterable[str] = ()) 
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Tell whether a name matches a pattern, in which ``*`` stands for any text."""
+    """Return whether a name matches a pattern, in which ``*`` stands for any text."""
     return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), name) is not None
 
 
 def is_granted(namespace: Object) -> bool:
-    """Tell whether a namespace was created for a borrower's pods (and is not a tenant namespace)."""
+    """Return whether a namespace was created for a borrower's pods (and is not a tenant namespace)."""
     labels = namespace.metadata.labels
     return (
         bool(labels.get(REMOTE_CLUSTER_LABEL))

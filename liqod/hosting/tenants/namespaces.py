@@ -51,7 +51,7 @@ class Namespaces:
         return self._recent.get(namespace)
 
     def is_terminating(self, namespace: str) -> bool:
-        """Tell whether a namespace is being deleted: nothing can be created in it any more."""
+        """Return whether a namespace is being deleted: nothing can be created in it any more."""
         seen = self.informer.get(Key("", namespace))
         return seen is not None and seen.metadata.deleting
 

@@ -1,1 +1,1 @@
-"""What this cluster borrows: offers received, their acceptance, and the VirtualNode that follows."""
+"""The borrower's side: received offers, their acceptance, and the VirtualNode records made from them."""

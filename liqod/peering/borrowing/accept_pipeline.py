@@ -1,7 +1,7 @@
-"""The accept pipeline on the borrower's side: an accepted offer and a credential make a VirtualNode record.
+"""The accept pipeline of the borrower: creates a VirtualNode from an accepted offer and a credential.
 
-Every step is idempotent and has its inverse, taken when the offer is refused or withdrawn. An offer that is merely not
-received any more changes nothing here, and neither does a record that cannot be seen.
+Every step is idempotent and has an inverse, which is taken when the offer is refused or withdrawn. An offer that is no
+longer received changes nothing here, and neither does a record missing from the cache.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OTHER = re.compile(r"[^a-z0-9]+")
 
 
 class AcceptPipeline(Controller[ClusterID]):
-    """Brings one peer's VirtualNode in line with what was decided about its offer."""
+    """Reconciles the VirtualNode of a peer with the decision about its offer."""
 
     name = "accept"
     workers = 4
@@ -75,7 +75,7 @@ class AcceptPipeline(Controller[ClusterID]):
 
     async def _make(self, peer: Peer) -> None:
         record = self._records.get(peer.id)
-        await self._nodes.when_synced()  # a name can be chosen only when all that are taken are known
+        await self._nodes.when_synced()  # a name can be chosen only when all names in use are known
         name = peer.name or (record.status.cluster_name if record is not None else "")
         body = {
             "metadata": {
@@ -88,7 +88,7 @@ class AcceptPipeline(Controller[ClusterID]):
         try:
             await self._client.create(VIRTUALNODES, body, view=None)
         except AlreadyExists:
-            return  # from before; its name stays what it is
+            return  # it exists already; metadata.name is immutable
         except NotFound:
             await ensure_namespace(self._client, peer.id)
             await self._client.create(VIRTUALNODES, body, view=None)

@@ -1,9 +1,9 @@
-"""The acceptance loop: all Advertisement records at once, one run at a time, whenever anything it depends on changed.
+"""The acceptance loop: decides about all Advertisement records together, one run at a time.
 
-What is decided is computed by ``acceptance`` from the records alone; what was written but not yet seen counts as
-written. A peer whose record and ruling are unchanged is skipped: a run costs what changed, not what
-exists. A status is written when the decision changed, or when the note of when the offer was last received is more than
-half a TTL old: that note is all that a restarted daemon has to tell an offer that is alive from one that is not.
+``acceptance`` computes the decisions from the records alone; a write that the watch has not shown yet counts. A peer
+whose record and ruling are unchanged is skipped, so that a run costs what changed, not what exists. A status is written
+when the decision changed, or when its ``receivedAt`` is more than half a TTL old: after a restart only that date
+distinguishes a live offer from an expired one.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from liqod.peering.session.peer import Peer
 
 ALL: Final = "all"
 RETURN: Final = 60.0
-"""Seconds after our own start during which no offer expires: the peers need a moment to reconnect."""
+"""Seconds after the daemon's start during which no offer expires: peers need time to reconnect."""
 REFUSED: Final = 5.0
-"""Seconds until a status that the API server refused is written again; a lost race is tried again at once."""
+"""Seconds until a status that the API server refused is written again; a conflict (409) is retried at once."""
 SPACING: Final = 0.25
-"""Seconds from one run to the next, unless somebody waits for a first answer: many offers that move are one run."""
+"""Minimum seconds between runs, unless an offer has no verdict yet: many changed offers are handled in one run."""
 
 
 @attrs.frozen
 class _Decided:
-    """What was made of an offer: of which version of its record, and how it was ruled."""
+    """The ruling about an offer, and the version of the record that it is about."""
 
     version: str
     ruling: Ruling
@@ -57,7 +57,7 @@ class _Decided:
 
 @attrs.frozen
 class _Demand:
-    """The numbers of an offer, read once for each version of its record."""
+    """The parsed quantities of an offer, for one version of its record."""
 
     version: str
     resources: Resources
@@ -65,7 +65,7 @@ class _Demand:
 
 
 class AcceptanceLoop(Controller[str]):
-    """Decides; ``changed`` is called with each peer of which something is new, when its record is up to date."""
+    """Decides about offers; ``changed`` is called with each peer whose ruling changed, once its record is written."""
 
     name = "acceptance"
 
@@ -99,7 +99,7 @@ class AcceptanceLoop(Controller[str]):
         self._noted: dict[ClusterID, tuple[str, float]] = {}
 
     def offers_changed(self, peer: ClusterID | None = None) -> None:
-        """Something that decisions depend on changed, about one peer or (None) about all of them."""
+        """Enqueue a run because input of the decision changed: that of one peer, or (None) of all peers."""
         if peer is None:
             self._touched.update(self._decided)
         else:
@@ -152,7 +152,7 @@ class AcceptanceLoop(Controller[str]):
                 del kept[gone]
 
     def _is_unchanged(self, peer: ClusterID, record: Advertisement, ruling: Ruling) -> bool:
-        """Whether nothing is new about an offer: not its record, not the ruling, not when it was last received."""
+        """Return whether record, ruling and time of receipt of an offer are unchanged."""
         noted = record.status.received_at
         return (
             self._decided.get(peer) == _Decided(record.metadata.resource_version, ruling)
@@ -177,7 +177,7 @@ class AcceptanceLoop(Controller[str]):
             seated=seated,
             decision=record.spec.decision,
             enabled=self._wants(cluster)[1],
-            # A record that is not there says nothing: what was accepted stays, nothing new is.
+            # A missing record is no evidence: an accepted offer stays accepted, and no new one is accepted.
             trusted=bool(cluster.spec.fingerprint) if cluster is not None else seated,
             problem=annotations.get(PROBLEM, ""),
             withdrawn=annotations.get(WITHDRAWN, ""),
@@ -193,7 +193,8 @@ class AcceptanceLoop(Controller[str]):
         received = known.received if known is not None else None
         if received is not None:
             return received.at
-        # Only after a restart; what the record says is read once, so that setting the clock moves no offer's end.
+        # Only after a restart: the record's date is converted to the monotonic clock once, so that a later step of the
+        # wall clock does not move the expiry of an offer.
         noted = record.status.received_at
         at = self._noted.get(peer)
         if at is None or at[0] != noted:
@@ -212,7 +213,7 @@ class AcceptanceLoop(Controller[str]):
         before = record.status
         reason, message = ruling.reason, ruling.message
         if ruling.phase == before.phase == "Accepted" and ruling.trace[-1:] == ("kept",):
-            reason, message = before.reason, before.message  # why it was accepted, not that it still is
+            reason, message = before.reason, before.message  # keep why it was accepted, instead of that it still is
         now = rfc3339(self._wall())
         accepted = Condition(
             type="Accepted", status="True" if ruling.seated else "False", reason=reason, message=message[:1024]
@@ -231,14 +232,14 @@ class AcceptanceLoop(Controller[str]):
             return noted
         date = self._wall() - timedelta(seconds=self._clock.seconds() - received)
         before = parse_rfc3339(noted)
-        # A note from the future, of before the clock was set back, would keep an offer after a restart for too long.
+        # A date in the future (the clock was set back since) would keep an offer for too long after a restart.
         if before is not None and abs((date - before).total_seconds()) < ttl / 2:
             return noted
         return rfc3339(date)
 
 
 def rules_of(settings: Acceptance) -> Rules:
-    """Return the rules that the settings ask for; they were checked when they were read."""
+    """Return the acceptance rules of the settings, which were validated when they were read."""
     return Rules(
         policy=settings.policy,
         maximum=settings.maximum,
@@ -250,7 +251,7 @@ def rules_of(settings: Acceptance) -> Rules:
 
 
 def _quantities(texts: Mapping[str, str]) -> Resources:
-    """Return what can be read; what a peer sent was checked, and its record may have been edited since."""
+    """Return the quantities that can be parsed: users may have edited the record since it was validated."""
     found = {}
     for name, text in texts.items():
         try:
@@ -261,6 +262,6 @@ def _quantities(texts: Mapping[str, str]) -> Resources:
 
 
 def is_seated(record: Advertisement) -> bool:
-    """Tell whether an offer holds a place: accepted before, and neither refused nor withdrawn since."""
+    """Return whether an offer was accepted before, and neither refused nor withdrawn since."""
     condition = find_condition(record.status.conditions, "Accepted")
     return condition.status == "True" if condition is not None else record.status.phase == "Accepted"

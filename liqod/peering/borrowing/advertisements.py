@@ -1,8 +1,8 @@
-"""Writes the offers of peers to Advertisement records, and sends the verdicts back.
+"""Writes the offers of peers to Advertisement records, and sends the verdicts to the peers.
 
-A record is written when the offer is another than the one on record, and otherwise only when the note of when it was
-last received would become misleading (see decisions). What is wrong with an offer, and that it was taken back, are
-annotations: they come with the offer in one write, and stay true over restarts.
+A record is written when the offer differs from the one on record, and otherwise only when the date of its last receipt
+is outdated (see ``acceptance_loop``). A validation error and a withdrawal are annotations: the same write stores them
+together with the offer, and they survive restarts.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from liqod.wire.events import Advertise, Verdict
 PROBLEM: Final = "sharing.liqo.io/problem"
 WITHDRAWN: Final = "sharing.liqo.io/withdrawn"
 AGAIN: Final = 0.05
-"""Seconds after which a write is tried again that met another one."""
+"""Seconds after which a write that failed with a conflict (409) is retried."""
 _ANSWERS: Final = ("Accepted", "Refused", "Pending")
 
 
 @attrs.frozen
 class _SentVerdict:
-    """What was last answered, and through which session."""
+    """The last verdict sent to a peer, and the session it was sent in."""
 
     through: PeerConnection
     verdict: Verdict
 
 
 class Advertisements(Controller[ClusterID]):
-    """Takes offers in and answers them; ``decide`` is called when a peer's record wants a decision.
+    """Stores received offers and answers them; ``decide`` is called when a peer's record needs a decision.
 
-    ``in_use`` returns whether something of a virtual node for the peer is still there.
+    ``in_use`` returns whether anything of the peer's virtual node still exists.
     """
 
     name = "advertisements"
@@ -77,7 +77,7 @@ class Advertisements(Controller[ClusterID]):
         self._withdrawn: dict[ClusterID, str] = {}
 
     def offer_received(self, peer: Peer, event: Advertise) -> None:
-        """Note an offer: newest wins; one of an earlier life, or older than what is known, is dropped."""
+        """Store an offer if it is newer than the known one, by epoch and sequence number; older ones are dropped."""
         known = peer.received
         if event.epoch != peer.epoch or (known is not None and known.epoch == event.epoch and event.seq < known.seq):
             self._refused("StaleOffer", peer.id, f"offer {event.epoch}/{event.seq} is older than what is known")
@@ -89,24 +89,24 @@ class Advertisements(Controller[ClusterID]):
             problem, ttl = refusal.message, 0
             self._refused(refusal.reason, peer.id, refusal.message)
         self._withdrawn.pop(peer.id, None)
-        self._sent.pop(peer.id, None)  # every offer gets an answer, a renewed one too
+        self._sent.pop(peer.id, None)  # every offer is answered, also a renewed one
         peer.received = Received(event.epoch, event.seq, ttl, offer, problem, self._clock.seconds())
         self.enqueue(peer.id)
 
     def offer_withdrawn(self, peer: Peer, reason: str) -> None:
-        """Note that the peer took its offer back."""
+        """Store that the peer withdrew its offer."""
         peer.received = None
         self._withdrawn[peer.id] = reason or "no reason given"
         self.enqueue(peer.id)
 
     def forget(self, peer: ClusterID) -> None:
-        """The peer is known no more."""
+        """Drop the state of a peer whose record is gone."""
         super().forget(peer)
         self._sent.pop(peer, None)
         self._withdrawn.pop(peer, None)
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
-        """Bring the record of one peer's offer up to date, and answer."""
+        """Write the Advertisement of one peer if it is outdated, and send the verdict."""
         seconds = await self._reconcile(peer_id)
         return None if seconds is None else After(seconds)
 
@@ -114,7 +114,7 @@ class Advertisements(Controller[ClusterID]):
         try:
             await self._process(peer_id)
         except Conflict:
-            return AGAIN  # written by somebody else meanwhile, most often by the acceptance loop
+            return AGAIN  # 409: another writer was first, most often the acceptance loop
         return None
 
     async def _process(self, peer_id: ClusterID) -> None:
@@ -190,7 +190,7 @@ class Advertisements(Controller[ClusterID]):
         self._offers.wrote(key, record, written)
 
     def send_verdict(self, peer: Peer) -> None:
-        """Send the verdict on the peer's offer, unless this session has it already."""
+        """Send the verdict on the peer's offer, unless it was sent in this session already."""
         received, connection = peer.received, peer.session
         if received is None or connection is None:
             return
@@ -211,17 +211,17 @@ class Advertisements(Controller[ClusterID]):
             return None
         status = record.status
         if status.phase == "Refused" and self._in_use(peer):
-            return None  # the lender ends our access on Refused, which the kubelet needs until the node is drained
+            return None  # on Refused the lender revokes our access, which the kubelet needs until the node is drained
         return Verdict(received.epoch, received.seq, status.phase, status.reason, plain(status.message))
 
 
 def is_sound(record: Advertisement) -> bool:
-    """Tell whether a valid offer is on record: it stays in force while what comes after it is invalid."""
+    """Return whether a valid offer is on record: it stays in force while later ones are invalid."""
     return PROBLEM not in record.metadata.annotations and WITHDRAWN not in record.metadata.annotations
 
 
 def differs(record: Advertisement, received: Received) -> bool:
-    """Tell whether the record says something else than what was received; when it was received does not count."""
+    """Return whether the record differs from what was received; the time of receipt does not count."""
     annotations = record.metadata.annotations
     return (
         record.spec.offer != received.offer

@@ -1,1 +1,1 @@
-"""What two peers exchange besides offers: credentials, namespaces, networks."""
+"""The exchanges between two peers besides offers: credentials, namespaces, network parameters."""

@@ -1,9 +1,9 @@
-"""Credentials: issued to those who accepted what we lend, and kept for those whose offers we accepted.
+"""Credentials: issued to borrowers that accepted our offer, and stored for lenders whose offers we accepted.
 
-The lender renews a credential at two thirds of its life. After a short break the same one is sent again, so that a
-flapping session mints no tokens. The borrower keeps the newest in a Secret of its own. A credential of a lender whose
-offer is not accepted is not kept there: it waits in memory, because a lender that knows an earlier acceptance sends it
-as soon as there is a session, which may be before the offer is accepted again.
+The lender renews a credential at two thirds of its lifetime. In a new session the same one is sent again, so that a
+flapping session requests no tokens. The borrower stores the newest one in a Secret. While the lender's offer is not
+accepted, its credential stays in memory only: a lender that knows of an earlier acceptance sends it as soon as there
+is a session, which may be before the offer is accepted again.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from liqod.wire.events import Credential
 
 SECRET: Final = "liqo-credential"  # noqa: S105 -- the name of the object, nothing secret
 RETRY: Final = int(Backoff().longest)
-"""Seconds within which a lender that refused is asked again: the queue's own back-off."""
+"""Seconds after which a lender that refused is asked again at the latest: the back-off of the queue."""
 MIN_LIFETIME: Final = 60
 MAX_LIFETIME: Final = 86400 * 7
 
 
 @attrs.define
 class _Issued:
-    """A credential that was minted: ``sent_through`` which session."""
+    """An issued credential; ``sent_through`` is the session it was sent in."""
 
     grant: AccessGrant = attrs.field(repr=False)
     minted: float
@@ -57,7 +57,7 @@ class _Issued:
 
 
 class CredentialIssuer(Controller[ClusterID]):
-    """The lender's side: admits those who accepted, dismisses those who no longer do."""
+    """The lender's side: admits borrowers that accepted an offer, dismisses those that no longer accept it."""
 
     name = "grants"
     workers = 4
@@ -79,7 +79,7 @@ class CredentialIssuer(Controller[ClusterID]):
         self._issued: dict[ClusterID, _Issued] = {}
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
-        """Make one peer's rights what they should be; returns when its credential is to be renewed."""
+        """Grant or revoke the rights of one peer; returns when its credential must be renewed."""
         seconds = await self._reconcile(peer_id)
         return None if seconds is None else After(seconds)
 
@@ -107,7 +107,7 @@ class CredentialIssuer(Controller[ClusterID]):
         return None
 
     def _close(self, peer: Peer) -> None:
-        """Have the record say that nothing is lent: a peer without trust has no session to take the offer back in."""
+        """Record that nothing is lent: an untrusted peer has no session in which the offer could be withdrawn."""
         record = self._records.get(peer.id)
         if record is None or peer.lent is None or not is_trust_withdrawn(record) or peer.lent.verdict == "Withdrawn":
             return
@@ -116,12 +116,12 @@ class CredentialIssuer(Controller[ClusterID]):
         self._records.enqueue(peer.id)
 
     def _time_left(self, peer: Peer) -> float:
-        """Return the seconds that a borrower still has to leave by itself: none without trust, or once it has left."""
+        """Return the seconds left for a borrower to drain its pods: 0 without trust, or once it has finished."""
         record = self._records.get(peer.id)
         if record is None or not record.spec.fingerprint or peer.acknowledged or has_finished(peer.state):
             return 0.0
         if peer.lent is not None and peer.lent.verdict == "Refused":
-            return 0.0  # the borrower's own word, issued once it is done
+            return 0.0  # the borrower acknowledges the withdrawal once it has drained its pods
         now = self._clock.seconds()
         if peer.withdrawing_since is None:
             peer.withdrawing_since = now
@@ -131,7 +131,7 @@ class CredentialIssuer(Controller[ClusterID]):
     async def _admit(self, peer: Peer) -> float | None:
         connection, lent = peer.session, peer.lent
         if connection is None or lent is None:
-            return None  # asked again when there is a session
+            return None  # enqueued again when there is a session
         now = self._clock.seconds()
         issued = self._issued.get(peer.id)
         if issued is None or now >= issued.renewal:
@@ -144,14 +144,14 @@ class CredentialIssuer(Controller[ClusterID]):
             finally:
                 peer.admitting = False
             if peer.lent is None:
-                # The record is gone, and everything of before with it: room made since belongs to no peering.
+                # The record was deleted during the request: what was granted since belongs to no peering.
                 await self._lender.dismiss(peer.id)
                 return None
             peer.advance(Admitted())
             self._trouble(peer, "")
             now = self._clock.seconds()
             issued = self._issued[peer.id] = _Issued(grant, now)
-            # The record may have moved on while the lender worked; only this field is ours to change.
+            # The record may have changed during the request; this controller writes only this field.
             if peer.lent.tenant_namespace != grant.namespace:
                 peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace=grant.namespace)
                 self._records.enqueue(peer.id)
@@ -165,7 +165,7 @@ class CredentialIssuer(Controller[ClusterID]):
         return max(1.0, issued.renewal - now)
 
     def resend(self, peer: ClusterID) -> None:
-        """Have the credential sent again: a peer that accepted again may have dropped the one it had."""
+        """Send the credential again: a peer that accepted again may have dropped the one it had."""
         issued = self._issued.get(peer)
         if issued is not None:
             issued.sent_through = None
@@ -176,7 +176,7 @@ class CredentialIssuer(Controller[ClusterID]):
             self._records.enqueue(peer.id)
 
     def _understands(self, session: PeerConnection, grant: AccessGrant) -> bool:
-        """Tell whether a peer can use a grant: one of a release without the relay has to be issued a URL."""
+        """Return whether a peer can use a grant: a release without the relay needs a URL."""
         hello = session.peer_hello if not grant.api_url else None
         return hello is None or RELAY in hello.features
 
@@ -186,13 +186,13 @@ class CredentialIssuer(Controller[ClusterID]):
         return Credential(grant.api_url, grant.ca, grant.token, left, grant.namespace, grant.relay)
 
     def forget(self, peer: ClusterID) -> None:
-        """The peer is known no more."""
+        """Drop the state of a peer whose record is gone."""
         super().forget(peer)
         self._issued.pop(peer, None)
 
 
 class CredentialStore(Controller[ClusterID]):
-    """The borrower's side: keeps the newest credential of each lender; ``kept`` is called when there is one."""
+    """The borrower's side: stores the newest credential of each lender; ``kept`` is called when one was stored."""
 
     name = "credentials"
     workers = 4
@@ -215,8 +215,9 @@ class CredentialStore(Controller[ClusterID]):
         self._unaccepted: dict[ClusterID, tuple[Credential, float]] = {}
 
     def received(self, peer: Peer, credential: Credential, *, accepted: bool) -> None:
-        """Note a credential; one from a peer whose offer is not accepted waits until it is (``wanted``), and one that
-        makes no sense is dropped.
+        """Take in a credential; an invalid one is dropped.
+
+        One from a peer whose offer is not accepted waits in memory until it is.
         """
         problem = ""
         if not MIN_LIFETIME <= credential.lifetime <= MAX_LIFETIME:
@@ -234,14 +235,14 @@ class CredentialStore(Controller[ClusterID]):
         self.enqueue(peer.id)
 
     def offer_accepted(self, peer: Peer) -> None:
-        """An offer of the peer is accepted: what came before that is kept now, unless it is about to expire."""
+        """Store the credential that waits for the acceptance of the peer's offer, unless it is about to expire."""
         waiting = self._unaccepted.pop(peer.id, None)
         if waiting is not None and waiting[1] + waiting[0].lifetime - self._clock.seconds() >= MIN_LIFETIME:
             self._newest[peer.id] = waiting
             self.enqueue(peer.id)
 
     def forget(self, peer: ClusterID) -> None:
-        """Drop what waits in memory: the record is gone, or the key is not trusted any more."""
+        """Drop the credential that waits in memory: the record is gone, or the key is no longer trusted."""
         super().forget(peer)
         self._unaccepted.pop(peer, None)
         self._newest.pop(peer, None)
@@ -269,7 +270,7 @@ class CredentialStore(Controller[ClusterID]):
                 await self._renew(namespace, data)
         now = self._newest.get(peer_id)
         if now is None:
-            # It was forgotten while it was on its way: so must be what was written.
+            # ``forget`` was called during the write: delete what was written.
             await self.delete(peer)
             return
         if now is newest:
@@ -285,7 +286,7 @@ class CredentialStore(Controller[ClusterID]):
         return True
 
     async def exists(self, peer: Peer) -> bool:
-        """Return whether the peer's Secret exists; the API server is asked once in the life of the daemon."""
+        """Return whether the peer's Secret exists; it is read from the API server once, then remembered."""
         if peer.credential is None:
             try:
                 await self._client.get(SECRETS, SECRET, tenant_namespace(peer.id), view=None)
@@ -296,16 +297,16 @@ class CredentialStore(Controller[ClusterID]):
         return peer.credential
 
     async def delete(self, peer: Peer) -> None:
-        """Delete what is kept of a peer."""
+        """Delete the stored credential of a peer."""
         self._newest.pop(peer.id, None)
         await self._client.delete(SECRETS, SECRET, tenant_namespace(peer.id))
         peer.credential = False
 
 
 def secret_data(credential: Credential, at: datetime) -> dict[str, str]:
-    """Return the data of the Secret for a credential that came ``at`` a date by our clock.
+    """Return the data of the Secret for a credential received ``at`` a date of our clock.
 
-    api-url, ca.crt, token, namespace, relay, expires-at (RFC 3339).
+    Keys: api-url, ca.crt, token, namespace, relay, expires-at (RFC 3339).
     """
     texts = {
         "api-url": credential.api_url,
@@ -319,7 +320,7 @@ def secret_data(credential: Credential, at: datetime) -> dict[str, str]:
 
 
 async def ensure_namespace(client: Client, peer: ClusterID) -> None:
-    """Make the namespace that holds what concerns one peer, if it is not there."""
+    """Create the tenant namespace of a peer unless it exists."""
     body = {
         "metadata": {
             "name": tenant_namespace(peer),

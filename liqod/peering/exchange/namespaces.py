@@ -1,4 +1,4 @@
-"""Asking a lender for places for our namespaces, and answering borrowers that ask us."""
+"""Namespace requests: sends ours to lenders, and answers those of borrowers."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from liqod.wire.events import Bye, MapNamespace, NamespaceMapped, ReleaseNamespa
 TIMEOUT: Final = 15.0
 """Seconds that a lender may take to answer."""
 MAX_WAITING: Final = 256
-"""Requests of one borrower that may wait; a borrower that sends more is disconnected."""
+"""Queued requests of one borrower at most; a borrower that sends more is disconnected."""
 
 Request = MapNamespace | ReleaseNamespace
 
 
 @attrs.frozen
 class _PendingRequest:
-    """A question of ours: where it was pending, who waits, until when."""
+    """A request that has no response yet: the session it was sent in, its Deferred and its time-out."""
 
     through: PeerConnection
     answer: Deferred[str]
@@ -41,7 +41,7 @@ class _PendingRequest:
 
 
 class NamespaceRequests:
-    """Our requests to lenders, by number."""
+    """Our pending requests to lenders, by number."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
@@ -49,7 +49,7 @@ class NamespaceRequests:
         self._number = 0
 
     async def request(self, peer: Peer | None, peer_id: ClusterID, make: Callable[[int], Request]) -> str:
-        """Send a request and return the namespace's name; raises Refusal, or PeerUnreachable when no answer comes."""
+        """Send a request and return the namespace's name; raises Refusal, or PeerUnreachable without a response."""
         connection = peer.session if peer is not None else None
         self._number += 1
         number = self._number
@@ -66,7 +66,7 @@ class NamespaceRequests:
                 pending.timer.cancel()
 
     def response_received(self, connection: PeerConnection, event: NamespaceMapped) -> None:
-        """Give an answer to who waits for it; one that nobody waits for is dropped."""
+        """Complete the request that a response belongs to; a response to no pending request is dropped."""
         pending = self._pending.get(event.request)
         if pending is None or pending.through is not connection:
             return
@@ -78,7 +78,7 @@ class NamespaceRequests:
             pending.answer.callback(event.remote)
 
     def session_closed(self, connection: PeerConnection) -> None:
-        """Fail what was pending through a session that ended."""
+        """Fail the requests that were pending in a session that ended."""
         for number, pending in list(self._pending.items()):
             if pending.through is connection:
                 self._fail(number, "the session ended before the answer came; pending again in the next one")
@@ -92,7 +92,7 @@ class NamespaceRequests:
 
 
 class NamespaceResponses:
-    """Requests of borrowers, answered in order, a few peers' at a time."""
+    """Answers requests of borrowers: those of one peer in order, those of a few peers at the same time."""
 
     _log = Logger()
 
@@ -142,7 +142,7 @@ class NamespaceResponses:
                 remote = request.remote
                 await self._lender.release_namespace(peer.id, remote)
         except CancelledError:
-            raise  # this daemon stops: the borrower asks again in the next session
+            raise  # the daemon stops: the borrower repeats its request in the next session
         except Refusal as refusal:
             return NamespaceMapped(request.request, request.remote, refusal.reason, plain(refusal.message))
         except Exception as error:

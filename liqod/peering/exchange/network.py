@@ -1,8 +1,8 @@
-"""Exchanges network parameters with peers; the fabric decides what they mean.
+"""Exchanges network parameters with peers; the fabric validates and uses them.
 
-The fabric writes what is to be sent to a peer into the spec of the peer's NetworkConfig; it is sent when it changes and
-when a session begins. What the peer says goes to the status of the same record. A peer that says something before there
-is a record (it was faster) is remembered until there is one.
+The fabric writes our parameters into the spec of the peer's NetworkConfig; they are sent when they change and when a
+session opens. The peer's parameters are written to the status of the same record; those that arrive before the record
+exists are kept in memory until it does.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from liqod.wire.check import plain
 from liqod.wire.events import Event, Network, NetworkAck
 
 SETTLE = 0.02
-"""Seconds in which several events of a peer are collected into one write."""
+"""Seconds for which events of a peer are collected into one write."""
 
 
 @attrs.define
 class _Exchange:
-    """What one peer sent last, and what was sent to it through which session."""
+    """The last parameters received from one peer, and those sent to it, with the session."""
 
     remote: Side | None = None
     ack: Subnets | None = None
@@ -41,7 +41,7 @@ class _Exchange:
 
 
 class NetworkExchange(Controller[ClusterID]):
-    """The exchange of networks with all peers; ``queue`` holds the peers to look at."""
+    """Exchanges network parameters with all peers."""
 
     name = "networks"
     workers = 4
@@ -60,11 +60,11 @@ class NetworkExchange(Controller[ClusterID]):
         self._exchanges: dict[ClusterID, _Exchange] = {}
 
     def start(self) -> Callable[[], None]:
-        """Follow the records; returns what ends that."""
+        """Subscribe to the records; returns the function that unsubscribes."""
         return self._configs.subscribe(lambda key, old, new: self.enqueue(ClusterID(key.name)))
 
     def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
-        """Store what a peer sent; the newest counts."""
+        """Store the parameters that a peer sent; newer ones replace older ones."""
         exchange = self._exchanges.setdefault(peer.id, _Exchange())
         if isinstance(event, Network):
             exchange.remote = Side(
@@ -88,12 +88,12 @@ class NetworkExchange(Controller[ClusterID]):
         self.enqueue(peer.id, SETTLE)
 
     def forget(self, peer: ClusterID) -> None:
-        """The peer is known no more."""
+        """Drop the state of a peer whose record is gone."""
         super().forget(peer)
         self._exchanges.pop(peer, None)
 
     async def reconcile(self, peer_id: ClusterID) -> None:
-        """Send a peer what changed, and record what it sent."""
+        """Send changed parameters to a peer, and record those that it sent."""
         config = self._configs.get(Key("", peer_id))
         if config is None or config.metadata.deleting:
             return
@@ -112,7 +112,7 @@ class NetworkExchange(Controller[ClusterID]):
                     NETWORKCONFIGS, config.metadata.name, {"status": changes}, subresource="status", view=None
                 )
             except NotFound:
-                return  # the watch enqueues the peer when there is a record
+                return  # the watch enqueues the peer when the record exists
 
     def _send(self, peer_id: ClusterID, config: NetworkConfig) -> None:
         peer = self._peers.get(peer_id)
@@ -129,7 +129,7 @@ class NetworkExchange(Controller[ClusterID]):
             events.append(ack)
         for event in events:
             if not session.send(event):
-                return  # sent again when the next session opens
+                return  # sent when the next session opens
         exchange.sent = (session, network, ack)
 
 

@@ -1,1 +1,1 @@
-"""What this cluster lends: free capacity, the offer made of it, and its advertisement to peers."""
+"""The lender's side: free capacity, the offer composed from it, and its advertisement to peers."""

@@ -1,4 +1,4 @@
-"""From free capacity and the sharing policy to an offer, and whether a new offer is worth sending. Pure.
+"""Composes an offer from free capacity and the sharing policy; decides whether a new offer is worth sending. Pure.
 
 offer = percentage of (allocatable of real, ready, schedulable nodes - requests of the pods on them)
         + what this peer's own pods already use here, capped by the configured limits, never negative.
@@ -23,7 +23,7 @@ _NATIVE: Final = ("cpu", "memory", "pods", "ephemeral-storage", "storage")
 def free(nodes: Iterable[tuple[Resources, Resources]]) -> dict[str, Fraction]:
     """Return what is free on nodes given as (allocatable, requested).
 
-    A node that is overcommitted counts as full: what it lacks is not taken from its neighbours.
+    An overcommitted node counts as full: its deficit is not subtracted from other nodes.
     """
     return quantity.add(
         {name: max(_ZERO, value) for name, value in quantity.subtract(allocatable, requested).items()}
@@ -34,9 +34,9 @@ def free(nodes: Iterable[tuple[Resources, Resources]]) -> dict[str, Fraction]:
 def terms(
     percentage: int, limits: Resources, own_percentage: int | None, own_limits: Mapping[str, str]
 ) -> tuple[int, Resources]:
-    """Return percentage and limits for one peer: its own ones where its record has some, else those for everybody.
+    """Return percentage and limits for one peer: those of its record, else the default ones.
 
-    A limit of its own that cannot be read lends nothing of that resource: a mistake never lends more than was meant.
+    A limit in the record that cannot be parsed counts as 0: a typing error never lends more than was intended.
     """
     merged = dict(limits)
     for name, text in own_limits.items():
@@ -50,11 +50,11 @@ def terms(
 def share(unused: Resources, used: Resources, percentage: int, limits: Resources) -> dict[str, Fraction]:
     """Return the resources to offer to one peer.
 
-    ``used`` is what the peer's pods request here: it is added back whole, or an offer would shrink as it is used. A
-    limit caps the sum. Devices are never rounded down to nothing while at least one is free.
+    ``used`` is what the peer's pods request here: it is added in full, or an offer would shrink as it is used. A limit
+    caps the sum. Devices are not rounded down to zero while at least one is free.
     """
     offered = {}
-    # What is used goes on being lent when its node is cordoned or lost and nothing of it is free any more.
+    # Resources in use stay in the offer although their node is cordoned or lost and none of them is free.
     for name in {**unused, **used}:
         value = unused.get(name, _ZERO)
         part = round_down(name, value * percentage / 100)
@@ -68,13 +68,13 @@ def share(unused: Resources, used: Resources, percentage: int, limits: Resources
 
 
 def round_down(name: str, value: Fraction) -> Fraction:
-    """Round to what the resource is counted in: milli-cores, mebibytes, pages, whole pieces."""
+    """Round a quantity down to the unit of its resource: millicores, MiB, huge pages, whole devices."""
     unit = _unit(name)
     return value // unit * unit
 
 
 def is_device(name: str) -> bool:
-    """Tell whether a resource is an extended one, such as ``nvidia.com/gpu``, which comes in whole pieces."""
+    """Return whether a resource is extended, such as ``nvidia.com/gpu``: those are integers (Kubernetes API)."""
     return "/" in name and name not in _NATIVE
 
 
@@ -102,7 +102,7 @@ def compose(
     ingress_classes: Iterable[str] = (),
     load_balancer_classes: Iterable[str] = (),
 ) -> Offer:
-    """Return the offer that is sent; only prices of what is offered go along."""
+    """Return the offer to send, with the prices of the offered resources only."""
     return Offer(
         resources=quantity.render_all(resources),
         prices={name: prices[name] for name in sorted(prices) if name in resources},
@@ -115,10 +115,10 @@ def compose(
 
 
 def worth_sending(old: Offer | None, new: Offer, threshold: int) -> bool:
-    """Tell whether a new offer differs enough from the one that was sent last.
+    """Return whether a new offer differs enough from the last one that was sent.
 
-    Quantities count when one of them moved by at least ``threshold`` percent of its old value, or to or from zero;
-    everything else counts when it differs at all.
+    A quantity counts when it changed by at least ``threshold`` percent of its old value, or to or from zero; all other
+    fields count when they differ.
     """
     if old is None:
         return True
@@ -133,7 +133,7 @@ def worth_sending(old: Offer | None, new: Offer, threshold: int) -> bool:
 
 
 def moved(old: Fraction, new: Fraction, threshold: int) -> bool:
-    """Tell whether a quantity changed by at least ``threshold`` percent of its old value, or to or from zero."""
+    """Return whether a quantity changed by at least ``threshold`` percent of its old value, or to or from zero."""
     if old == new:
         return False
     if old == 0 or new == 0:

@@ -1,8 +1,8 @@
-"""Advertises to each peer what is lent to it.
+"""Sends each peer its offer (Advertise), renews it, and withdraws it.
 
-Level-triggered per peer: at most one Advertise is unanswered, and when the answer comes the newest capacity is looked
-at, so that a newer offer replaces one that would have been queued. An offer is sent again when it moved enough (at most
-once a second), and every third of its time to live. What was offered is on record before it is sent.
+Level-triggered per peer: at most one Advertise is unanswered, and after the answer the next offer is composed from the
+newest capacity, so that offers never queue up. An offer is sent again when it changed enough (at most once a second),
+and every third of its TTL. An offer is on record before it is sent.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.events import Advertise, Verdict, Withdraw
 
 UNPEERED: Final = "Unpeered"
-"""The reason of a withdrawal that ends the peering as a whole."""
+"""The reason of a Withdraw that ends the whole peering."""
 ANSWER: Final = 30.0
-"""Seconds that a peer may take to answer an offer before the offer is sent again."""
+"""Seconds without a verdict after which an offer is sent again."""
 PACE: Final = 1.0
-"""Seconds between two offers to one peer at least."""
+"""Minimum seconds between two offers to one peer."""
 
 
 @attrs.define
 class _Sent:
-    """What was sent to a peer: ``through`` which session, ``answered``: whether the peer sent a verdict."""
+    """The last offer sent to a peer: ``through`` is the session, ``answered`` whether the peer sent a verdict."""
 
     offer: Offer | None = None
     seq: int = 0
@@ -50,7 +50,7 @@ class _Sent:
 
 
 class Advertiser(Controller[ClusterID]):
-    """Sends each peer what is offered to it, and withdraws it."""
+    """Sends offers to peers, and withdraws them."""
 
     name = "offers"
     workers = 4
@@ -83,18 +83,18 @@ class Advertiser(Controller[ClusterID]):
         self._sent: dict[ClusterID, _Sent] = {}
 
     def enqueue_all(self) -> None:
-        """The capacity may have changed."""
+        """Enqueue every peer because the free capacity may have changed."""
         for peer in self._peers.values():
             if peer.session is not None:
                 self.enqueue(peer.id)
 
     def forget(self, peer: ClusterID) -> None:
-        """The peer is known no more."""
+        """Drop the state of a peer whose record is gone."""
         super().forget(peer)
         self._sent.pop(peer, None)
 
     def verdict_received(self, peer: Peer, verdict: Verdict) -> bool:
-        """Note the answer to our offer; False when it is about another one."""
+        """Store the verdict on our offer; returns False when it is about another offer."""
         sent = self._sent.get(peer.id)
         if sent is None or verdict.epoch != self.epoch or verdict.seq != sent.seq:
             return False
@@ -105,7 +105,7 @@ class Advertiser(Controller[ClusterID]):
         return True
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
-        """Send what is to be sent to one peer now; returns when to look again, None when something will tell."""
+        """Send an offer or a withdrawal that is due; returns when to reconcile again, None for the next event."""
         seconds = await self._reconcile(peer_id)
         return None if seconds is None else After(seconds)
 
@@ -113,7 +113,7 @@ class Advertiser(Controller[ClusterID]):
         peer = self._peers.get(peer_id)
         connection = peer.session if peer is not None else None
         record = self._records.get(peer_id)
-        # An offer is on record before it is sent: without a record this waits for one.
+        # An offer must be on record before it is sent: without a record this waits for one.
         if peer is None or connection is None or record is None:
             return None
         lends, _ = self._wants(record)
@@ -162,7 +162,7 @@ class Advertiser(Controller[ClusterID]):
         return min(ANSWER, self._ttl / 3)
 
     def _withdraw(self, peer: Peer, connection: PeerConnection) -> None:
-        """Take the offer back, once for each session and reason until the peer says that it is done."""
+        """Withdraw the offer, once for each session and reason until the peer acknowledges."""
         self._sent.pop(peer.id, None)
         lent = peer.lent
         record = self._records.get(peer.id)
@@ -203,7 +203,7 @@ class Advertiser(Controller[ClusterID]):
         )
 
     def _from_record(self, peer: Peer) -> _Sent:
-        """Return what a former life of this daemon sent: if it still holds, the peer gets the very same offer again."""
+        """Return what this daemon sent before a restart: an offer that still holds is sent again unchanged."""
         lent = peer.lent
         if lent is None or not lent.resources or lent.verdict == "Withdrawn":
             return _Sent()

@@ -1,7 +1,7 @@
-"""What is free in this cluster, kept up to date from the watches of nodes and pods.
+"""The free capacity of this cluster, from the watches of nodes and pods.
 
-Totals are kept per node and changed by what a pod event changes, so that an event costs the same in a cluster of ten
-pods and of ten thousand. Pods that are finished, not bound, or on nodes that are not lent do not count.
+Totals are kept per node and updated incrementally, so that an event costs the same in a cluster of ten pods and of ten
+thousand. Pods that are finished, not bound, or on nodes that are not lent do not count.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from liqod.model.objects.quantity import Resources
 from liqod.peering.lending import advert
 
 FIRST: Final = 0.05
-"""Seconds that changes are collected before subscribers are notified."""
+"""Seconds for which changes are collected before subscribers are notified."""
 SPACING: Final = 1.0
-"""Seconds between two notifications at least: offers are not sent more often either."""
+"""Minimum seconds between two notifications: offers are not sent more often either."""
 
 
 class Capacity:
-    """The free resources of the nodes that may be lent; ``changed`` is called, coalesced, when they may differ."""
+    """The free resources of lendable nodes; ``changed`` is called, coalesced, when they may have changed."""
 
     _log = Logger()
 
@@ -50,11 +50,11 @@ class Capacity:
 
     @property
     def known(self) -> bool:
-        """Whether nodes and pods have been listed: before that nothing is offered."""
+        """Whether nodes and pods were listed; until then nothing is offered."""
         return self._nodes.synced and self._pods.synced
 
     def start(self) -> None:
-        """Begin to follow the watches."""
+        """Subscribe to the informers."""
         self._following = True
         self._ends = [self._nodes.subscribe(self._node_changed), self._pods.subscribe(self._pod_changed)]
         both: Deferred[list[None]] = gatherResults(
@@ -63,7 +63,7 @@ class Capacity:
         both.addCallbacks(lambda _: self._schedule(), lambda _: None)
 
     def stop(self) -> None:
-        """Follow no longer."""
+        """Unsubscribe."""
         self._following = False
         for end in self._ends:
             end()
@@ -72,7 +72,7 @@ class Capacity:
             self._timer.cancel()
 
     def free(self) -> dict[str, Fraction]:
-        """Return what is free on all nodes that may be lent."""
+        """Return the free resources of all lendable nodes."""
         parts = []
         for node in self._nodes.items():
             if node.lendable:
@@ -86,7 +86,7 @@ class Capacity:
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
         if _lent_by(old) == _lent_by(new):
-            return  # what is not lent, virtual nodes above all, may change as it likes
+            return  # a node that is not lent (every virtual node) does not count
         self._unreadable.discard(key)
         self._schedule()
 
@@ -110,7 +110,7 @@ class Capacity:
             self._unreadable.discard(key)
             return None
         if before is not None and old is not None and old.spec == pod.spec:
-            # Most changes of a pod are of its status.
+            # Most pod updates change the status only, which does not affect the requests.
             return before
         try:
             return pod.spec.node_name, quantity.shared(pod_requests(pod.spec))
@@ -147,5 +147,5 @@ class Capacity:
 
 
 def _lent_by(node: Node | None) -> Mapping[str, str] | None:
-    """Return what a node adds to what may be lent, None where it adds nothing."""
+    """Return the allocatable resources of a lendable node, None for any other node."""
     return node.status.allocatable if node is not None and node.lendable else None

@@ -1,7 +1,6 @@
-"""What an offer says of the cluster besides its capacity: its version, and its classes of storage and ingress.
+"""The facts in an offer besides capacity: Kubernetes version, storage classes, ingress classes.
 
-These only inform; an offer is not held back for them. While they are not known an offer goes out without, for at most a
-moment, and is followed by a complete one.
+They are informative only: an offer waits a few seconds for them, is then sent without them, and a complete one follows.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from liqod.model.objects.storage_class import StorageClass
 from liqod.model.records.offer import MAX_CLASSES
 
 PATIENCE: Final = 2.0
-"""Seconds that the first offer waits for what is not known yet."""
+"""Seconds that the first offer waits for unknown facts."""
 
 
 @attrs.frozen
 class ClusterFacts:
-    """What goes into an offer; empty where unknown."""
+    """The facts of an offer; empty where unknown."""
 
     version: str = ""
     storage_classes: tuple[str, ...] = ()
@@ -40,7 +39,7 @@ class ClusterFacts:
 
 
 class ClusterInfo:
-    """Follows the classes and asks for the version once; ``changed`` is called when ``about()`` may differ."""
+    """Watches the classes and reads the version once; ``changed`` is called when ``about()`` may have changed."""
 
     _log = Logger()
 
@@ -61,15 +60,15 @@ class ClusterInfo:
 
     @property
     def known(self) -> bool:
-        """Whether there is nothing more to wait for before the first offer."""
+        """Whether the first offer need not wait any longer."""
         return self._waited or (self._asked and self._storage.synced and self._ingress.synced)
 
     def about(self) -> ClusterFacts:
-        """Return what is known now."""
+        """Return the facts known now."""
         return ClusterFacts(self._version, _storage_classes(self._storage.items()), _names(self._ingress.items()))
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Subscribe to the informers, and request the version."""
         self._timer = self._clock.callLater(PATIENCE, self._give_up_waiting)
         self._ends = [self._storage.subscribe(self._class_changed), self._ingress.subscribe(self._class_changed)]
         both: Deferred[list[None]] = gatherResults(
@@ -79,7 +78,7 @@ class ClusterInfo:
         self._tasks.spawn(self._ask(), "asking for the version of this cluster")
 
     def stop(self) -> None:
-        """Follow no longer."""
+        """Unsubscribe."""
         for end in self._ends:
             end()
         self._ends = []
@@ -104,7 +103,7 @@ class ClusterInfo:
 
 
 def _storage_classes(classes: Iterable[StorageClass]) -> tuple[str, ...]:
-    """Return the names of the classes that store data here, the default one first."""
+    """Return the names of the storage classes of this cluster itself, the default one first."""
     real = [each for each in classes if each.provisioner != PROVISIONER and not each.metadata.deleting]
     ordered = sorted(real, key=lambda each: (not _is_default(each), each.metadata.name))
     return tuple(each.metadata.name for each in ordered[:MAX_CLASSES])

@@ -1,1 +1,1 @@
-"""ForeignCluster records and what is kept beside them: status, events, tombstones."""
+"""ForeignCluster records: pins, status, events, garbage collection, tombstones."""

@@ -1,4 +1,4 @@
-"""Kubernetes Events about a ForeignCluster: which changes of phase are worth one. Pure."""
+"""Kubernetes Events about a ForeignCluster: which phase changes are recorded as events. Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from liqod.model.objects.meta import reference_to
 from liqod.model.records.views import ForeignCluster, ForeignClusterStatus
 
 WORSE: Final = ("Suspect", "Lost", "Refused")
-"""Phases that somebody may have to do something about."""
+"""Phases that may need an administrator's action: events of type Warning."""
 QUIET: Final = ("", "Discovered", "Connecting", "Withdrawing")
-"""Phases that say nothing that was not known."""
+"""Phases without news for a user: no event."""
 
 
 def reference(record: ForeignCluster) -> dict[str, str]:
-    """Return the reference that an event about a record carries."""
+    """Return the ``involvedObject`` of an event about a record."""
     return reference_to(FOREIGNCLUSTERS.api_version, FOREIGNCLUSTERS.kind, record.metadata)
 
 
 def transition(before: ForeignClusterStatus, after: ForeignClusterStatus) -> tuple[str, str, str] | None:
-    """Return (type, reason, sentence) of the event about a change of phase, None where there is nothing to tell."""
+    """Return (type, reason, message) of the event about a phase change, None where none is recorded."""
     if before.phase == after.phase or after.phase in QUIET:
         return None
     kind = "Warning" if after.phase in WORSE else "Normal"

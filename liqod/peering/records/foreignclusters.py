@@ -1,8 +1,8 @@
-"""ForeignCluster records: created on contact, pinned once, and their status kept true.
+"""ForeignCluster records: creates them on contact, pins keys once, and writes their status.
 
-One writer per peer at a time; a status is written when it differs from what is there, on the condition that nobody else
-changed the record meanwhile. Everything that happens is coalesced for a moment, except where a step must not be taken
-before it is recorded: a key before it is trusted, an offer before it is sent.
+There is one writer per peer at a time; a status is written when it differs, with the resourceVersion as precondition.
+Changes are coalesced for a moment, except where a record must precede a step: a key is recorded before it is trusted,
+an offer before it is sent.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from liqod.peering.session.liveness import assess_liveness
 from liqod.peering.session.peer import Peer, addresses
 
 COALESCE: Final = 0.05
-"""Seconds that changes of one peer are collected before its status is written."""
+"""Seconds for which changes of one peer are collected before its status is written."""
 STRANGER: Final = 10.0
-"""Seconds between two writes about a peer nobody trusts: it must not be able to make us write as fast as it dials."""
+"""Minimum seconds between two writes about an untrusted peer: dialling fast must not cause writes at the same rate."""
 REFUSED: Final = 5.0
-"""Seconds until a status that the API server refused is written again, unless it was a lost race."""
+"""Seconds until a status that the API server refused is written again; a conflict (409) is retried at once."""
 NO_ROOM: Final = 60.0
-"""Seconds until the record of a sighted stranger is tried again when there was no room for it."""
+"""Seconds until the creation of a sighted stranger's record is retried when the limit was reached."""
 
 
 class ForeignClusters(Controller[ClusterID]):
-    """The ForeignClusters, with the pins they hold. ``wants`` returns (lends, borrows) for a record."""
+    """The ForeignClusters and their pins. ``wants`` returns (lends, borrows) for a record."""
 
     name = "foreignclusters"
     workers = 4
@@ -93,11 +93,11 @@ class ForeignClusters(Controller[ClusterID]):
         return self._offers.get(Key("", advertisement_name(peer)))
 
     def enqueue(self, key: ClusterID, after: float = COALESCE) -> None:
-        """Have the status of a peer brought up to date, by default after what happens to it was collected."""
+        """Enqueue the status of a peer, by default after its changes were collected for a moment."""
         super().enqueue(key, after)
 
     def has_room_for(self, peer: ClusterID) -> bool:
-        """Tell whether one more cluster that nobody trusts may have a record, besides those that are to have one."""
+        """Return whether one more untrusted cluster may have a record; records about to be created are counted."""
         awaited = {other.id for other in self._peers.values() if other.state == Stranger(recorded=False)}
         return self._fits(peer, awaited)
 
@@ -106,15 +106,15 @@ class ForeignClusters(Controller[ClusterID]):
         return len(recorded.union(awaited) - {peer}) < self._max_strangers
 
     def is_sighted(self, peer: ClusterID) -> bool:
-        """Tell whether a source shows a cluster."""
+        """Return whether a discovery source shows a cluster."""
         known = self._peers.get(peer)
         return known is not None and bool(known.sightings)
 
     async def ensure(self, peer: ClusterID, pin: Fingerprint | None, *, joined: bool = False) -> ForeignCluster:
-        """Return the record of a peer, made if there is none, with its key pinned if one is given and none was.
+        """Return the record of a peer; creates it if missing, and pins the given key if none is pinned.
 
-        ``joined``: the settings trust the key, not a person. A pin that is there is never replaced, and one that a
-        person took away never set again: look at the ``spec.fingerprint`` of the answer.
+        ``joined``: the settings trust the key, not a user. An existing pin is never replaced, and one that a user
+        removed is never set again: check the ``spec.fingerprint`` of the returned record.
         """
         key = Key("", peer)
         while True:
@@ -146,10 +146,10 @@ class ForeignClusters(Controller[ClusterID]):
                 return made
 
     async def remove_finalizer(self, record: ForeignCluster) -> bool:
-        """Take the finalizer off the record of a peering that is over; False when it is not what is known any more.
+        """Remove the finalizer from the record of an ended peering; returns False when the record has changed since.
 
-        With the last finalizer the record is gone, and so is its pin, however late the watch shows it: the peer
-        may trust us again meanwhile and come with the same key, which must not be answered with Bye(Unpeered).
+        The API server deletes the record with its last finalizer, so the pin is dropped here, before the watch shows
+        it: the peer may trust us again and connect with the same key, which must not be answered with Bye(Unpeered).
         """
         peer, key = ClusterID(record.metadata.name), record.metadata.key
         finalizers = [name for name in record.metadata.finalizers if name != FINALIZER]
@@ -170,12 +170,12 @@ class ForeignClusters(Controller[ClusterID]):
         return True
 
     def next_key(self, peer: ClusterID) -> Fingerprint | None:
-        """Return the key that a peer announced as its next, in a session of the one that is pinned."""
+        """Return the next key of a peer, announced in a session with the pinned one."""
         record = self.get(peer)
         return record.spec.next_key if record is not None else None
 
     def successor(self, key: str) -> str:
-        """Return the key that took the place of one, as its holder announced; the same when none did."""
+        """Return the announced successor of a key; the key itself when there is none."""
         for record in self.clusters.items():
             announced = record.spec.announced_key
             if announced is not None and announced.by == key and record.spec.fingerprint == announced.fingerprint:
@@ -183,8 +183,9 @@ class ForeignClusters(Controller[ClusterID]):
         return key
 
     async def record_next_key(self, peer: ClusterID, by: Fingerprint, following: str) -> bool:
-        """Keep the next key of a peer beside its present one, nothing to forget it; False when the present one is
-        another by now. Raises KubeError, Conflict among them.
+        """Record the next key of a peer beside the pinned one, an empty key to remove it.
+
+        Returns False when another key is pinned by now. Raises KubeError, including Conflict.
         """
         key = Key("", peer)
         record = self.clusters.get(key)
@@ -197,7 +198,7 @@ class ForeignClusters(Controller[ClusterID]):
         return True
 
     async def promote_next_key(self, peer: ClusterID, following: Fingerprint) -> ForeignCluster | None:
-        """Pin the key that was announced in place of the one that announced it; returns what is on record then."""
+        """Pin the announced key in place of the one that announced it; returns the record after that."""
         key = Key("", peer)
         record = self.clusters.get(key)
         while record is not None and record.spec.next_key == following:
@@ -218,7 +219,7 @@ class ForeignClusters(Controller[ClusterID]):
         return written
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
-        """Write the status of a peer if it changed; returns when it changes by itself, None when it does not."""
+        """Write the status of a peer if it changed; returns when it will change with time, None if it will not."""
         seconds = await self._reconcile(peer_id)
         return None if seconds is None else After(seconds)
 
@@ -233,7 +234,7 @@ class ForeignClusters(Controller[ClusterID]):
         return min((wait for wait in (again, left) if wait is not None), default=None)
 
     async def _create_for_stranger(self, peer: Peer) -> float | None:
-        """Make the record of a stranger; returns when to try again while there is no room for one that is in sight."""
+        """Create the record of a stranger; returns when to retry while the limit is reached and it is in sight."""
         if self.get(peer.id) is None:
             if not self._fits(peer.id, self._creating):
                 peer.advance(NoRoom(sighted=bool(peer.sightings)))
@@ -246,7 +247,7 @@ class ForeignClusters(Controller[ClusterID]):
         return None
 
     async def _collect(self, peer: Peer) -> float | None:
-        """Delete the record of a stranger that was not seen for long; returns the seconds until then."""
+        """Delete the record of a stranger that was not seen for a long time; returns the seconds until that."""
         record = self.get(peer.id)
         if record is None:
             return None
@@ -261,12 +262,12 @@ class ForeignClusters(Controller[ClusterID]):
         try:
             await self._client.delete(FOREIGNCLUSTERS, peer.id, uid=meta.uid, version=meta.resource_version)
         except Conflict:
-            return 1.0  # somebody does something with it
+            return 1.0  # 409: somebody changes it at this moment
         self._log.info("{peer}, which nobody trusted, was not seen for long: its record is gone", peer=peer.id)
         return None
 
     async def sync(self, peer: Peer, *, urgent: bool = False) -> float | None:
-        """As ``process``; with ``urgent`` what is known is on record when this returns, or KubeError is raised."""
+        """Write the status of a peer; with ``urgent`` it is on record when this returns, or KubeError is raised."""
         await peer.writing.acquire()
         try:
             return await self._write(peer, urgent=urgent)
@@ -291,7 +292,7 @@ class ForeignClusters(Controller[ClusterID]):
         again = max(0.1, until - now) if until is not None else None
         if self._writer.patch(record, status) is None:
             return again
-        # The first key that a stranger shows is what its administrator waits for: that is not held back.
+        # The first key of a stranger is not rate-limited: an administrator waits for it to appear.
         first_key = status.seen_fingerprint and not record.status.seen_fingerprint
         throttled = not facts.pinned and record.status.phase and not first_key and not _ends_trust(record, status)
         if throttled and (wait := peer.seen_at + STRANGER - now) > 0:
@@ -300,7 +301,7 @@ class ForeignClusters(Controller[ClusterID]):
         outcome = await self._writer.write(record, status)
         if isinstance(outcome, Refusal):
             if not urgent:
-                # After a lost race the watch is about to show what is there now.
+                # After a conflict (409) the watch is about to show the newer version.
                 return 0.1 if outcome.retry is Retry.AT_ONCE else max(REFUSED, outcome.retry_after)
             record = await self._client.get(FOREIGNCLUSTERS, peer.id, view=ForeignCluster)
             status = describe(facts, record.status, rfc3339(wall_clock(self._clock)()))
@@ -312,7 +313,7 @@ class ForeignClusters(Controller[ClusterID]):
         return again
 
     async def _add_finalizer(self, key: Key, record: ForeignCluster) -> ForeignCluster | None:
-        """Have the end of a peering wait until everything made for it is gone; None when the record just changed."""
+        """Add the finalizer, which delays the deletion until the peering has ended; None when the record changed."""
         finalizers = [*record.metadata.finalizers, FINALIZER]
         patch = {"metadata": {"resourceVersion": record.metadata.resource_version, "finalizers": finalizers}}
         try:
@@ -374,7 +375,7 @@ def _pin_metadata(joined: bool, finalizers: Sequence[str] = ()) -> dict[str, Any
 
 
 def _words(fingerprint: str) -> str:
-    """Return the words of a key, as this release shows them; of what is no fingerprint, none."""
+    """Return the words of a fingerprint; empty for text that is not one."""
     try:
         return words(parse_fingerprint(fingerprint))
     except ValueError:
@@ -382,7 +383,7 @@ def _words(fingerprint: str) -> str:
 
 
 def _ends_trust(record: ForeignCluster, status: ForeignClusterStatus) -> bool:
-    """Tell whether a status says that trust, or what was lent by it, has ended: that is never held back."""
+    """Return whether a status ends trust or lending: such a write is never delayed."""
     condition = find_condition(record.status.conditions, "Authenticated")
     says = find_condition(status.conditions, "Authenticated")
     proven = condition is not None and condition.status == "True"
@@ -390,6 +391,6 @@ def _ends_trust(record: ForeignCluster, status: ForeignClusterStatus) -> bool:
 
 
 def is_ready(node: VirtualNode) -> bool:
-    """Tell whether the virtual node that stands for the peer is ready."""
+    """Return whether the virtual node of the peer is ready."""
     condition = find_condition(node.status.conditions, "Node")
     return node.status.phase == "Ready" or (condition is not None and condition.status == "True")

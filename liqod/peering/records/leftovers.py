@@ -1,7 +1,7 @@
-"""What is still there of a virtual node: its record, the node, the mapping of namespaces.
+"""The objects left of a virtual node: its VirtualNode record, the Node, the NamespaceNattingTable.
 
-The virtual kubelet removes them in that order while it empties the node; the mapping goes last. Until none is left, the
-kubelet needs its access to the lender.
+The virtual kubelet removes them in that order while it drains the node. Until none is left, it needs its access to the
+lender.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from liqod.model.objects.node import Node
 from liqod.model.records.views import Advertisement, NamespaceNattingTable, VirtualNode
 
 GONE: Final = ("Refused", "Withdrawn")
-"""Phases of an offer whose virtual node is taken away."""
+"""Phases of an offer whose virtual node is removed."""
 
 
 class Leftovers:
-    """Reads the caches: calls are cheap and send no request."""
+    """Finds the objects left of virtual nodes in the caches; sends no request."""
 
     def __init__(
         self, virtual_nodes: Informer[VirtualNode], nodes: Informer[Node], tables: Informer[NamespaceNattingTable]
@@ -30,7 +30,7 @@ class Leftovers:
         nodes.add_index("peer", _peer_of)
 
     def of(self, peer: ClusterID) -> list[str]:
-        """Return what is left, as phrases for a message; empty when everything is gone."""
+        """Return what is left, as phrases for a message; empty when nothing is."""
         left = []
         if self._virtual_nodes.get(Key(tenant_namespace(peer), peer)) is not None:
             left.append("the record of the virtual node")
@@ -40,7 +40,7 @@ class Leftovers:
         return left
 
     def is_clear(self, peer: ClusterID, offer: Advertisement | None) -> bool:
-        """Tell whether nothing of a virtual node is left, and none is about to be made."""
+        """Return whether nothing of a virtual node is left, and none is about to be created."""
         return not self.of(peer) and (offer is None or offer.status.phase in GONE)
 
 

@@ -1,6 +1,6 @@
-"""When the record of a cluster that nobody wants may go: never trusted, not named by anybody, not seen for long. Pure.
+"""Decides when an unwanted record is deleted: never trusted, not configured by a user, long not seen. Pure.
 
-Everything else stays until a person deletes it: absence of evidence is no reason to forget a peer.
+Every other record stays until a user deletes it: a peer that is not seen is not deleted for that.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from typing import Final
 from liqod.model.records.views import ForeignCluster, PeerSharing
 
 FORGET: Final = 3600.0
-"""Seconds without any sign of a stranger after which its record goes, so that there is room for others."""
+"""Seconds without any sign of a stranger after which its record is deleted, so that others can have one."""
 
 
 def is_wanted(record: ForeignCluster) -> bool:
-    """Tell whether a person, or a peering, has to do with a record: then only a person removes it."""
+    """Return whether a record was configured by a user or belongs to a peering: then only a user deletes it."""
     spec, meta = record.spec, record.metadata
     wishes = spec.outgoing_peering != "Auto" or spec.incoming_peering != "Auto" or spec.sharing != PeerSharing()
     return bool(spec.fingerprint or spec.endpoints or wishes or meta.finalizers or meta.labels or meta.annotations)
 
 
 def collected_at(record: ForeignCluster, *, in_sight: bool, last: float) -> float | None:
-    """Return when a record goes, in seconds of the clock that ``last`` (any sign of the cluster) is of; None: never.
+    """Return when a record is deleted, on the clock of ``last`` (the last sign of the cluster); None: never.
 
-    ``in_sight``: a source shows the cluster, or it is connected.
+    ``in_sight``: a discovery source shows the cluster, or it is connected.
     """
     if in_sight or record.metadata.deleting or is_wanted(record):
         return None

@@ -1,6 +1,6 @@
-"""What a ForeignCluster's status should say, computed from what is known about the peer. Pure.
+"""Computes the status of a ForeignCluster from the facts about the peer. Pure.
 
-The result depends on facts alone, never on how often something was tried, so that a quiet peering is never written.
+The result does not depend on the number of attempts, so that an unchanged peering is not written again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ MAX_MESSAGE = 1024
 
 @attrs.frozen
 class Facts:
-    """What is known about one peer now.
+    """The facts about one peer at this time.
 
-    ``problem`` is (reason, sentence) of why there is no session; ``problem_about_key``: whether the key is the cause.
-    ``offer`` is the status of its Advertisement, None where there is none. ``lends``/``borrows``: what this cluster
-    wants. ``retry_within``: seconds within which the peer is dialled again at the latest, 0 when it is not; a bound, so
-    that the next attempt changes nothing that is written.
+    ``problem`` is (reason, message) of why there is no session; ``problem_about_key``: whether the key is the cause.
+    ``offer`` is the status of its Advertisement, None where there is none. ``lends``/``borrows``: the wanted
+    directions. ``retry_within``: upper bound in seconds until the peer is dialled again, 0 when it is not; a bound, so
+    that the next attempt does not change the status.
     """
 
     name: str = ""
@@ -53,7 +53,7 @@ class Facts:
 
 
 def describe(facts: Facts, before: ForeignClusterStatus, now: str) -> ForeignClusterStatus:
-    """Return the whole status; conditions of other writers stay as they are, ``now`` is RFC 3339."""
+    """Return the whole status; conditions of other writers are preserved, ``now`` is RFC 3339."""
     conditions: list[Condition] = list(before.conditions)
     for condition in _conditions(facts, before.conditions):
         cut = msgspec.structs.replace(condition, message=condition.message[:MAX_MESSAGE])
@@ -75,7 +75,7 @@ def describe(facts: Facts, before: ForeignClusterStatus, now: str) -> ForeignClu
 
 
 def phase_of(facts: Facts, before: ForeignClusterStatus) -> tuple[str, str, str]:
-    """Return phase, reason and sentence: the furthest step that was reached, or what stands in the way."""
+    """Return phase, reason and message: the furthest step that was reached, or what prevents the next one."""
     if facts.ending:
         return "Withdrawing", "Unpeering", facts.ending
     if not facts.connected:
@@ -158,7 +158,7 @@ def _authenticated(facts: Facts, before: Sequence[Condition]) -> Condition | Non
     if facts.withdrawn:
         return _no("Authenticated", *_WITHDRAWN)
     if facts.met or find_condition(before, "Authenticated") is not None:
-        return None  # a key that was proven stays proven; the phase shows that the session is broken
+        return None  # a proven key stays proven; the phase shows that there is no session
     return _unknown("Authenticated", "NotContacted", "no session was established yet")
 
 

@@ -1,7 +1,7 @@
-"""Tombstones of ended peerings, in a ConfigMap, so that a peer that was away is notified when it returns.
+"""Tombstones of ended peerings, in a ConfigMap, so that a peer that was unreachable is notified when it connects.
 
-An entry also keeps the settings from trusting by themselves a key that a person sent away. It goes when a person trusts
-the peer again; one that has served is deleted a day after the peer was notified.
+An entry also prevents that the settings automatically trust a key that a user distrusted. It is deleted when a user
+trusts the peer again; any other is deleted a day after the peer was notified.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from liqod.model.records.unpeering import TOMBSTONES, Tombstone, read, write
 from liqod.model.timestamps import parse_rfc3339, rfc3339
 
 KEPT: Final = 256
-"""Tombstones at most, besides those of distrusted keys: beyond that the oldest is forgotten."""
+"""Tombstones at most, besides those of distrusted keys; beyond that the oldest is deleted."""
 DISTRUSTED: Final = 2048
-"""Those of distrusted keys at most: only persons make them, and a ConfigMap holds 1 MiB."""
+"""Tombstones of distrusted keys at most: only users create them, and a ConfigMap holds 1 MiB (Kubernetes)."""
 AFTERWARDS: Final = 86400.0
 """Seconds that a tombstone is kept after the peer was notified: a Bye is not acknowledged and may be lost."""
 
@@ -33,7 +33,7 @@ class _Data(Object, frozen=True):
 
 
 class Tombstones:
-    """The entries, in memory and in the ConfigMap."""
+    """The tombstones, in memory and in the ConfigMap."""
 
     def __init__(self, client: Client, clock: IReactorTime, namespace: str) -> None:
         self._client = client
@@ -43,7 +43,7 @@ class Tombstones:
         self._unwritten: set[ClusterID] = set()
 
     async def load(self) -> None:
-        """Read what is there; raises KubeError."""
+        """Read the ConfigMap; raises KubeError."""
         try:
             found: _Data = await self._client.get(CONFIGMAPS, TOMBSTONES, self._namespace, view=_Data)
         except NotFound:
@@ -54,27 +54,28 @@ class Tombstones:
                 self._known.setdefault(ClusterID(peer), tombstone)
 
     def get(self, peer: ClusterID) -> Tombstone | None:
-        """Return what is remembered of a peer."""
+        """Return the tombstone of a peer, or None."""
         tombstone = self._known.get(peer)
         return None if tombstone is None or self._is_over(tombstone) else tombstone
 
     def refuses(self, peer: ClusterID, key: str) -> bool:
-        """Tell whether a person sent a cluster, or a key under whatever ID, away."""
+        """Return whether a user distrusted a cluster, or its key under any ID."""
         if self.get(peer) is not None:
             return True
         return any(known.fingerprint == key and not self._is_over(known) for known in self._known.values())
 
     async def trusted(self, peer: ClusterID, key: str) -> None:
-        """A person trusts a cluster, or its key under another ID, again; raises KubeError."""
+        """Delete the tombstones of a cluster, and of its key under any ID, that a user trusts again; raises KubeError.
+        """
         for other in [one for one, known in self._known.items() if one == peer or known.fingerprint == key]:
             await self.delete(other)
 
     def is_written(self, peer: ClusterID) -> bool:
-        """Tell whether what is remembered of a peer outlasts this daemon."""
+        """Return whether the tombstone of a peer is in the ConfigMap."""
         return peer in self._known and peer not in self._unwritten
 
     async def put(self, peer: ClusterID, tombstone: Tombstone) -> None:
-        """Remember a peer: at once, and for the next daemon when this returns; raises KubeError."""
+        """Add a tombstone: at once in memory, and in the ConfigMap when this returns; raises KubeError."""
         self._known[peer] = tombstone
         self._unwritten.add(peer)
         spent = [other for other, known in self._known.items() if other != peer and self._is_over(known)]
@@ -88,13 +89,13 @@ class Tombstones:
             self._known.pop(other, None)
 
     async def mark_notified(self, peer: ClusterID) -> None:
-        """Note that the peer knows; raises KubeError."""
+        """Record that the peer was notified; raises KubeError."""
         known = self._known.get(peer)
         if known is not None and not known.told:
             await self.put(peer, msgspec.structs.replace(known, told=rfc3339(wall_clock(self._clock)())))
 
     async def delete(self, peer: ClusterID) -> None:
-        """Forget a peer; the last one takes the ConfigMap along. Raises KubeError."""
+        """Delete the tombstone of a peer, and the ConfigMap with the last one. Raises KubeError."""
         self._unwritten.discard(peer)
         if self._known.pop(peer, None) is None:
             return

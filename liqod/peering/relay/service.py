@@ -45,7 +45,7 @@ class Rights(Protocol):
     """What borrowers may do (the lender)."""
 
     def permits(self, peer: ClusterID, ask: Ask) -> bool:
-        """Tell whether a borrower may ask for this."""
+        """Return whether a borrower may ask for this."""
         ...
 
     def account_of(self, peer: ClusterID) -> str:

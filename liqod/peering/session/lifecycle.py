@@ -209,7 +209,7 @@ def next_state(state: Peering, event: Event) -> Step:
 
 
 def ever_connected(state: Peering) -> bool:
-    """Tell whether there was a session with the key that is pinned now: the peer may rely on the peering."""
+    """Return whether there was a session with the key that is pinned now: the peer may rely on the peering."""
     return isinstance(state, Connected | Disconnected | Unpeered) or (
         isinstance(state, Withdrawing) and state.ever_connected
     )
@@ -221,7 +221,7 @@ def owed_acknowledgement(state: Peering) -> int | None:
 
 
 def has_finished(state: Peering) -> bool:
-    """Tell whether the peer has removed everything on its side."""
+    """Return whether the peer has removed everything on its side."""
     return isinstance(state, Unpeered | Withdrawing) and state.finished
 
 

@@ -101,7 +101,7 @@ class Peer:
 
 
 def is_on(switch: Switch, default: Switch) -> bool:
-    """Tell whether a direction is wanted: ``Auto`` follows the settings, and Auto there means yes."""
+    """Return whether a direction is wanted: ``Auto`` follows the settings, and Auto there means yes."""
     return (default if switch == "Auto" else switch) != "No"
 
 

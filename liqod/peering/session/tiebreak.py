@@ -25,7 +25,7 @@ class Opened:
 
 
 def newcomer_stays(existing: Opened | None, newcomer: Opened, me: ClusterID, peer: ClusterID) -> bool:
-    """Tell whether a new authenticated session takes the place of the existing one.
+    """Return whether a new authenticated session takes the place of the existing one.
 
     * A dead or suspect session is always replaced, and so is one of an earlier life of the peer (a smaller epoch).
     * Whoever dials has no session by its own account: a second one from the same side means that the first is gone

@@ -48,7 +48,7 @@ class DistrustRecorder(Controller[ClusterID]):
         self.enqueue(peer)
 
     def is_remembered(self, peer: ClusterID) -> bool:
-        """Tell whether a restart, or the end of the record, would not bring the key back."""
+        """Return whether a restart, or the end of the record, would not bring the key back."""
         known = self._tombstones.get(peer)
         return known is not None and known.distrusted and self._tombstones.is_written(peer)
 

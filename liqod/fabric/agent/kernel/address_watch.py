@@ -26,7 +26,7 @@ _AT_ONCE: Final = 64
 
 
 def reports_removed_address(datagram: bytes) -> bool:
-    """Tell whether a datagram has a message RTM_DELADDR about an address of global scope.
+    """Return whether a datagram has a message RTM_DELADDR about an address of global scope.
 
     Link-local addresses come and go with the veth of every pod, and no tunnel is bound to them.
     """

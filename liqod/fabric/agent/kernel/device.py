@@ -38,7 +38,7 @@ async def creation(kernel: Kernel, device: str, *, under_systemd: bool) -> tuple
 
 
 def is_under_systemd(environ: dict[str, str]) -> bool:
-    """Tell whether this process was started by systemd as a service."""
+    """Return whether this process was started by systemd as a service."""
     return "INVOCATION_ID" in environ and Path("/run/systemd/system").is_dir()
 
 

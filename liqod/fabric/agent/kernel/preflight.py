@@ -62,7 +62,7 @@ async def check_host(
 
 
 def is_capable(status: str = "") -> bool:
-    """Tell whether a process, by its /proc/PID/status, may change the network; by default this one."""
+    """Return whether a process, by its /proc/PID/status, may change the network; by default this one."""
     text = status or Path("/proc/self/status").read_text()
     mask = next((line.split()[1] for line in text.splitlines() if line.startswith("CapEff:")), "0")
     return bool(int(mask, 16) >> NET_ADMIN & 1)

@@ -33,7 +33,7 @@ def parse_device(text: str) -> Device | None:
 
 
 def has_policy(text: str) -> bool:
-    """Tell whether ``ip -j rule`` lists the rule that looks up our table."""
+    """Return whether ``ip -j rule`` lists the rule that looks up our table."""
     return any(str(one.get("table")) == str(TABLE) and one.get("priority") == TABLE for one in _items(text))
 
 

@@ -183,7 +183,7 @@ def _dialable(own: LocalNetwork, remote: RemoteNetwork, others: Sequence[Network
 
 
 def all_accept(configs: Iterable[NetworkConfig], next_key: str) -> bool:
-    """Tell whether every peer with which all is agreed accepts our next key already."""
+    """Return whether every peer with which all is agreed accepts our next key already."""
     return all(config.status.ack.known_key == next_key for config in configs if config.status.phase == "Agreed")
 
 

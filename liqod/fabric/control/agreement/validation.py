@@ -136,7 +136,7 @@ def disjoint(networks: Sequence[Network]) -> None:
 
 
 def is_key(text: str) -> bool:
-    """Tell whether a text is a WireGuard public key: 32 bytes, not all zero, in canonical base64."""
+    """Return whether a text is a WireGuard public key: 32 bytes, not all zero, in canonical base64."""
     if len(text) != 44:
         return False
     try:
