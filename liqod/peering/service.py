@@ -1,9 +1,9 @@
-"""The composition of peering: what it consists of, in the order in which it is made.
+"""Composes peering: creates its parts, connects and starts them.
 
     sessions -> event router  --.
     watches  -> record router --+-> controllers, by the table in routing.notifications
 
-Each controller reconciles one peer at a time from records and from what the session shows.
+Each controller reconciles one peer at a time, from its records and the state of its session.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ from liqod.wire.events import MapNamespace, ReleaseNamespace
 
 @attrs.frozen
 class SessionView:
-    """One established session, for status and metrics: who, where, who dialled, since when (seconds)."""
+    """One established session, for status and metrics; ``role``: who dialled, ``since``: seconds of the clock."""
 
     peer: ClusterID
     name: str
@@ -94,7 +94,7 @@ class SessionView:
 
 
 class Peering(MultiService):
-    """Sessions with peers, offers out, offers in. ``refusals`` counts what was refused, by reason."""
+    """The peering service. ``refusals`` counts refusals by reason."""
 
     _log = Logger()
 
@@ -144,7 +144,8 @@ class Peering(MultiService):
             recorder=recorder,
             max_strangers=settings.peering.max_untrusted,
         )
-        # Only pods that hold something: what waits for a node or has finished would be one event more for each.
+        # A field selector leaves out pods that are not bound or have finished: they occupy nothing, and would cost an
+        # event for each change.
         holding = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
         self._capacity = Capacity(nodes, holding, reactor, self._capacity_changed)
         self._cluster_info = ClusterInfo(client, informers, reactor, self._tasks, self._capacity_changed)
@@ -310,7 +311,7 @@ class Peering(MultiService):
 
     @property
     def port(self) -> int:
-        """The port that peers connect to; 0 while there is none."""
+        """The port that peers connect to; 0 until it is bound."""
         return self._listener.port
 
     @property
@@ -320,12 +321,12 @@ class Peering(MultiService):
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """The key that this cluster shows now."""
+        """The fingerprint of this cluster's current key."""
         return self._own_key()
 
     @property
     def refusals(self) -> Counter[str]:
-        """How often what was refused, by reason."""
+        """The number of refusals by reason."""
         return self._refusals.counts
 
     def sessions(self) -> tuple[SessionView, ...]:
@@ -344,38 +345,38 @@ class Peering(MultiService):
         )
 
     def update_candidates(self, candidates: Iterable[Sighting]) -> None:
-        """Take over what discovery sees now, all of it."""
+        """Replace all sightings with those that discovery has now."""
         self._sessions.update_sightings(candidates)
 
     def peer_answered(self, peer: ClusterID) -> None:
-        """Dial a peer now, without its back-off: it answered somebody else in this daemon."""
+        """Dial a peer now, without its back-off: it answered another part of this daemon."""
         known = self._peers.get(peer)
         if known is not None and known.session is None:
             known.dialer.dial_now()
 
     async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
-        """Ask a lender for a place for ``local``; raises Refusal or PeerUnreachable."""
+        """Request a namespace for ``local`` from a lender; raises Refusal or PeerUnreachable."""
         return await self._namespace_requests.request(
             self._peers.get(peer), peer, lambda number: MapNamespace(number, local, remote)
         )
 
     async def release_namespace(self, peer: ClusterID, remote: str) -> None:
-        """Tell a lender that a namespace is not needed any more; raises Refusal or PeerUnreachable."""
+        """Request that a lender deletes a granted namespace; raises Refusal or PeerUnreachable."""
         await self._namespace_requests.request(
             self._peers.get(peer), peer, lambda number: ReleaseNamespace(number, remote)
         )
 
     def relay_of(self, peer: ClusterID) -> IStreamClientEndpoint:
-        """Return what connects to the API relay of a lender, with its key judged before anything is sent."""
+        """Return an endpoint that connects to the API relay of a lender, and verifies its key before it sends."""
         callers = self._callers
         return RelayEndpoint(self._reactor, self._tls, lambda: callers.addresses(peer), lambda: callers.keys(peer))
 
     def use_rules(self, rules: Rules) -> None:
-        """Change the acceptance policy; what is accepted stays accepted."""
+        """Replace the acceptance rules; accepted offers stay accepted."""
         self._acceptance.rules = rules
         self._decide()
 
-    # Life.
+    # Start and stop.
 
     def startService(self) -> None:
         super().startService()
@@ -401,7 +402,7 @@ class Peering(MultiService):
         if self._networks is not None:
             self._ends.append(self._networks.start())
         if (relay := self.relay) is not None:
-            # After the watches: the pins are those of the record by then.
+            # Subscribed after the record router: the pins are up to date when this subscriber is called.
             self._ends.append(
                 self._clusters.subscribe(lambda key, old, new: relay.review(ClusterID(key.name), gone=new is None))
             )
@@ -411,7 +412,7 @@ class Peering(MultiService):
         self._decide()
 
     async def _remember(self) -> None:
-        """Learn with whom peerings were ended before anybody is let in; however long that takes."""
+        """Load the tombstones, with retries without limit: until then no connection is accepted."""
         backoff, attempt = Backoff(), 0
         while not self._stopping:
             try:
@@ -438,10 +439,10 @@ class Peering(MultiService):
         await self._sessions.stop()
         await maybeDeferred(super().stopService)
 
-    # What is wanted.
+    # Wanted directions.
 
     def _wants(self, record: ForeignCluster | None) -> tuple[bool, bool]:
-        """Return (lends, borrows): whether we lend to the peer of a record, and whether we borrow from it."""
+        """Return (lends, borrows): the directions that settings and record of a peer want."""
         settings = self._settings.peering
         if record is None:
             return is_on("Auto", settings.incoming), is_on("Auto", settings.outgoing)
@@ -451,7 +452,7 @@ class Peering(MultiService):
             record.spec.outgoing_peering, settings.outgoing
         )
 
-    # What controllers report.
+    # Notifications by controllers.
 
     def _own_key(self) -> Fingerprint:
         return self._tls.keypair.fingerprint

@@ -77,7 +77,7 @@ class Advertisements(Controller[ClusterID]):
         self._withdrawn: dict[ClusterID, str] = {}
 
     def offer_received(self, peer: Peer, event: Advertise) -> None:
-        """Store an offer if it is newer than the known one, by epoch and sequence number; older ones are dropped."""
+        """Store an offer, unless it is older than the known one by epoch and sequence number."""
         known = peer.received
         if event.epoch != peer.epoch or (known is not None and known.epoch == event.epoch and event.seq < known.seq):
             self._refused("StaleOffer", peer.id, f"offer {event.epoch}/{event.seq} is older than what is known")

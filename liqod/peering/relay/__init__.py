@@ -1,1 +1,1 @@
-"""The API relay: HTTP/1.1 on the peers' TLS port, passed on to the cluster's own API server."""
+"""The API relay: forwards HTTP/1.1 requests of borrowers, received on the peers' TLS port, to the API server."""

@@ -1,4 +1,4 @@
-"""Whose key is whose: what the relay believes, and what those who use another cluster's relay expect."""
+"""Maps keys to clusters: the callers of our relay, and the expected keys of other clusters' relays."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from liqod.peering.session.peer import Peer, addresses
 
 
 class Callers:
-    """The pins of the records, with the keys that their holders announced as the next ones."""
+    """The pinned keys of the records, and the announced next keys."""
 
     def __init__(self, records: ForeignClusters, peers: Mapping[ClusterID, Peer]) -> None:
         self._records = records
         self._peers = peers
 
     def caller(self, key: Fingerprint) -> ClusterID | None:
-        """Return the cluster that a key is trusted as and that was admitted as a borrower, None for any other key."""
+        """Return the admitted borrower that a trusted key belongs to, None for any other key."""
         for peer_id in self._records.pins:
             if key in self.keys(peer_id):
                 return peer_id if self._is_admitted(peer_id) else None
         return None
 
     def keys(self, peer_id: ClusterID) -> tuple[str, ...]:
-        """Return the keys that are trusted as a peer's: one, two while it changes its key, none."""
+        """Return the trusted keys of a peer: one, two during a key rotation, or none."""
         pin = self._records.pins.get(peer_id)
         if pin is None:
             return ()
@@ -33,7 +33,7 @@ class Callers:
         return (pin,) if announced is None else (pin, announced)
 
     def addresses(self, peer_id: ClusterID) -> list[str]:
-        """Return where a peer may be reached, best first: where its session is, if we dialled it."""
+        """Return the addresses of a peer, best first: that of its session, if we dialled it."""
         peer = self._peers.get(peer_id)
         if peer is None:
             return []

@@ -1,8 +1,7 @@
-"""One connection of a borrower: its requests, one after another, each passed on and answered; or one tunnel.
+"""One connection of a borrower: forwards its requests one after another, or one upgraded stream.
 
-Both ends speak HTTP/1.1 through ``http1``: what comes out as an event at one end is sent as an event at the other, so
-no byte passes that was not understood. Bytes are held for as long as the other side takes to read them, never more than
-the buffers of the two sockets and ``MAX_AHEAD``.
+Both ends speak HTTP/1.1 through ``http1``: an event that was parsed at one end is serialized at the other, so that no
+unparsed byte passes. Back-pressure bounds what is buffered: the buffers of the two sockets and ``MAX_AHEAD``.
 """
 
 from __future__ import annotations
@@ -27,44 +26,44 @@ from liqod.peering.relay.rejection import Rejected, status
 from liqod.peering.relay.upstream import LINGER, Upstream
 
 IDLE: Final = 120.0
-"""Seconds that an unused connection is kept; borrowers close theirs after 60."""
+"""Seconds for which an idle connection is kept; borrowers close theirs after 60."""
 HEAD: Final = 10.0
-"""Seconds from the first byte of a head to its last."""
+"""Seconds from the first byte of a head to its last (protection against slow-header attacks)."""
 STALLED: Final = 60.0
-"""Seconds that a body may take to go on."""
+"""Seconds without a byte of a request body after which the connection is closed."""
 TUNNEL: Final = 4 * 3600.0
 """Seconds of silence after which a tunnel is closed: the kubelet's own ``streamingConnectionIdleTimeout``."""
 MAX_AHEAD: Final = 64 << 10
-"""Bytes that are taken of what follows the request at hand."""
+"""Bytes that are buffered beyond the current request."""
 
 
 class Gate(Protocol):
-    """Decides about requests, and has the connections to the API server."""
+    """Admits requests, and owns the connections to the API server."""
 
     @property
     def clock(self) -> IReactorTime: ...
 
     def admit(self, channel: Channel, call: Call) -> str:
-        """Return the user to act as; raises Rejected for a request that is not passed on."""
+        """Return the user to impersonate; raises Rejected for a request that is not forwarded."""
         ...
 
     def rejected(self, channel: Channel, rejected: Rejected) -> None:
-        """Count and log a request that was not passed on."""
+        """Count and log a request that was not forwarded."""
 
     def answered(self, channel: Channel, call: Call, code: int) -> None:
-        """The API server answered a request."""
+        """Count a request that the API server answered."""
 
     def own_headers(self, user: str) -> list[Header]:
-        """Return the headers of the daemon's own: Host, credentials, the user to act as."""
+        """Return the daemon's own headers: Host, credentials, the user to impersonate."""
         ...
 
     @property
     def base(self) -> bytes:
-        """The path of the API server's URL, without a last ``/``."""
+        """The path of the API server's URL, without a trailing ``/``."""
         ...
 
     def idle(self) -> Upstream | None:
-        """Return an open connection that is not in use."""
+        """Return an open idle connection, or None."""
         ...
 
     def open(self) -> Deferred[Upstream]:
@@ -72,15 +71,15 @@ class Gate(Protocol):
         ...
 
     def release(self, upstream: Upstream) -> None:
-        """Take a connection back."""
+        """Return a connection to the pool."""
 
     def channel_lost(self, channel: Channel) -> None:
-        """A borrower's connection is over."""
+        """Drop a borrower's connection that was closed."""
 
 
 @implementer(IPushProducer)
 class Channel(TwistedProtocol):
-    """The borrower's end; ``caller`` was proven by its key before the first byte was read."""
+    """The borrower's connection; ``caller`` was authenticated by its key before the first byte was read."""
 
     transport: Any
 
@@ -90,7 +89,7 @@ class Channel(TwistedProtocol):
         self.address = address
         self._gate = gate
         self._http = Connection("server", policy.LIMITS)
-        # The request under way, what is sent for it, and the answer once it has begun.
+        # The current request, what is still to be sent for it, and the response once its head was received.
         self._call: Call | None = None
         self._forwarded: Request | None = None
         self._request_complete = False
@@ -106,7 +105,7 @@ class Channel(TwistedProtocol):
         self._timer: IDelayedCall | None = None
         self._reading_head = False
 
-    # What the borrower sends.
+    # From the borrower.
 
     def connectionMade(self) -> None:
         self.transport.registerProducer(self, True)
@@ -134,7 +133,7 @@ class Channel(TwistedProtocol):
             self._hold("ahead", not self._tunnel and len(self._http.unread) > MAX_AHEAD)
 
     def _step(self) -> bool:
-        """Take what comes next of the requests; returns whether there may be more to take."""
+        """Process the next event of the request stream; returns whether there may be another."""
         if self._call is None:
             return self._begin()
         if self._request_complete or self._upstream is None:
@@ -156,7 +155,7 @@ class Channel(TwistedProtocol):
             return False
         self._reading_head = False
         call = policy.examine(request)
-        # The end of an empty body is there with the head.
+        # The end of an empty body arrives with the head.
         complete = call.length == 0 and isinstance(self._http.next_event(), EndOfMessage)
         try:
             user = self._gate.admit(self, call)
@@ -188,7 +187,7 @@ class Channel(TwistedProtocol):
     def _not_opened(self, failure: Failure) -> None:
         self._opening = None
         if not self._over and not failure.check(CancelledError):
-            # The error may name addresses of this cluster: the daemon's log is the place for them.
+            # The error may contain addresses of this cluster: it goes to the daemon's log, not to the borrower.
             self._reject(Rejected(502, "RelayApiUnreachable", "the lender's API server does not answer its own daemon"))
 
     def _use(self, upstream: Upstream, request: Request) -> None:
@@ -200,10 +199,10 @@ class Channel(TwistedProtocol):
         else:
             upstream.send(request)
 
-    # What the API server sends.
+    # From the API server.
 
     def from_upstream(self, data: bytes) -> None:
-        """Pass on what the API server sent."""
+        """Forward bytes of the API server."""
         upstream = self._upstream
         if self._tunnel:
             self._wait(TUNNEL)
@@ -213,7 +212,7 @@ class Channel(TwistedProtocol):
             self._read_answer(upstream)
 
     def _read_answer(self, upstream: Upstream) -> None:
-        # Written at once: a record of TLS and a system call cost more than the copy.
+        # One write for all events: a TLS record and a system call cost more than the copy.
         out: list[bytes] = []
         ended = False
         try:
@@ -257,9 +256,9 @@ class Channel(TwistedProtocol):
         return call
 
     def _finish(self, upstream: Upstream) -> None:
-        """An answer is complete: go on with the next request, or close."""
+        """Complete a response: continue with the next request, or close."""
         self._upstream = upstream.user = None
-        # What came behind the answer belongs to no request.
+        # Bytes after the response belong to no request (response smuggling): such a connection is not reused.
         if not self._close and not upstream.http.unread and upstream.http.start_next_cycle():
             self._gate.release(upstream)
         else:
@@ -273,7 +272,7 @@ class Channel(TwistedProtocol):
         self._advance()
 
     def _switch(self) -> None:
-        """From here on bytes pass both ways, uninterpreted."""
+        """Switch to forwarding raw bytes in both directions (101 Switching Protocols)."""
         self._tunnel = True
         self._wait(TUNNEL)
         self._hold("ahead", False)
@@ -284,7 +283,7 @@ class Channel(TwistedProtocol):
             upstream.write(ahead)
 
     def upstream_lost(self, *, clean: bool) -> None:
-        """The connection to the API server is gone; ``clean``: it said so before."""
+        """Handle the loss of the connection to the API server; ``clean``: by a TLS close_notify or FIN."""
         upstream, self._upstream = self._upstream, None
         call = self._call
         if self._over:
@@ -295,18 +294,18 @@ class Channel(TwistedProtocol):
             upstream.http.receive_eof()
             self._read_answer(upstream)
         elif self._answer is not None or call is None:
-            # Cut off, so that the reader does not take a part for the whole.
+            # Aborted, so that the client does not take a truncated body for a complete one (RFC 9112, section 8).
             self.abort()
         elif upstream is not None and not upstream.fresh and _repeatable(call) and not upstream.http.unread:
-            self._open()  # it was closed while it was idle
+            self._open()  # a reused connection that the server closed while it was idle (RFC 9112, section 9.3.1)
         else:
             self._reject(Rejected(502, "RelayApiUnreachable", "the lender's API server closed the connection"))
 
     def upstream_full(self, full: bool) -> None:
-        """Whether the API server takes no more for now."""
+        """Pause or resume reading from the borrower: the API server's socket is full, or writable again."""
         self._hold("api", full)
 
-    # Rejections and ends.
+    # Rejections and closing.
 
     def _reject(self, rejected: Rejected, *, keep: bool = False) -> None:
         if self._over:
@@ -326,7 +325,7 @@ class Channel(TwistedProtocol):
             self.end()
 
     def end(self) -> None:
-        """Let what was written go out, and close."""
+        """Close after the written bytes were sent."""
         if self._over:
             return
         self._stop()
@@ -335,7 +334,7 @@ class Channel(TwistedProtocol):
         self.transport.loseConnection()
 
     def abort(self) -> None:
-        """Close at once, on both sides."""
+        """Abort both connections."""
         self._stop()
         self._cut()
 
@@ -352,7 +351,7 @@ class Channel(TwistedProtocol):
                 upstream.close()
             else:
                 upstream.abort()
-        # Unread, it would never see its own end.
+        # A paused transport does not notice that the connection was closed.
         for why in tuple(self._held):
             self._hold(why, False)
 
@@ -365,7 +364,7 @@ class Channel(TwistedProtocol):
         self._stop()
         self._gate.channel_lost(self)
 
-    # Flow control: the transport pauses us while the borrower does not read.
+    # IPushProducer: the transport pauses this channel while the borrower does not read.
 
     def pauseProducing(self) -> None:
         self._slow = True
@@ -378,16 +377,16 @@ class Channel(TwistedProtocol):
             self._upstream.pause(False)
 
     def stopProducing(self) -> None:
-        """The connection is gone: that is told by ``connectionLost``."""
+        """Do nothing: ``connectionLost`` follows."""
 
     def _hold(self, why: str, held: bool) -> None:
-        """Read no more from the borrower while there is a reason not to."""
+        """Pause reading from the borrower while there is any reason to."""
         before = bool(self._held)
         (self._held.add if held else self._held.discard)(why)
         if bool(self._held) != before:
             (self.transport.pauseProducing if self._held else self.transport.resumeProducing)()
 
-    # Time: one timer, which is set again only when it fires.
+    # Time-outs: one timer, which is rescheduled only when it fires.
 
     def _wait(self, seconds: float | None) -> None:
         clock = self._gate.clock
@@ -417,5 +416,5 @@ class Channel(TwistedProtocol):
 
 
 def _repeatable(call: Call) -> bool:
-    """Whether a request may be sent again: it changes nothing, and there is no body that is gone."""
+    """Return whether a request may be repeated: a safe method (RFC 9110, section 9.2.1) without a body."""
     return call.method == b"GET" and call.length == 0

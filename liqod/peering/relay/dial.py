@@ -1,4 +1,4 @@
-"""The borrower's way to a lender's relay: the peer's own addresses, its pinned key, and HTTP inside."""
+"""Connects a borrower to a lender's relay: at the peer's addresses, with its pinned key, and ALPN for HTTP."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from liqod.wire.events import Bye
 
 @implementer(IStreamClientEndpoint)
 class RelayEndpoint:
-    """Connects to the relay of one peer; nothing is sent before the peer showed the key that is pinned for it.
+    """Connects to the relay of one peer; nothing is sent before the peer proved its pinned key.
 
-    ``addresses`` and ``keys`` are asked for at each attempt; the address that worked last is tried first. ``connect``
-    fails with ConnectError that tells what was wrong with each address.
+    ``addresses`` and ``keys`` are called at each attempt; the last successful address is tried first. ``connect``
+    fails with a ConnectError that names the failure of each address.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RelayEndpoint:
                 judged.errback(failure)
 
         cast("Deferred[Any]", connecting).addErrback(failed)
-        # A handshake that never ends is given up like a connection that is not made.
+        # The time-out covers the TLS handshake as well as the TCP connection.
         return judged.addTimeout(CONNECT_TIMEOUT, self._reactor)
 
     def __repr__(self) -> str:
@@ -85,7 +85,7 @@ class RelayEndpoint:
 
 
 def _not_opened(failure: Failure) -> Failure:
-    """Say it as endpoints do, so that whoever dials knows that nothing was sent."""
+    """Return a failure with ConnectError, as endpoints do: the caller knows then that nothing was sent."""
     if failure.check(PeerUnreachable):
         return Failure(ConnectError(string=failure.getErrorMessage()))
     return failure
@@ -93,7 +93,7 @@ def _not_opened(failure: Failure) -> Failure:
 
 @implementer(IHandshakeListener)
 class Judged(Protocol):
-    """A connection that becomes another protocol's once the peer's key was judged."""
+    """A connection that is handed over to another protocol once the peer's key was verified."""
 
     transport: Any
 
@@ -117,7 +117,7 @@ class Judged(Protocol):
             self.judged.callback(self)
 
     def become(self, factory: IProtocolFactory) -> IProtocol:
-        """Make the protocol that speaks from now on, and connect it."""
+        """Build the protocol that takes over the connection, and connect it."""
         protocol = factory.buildProtocol(self.transport.getPeer())
         if protocol is None:
             self.cut()
@@ -136,7 +136,7 @@ class Judged(Protocol):
         self._fail(reason)
 
     def abort(self, bye: Bye) -> None:
-        """Another address was faster."""
+        """Close because another address was faster."""
         self.cut()
 
     def cut(self) -> None:

@@ -1,7 +1,7 @@
-"""What of a borrower's request and of the API server's answer passes the relay: allow lists, pure functions.
+"""Allow lists for requests of borrowers and responses of the API server. Pure.
 
-What reaches these functions was parsed by ``http1``. Nothing of a head is passed on as it came: what is sent is made
-from what was understood, and holds no header that is not listed here.
+These functions get messages parsed by ``http1``. No head is forwarded verbatim: it is built from the parsed fields, and
+has no header that is not listed here.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from liqod.http1.messages import (
 from liqod.peering.relay.rejection import Rejected
 
 LIMITS: Final = Limits()
-"""The defaults fit: the command of an exec is part of the path (64 KiB), API servers take bodies of 3 MiB."""
+"""The defaults suffice: the command of an exec is in the query (64 KiB); API servers accept bodies up to 3 MiB
+(k8s.io/apiserver, MaxRequestBodyBytes)."""
 
 METHODS: Final = frozenset((b"GET", b"POST", b"PUT", b"PATCH", b"DELETE"))
 UPGRADES: Final = frozenset((b"websocket", b"spdy/3.1"))
 REQUEST_HEADERS: Final = frozenset((b"accept", b"accept-encoding", b"content-type"))
-"""Headers of a request that are passed on, besides those of its body and of an upgrade."""
+"""Request headers that are forwarded, besides those of the body and of an upgrade."""
 RESPONSE_HEADERS: Final = frozenset(
     (
         b"audit-id",
@@ -48,10 +49,10 @@ RESPONSE_HEADERS: Final = frozenset(
         b"x-kubernetes-pf-prioritylevel-uid",
     )
 )
-"""Headers of an answer that are passed on, besides those of its body and of an upgrade."""
+"""Response headers that are forwarded, besides those of the body and of an upgrade."""
 CONNECTION_OPTIONS: Final = frozenset((b"keep-alive", b"close", b"upgrade"))
 
-# No encoded authority, no fragment: what the API server would see as another path is no target here.
+# No authority (``//``), no fragment: a target that the API server would parse as another path does not match.
 _TARGET: Final = re.compile(rb"/(?!/)[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*")
 _BEARER: Final = b"bearer.authorization.k8s.io"
 _IDENTITY: Final = (b"impersonate-", b"x-remote-", b"x-forwarded-", b"front-proxy-")
@@ -61,7 +62,7 @@ Fields = Mapping[bytes, list[bytes]]
 
 @attrs.frozen
 class Call:
-    """A request that may be judged; ``length`` is None for a chunked body, ``upgrade`` empty where there is none."""
+    """A well-formed request; ``length`` is None for a chunked body, ``upgrade`` is empty where there is none."""
 
     method: bytes
     target: bytes
@@ -72,7 +73,7 @@ class Call:
 
 
 def examine(request: Request) -> Call:
-    """Return what a request asks for; raises Rejected."""
+    """Check the headers of a request and return it as a Call; raises Rejected."""
     headers = fields(request)
     if request.method not in METHODS:
         raise _bad(405, "the relay passes on GET, POST, PUT, PATCH and DELETE")
@@ -83,7 +84,8 @@ def examine(request: Request) -> Call:
     _reject_identity(headers)
     options = tokens(headers.get(b"connection", ()))
     if options - CONNECTION_OPTIONS:
-        # A header that Connection names is removed by the next hop: it could name one of the relay's own.
+        # The next hop removes each header that Connection names (RFC 9110, section 7.6.1), which could be one that
+        # the relay adds, such as Impersonate-User.
         raise _bad(400, "Connection names keep-alive, close or Upgrade, and no other header")
     upgrade = _upgrade(headers, options)
     lengths = headers.get(b"content-length", ())
@@ -97,7 +99,7 @@ def examine(request: Request) -> Call:
 def forward(base: bytes, call: Call, own: Iterable[Header]) -> Request:
     """Return the request to send to the API server.
 
-    ``base`` is the path of the server's URL, ``own`` are the daemon's headers: Host, credentials, user.
+    ``base`` is the path of the server's URL, ``own`` are the daemon's headers: Host, credentials, impersonated user.
     """
     headers = [*own, *call.headers]
     if call.upgrade:
@@ -111,9 +113,9 @@ def forward(base: bytes, call: Call, own: Iterable[Header]) -> Request:
 
 @attrs.frozen
 class Answer:
-    """An answer that may be passed on: ``response`` is it, except for its end of the connection.
+    """A response that may be forwarded, without the Connection header.
 
-    ``unbounded``: only the end of the API server's connection ends the body.
+    ``unbounded``: the body ends with the API server's connection (RFC 9112, section 6.3).
     """
 
     code: int
@@ -122,12 +124,12 @@ class Answer:
     unbounded: bool
 
     def response(self, *, close: bool) -> Response:
-        """Return the response to pass on; ``close``: the connection ends with it."""
+        """Return the response to forward; ``close``: the connection is closed after it."""
         return make_response(self.code, [*self.headers, (b"Connection", b"close")] if close else self.headers)
 
 
 def answer(response: Response) -> Answer:
-    """Return what passes of an answer. A body without a length is sent on in chunks."""
+    """Return the response to forward. A body without a length is forwarded in chunks."""
     headers = fields(response)
     unbounded = not (
         b"content-length" in headers or b"transfer-encoding" in headers or response.status_code in (204, 304)
@@ -139,14 +141,14 @@ def answer(response: Response) -> Answer:
 
 
 def switch(response: InformationalResponse) -> InformationalResponse:
-    """Return the answer 101 to pass on."""
+    """Return the response 101 to forward."""
     headers = fields(response)
     upgrade = (b"Upgrade", b", ".join(headers.get(b"upgrade", ())))
     return make_switch([*_only(headers, RESPONSE_HEADERS | STREAM_HEADERS), upgrade])
 
 
 def _reject_identity(headers: Fields) -> None:
-    """A borrower is known by its key: a header that says otherwise is an attempt, and is rejected as one."""
+    """Reject requests with headers of identity (impersonation, X-Remote-*): a borrower is identified by its key."""
     for name in headers:
         if name.startswith(_IDENTITY):
             raise Rejected(403, "RelayIdentityClaimed", f"the header {name.decode()} is not for users of the relay")

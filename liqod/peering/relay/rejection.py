@@ -1,4 +1,4 @@
-"""Why a request is not passed on, and what a client is told: a ``Status``, the form in which Kubernetes says so."""
+"""Rejections of requests, sent to clients as a Kubernetes ``Status``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REASONS: Final = {
 
 @attrs.define
 class Rejected(Exception):
-    """A request that is not passed on, or an answer that is not: status code, reason, and a sentence."""
+    """A request or response is not forwarded: status code, reason, and a message."""
 
     code: int
     reason: str

@@ -1,9 +1,9 @@
-"""The relay as a whole: who may use it, what for, and its connections to the API server.
+"""The relay service: accepts connections of borrowers, authorizes their requests, and forwards them to the API server.
 
-A borrower is known by the key it showed in the TLS handshake, the same that its sessions are judged by. Each request is
-judged anew: by that key's pin, by the form of its path, and by what the lender grants. What passes is sent to the API
-server as the borrower's service account, so that RBAC, admission policies and the audit log see the very same user as
-when the borrower comes directly.
+A borrower is identified by the key of its TLS certificate, the same as for its sessions. Each request is authorized
+separately: by the pin of that key, the form of its path, and the rights that the lender granted. It is sent with user
+impersonation as the borrower's service account, so that RBAC, admission policies and the audit log see the same user
+as for a direct connection.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from liqod.peering.relay.targets import ask_of
 from liqod.peering.relay.upstream import LINGER, Pool, Upstream
 
 MAX_CONNECTIONS: Final = 1024
-"""Connections of one borrower: each has one request under way at most, and each watch takes one."""
+"""Connections of one borrower at most: each carries one request at a time, and each watch occupies one."""
 
 
 MAX_TURNED_AWAY: Final = 64
-"""Connections that wait to be told why they are turned away; any more are closed without a word."""
+"""Rejected connections that wait for their response at most; more are closed without one."""
 
 
 class Rights(Protocol):
-    """What borrowers may do (the lender)."""
+    """The rights of borrowers, as the lender granted them."""
 
     def permits(self, peer: ClusterID, ask: Ask) -> bool:
-        """Return whether a borrower may ask for this."""
+        """Return whether a borrower may send a request."""
         ...
 
     def account_of(self, peer: ClusterID) -> str:
-        """Return the user that a borrower is to the API server."""
+        """Return the user name of a borrower at the API server."""
         ...
 
 
 class Relay:
-    """Passes requests of borrowers on to the API server of ``client``.
+    """Forwards requests of borrowers to the API server of ``client``.
 
-    ``caller_of`` tells which admitted peer a key is pinned for, None for any other key. ``refused(reason, source,
-    message)`` is told of what was not passed on; ``requests`` counts what was, by peer.
+    ``caller_of`` returns the admitted peer that a key is pinned for, None for any other key. ``refused(reason, source,
+    message)`` is called for each rejected request; ``requests`` counts forwarded ones by peer.
     """
 
     def __init__(
@@ -85,15 +85,15 @@ class Relay:
 
     @property
     def base(self) -> bytes:
-        """The path of the API server's URL, without a last ``/``."""
+        """The path of the API server's URL, without a trailing ``/``."""
         return urlsplit(self._client.config.server).path.rstrip("/").encode("ascii")
 
     def connections(self, peer: ClusterID) -> int:
-        """Return how many connections a borrower has."""
+        """Return the number of connections of a borrower."""
         return len(self._channels.get(peer, ()))
 
     def protocol(self, transport: object, address: str) -> TwistedProtocol:
-        """Return what speaks on a connection whose handshake is complete and agreed on HTTP."""
+        """Return the protocol for a connection whose TLS handshake agreed on HTTP (ALPN)."""
         try:
             certificate = self._tls.peer_certificate(transport, HTTP)
         except Refusal as refusal:
@@ -115,9 +115,9 @@ class Relay:
         return TurnedAway(rejected, self.clock, self._turned_away)
 
     def review(self, peer: ClusterID, *, gone: bool = False) -> None:
-        """Cut the connections of a peer whose key is not trusted, or that is not admitted, any more.
+        """Abort the connections of a peer whose key is no longer trusted, or that is no longer admitted.
 
-        ``gone``: there is no record of it any more, so nothing of it is remembered.
+        ``gone``: its record was deleted, so its counters are dropped.
         """
         for channel in tuple(self._channels.get(peer, ())):
             if self._caller_of(Fingerprint(channel.fingerprint)) != peer:
@@ -126,7 +126,7 @@ class Relay:
             self.requests.pop(peer, None)
 
     def close(self) -> None:
-        """Cut everything."""
+        """Abort all connections."""
         for channels in tuple(self._channels.values()):
             for channel in tuple(channels):
                 channel.abort()
@@ -134,7 +134,7 @@ class Relay:
             turned_away.cut()
         self._pool.close()
 
-    # What channels ask (channel.Gate).
+    # channel.Gate
 
     def admit(self, channel: Channel, call: Call) -> str:
         caller = channel.caller
@@ -161,7 +161,7 @@ class Relay:
 
     def own_headers(self, user: str) -> list[Header]:
         own = self._client.request_headers()
-        # The borrower says by itself what it takes.
+        # The borrower's own Accept header is forwarded.
         own.removeHeader(b"Accept")
         headers = [(name, value) for name, values in own.getAllRawHeaders() for value in values]
         return [*headers, (b"Impersonate-User", user.encode("ascii"))]
@@ -184,7 +184,7 @@ class Relay:
 
 
 class TurnedAway(TwistedProtocol):
-    """A connection that gets one answer, whatever it asks: nothing that it sends is read. ``all_of_them`` counts."""
+    """A connection that gets one fixed response; its requests are not read. ``all_of_them`` is the set of these."""
 
     transport: Any
 

@@ -1,10 +1,9 @@
-"""What the path of a request asks for, without I/O: the few forms that a borrower needs, and nothing else.
+"""Parses the path of a request into an ``Ask``; only the forms that a borrower needs are accepted. Pure.
 
-What is refused here is never answered as "not found": that would say something about an object.
+A rejection here is never "not found", which would reveal whether an object exists.
 
-No character of a path is encoded: the names of all kinds that borrowers have are DNS names. So there is nothing to
-decode twice, and ``..`` is no name. What is asked for is a value (``model.asks.Ask``); whether it may be had is the
-lender's to say.
+Percent-encoding in a path is rejected: names of all kinds that borrowers use are DNS names. So nothing can be decoded
+twice, and ``..`` is not a name. The lender decides whether the ``Ask`` is permitted.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from liqod.model.objects.api_request import Ask
 from liqod.peering.relay.rejection import Rejected
 
 PAGES: Final = frozenset(("/readyz", "/livez", "/healthz", "/version"))
-"""What is asked for that is no resource: whether the API server answers, and what it is."""
+"""Non-resource paths that are accepted: health checks and discovery of the API server."""
 
 _SEGMENT: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,251}[a-z0-9])?")
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -25,7 +24,7 @@ _FALSE: Final = ("", "0", "f", "false")
 
 
 def ask_of(method: bytes, target: bytes) -> Ask:
-    """Return what a request asks for; raises Rejected for a path of another form."""
+    """Parse method and path of a request; raises Rejected for a path of another form."""
     path, _, query = target.decode("ascii").partition("?")
     verb = method.decode("ascii")
     if path in PAGES:
@@ -55,7 +54,8 @@ def ask_of(method: bytes, target: bytes) -> Ask:
 def _verb(method: str, name: str, query: str) -> str:
     """Return the verb as authorization names it (Kubernetes: "Determine the request verb")."""
     if name:
-        # A watch on one object is asked for by a field selector on its collection; by name it does not exist.
+        # A watch on one object is a collection request with a field selector (metadata.name=NAME); ``watch`` on a
+        # named object is not a verb here.
         return _MUTATED[method]
     if method == "GET":
         return "watch" if _is_watch(query) else "list"
@@ -64,7 +64,7 @@ def _verb(method: str, name: str, query: str) -> str:
 
 def _is_watch(query: str) -> bool:
     values = [pair.partition("=")[2] for pair in query.split("&") if pair.partition("=")[0] == "watch"]
-    # An encoded name of the parameter could hide it from us and not from the API server.
+    # The API server decodes parameter names: a percent-encoded "watch" would be hidden from this check only.
     if any("%" in pair.partition("=")[0] for pair in query.split("&")):
         raise Rejected(400, "RelayBadRequest", "the name of a parameter is not encoded")
     return any(value.lower() not in _FALSE for value in values)

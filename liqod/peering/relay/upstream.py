@@ -1,4 +1,4 @@
-"""Connections to the API server that the relay passes requests on to: kept open, one request at a time on each."""
+"""Pool of connections from the relay to the API server: kept alive, one request at a time on each."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from liqod.kube.connection.transport import CACHED_FOR
 from liqod.peering.relay import policy
 
 MAX_IDLE: Final = 32
-"""Unused connections that are kept."""
+"""Idle connections that are kept at most."""
 LINGER: Final = 15.0
-"""Seconds that a closed connection may take to deliver what it still holds."""
+"""Seconds that a closing connection has to flush its buffer."""
 
 
 class User(Protocol):
-    """What an upstream connection serves at the moment."""
+    """The current user of an upstream connection."""
 
     def from_upstream(self, data: bytes) -> None:
-        """The API server sent this."""
+        """Handle bytes of the API server."""
 
     def upstream_lost(self, *, clean: bool) -> None:
-        """The connection is gone; ``clean``: the API server said so before."""
+        """Handle the loss of the connection; ``clean``: by a TLS close_notify or FIN."""
 
     def upstream_full(self, full: bool) -> None:
-        """Whether the API server takes no more for now."""
+        """Pause or resume sending: the socket's buffer is full, or writable again."""
 
 
 @implementer(IPushProducer)
@@ -60,7 +60,7 @@ class Upstream(TwistedProtocol):
         if self.user is not None:
             self.user.from_upstream(data)
         elif self._closing is None:
-            self.abort()  # an answer to nothing
+            self.abort()  # a response without a request
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.lost = True
@@ -75,22 +75,22 @@ class Upstream(TwistedProtocol):
         self.transport.write(self.http.send(*events))
 
     def write(self, data: bytes) -> None:
-        """Send bytes to the API server, after the protocol was switched."""
+        """Send raw bytes to the API server, after a 101 response."""
         self.transport.write(data)
 
     def pause(self, paused: bool) -> None:
-        """Read no more from the API server, or again."""
+        """Pause or resume reading from the API server."""
         if paused != self._paused and not self.lost:
             self._paused = paused
             (self.transport.pauseProducing if paused else self.transport.resumeProducing)()
 
     def close(self) -> None:
-        """Let what was sent go out, and close."""
+        """Close after the sent bytes were flushed."""
         self.user = None
         if self.lost or self._closing is not None:
             return
         self.transport.unregisterProducer()
-        # Unread, it would never see its own end.
+        # A paused transport does not notice that the connection was closed.
         self.pause(False)
         self._closing = self._clock.callLater(LINGER, self.abort)
         self.transport.loseConnection()
@@ -101,7 +101,7 @@ class Upstream(TwistedProtocol):
         if not self.lost:
             self.transport.abortConnection()
 
-    # Flow control: the transport pauses us while the API server does not read.
+    # IPushProducer: the transport pauses its user while the API server does not read.
 
     def pauseProducing(self) -> None:
         if self.user is not None:
@@ -112,11 +112,11 @@ class Upstream(TwistedProtocol):
             self.user.upstream_full(False)
 
     def stopProducing(self) -> None:
-        """The connection is gone: that is told by ``connectionLost``."""
+        """Do nothing: ``connectionLost`` follows."""
 
 
 class Pool:
-    """Connections to one API server; those that are idle are reused, the newest first."""
+    """Connections to one API server; idle ones are reused, the newest first."""
 
     def __init__(self, client: Client, clock: IReactorTime) -> None:
         self._client = client
@@ -126,7 +126,7 @@ class Pool:
         self._closed = False
 
     def idle(self) -> Upstream | None:
-        """Return a connection that is open, if there is one."""
+        """Return an idle open connection, or None."""
         while self._idle:
             upstream = self._idle.pop()
             if not upstream.lost:
@@ -141,7 +141,7 @@ class Pool:
         return Upstream(self._clock)
 
     def release(self, upstream: Upstream) -> None:
-        """Take a connection back whose answer is complete."""
+        """Return a connection to the pool after its response is complete."""
         upstream.user, upstream.fresh = None, False
         upstream.pause(False)
         if self._closed or len(self._idle) >= MAX_IDLE:
@@ -164,7 +164,7 @@ class Pool:
             self._timer = self._clock.callLater(max(1.0, first - until), self._expire)
 
     def close(self) -> None:
-        """Close what is idle; what is in use is closed when it is given back."""
+        """Close idle connections; those in use are closed when they are released."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

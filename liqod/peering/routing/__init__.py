@@ -1,1 +1,1 @@
-"""Which part of peering handles an event of a session or a change of a record."""
+"""Routing of session events and record changes to the controllers of peering."""

@@ -1,4 +1,4 @@
-"""The controllers of peering, for the routers that notify them."""
+"""The set of peering controllers that the routers notify."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ class Networks(Protocol):
     """The exchange of networks with peers: ``exchange.network.NetworkExchange``."""
 
     def enqueue(self, key: ClusterID, after: float = 0.0) -> None:
-        """Have the exchange with a peer reconciled."""
+        """Enqueue the exchange with a peer."""
 
     def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
         """Store what a peer sent about its network."""
 
     def forget(self, peer: ClusterID) -> None:
-        """Drop what is kept of a peer."""
+        """Drop the state of a peer."""
 
 
 class NoNetworks:
-    """Networks where ``[network] mode`` is none: what peers say of theirs is ignored."""
+    """Networks for ``[network] mode = none``: peers' network parameters are ignored."""
 
     def enqueue(self, key: ClusterID, after: float = 0.0) -> None:
         """Do nothing."""
 
     def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
-        """Ignore what a peer sent."""
+        """Ignore the event."""
 
     def forget(self, peer: ClusterID) -> None:
         """Do nothing."""
@@ -56,7 +56,7 @@ class NoNetworks:
 
 @attrs.define(kw_only=True, slots=False, eq=False)
 class Controllers:
-    """All of them. ``notify`` enqueues a peer at those that the table names."""
+    """All controllers of peers. ``notify`` enqueues a peer at those that the notification table names."""
 
     records: ForeignClusters
     leftovers: Leftovers
@@ -76,12 +76,12 @@ class Controllers:
     tasks: Tasks
 
     def notify(self, change: Change, peer: ClusterID) -> None:
-        """Have a peer reconciled by every controller that a change concerns."""
+        """Enqueue a peer at every controller that a change concerns."""
         for queue in ENQUEUED[change]:
             self._queues[queue].enqueue(peer)
 
     def forget(self, peer: ClusterID) -> None:
-        """Drop what the controllers keep of a peer whose record is gone."""
+        """Drop the controllers' state of a peer whose record is gone."""
         for controller in (
             self.networks,
             self.advertiser,

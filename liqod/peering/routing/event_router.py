@@ -44,7 +44,7 @@ from liqod.wire.events import (
 
 
 class EventRouter:
-    """Subscribes to sessions (``sessions.SessionSubscriber``): who connected, and each event of the protocol."""
+    """Implements ``sessions.SessionSubscriber``: routes opened and closed sessions, and each protocol event."""
 
     def __init__(self, controllers: Controllers, recorder: Recorder) -> None:
         self._controllers = controllers
@@ -114,7 +114,7 @@ class EventRouter:
                 pass
 
     def _borrower_left(self, peer: Peer) -> None:
-        """Note that the borrower no longer uses what we lend."""
+        """Record that the borrower no longer uses what we lend."""
         if peer.lent is not None:
             peer.lent = msgspec.structs.replace(peer.lent, verdict="Refused", reason="WithdrawnByBorrower")
             self._controllers.notify(Change.BORROWER_LEFT, peer.id)
@@ -152,7 +152,7 @@ class EventRouter:
         self._emit(record, "Warning", "ClusterIDRepetition", message)
 
     def key_rotated(self, peer: ClusterID, new: Fingerprint) -> None:
-        """Tell the user that the peer uses the key that it announced."""
+        """Record a Kubernetes Event: the peer uses the key that it announced."""
         record = self._controllers.records.get(peer)
         if record is not None:
             message = f"{peer} has a new key, which it had announced: {words(new)}; the one before is worth nothing"

@@ -1,4 +1,4 @@
-"""Which controllers reconcile a peer after which change: the one table of who is notified of what. Pure."""
+"""The notification table: which controllers reconcile a peer after which change. Pure."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Final
 
 
 class Change(Enum):
-    """What happened to a peer, or to a record about it."""
+    """A change of a peer, or of a record about it."""
 
     SESSION_OPENED = auto()
     VERDICT_RECEIVED = auto()
     BORROWER_LEFT = auto()
-    """The peer does not use what we lend any more, by its own decision."""
+    """The peer stopped using what we lend, by its own decision."""
     HANDED_BACK = auto()
-    """The peer acknowledged that we took back what we lent."""
+    """The peer acknowledged our withdrawal."""
     PEER_FINISHED = auto()
     """The peer ended the peering and has removed everything."""
     PEER_UNPEERED = auto()
-    """The peer ended the peering: our record is to be deleted."""
+    """The peer ended the peering: our record must be deleted."""
     RECORD_CHANGED = auto()
     RECORD_DELETING = auto()
     ORDER_CHANGED = auto()
-    """The annotation that says how to end the peering, on a record that is being deleted already."""
+    """The annotation with the unpeering order changed, on a record that is already being deleted."""
     OFFER_CHANGED = auto()
     OFFER_DELETED = auto()
-    """A person deleted the Advertisement of a peer that goes on offering."""
+    """A user deleted the Advertisement of a peer whose offer still holds."""
     OFFER_RULED = auto()
     RULING_CHANGED = auto()
     CREDENTIAL_STORED = auto()
@@ -36,16 +36,16 @@ class Change(Enum):
 
 
 class Queue(Enum):
-    """The controllers that have a queue of peers."""
+    """The controllers whose queue holds peers."""
 
     RECORD = auto()
     """The status of the ForeignCluster."""
     OFFER = auto()
-    """What we offer to the peer."""
+    """Our offer to the peer."""
     GRANT = auto()
-    """The peer's rights here."""
+    """The peer's rights in this cluster."""
     ADVERTISEMENT = auto()
-    """The record of what the peer offers."""
+    """The Advertisement with the peer's offer."""
     VIRTUAL_NODE = auto()
     UNPEERING = auto()
     DISTRUST = auto()
@@ -61,7 +61,7 @@ ENQUEUED: Final[dict[Change, tuple[Queue, ...]]] = {
     Change.PEER_UNPEERED: (Queue.UNPEERING,),
     Change.RECORD_CHANGED: (Queue.RECORD, Queue.OFFER, Queue.GRANT, Queue.DISTRUST),
     Change.RECORD_DELETING: (Queue.UNPEERING, Queue.VIRTUAL_NODE),
-    # A shorter patience may be over already.
+    # A shorter time limit in the order may have passed already.
     Change.ORDER_CHANGED: (Queue.GRANT, Queue.UNPEERING),
     Change.OFFER_CHANGED: (Queue.RECORD,),
     Change.OFFER_DELETED: (Queue.ADVERTISEMENT,),

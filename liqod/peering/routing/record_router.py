@@ -24,7 +24,7 @@ from liqod.wire.events import Bye
 
 
 class RecordRouter:
-    """Follows the caches. ``decide`` has offers decided again, ``undecided`` forgets the ruling about one."""
+    """Subscribes to the informers. ``decide`` enqueues a decision about offers, ``undecided`` drops a ruling."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class RecordRouter:
         tables: Informer[NamespaceNattingTable],
         invitations: Informer[Secret],
     ) -> None:
-        """Route what is there, and from now on what changes."""
+        """Route the existing objects, and every later change."""
         self._ends = [
             clusters.subscribe(self._cluster_changed),
             advertisements.subscribe(self._advertisement_changed),
@@ -72,19 +72,19 @@ class RecordRouter:
 
     def _cluster_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> None:
         cluster_id = ClusterID(key.name)
-        # The watch may be behind our own write of the pin.
+        # The watch may not show our own write of the pin yet.
         record = self._controllers.records.get(cluster_id)
         if record is None:
             self._cluster_gone(cluster_id)
             return
         if old is not None and old.metadata.uid != record.metadata.uid:
-            self._cluster_gone(cluster_id)  # and created again while the watch was interrupted
+            self._cluster_gone(cluster_id)  # another UID: deleted and created again while the watch was interrupted
             old = None
         peer = self._sessions.peer(cluster_id)
         if old is None:
             peer.lent = peer.lent if peer.lent is not None else record.status.lent
             peer.name = peer.name or record.status.cluster_name
-        # What the status says counts once: later it may be of a key that is not trusted any more.
+        # The status is read once, at the start: later it may be about a key that is no longer trusted.
         proven = find_condition(record.status.conditions, "Authenticated") if old is None else None
         self._pin_changed(peer, record)
         ends = record.metadata.deleting
@@ -113,7 +113,7 @@ class RecordRouter:
         pinned = Fingerprint(record.spec.fingerprint)
         before = self._controllers.records.pins.get(peer.id)
         if before is not None and before != pinned:
-            # A credential that came with one key must not count for the key that is trusted after it.
+            # A credential received with one key must not be used for the key that is trusted after it.
             self._controllers.credential_store.forget(peer.id)
         if pinned:
             self._controllers.records.pins[peer.id] = pinned
@@ -121,7 +121,7 @@ class RecordRouter:
                 peer.problem = None
         elif (former := self._controllers.records.pins.pop(peer.id, None)) is not None:
             self._controllers.distrust.unpinned(peer.id, former)
-            # The key that was trusted may be the wrong one to show: wait for the one that the peer has now.
+            # The seen key may be outdated: wait for the one that the peer shows in its next attempt.
             peer.seen = None
         session = peer.session
         if session is not None and session.certificate is not None and session.certificate.fingerprint != pinned:
@@ -177,7 +177,7 @@ class RecordRouter:
             peer.dialer.link.wake()
 
     def _leftovers_changed(self, peer_id: ClusterID) -> None:
-        """Once nothing of a virtual node is left: give up the credential and acknowledge to the lender."""
+        """Delete the credential and acknowledge the lender's withdrawal once nothing of a virtual node is left."""
         peer = self._peers.get(peer_id)
         if peer is not None and not self._controllers.leftovers.of(peer_id):
             self._controllers.advertisements.send_verdict(peer)
