@@ -143,7 +143,7 @@ class Hosting(MultiService):
         await self._access.dismiss(peer)
 
     def permits(self, peer: ClusterID, ask: Ask) -> bool:
-        """Return whether a borrower may send a request to the API server, as far as is known here; RBAC decides again."""
+        """Return whether a borrower may send a request to the API server, as far as is known; RBAC decides again."""
         return authorizer.permits(peer, ask, self._namespaces.known_tenant(ask.namespace) or "")
 
     def account_of(self, peer: ClusterID) -> str:

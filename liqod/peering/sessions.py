@@ -1,7 +1,7 @@
 """Owns all connections: authenticates peers, resolves simultaneous sessions, and dials.
 
-A key is authenticated before anything but Hello and Bye is exchanged; a new pin is on record
-before Welcome is sent. What discovery says is only where to dial.
+A key is authenticated before anything but Hello, Join and Bye is exchanged; a new pin is on record before Welcome is
+sent. Sightings of discovery are only hints where to dial.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ from liqod.wire.events import Bye, Event, Hello, Join
 
 OLDEST_MINOR: Final = 0
 NEWEST_MINOR: Final = 1
-"""The minor versions of liqod/1 that are spoken here: 1 knows NewKey and KeyNoted."""
+"""The supported minor versions of liqod/1: 1 adds NewKey and KeyNoted."""
 
 
 class SessionSubscriber(Protocol):
-    """Subscribes to what happens to sessions."""
+    """Subscribes to the events of sessions."""
 
     def session_opened(self, peer: Peer) -> None:
-        """A session is established."""
+        """A session was established."""
 
     def session_closed(self, peer: Peer, connection: PeerConnection, *, unresponsive: bool) -> None:
-        """The session of a peer ended, and there is no other; ``unresponsive``: pings were not answered."""
+        """The session of a peer ended without a replacement; ``unresponsive``: pings were not answered."""
 
     def session_replaced(self, peer: Peer, connection: PeerConnection) -> None:
-        """The session of a peer ended because another took its place."""
+        """The session of a peer was replaced by another."""
 
     def event_received(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
-        """An event arrived in a peer's session."""
+        """An event was received in a peer's session."""
 
     def has_peering(self, peer: Peer) -> bool:
-        """Return whether there is a peering that a peer can end: a trusted key alone is none."""
+        """Return whether there is a peering that the peer can end; a trusted key alone is not one."""
 
     def peer_unpeered(self, peer: Peer) -> None:
-        """A peer that was trusted says that it ended the peering."""
+        """A trusted peer reports that it ended the peering."""
 
     def key_mismatch(self, peer: ClusterID, seen: Fingerprint) -> None:
-        """A key that is not the pinned one claims to be the peer."""
+        """A certificate with another key than the pinned one claims the peer's ID."""
 
     def key_rotated(self, peer: ClusterID, new: Fingerprint) -> None:
-        """The peer uses the key that it had announced; the one before means nothing any more."""
+        """The peer uses the key that it announced; the previous one is no longer valid."""
 
 
 class Sessions:
-    """Owns connections and peers; ``ready`` is set when the records are known, and before that nobody is let in."""
+    """Owns connections and peers; until ``ready`` (the records are known) no connection is authenticated."""
 
     _log = Logger()
 
@@ -132,7 +132,7 @@ class Sessions:
     # Peers.
 
     def peer(self, cluster_id: ClusterID) -> Peer:
-        """Return a peer; one that was unknown gets a dialer."""
+        """Return a peer; creates an unknown one with its dialer."""
         peer = self.peers.get(cluster_id)
         if peer is None:
             dialer = Dialer(
@@ -156,10 +156,10 @@ class Sessions:
     def _unreachable(self, cluster_id: ClusterID, why: str) -> None:
         peer = self.peers.get(cluster_id)
         if self.records.get(cluster_id) is None:
-            self._refusals.record("Unreachable", cluster_id, why)  # there is no record yet to show it in
+            self._refusals.record("Unreachable", cluster_id, why)  # no record yet whose status could show it
         if why == NOWHERE and peer is not None and peer.problem is not None and peer.problem.reason != "Unreachable":
-            # Nothing was tried: what ended the session is still the reason why there is none. A peer behind NAT, which
-            # dials us and is never dialled, has no address at any time.
+            # No attempt was made, so the earlier problem is still the cause. A peer behind NAT, which only dials and is
+            # never dialled, has no address at all.
             self.records.enqueue(cluster_id)
             return
         if peer is not None and peer.session is None and not (peer.problem is not None and peer.problem.about_key):
@@ -173,7 +173,7 @@ class Sessions:
     # Where to dial.
 
     def update_sightings(self, sightings: Iterable[Sighting]) -> None:
-        """Replace what discovery sees; a peer that is not seen any more is not dropped for that."""
+        """Replace all sightings; a peer without a sighting is kept."""
         self._address_book.update(sightings)
 
     def _sightings_changed(self, peer: Peer) -> None:
@@ -198,7 +198,7 @@ class Sessions:
         )
 
     def record_deleted(self, peer: Peer) -> None:
-        """A peer has no record (any more): one that is in sight is dialled, to be shown as what it is now."""
+        """Handle a peer without a record: one that is in sight is dialled, and recorded with its current key."""
         if peer.session is not None:
             peer.session.end(Bye("TrustPending", "the key is not trusted any more"))
         elif not peer.sightings:
@@ -212,20 +212,20 @@ class Sessions:
         self.peers.pop(peer.id, None)
 
     def start(self) -> None:
-        """Start to dial; call it once the records are known."""
+        """Start dialling; call it once the records are known."""
         self.ready = True
         self._address_book.start()
         for peer in self.peers.values():
             if peer.sightings or peer.id in self.records.pins or addresses(peer, self.records.get(peer.id)):
                 peer.dialer.link.wake()
 
-    # Being the owner of connections.
+    # protocol.Owner
 
     def hello(self, connection: PeerConnection) -> Hello:
         features = [] if self._settings.api == "direct" else [RELAY]
         if connection.role == "dialer" and connection.expected is not None:
             token, certificate = self._invitations.of(connection.expected), connection.certificate
-            # Only the holder of the issuer's key may learn that there is a token.
+            # Only the holder of the issuer's key may learn that we have a token.
             if token is not None and certificate is not None and token.fingerprint == certificate.fingerprint:
                 features.append(JOINING)
         return Hello(self.me, self._name, self._epoch, OLDEST_MINOR, NEWEST_MINOR, features)
@@ -250,7 +250,7 @@ class Sessions:
         return bye if bye is not None else self._reject_duplicate(connection, claimed)
 
     def _reject_duplicate(self, connection: PeerConnection, claimed: ClusterID) -> Bye | None:
-        """Refuse a session early that would not stay; the one that does stay is asked whether it is alive."""
+        """Refuse early a session that would not be kept; the existing one is probed."""
         peer = self.peer(claimed)
         existing = peer.session
         if existing is None or not existing.established or self._is_older_key(existing, connection):
@@ -261,12 +261,12 @@ class Sessions:
         return Bye("Duplicate", "there is a session between us already", 1.0)
 
     def _is_older_key(self, existing: PeerConnection, connection: PeerConnection) -> bool:
-        """Whether the peer shows the key that it announced in the session that exists."""
+        """Return whether the new connection has the key that the peer announced in the existing session."""
         before, now = existing.certificate, connection.certificate
         return before is not None and now is not None and before.fingerprint != now.fingerprint
 
     def key_changed(self) -> None:
-        """End every session: TLS cannot change a certificate in a session, so the new key needs new ones."""
+        """End every session: a TLS connection cannot change its certificate, so the new key needs new ones."""
         for connection in list(self._connections):
             connection.end(Bye("KeyRotated", "this cluster has a new key", 0.0))
 
@@ -286,7 +286,7 @@ class Sessions:
             connection.end(Bye("Stopping", "the daemon is stopping", 1.0))
             return
         peer = self.peer(ClusterID(hello.cluster_id))
-        # The pin may have gone while Welcome was under way.
+        # The pin may have been removed while Welcome was in flight.
         if self.records.pins.get(peer.id) != certificate.fingerprint:
             connection.end(Bye("TrustPending", "the key is not trusted any more"))
             return
@@ -299,7 +299,7 @@ class Sessions:
         existing, peer.session = peer.session, connection
         peer.name, peer.seen = hello.cluster_name, certificate.fingerprint
         peer.problem = None
-        # Our own attempt goes on only if its session would stay: then both sides decide alike.
+        # Our own attempt continues only if its session would be kept: so both sides decide equally.
         if connection.role == "listener" and not self.me < peer.id:
             peer.dialer.abandon()
         peer.dialer.session_opened()
@@ -333,7 +333,7 @@ class Sessions:
             self._stopped.callback(None)
 
     def _interpret(self, connection: PeerConnection, ending: Bye) -> Bye:
-        """Return what an ending means here: the end of an earlier peering does not end one that was trusted since."""
+        """Return the meaning of a Bye: the end of an earlier peering does not end one that was trusted since."""
         peer = self.peers.get(connection.peer_id) if connection.peer_id is not None else None
         if (
             ending.reason != "Unpeered"
@@ -355,7 +355,7 @@ class Sessions:
             self._refusals.record(ending.reason, connection.address.rpartition(":")[0], ending.message)
 
     def _rejected_by_peer(self, connection: PeerConnection, ending: Bye) -> None:
-        """Record that the peer rejected us; users need to know it where we trust the peer."""
+        """Record that the peer rejected us, so that users see it where we trust the peer."""
         certificate = connection.certificate
         peer = self.peers.get(connection.peer_id) if connection.peer_id is not None else None
         if peer is None or certificate is None or peer.session is not None:
@@ -389,13 +389,13 @@ class Sessions:
         self.records.enqueue(peer.id)
         peer.dialer.connection_closed(connection, ending)
         if self.records.get(peer.id) is None:
-            self.record_deleted(peer)  # the record went before the connection did
+            self.record_deleted(peer)  # the record was deleted before the connection ended
 
     def _notify_dialer(self, connection: PeerConnection, ending: Bye) -> None:
-        """Notify the dialer of a connection how it ended."""
+        """Notify the dialer of the end of its connection."""
         unnamed = self._address_book.at(connection.address)
         if unnamed is not None and ending.reason == "UnexpectedIdentity":
-            unnamed.cluster_id = None  # somebody else lives there now
+            unnamed.cluster_id = None  # another cluster uses the address now
             unnamed.dialer.link.retry(1.0)
         peer = self.peers.get(connection.expected or connection.peer_id or ClusterID(""))
         if peer is not None and (
@@ -406,7 +406,7 @@ class Sessions:
         elif unnamed is not None:
             unnamed.dialer.connection_closed(connection, ending)
 
-    # The end.
+    # Stop.
 
     def stop(self) -> Deferred[None]:
         """Stop dialling, send Bye to every peer, and fire when all connections are closed."""

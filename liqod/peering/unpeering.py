@@ -1,8 +1,8 @@
 """Ends a peering: from the deletion of its ForeignCluster until nothing is left.
 
-Withdraw, cordon, drain, node away, acknowledged, each by the part whose matter it is; here is only looked at what is
-left, and what comes last is done: the peer's records, its namespace, the finalizer. This cluster's own work is waited
-for, the peer as long as the order says; one that could not be informed has a tombstone.
+Other controllers withdraw, cordon, drain, and delete the node; this one checks what is left, and takes the last steps:
+the peer's records, its namespace, the finalizer. It waits for this cluster's own work, and for the peer as long as the
+order allows; a peer that could not be notified gets a tombstone.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ from liqod.peering.trust.pairing import PairingTokens
 from liqod.wire.events import Bye, Withdrawn
 
 POLL: Final = 0.5
-"""Seconds between two checks of what no watch shows."""
+"""Seconds between two checks of state that is not watched."""
 LOCAL: Final = 120.0
-"""Seconds after which the end goes on although something of the virtual node is left; it ordinarily takes 40.
+"""Seconds after which the end continues although something of the virtual node is left; ordinarily that takes 40.
 
-The dismissal of the peer is waited for without limit: the finalizer keeps the record, which is what a restarted daemon
-continues from.
+The dismissal of the peer has no time limit: the finalizer keeps the record, from which a restarted daemon continues.
 """
 
 
@@ -85,7 +84,7 @@ class UnpeeringController(Controller[ClusterID]):
         await self._client.delete(FOREIGNCLUSTERS, peer.id, uid=record.metadata.uid)
 
     def acknowledge(self, peer: Peer) -> None:
-        """Acknowledge a lender's withdrawal once nothing that it lent us is in use any more."""
+        """Acknowledge a lender's withdrawal once nothing that it lent us is in use."""
         owed = owed_acknowledgement(peer.state)
         if owed is None or peer.session is None:
             return
@@ -95,7 +94,7 @@ class UnpeeringController(Controller[ClusterID]):
             self.enqueue(peer.id)
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
-        """Take the next step; returns when to look again, None when something will tell or it is over."""
+        """Take the next step; returns when to reconcile again, None for the next event or when it is over."""
         seconds = await self._reconcile(peer_id)
         return None if seconds is None else After(seconds)
 
@@ -113,7 +112,7 @@ class UnpeeringController(Controller[ClusterID]):
         order = order_of(record.metadata.annotations)
         self.acknowledge(peer)
         left = self._own_leftovers(peer, peer.state)
-        # A lender must never leave rights behind: a borrower whose peering ended could go on using them.
+        # Rights must be revoked first: a borrower whose peering ended could otherwise continue to use them.
         if left and (passed < LOCAL or peer.state.dismissal_owed):
             return self._wait(peer, f"waiting for {', '.join(left)}", POLL)
         if left:
@@ -137,7 +136,7 @@ class UnpeeringController(Controller[ClusterID]):
         return seconds
 
     def _own_leftovers(self, peer: Peer, state: Withdrawing) -> list[str]:
-        """Return what this cluster itself still has to do, the peer's part of it being bounded in time as well."""
+        """Return what this cluster itself still has to do, including steps of the peer that are bounded in time."""
         left = self._leftovers.of(peer.id)
         if peer.credential:
             left.append("the credential")
@@ -164,7 +163,7 @@ class UnpeeringController(Controller[ClusterID]):
         )
         known = self._tombstones.get(peer_id)
         if known is not None and known.distrusted:
-            return  # says more, and stays longer
+            return  # the existing tombstone is stronger, and is kept longer
         if known is None or msgspec.structs.replace(known, at=now, told=tombstone.told) != tombstone:
             await self._tombstones.put(peer_id, tombstone)
 
@@ -193,7 +192,7 @@ class UnpeeringController(Controller[ClusterID]):
             return True
         labels = found.metadata.labels
         if labels.get(REMOTE_CLUSTER_LABEL) != peer or TENANT_NAMESPACE_LABEL not in labels:
-            return True  # somebody else's
+            return True  # a namespace that is not ours
         if not found.metadata.deleting:
             await self._client.delete(NAMESPACES, name, uid=found.metadata.uid)
         return False

@@ -62,7 +62,7 @@ class ProbeResult:
         return self.answered_at is not None and now - self.answered_at < DEAD_AFTER
 
     def is_starting(self, now: float) -> bool:
-        """Return whether probing has only just begun: what was known before holds until there was time for an answer."""
+        """Return whether probing has just started: until an answer had time to arrive, the earlier result holds."""
         return self.answered_at is None and now - self.since < DEAD_AFTER
 
     def is_undecided(self, now: float) -> bool:
@@ -79,7 +79,7 @@ class PodPath:
     answered_at: float | None = None
 
     def is_silent(self, now: float) -> bool:
-        """Return whether a pod that used to answer does not any more. One that never did may not answer pings at all."""
+        """Return whether a pod has stopped answering. One that never answered may not answer pings at all."""
         return self.answered_at is not None and now - self.answered_at >= DEAD_AFTER
 
 

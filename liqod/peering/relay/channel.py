@@ -32,7 +32,8 @@ HEAD: Final = 10.0
 STALLED: Final = 60.0
 """Seconds without a byte of a request body after which the connection is closed."""
 TUNNEL: Final = 4 * 3600.0
-"""Seconds of silence after which a tunnel is closed: the kubelet's own ``streamingConnectionIdleTimeout``."""
+"""Seconds of silence after which an upgraded stream is closed: the default of the kubelet's
+``streamingConnectionIdleTimeout`` (4 h)."""
 MAX_AHEAD: Final = 64 << 10
 """Bytes that are buffered beyond the current request."""
 
@@ -51,7 +52,7 @@ class Gate(Protocol):
         """Count and log a request that was not forwarded."""
 
     def answered(self, channel: Channel, call: Call, code: int) -> None:
-        """Count a request that the API server answered."""
+        """Handle the status code of the API server's response."""
 
     def own_headers(self, user: str) -> list[Header]:
         """Return the daemon's own headers: Host, credentials, the user to impersonate."""
@@ -283,7 +284,7 @@ class Channel(TwistedProtocol):
             upstream.write(ahead)
 
     def upstream_lost(self, *, clean: bool) -> None:
-        """Handle the loss of the connection to the API server; ``clean``: by a TLS close_notify or FIN."""
+        """Handle the loss of the connection to the API server; ``clean``: it was closed, not aborted."""
         upstream, self._upstream = self._upstream, None
         call = self._call
         if self._over:

@@ -15,7 +15,7 @@ from liqod.model.objects.api_request import Ask
 from liqod.peering.relay.rejection import Rejected
 
 PAGES: Final = frozenset(("/readyz", "/livez", "/healthz", "/version"))
-"""Non-resource paths that are accepted: health checks and discovery of the API server."""
+"""Non-resource paths that are accepted: health checks and the version of the API server."""
 
 _SEGMENT: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,251}[a-z0-9])?")
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

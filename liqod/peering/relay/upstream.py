@@ -31,7 +31,7 @@ class User(Protocol):
         """Handle bytes of the API server."""
 
     def upstream_lost(self, *, clean: bool) -> None:
-        """Handle the loss of the connection; ``clean``: by a TLS close_notify or FIN."""
+        """Handle the loss of the connection; ``clean``: it was closed, not aborted."""
 
     def upstream_full(self, full: bool) -> None:
         """Pause or resume sending: the socket's buffer is full, or writable again."""

@@ -1,1 +1,1 @@
-"""Sessions with peers: dialling, listening, the protocol's connection, and which of two stays."""
+"""Sessions with peers: dialling, listening, the protocol of a connection, duplicate sessions, the peer's life cycle."""

@@ -1,6 +1,6 @@
-"""Addresses of peers: sightings of discovery, addresses without a known cluster, and which cluster was found there.
+"""Addresses of peers: sightings of discovery, and addresses whose cluster is not known until a peer answers there.
 
-Sightings are unauthenticated (mDNS can be forged): they only say where to dial.
+Sightings are unauthenticated (mDNS can be forged): they are only hints where to dial.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
 
 MAX_SIGHTINGS: Final = 2048
-"""Sightings that are followed: what a network shows is not bounded by anything else."""
+"""Sightings at most: the number of announcements in a network has no other bound."""
 MAX_SIGHTINGS_PER_PEER: Final = 8
 
 
 @attrs.define
 class UnnamedAddress:
-    """An address without a known cluster: ``cluster_id`` is who was found there."""
+    """An address without a known cluster; ``cluster_id`` is the cluster that answered there."""
 
     endpoint: Endpoint
     dialer: Dialer
@@ -33,8 +33,10 @@ class UnnamedAddress:
 
 
 class AddressBook:
-    """Follows what is seen. ``follow`` makes the dialer of an address at which only a given key (or any) is wanted,
-    ``peer`` finds or makes a peer, ``moved`` is called with every peer whose addresses changed.
+    """Assigns sightings to peers.
+
+    ``follow`` creates the dialer of an address at which only a given key (or any) is expected, ``peer`` finds or
+    creates a peer, ``moved`` is called with every peer whose addresses changed.
     """
 
     def __init__(
@@ -55,22 +57,22 @@ class AddressBook:
         self._sighted: dict[ClusterID, tuple[Endpoint, ...]] = {}
 
     def start(self) -> None:
-        """Dial the addresses without a name from now on."""
+        """Start to dial the addresses without a known cluster."""
         self.ready = True
         for stray in self._unnamed.values():
             stray.dialer.link.wake()
 
     def stop(self) -> None:
-        """Dial them no more."""
+        """Stop dialling them."""
         for stray in self._unnamed.values():
             stray.dialer.link.stop()
 
     def at(self, address: str) -> UnnamedAddress | None:
-        """Return the address without a name that this is."""
+        """Return the entry of an address without a known cluster, or None."""
         return self._unnamed.get(address)
 
     def update(self, sightings: Iterable[Sighting]) -> None:
-        """Take over what discovery sees now; a peer that is not seen any more is not forgotten for that."""
+        """Replace all sightings; a peer without a sighting is kept."""
         by_peer: dict[ClusterID, dict[str, Endpoint]] = {}
         nameless: dict[str, tuple[Endpoint, str]] = {}
         for number, sighting in enumerate(sightings):
@@ -98,7 +100,7 @@ class AddressBook:
                     dialer.link.wake()
 
     def _assign_sightings(self) -> None:
-        """Give each peer the addresses it is seen at, and dial those for whom that is news."""
+        """Assign each peer the addresses it is seen at, and dial the peers whose addresses changed."""
         seen: dict[ClusterID, list[Endpoint]] = {peer: list(found) for peer, found in self._sighted.items()}
         for stray in self._unnamed.values():
             if stray.cluster_id is not None:
@@ -113,7 +115,7 @@ class AddressBook:
             self._moved(peer)
 
     def resolve(self, connection: PeerConnection, claimed: ClusterID) -> None:
-        """An address without a name led to a cluster: from now on that cluster is dialled there."""
+        """Record which cluster answered at an address; from now on its own dialer dials there."""
         stray = self._unnamed.get(connection.address)
         if stray is not None and connection.role == "dialer" and stray.cluster_id != claimed:
             stray.cluster_id = claimed

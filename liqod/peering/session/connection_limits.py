@@ -1,4 +1,4 @@
-"""How many connections of peers may be open, and how many of them without a session: in all, and from one place."""
+"""Limits of open connections of peers, with and without a session: in total, and per source address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from liqod.peering.session.protocol import PeerConnection
 
 
 class ConnectionLimits(admission.Admission):
-    """Makes a connection for everybody who comes in; who has a session keeps it, who has none yet waits."""
+    """Admits incoming connections; those with a session are never evicted for new ones."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class ConnectionLimits(admission.Admission):
         self._make = make
 
     def connection(self, host: str, port: int) -> PeerConnection:
-        """Return the protocol for a connection that was let in."""
+        """Return the protocol for an admitted connection."""
         connection = self._make(join_address(host, port))
         self.enters(connection, host)
         return connection

@@ -18,13 +18,13 @@ from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.events import Bye
 
 STAGGER: Final = 0.25
-"""Seconds between the beginnings of attempts at different addresses (RFC 8305, section 5)."""
+"""Seconds between the starts of attempts at different addresses (RFC 8305, section 5: Connection Attempt Delay)."""
 CONNECT_TIMEOUT: Final = 10.0
 MAX_ADDRESSES: Final = 8
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``host:port`` or ``[v6]:port``; raises ValueError with what is allowed."""
+    """Return host and port of ``host:port`` or ``[v6]:port``; raises ValueError that names the allowed forms."""
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
@@ -40,18 +40,18 @@ def join_address(host: str, port: int) -> str:
 def connect(
     reactor: IReactorTime, tls: PeerTLS, address: str, make: Callable[[], PeerConnection]
 ) -> Deferred[PeerConnection]:
-    """Open TCP to one address and begin TLS; fires when TCP is open, with nothing known about the peer yet."""
+    """Open TCP to one address and start TLS; fires when TCP is open, before the peer is authenticated."""
     host, port = split_address(address)
     endpoint = BoundedClient(tls.client_creator(), HostnameEndpoint(reactor, host.encode(), port, CONNECT_TIMEOUT))
-    # The endpoint gives back what the factory made, which zope.interface cannot say.
+    # The endpoint returns the protocol of the factory; its interface declares IProtocol only.
     return cast("Deferred[PeerConnection]", endpoint.connect(quiet(make)))
 
 
 class Race:
-    """Attempts at several things, begun one after another, of which the first success wins and ends the others.
+    """Staggered attempts at several addresses; the first success wins and cancels the others.
 
-    ``result`` fires with the winner, or fails with PeerUnreachable, which names the failure of each address.
-    Cancelling it ends all attempts.
+    ``result`` fires with the winner, or fails with PeerUnreachable, which names the failure of each address. Cancelling
+    it cancels all attempts.
     """
 
     def __init__(
@@ -115,6 +115,6 @@ class Race:
 
 
 def _describe(failure: Failure) -> str:
-    """Return what went wrong in words that stay the same from one attempt to the next."""
+    """Return the cause of a failure as text that is equal for equal causes, so that no status write is repeated."""
     text = failure.getErrorMessage() or type(failure.value).__name__
     return text.rstrip(".")

@@ -20,12 +20,12 @@ from liqod.wire.events import Bye
 NETWORK = Backoff(initial=0.5, factor=2.0, cap=30.0, jitter=0.3)
 """After a failure of the network."""
 THEIR_TRUST = Backoff(initial=0.5, factor=1.5, cap=3.0, jitter=0.3)
-"""While the peer does not trust us yet: whoever trusts last dials at once, so this is only for those who cannot dial.
+"""While the peer does not trust us yet: the side that trusts last dials at once, so this serves peers that cannot dial.
 """
 NEVER_MIND = Backoff(initial=30.0, factor=2.0, cap=300.0, jitter=0.3)
-"""After a refusal that only people can change."""
+"""After a refusal that only an administrator can resolve."""
 BREAK = Backoff(initial=0.2, factor=1.0, cap=0.2, jitter=0.9)
-"""After a session that was well: soon, but not both sides at the same moment."""
+"""After a session that was established: soon, with jitter, so that both sides do not dial at the same moment."""
 
 NOWHERE = (
     "no address of the peer is known here: it has to connect to this cluster, be found by discovery, or be named with "
@@ -35,10 +35,10 @@ _RESTING = ("TrustPending", "Self", "Unpeered")
 
 
 class Dialer:
-    """Dials as its link says.
+    """Dials one target when its link starts an attempt.
 
-    ``addresses`` is called at each attempt; ``unreachable`` is called with why one failed; ``expected_key`` returns the
-    only fingerprint to send anything to, empty for any.
+    ``addresses`` is called at each attempt; ``unreachable`` is called with the cause of a failed one; ``expected_key``
+    returns the only fingerprint that anything may be sent to, empty for any.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Dialer:
         self._addresses = addresses
         self._unreachable = unreachable
         self.retry_within = 0
-        """Whole seconds within which it is dialled again at the latest; 0 while nothing is planned."""
+        """Upper bound in whole seconds until the next attempt; 0 while none is planned."""
         self._failures = 0
         self._up = False
         self._turn = 0
@@ -74,7 +74,7 @@ class Dialer:
         self._race: Race | None = None
 
     def dial_now(self) -> None:
-        """Reset the back-off and dial now: the peer answered somewhere, and may be starting."""
+        """Reset the back-off and dial now: there is a sign that the peer is reachable again."""
         self._failures = 0
         self.link.wake()
 
@@ -85,7 +85,7 @@ class Dialer:
         self.link.connected()
 
     def abandon(self) -> None:
-        """Give up the attempt that is under way, if there is one."""
+        """Cancel the attempt in progress, if there is one."""
         if self._starting is not None and self._starting.active():
             self._starting.cancel()
         if self._race is not None:
@@ -96,9 +96,9 @@ class Dialer:
             connection.abort(Bye("NotNeeded", "the peer reached us first"))
 
     def connection_closed(self, connection: PeerConnection, ending: Bye) -> None:
-        """A connection to the target ended, with or without a session before; decide when to try again.
+        """Decide when to dial again after a connection to the target ended, with or without a session.
 
-        ``ending``: what that means to us, which may differ from the Bye that was received.
+        ``ending``: its meaning for us, which may differ from the Bye that was received.
         """
         if self.connection is connection:
             self.connection = None
@@ -140,7 +140,7 @@ class Dialer:
 
     def _attempt(self) -> None:
         self.abandon()
-        # Not inside the link's own transition: an attempt may fail at once.
+        # Not within the link's transition: an attempt may fail synchronously, and the machine is not reentrant.
         self._starting = self._reactor.callLater(0, self._begin)
 
     def _begin(self) -> None:
@@ -150,7 +150,7 @@ class Dialer:
                 self._unreachable(NOWHERE)
                 self._rest()
             return
-        # An address that opens TCP but fails in TLS must not be first for ever.
+        # Rotated: an address that opens TCP but fails in TLS must not be the first one in every attempt.
         first = self._turn % len(addresses)
         self._turn += 1
         race = self._race = Race(self._reactor, addresses[first:] + addresses[:first], self._connect)

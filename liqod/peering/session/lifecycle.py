@@ -1,11 +1,11 @@
-"""The life of one peer as a state machine: which states there are, and what each event leads to. Pure.
+"""The life cycle of one peer as a state machine: its states, its events, and the table of transitions. Pure.
 
-A state carries what exists only in it: a peer that is not known owes nothing, and only a peering that is being ended
-has a moment at which that began. ``next_state`` is a table over all pairs of state and event; a pair that changes
-nothing is in it as well, so that nothing is ignored by accident. docs/peering.md has the drawing, made from this table
-by ``python -m tests.peering.lifecycle_drawing --write``.
+A state has the fields that are meaningful only in it: an unknown peer owes no acknowledgement, and only a peering that
+is being ended has a start time of that. ``next_state`` is a table over all pairs of state and event, including those
+that change nothing, so that no event is ignored by accident. The drawing in docs/peering.md is generated from this
+table by ``python -m tests.peering.lifecycle_drawing --write``.
 
-The session itself is not part of the state (``Peer.session``): it may break and come back in most states.
+The session itself is not part of the state (``Peer.session``): it may break and be re-established in most states.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ import attrs
 
 @attrs.frozen
 class Unknown:
-    """There is no ForeignCluster for the cluster, and nothing to show in one."""
+    """The cluster has no ForeignCluster, and needs none."""
 
 
 @attrs.frozen
 class Stranger:
-    """A cluster whose key is not trusted. ``recorded``: it has a ForeignCluster, else it is to get one."""
+    """The cluster's key is not trusted. ``recorded``: it has a ForeignCluster, else one must be created."""
 
     recorded: bool
 
 
 @attrs.frozen
 class Pending:
-    """The key is pinned, and there was no session with it yet."""
+    """The key is pinned, and no session with it was established yet."""
 
 
 @attrs.frozen
 class Connected:
-    """There is a session. ``owed``: the epoch of a withdrawal of the peer's that is to be acknowledged, else None."""
+    """A session is established. ``owed``: the epoch of a Withdraw that is not acknowledged yet, else None."""
 
     owed: int | None = None
 
 
 @attrs.frozen
 class Disconnected:
-    """There was a session with the pinned key. ``suspect``: it ended because the peer did not answer pings."""
+    """The session with the pinned key ended. ``suspect``: because the peer did not answer pings."""
 
     suspect: bool = False
     owed: int | None = None
@@ -51,10 +51,10 @@ class Disconnected:
 
 @attrs.frozen
 class Unpeered:
-    """The peer ended the peering, and our ForeignCluster is still to be deleted.
+    """The peer ended the peering, and our ForeignCluster must still be deleted.
 
-    ``kind``: what the deletion says about the peer (``model.records.unpeering.Order``); ``finished``: the peer has
-    removed everything on its side.
+    ``kind``: the kind of the deletion (``model.records.unpeering.Order``); ``finished``: the peer has removed
+    everything on its side.
     """
 
     kind: Literal["by-peer", "ended"]
@@ -64,11 +64,11 @@ class Unpeered:
 
 @attrs.frozen
 class Withdrawing:
-    """Our ForeignCluster is being deleted; its finalizer keeps it until nothing is left.
+    """Our ForeignCluster is being deleted; its finalizer delays that until nothing of the peering is left.
 
     ``since``: seconds of the reactor's clock; ``ever_connected``: the peer may rely on the peering;
-    ``unpeered_by_peer``, ``finished``: what the peer said of its own side; ``owed``: as in ``Connected``;
-    ``dismissal_owed``: the peer's rights in this cluster are still to be taken back; ``waiting_for``: shown to users.
+    ``unpeered_by_peer``, ``finished``: what the peer reported about its side; ``owed``: as in ``Connected``;
+    ``dismissal_owed``: the peer's rights in this cluster must still be revoked; ``waiting_for``: shown to users.
     """
 
     since: float
@@ -86,8 +86,8 @@ STATES: Final = (Unknown, Stranger, Pending, Connected, Disconnected, Unpeered, 
 
 @attrs.frozen
 class RecordObserved:
-    """A ForeignCluster is there. ``authenticated``: its status says that there was a session with the pinned key;
-    ``lent``: something was offered to the peer; ``now``: seconds of the reactor's clock.
+    """A ForeignCluster exists. ``authenticated``: by its status there was a session with the pinned key;
+    ``lent``: an offer was made to the peer; ``now``: seconds of the reactor's clock.
     """
 
     pinned: bool
@@ -99,36 +99,36 @@ class RecordObserved:
 
 @attrs.frozen
 class RecordGone:
-    """There is no ForeignCluster any more."""
+    """The ForeignCluster was deleted."""
 
 
 @attrs.frozen
 class UntrustedKeyShown:
-    """The cluster connected, with a key that is not trusted."""
+    """The cluster connected with an untrusted key."""
 
 
 @attrs.frozen
 class NoRoom:
-    """There are too many ForeignClusters of strangers for one more. ``sighted``: discovery shows the cluster."""
+    """The limit of ForeignClusters of strangers is reached. ``sighted``: discovery shows the cluster."""
 
     sighted: bool
 
 
 @attrs.frozen
 class SessionOpened:
-    """A session is established."""
+    """A session was established."""
 
 
 @attrs.frozen
 class SessionClosed:
-    """The session ended, and no other took its place."""
+    """The session ended, and was not replaced by another."""
 
     unresponsive: bool
 
 
 @attrs.frozen
 class WithdrawReceived:
-    """The peer takes back what it lends us. ``unpeering``: it ends the whole peering."""
+    """The peer withdrew what it lends us. ``unpeering``: it ends the whole peering."""
 
     epoch: int
     unpeering: bool
@@ -136,7 +136,7 @@ class WithdrawReceived:
 
 @attrs.frozen
 class Acknowledged:
-    """We told the peer that nothing of what it lent us is in use any more."""
+    """We acknowledged the peer's withdrawal: nothing that it lent us is in use."""
 
 
 @attrs.frozen
@@ -146,17 +146,17 @@ class UnpeeredByPeer:
 
 @attrs.frozen
 class Admitted:
-    """The peer was given rights in this cluster."""
+    """Rights in this cluster were granted to the peer."""
 
 
 @attrs.frozen
 class Dismissed:
-    """The peer's rights in this cluster were taken back."""
+    """The peer's rights in this cluster were revoked."""
 
 
 @attrs.frozen
 class WaitingFor:
-    """What the end of the peering waits for has changed."""
+    """The reason why the end of the peering is delayed changed."""
 
     sentence: str
 
@@ -192,7 +192,7 @@ EVENTS: Final = (
 
 
 class Action(Enum):
-    """What a transition asks for."""
+    """Actions that a transition requests."""
 
     FORGET_PEERING = "forget what was kept for the peering"
     FORGET_KEY = "forget the key that was shown"
@@ -204,28 +204,28 @@ _NOTHING: Final[frozenset[Action]] = frozenset()
 
 
 def next_state(state: Peering, event: Event) -> Step:
-    """Return the state after an event, and what is to be done about it."""
+    """Return the state after an event, and the actions to take."""
     return TABLE[type(event)][type(state)](state, event)
 
 
 def ever_connected(state: Peering) -> bool:
-    """Return whether there was a session with the key that is pinned now: the peer may rely on the peering."""
+    """Return whether there was a session with the pinned key: the peer may rely on the peering."""
     return isinstance(state, Connected | Disconnected | Unpeered) or (
         isinstance(state, Withdrawing) and state.ever_connected
     )
 
 
 def owed_acknowledgement(state: Peering) -> int | None:
-    """Return the epoch of the peer's withdrawal that is not acknowledged yet, None when nothing is owed."""
+    """Return the epoch of the peer's withdrawal that is not acknowledged yet, None without one."""
     return state.owed if isinstance(state, Connected | Disconnected | Unpeered | Withdrawing) else None
 
 
 def has_finished(state: Peering) -> bool:
-    """Return whether the peer has removed everything on its side."""
+    """Return whether the peer has removed everything of the peering on its side."""
     return isinstance(state, Unpeered | Withdrawing) and state.finished
 
 
-# The steps. Each takes the state and the event of its place in the table.
+# The transitions. Each takes the state and the event of its cell in the table.
 
 
 def _stay(state: Peering, event: Any) -> Step:
@@ -233,7 +233,7 @@ def _stay(state: Peering, event: Any) -> Step:
 
 
 def _observe(state: Peering, event: RecordObserved) -> Step:
-    """A record of a peer that has none here, or of one whose pin may have changed."""
+    """Observe a record in a state without one, or with a pin that may have changed."""
     if event.deleting:
         return _withdraw(state, event)
     if not event.pinned:
@@ -242,11 +242,12 @@ def _observe(state: Peering, event: RecordObserved) -> Step:
 
 
 def _observe_trusted(state: Peering, event: RecordObserved) -> Step:
-    """A record of a peer whose key was pinned: trust taken back makes it a stranger, deletion ends the peering."""
+    """Observe a record in a state with a pinned key: without a pin the peer is a stranger; deletion ends the peering.
+    """
     if event.deleting:
         return _withdraw(state, event)
     if not event.pinned:
-        # Whoever trusts again starts from the beginning, and is to see the key that the peer has by then.
+        # A user who trusts the peer again must see the key that it has by then, not the one seen before.
         return Stranger(recorded=True), frozenset({Action.FORGET_KEY})
     return state, _NOTHING
 
@@ -256,7 +257,7 @@ def _observe_pending(state: Pending, event: RecordObserved) -> Step:
 
 
 def _observe_withdrawing(state: Withdrawing, event: RecordObserved) -> Step:
-    # A deletion cannot be taken back in Kubernetes: a record that is not being deleted is another one.
+    # Kubernetes cannot undo a deletion (deletionTimestamp is never unset): without it, the record is another one.
     return (state, _NOTHING) if event.deleting else _observe(Unknown(), event)
 
 
@@ -267,8 +268,8 @@ def _withdraw(state: Peering, event: RecordObserved) -> Step:
         unpeered_by_peer=isinstance(state, Unpeered),
         finished=has_finished(state),
         owed=owed_acknowledgement(state),
-        # Whether rights were given is on record a moment later than they are given: a daemon may end between the two,
-        # so that whoever was offered anything is dismissed. It costs one request where nothing is left to take.
+        # The grant is recorded after the rights were created, and the daemon may stop between the two: every peer with
+        # an offer is therefore dismissed. Where nothing was granted, that costs one request.
         dismissal_owed=event.lent,
     )
     return ending, _NOTHING
@@ -356,7 +357,7 @@ TABLE: Final[dict[type, dict[type, _Transition]]] = {
     RecordGone:        _row(_stay,    _forget,          _forget,          _forget,          _forget,          _forget,          _forget),  # noqa: E501
     UntrustedKeyShown: _row(_show,    _stay,            _stay,            _stay,            _stay,            _stay,            _stay),  # noqa: E501
     NoRoom:            _row(_stay,    _give_up_showing, _stay,            _stay,            _stay,            _stay,            _stay),  # noqa: E501
-    # A pin counts as soon as it is written, so that a session may be there before the watch shows the record.
+    # A pin is valid as soon as it is written, so a session may be established before the watch shows the record.
     SessionOpened:     _row(_connect, _connect,         _connect,         _connect,         _connect,         _stay,            _connect_withdrawing),  # noqa: E501
     SessionClosed:     _row(_stay,    _stay,            _stay,            _disconnect,      _stay,            _stay,            _stay),  # noqa: E501
     WithdrawReceived:  _row(_stay,    _stay,            _stay,            _owe,             _owe,             _owe_unpeered,    _owe_withdrawing),  # noqa: E501

@@ -1,7 +1,7 @@
-"""The durable link with one peer: when to dial. A typed machine; its drawing is in docs/peering.md.
+"""When to dial one peer, as a state machine (automat); its drawing is in docs/peering.md.
 
-States own their timers: a pending attempt exists only while Poised or Waiting. The machine knows nothing of addresses,
-keys or sessions: events come in, and it starts the next attempt.
+States own their timers: a pending attempt exists only while Poised or Waiting. The machine does not know addresses,
+keys or sessions: it gets events, and starts the next attempt.
 """
 
 from __future__ import annotations
@@ -14,36 +14,34 @@ from automat import TypeMachineBuilder, pep614
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 SPACING: Final = 0.2
-"""Seconds between the beginnings of two attempts at least, whatever hints come in: hints may be forged."""
+"""Minimum seconds between the starts of two attempts, for any number of hints: hints may be forged."""
 
 
 class Link(Protocol):
-    """What may happen to a link."""
+    """The events of a link."""
 
     def wake(self) -> None:
-        """Something makes an attempt promising now: a new address, a key was pinned, the peer answered somewhere."""
+        """Dial soon because an attempt may succeed now: a new address, a new pin, a sign of the peer."""
 
     def connected(self) -> None:
-        """A session with the peer is established, from either side."""
+        """A session with the peer was established, dialled by either side."""
 
     def retry(self, delay: float) -> None:
-        """The attempt failed, or the session ended: dial after so many seconds."""
+        """The attempt failed, or the session ended: dial after ``delay`` seconds."""
 
     def rest(self) -> None:
-        """The attempt failed, or the session ended, and dialling makes no sense until something wakes the link."""
+        """The attempt failed, or the session ended: do not dial until ``wake``."""
 
     def stop(self) -> None:
-        """Dial no more."""
+        """Stop dialling."""
 
     def due(self) -> None:
-        """The wait is over."""
+        """The delay is over."""
 
 
 @attrs.define
 class LinkCore:
-    """What the machine acts through. ``attempt`` begins one and answers later, ``abandon`` gives up one that is
-    running.
-    """
+    """The machine's outputs: ``attempt`` starts an attempt and reports its result later, ``abandon`` cancels it."""
 
     clock: IReactorTime
     attempt: Callable[[], None]
@@ -81,7 +79,7 @@ def _make() -> Callable[[LinkCore], Link]:
     def no_longer_wait(link: Link, core: LinkCore, pending: IDelayedCall) -> None:
         pending.cancel()
 
-    # An attempt that lost the race to a session may outlive that session, so it is given up whatever the state.
+    # An attempt may outlive the session that was faster, so it is cancelled in every state.
     @pep614(poised.upon(Link.stop).to(stopped))
     @pep614(waiting.upon(Link.stop).to(stopped))
     def give_up_waiting(link: Link, core: LinkCore, pending: IDelayedCall) -> None:
@@ -95,7 +93,7 @@ def _make() -> Callable[[LinkCore], Link]:
     def give_up(link: Link, core: LinkCore) -> None:
         core.abandon()
 
-    # A hint that came while an attempt was under way may be about what made it fail: the next one follows at once.
+    # A hint during an attempt may concern the cause of its failure: the next attempt follows at once.
     dialing.upon(Link.wake).to(eager).returns(None)
     eager.upon(Link.wake).loop().returns(None)
 
@@ -116,7 +114,7 @@ def _make() -> Callable[[LinkCore], Link]:
     for state in (idle, dialing, eager):
         state.upon(Link.connected).to(up).returns(None)
 
-    # What needs no answer.
+    # Events without an effect.
     up.upon(Link.wake).loop().returns(None)
     up.upon(Link.connected).loop().returns(None)
     idle.upon(Link.rest).loop().returns(None)

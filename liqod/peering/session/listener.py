@@ -1,4 +1,4 @@
-"""The port that peers connect to, and how many may at once."""
+"""The TCP port that peers connect to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from liqod.peering.session.protocol import PeerConnection
 
 @implementer(IHandshakeListener)
 class _AlpnSwitch(Protocol):
-    """A connection of a peer, or of its API relay: ALPN (RFC 7301) decides when the handshake is complete."""
+    """Chooses between a session and the API relay by ALPN (RFC 7301) when the TLS handshake is complete."""
 
     def __init__(self, connection: PeerConnection, tls: PeerTLS, relay: Callable[[object, str], Protocol]) -> None:
         self._connection = connection
@@ -51,7 +51,7 @@ class _AlpnSwitch(Protocol):
 
 
 class _PeerFactory(Factory):
-    """What speaks inside TLS."""
+    """Builds the protocols inside TLS."""
 
     noisy = False
 
@@ -68,11 +68,10 @@ class _PeerFactory(Factory):
 
 
 class Listener(Service):
-    """Listens where the settings say; ``port`` is 0 until it does. A port that is taken raises
-    CannotListenError at the start.
+    """Listens at the configured address; ``port`` is 0 until it is bound.
 
-    ``relay(transport, address)`` returns what speaks on a connection that is for the API relay; without it nothing
-    does.
+    ``relay(transport, address)`` returns the protocol for a connection of the API relay; without it such connections
+    are not accepted. Starting raises CannotListenError for a port in use.
     """
 
     _log = Logger()

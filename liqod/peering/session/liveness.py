@@ -1,4 +1,4 @@
-"""Liveness of a peer, counted in heartbeats rather than seconds, so that a busy daemon suspects nobody. Pure."""
+"""Liveness of a peer, counted in heartbeats rather than seconds, so that a busy daemon causes no suspicion. Pure."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from typing import Final
 import attrs
 
 MISSES: Final = 3
-"""Beats without a sign of life after which a session is given up."""
+"""Beats without a received event after which a session is closed."""
 
 GRACE: Final = 2.0
-"""Ping intervals that a session may be broken before its peer is suspect."""
+"""Ping intervals without a session after which the peer is suspect."""
 
 
 @attrs.frozen
 class Heartbeat:
-    """The beats of one session. ``active`` since the last beat, ``missed`` in a row before it.
+    """The beats of one session. ``active``: an event was received since the last beat; ``missed``: beats in a row.
 
-    A beat that comes late because the daemon was busy counts once, however late: what the peer sent meanwhile was read
-    before the next beat.
+    A beat that is late because the daemon was busy counts once: data that the peer sent meanwhile is read before the
+    next beat.
     """
 
     missed: int = 0
     active: bool = True
 
     def note_activity(self) -> Heartbeat:
-        """Note a sign of life: any complete event."""
+        """Record that a complete event was received."""
         return self if self.active and not self.missed else Heartbeat(0, True)
 
     def beat(self) -> Heartbeat:
-        """Note that a ping interval passed."""
+        """Record that a ping interval passed."""
         return Heartbeat(0, False) if self.active else Heartbeat(self.missed + 1, False)
 
     @property
     def dead(self) -> bool:
-        """Nothing came for ``MISSES`` beats: the session is to be given up."""
+        """Whether nothing was received for ``MISSES`` beats: the session must be closed."""
         return self.missed >= MISSES
 
     @property
     def quiet(self) -> bool:
-        """Nothing came since the last beat: worth a Ping."""
+        """Whether nothing was received since the last beat: a Ping is due."""
         return not self.active
 
 
 class Liveness(Enum):
-    """How a peer that was authenticated before stands now."""
+    """The liveness of a peer that was authenticated before."""
 
     ALIVE = "Alive"
     SUSPECT = "Suspect"
@@ -54,7 +54,7 @@ class Liveness(Enum):
 
 @attrs.frozen
 class Assessment:
-    """A standing and the moment at which it turns worse by itself, None when it does not."""
+    """The liveness, and the time at which it becomes worse without an event, None when it does not."""
 
     standing: Liveness
     until: float | None
@@ -63,10 +63,10 @@ class Assessment:
 def assess_liveness(
     now: float, *, connected: bool, missed: int, broken_since: float, interval: float, expires: float | None
 ) -> Assessment:
-    """Return how a peer stands.
+    """Return the liveness of a peer.
 
-    ``broken_since``: when the last session ended; ``interval``: the ping interval; ``expires``: when its offer's TTL
-    passes, None without an offer (then it is never Lost, only Suspect). Nothing here deletes anything.
+    ``broken_since``: when the last session ended; ``interval``: the ping interval; ``expires``: when the TTL of its
+    offer ends, None without an offer (then it is never Lost, only Suspect). No state leads to a deletion by itself.
     """
     if connected:
         return Assessment(Liveness.SUSPECT if missed >= MISSES else Liveness.ALIVE, None)

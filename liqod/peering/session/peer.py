@@ -1,4 +1,4 @@
-"""The state of one peer in memory; what must survive a restart is in records."""
+"""The in-memory state of one peer; state that must survive a restart is in records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from liqod.peering.session.protocol import PeerConnection
 
 @attrs.frozen
 class ConnectionProblem:
-    """Why there is no session: a reason, a sentence, and whether the peer's key is the matter."""
+    """Why there is no session: a reason, a message, and whether the peer's key is the cause."""
 
     reason: str
     message: str
@@ -26,7 +26,7 @@ class ConnectionProblem:
 
 @attrs.frozen
 class Received:
-    """The newest offer of the peer: ``problem``: what is wrong with it; ``at``: when it was last received."""
+    """The newest offer of the peer; ``problem``: its validation error; ``at``: when it was last received."""
 
     epoch: int
     seq: int
@@ -38,7 +38,7 @@ class Received:
 
 @attrs.frozen
 class Withdrawal:
-    """Our withdrawal of what we lend: sent ``through`` which session, and whether the peer acknowledged it."""
+    """Our withdrawal of what we lend: the session it was sent ``through``, and whether the peer acknowledged it."""
 
     through: PeerConnection
     reason: str
@@ -47,13 +47,12 @@ class Withdrawal:
 
 @attrs.define(eq=False)
 class Peer:
-    """One peer. ``broken_at``: when its last session ended (or we began to look); ``dialer``: how to reach it.
+    """One peer. ``broken_at``: when its last session ended (or it became known); ``dialer``: dials it.
 
-    ``state``: where it is in its life; ``advance`` changes it. ``credential``: whether one of the peer's is kept, None
-    when nobody has looked yet. ``admitting``: room is being made for it here. ``withdrawing_since``: since when the
-    peer has time to hand back what it uses. ``called_at``: when it last showed a key that nobody trusts;
-    ``sighted_at``: when a source last ceased to show it. ``knows_key``: the newest key of ours that it said to have on
-    record.
+    ``state``: its state in the life cycle; ``advance`` changes it. ``credential``: whether its credential is stored,
+    None until the Secret was read. ``admitting``: its rights are being granted. ``withdrawing_since``: since when the
+    peer has time to drain its pods. ``called_at``: when it last showed an untrusted key; ``sighted_at``: when discovery
+    last stopped showing it. ``knows_key``: the newest key of ours that it acknowledged.
     """
 
     id: ClusterID
@@ -79,7 +78,7 @@ class Peer:
     writing: DeferredLock = attrs.field(factory=DeferredLock)
 
     def advance(self, event: Event) -> frozenset[Action]:
-        """Change the state by an event; returns what is to be done, as far as it is not done here."""
+        """Change the state by an event; returns the actions that the caller must take."""
         self.state, actions = next_state(self.state, event)
         if Action.FORGET_PEERING in actions:
             self.lent, self.problem, self.seen, self.received, self.credential = None, None, None, None, None
@@ -90,23 +89,23 @@ class Peer:
 
     @property
     def acknowledged(self) -> bool:
-        """Whether the peer handed back all that we lent to it."""
+        """Whether the peer acknowledged our withdrawal: it uses nothing that we lent."""
         return self.withdrawal is not None and self.withdrawal.acknowledged
 
     @property
     def epoch(self) -> int:
-        """The epoch that the peer named in the Hello of the present session, 0 without one."""
+        """The epoch in the Hello of the peer in the current session, 0 without one."""
         hello = self.session.peer_hello if self.session is not None else None
         return hello.epoch if hello is not None else 0
 
 
 def is_on(switch: Switch, default: Switch) -> bool:
-    """Return whether a direction is wanted: ``Auto`` follows the settings, and Auto there means yes."""
+    """Return whether a direction is wanted: ``Auto`` follows the settings, where Auto means yes."""
     return (default if switch == "Auto" else switch) != "No"
 
 
 def addresses(peer: Peer, record: ForeignCluster | None) -> tuple[Endpoint, ...]:
-    """Return where the peer may be dialled, best first: written by hand, seen now, known from before."""
+    """Return the addresses to dial, best first: configured by a user, sighted now, known from earlier sessions."""
     by_hand = record.spec.endpoints if record is not None else []
     before = record.status.endpoints if record is not None else []
     unique: dict[str, Endpoint] = {}
@@ -116,5 +115,5 @@ def addresses(peer: Peer, record: ForeignCluster | None) -> tuple[Endpoint, ...]
 
 
 def short_id(cluster_id: str) -> str:
-    """Return six hex digits that tell clusters of one name apart."""
+    """Return six hex digits that distinguish clusters of the same name."""
     return hashlib.sha256(cluster_id.encode()).hexdigest()[:6]

@@ -1,8 +1,7 @@
-"""One connection with a peer: transport bytes <-> ``wire.Session``, and the time-outs of a connection.
+"""The Twisted protocol of one connection with a peer: bytes <-> ``wire.Session``, time-outs, and flow control.
 
-Nothing is sent before the TLS handshake is complete and the peer's certificate was read; nothing but Hello and Bye is
-sent, and nothing is believed, before the owner judged the peer's key. A connection ends in exactly one ``closed`` call
-to its owner.
+Nothing is sent before the TLS handshake is complete and the peer's certificate was read; only Hello, Join and Bye are
+exchanged before the owner authenticated the peer's key. A connection ends in exactly one ``closed`` call to its owner.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, Unsupported
 from liqod.wire.session import NEED_DATA, Session, State
 
 JOINING: Final = "joining"
-"""The feature in a dialer's Hello that says that a Join follows: it is judged then, not before."""
+"""The feature in a dialer's Hello that announces a Join: authentication waits for it."""
 RELAY: Final = "relay"
-"""The feature in a Hello that says that its sender can reach an API server over the peers' port."""
+"""The feature in a Hello whose sender can reach an API server over the peers' port."""
 SLOW_READER: Final = 30.0
-"""Seconds that a peer may leave what we sent unread."""
+"""Seconds without progress after which a peer that does not read is disconnected."""
 CLOSING: Final = 2.0
-"""Seconds from our last event until the connection is cut if the peer does not close it."""
+"""Seconds from our last event until the connection is aborted if the peer does not close it."""
 PROBE: Final = 2.0
-"""Seconds that an answer to a probe may take."""
+"""Seconds in which a probe must be answered."""
 MAX_RATE: Final = 1000
-"""Events a second that a peer may send; what one needs is a few a second."""
+"""Events per second that a peer may send; a normal peer sends a few."""
 MAX_UNREAD: Final = 1024 * 1024
-"""Bytes that may wait for a peer that does not read."""
+"""Bytes that are buffered at most for a peer that does not read."""
 
 
 class Times(Protocol):
@@ -54,34 +53,34 @@ class Times(Protocol):
 
 
 class Owner(Protocol):
-    """Decides about connections and receives their events."""
+    """Authenticates connections and receives their events."""
 
     def hello(self, connection: PeerConnection) -> Hello:
-        """Return what we say first."""
+        """Return our Hello, the first event."""
 
     def join(self, connection: PeerConnection) -> Join | None:
-        """Return how a dialer proves that it was invited, None when nobody invited it."""
+        """Return a dialer's proof of its pairing token, None without a token."""
 
     async def authenticate(self, connection: PeerConnection, hello: Hello, join: Join | None) -> Bye | None:
-        """Return None to trust the peer, or what to tell it before the connection is closed."""
+        """Return None to trust the peer, or the Bye to send before the connection is closed."""
 
     def established(self, connection: PeerConnection) -> None:
-        """Both sides trust each other: events may flow."""
+        """Both sides trust each other: all events are allowed."""
 
     def received(self, connection: PeerConnection, event: Event) -> None:
-        """An event came through an established session."""
+        """An event was received in an established session."""
 
     def closed(self, connection: PeerConnection) -> None:
-        """The connection is over; ``connection.ending`` says why."""
+        """The connection was closed; ``connection.ending`` is the reason."""
 
 
 @implementer(IHandshakeListener, IPushProducer)
 class PeerConnection(TwistedProtocol):
-    """The protocol of one connection; ``address`` is where the peer is or came from, for people.
+    """The protocol of one connection; ``address`` is the peer's, for messages.
 
-    ``expected`` and ``expected_key`` are the cluster and the fingerprint we meant to reach, None and empty when
-    unknown. ``ending`` is the Bye that ended the connection, ours or the peer's (``ended_by_peer``), or one that tells
-    what happened to the network.
+    ``expected`` and ``expected_key`` are the dialled cluster and fingerprint, None and empty when unknown. ``ending``
+    is the Bye that ended the connection, ours or the peer's (``ended_by_peer``), or one that describes the failure of
+    the network.
     """
 
     _log = Logger()
@@ -125,7 +124,7 @@ class PeerConnection(TwistedProtocol):
 
     @property
     def peer_id(self) -> ClusterID | None:
-        """Who the peer claims to be; believed only after the owner judged its key."""
+        """The cluster ID that the peer claims; unauthenticated until ``established``."""
         hello = self._session.peer_hello
         return ClusterID(hello.cluster_id) if hello is not None else None
 
@@ -149,7 +148,7 @@ class PeerConnection(TwistedProtocol):
             self._cut(Bye(refusal.reason, plain(refusal.message)))
             return
         if self.expected_key and self.certificate.fingerprint != self.expected_key:
-            # Closed before anything is sent: a peer with another key learns nothing, not even our cluster ID.
+            # Closed before anything is sent: a peer with another key learns nothing about us, not even the cluster ID.
             self._cut(Bye("UnexpectedKey", f"another key than the expected one answers at {self.address}"))
             return
         cast(Any, self.transport).registerProducer(self, True)
@@ -185,7 +184,7 @@ class PeerConnection(TwistedProtocol):
             self._authenticating.cancel()
         self._owner.closed(self)
 
-    # Flow control: the transport pauses us while the peer does not read.
+    # IPushProducer: the transport pauses this producer while the peer does not read.
 
     def pauseProducing(self) -> None:
         if self.writable:
@@ -205,7 +204,7 @@ class PeerConnection(TwistedProtocol):
     # Called by the owner.
 
     def send(self, event: Event) -> bool:
-        """Send an event through an established session; False when there is none (any more)."""
+        """Send an event in an established session; returns False when there is none."""
         if not self.established:
             return False
         data = self._session.send(event)
@@ -218,24 +217,24 @@ class PeerConnection(TwistedProtocol):
         return True
 
     def end(self, bye: Bye) -> None:
-        """Tell the peer why, and close."""
+        """Send a Bye, and close."""
         if self._over:
             return
         if self.certificate is not None and self._session.state is not State.CLOSED:
-            # The protocol allows Bye at any time, also before Hello.
+            # liqod/1 allows Bye at any time, also before Hello.
             self._write(self._session.send(bye))
         self._cut(bye, gently=True)
 
     def abort(self, bye: Bye) -> None:
-        """Close at once, without a word."""
+        """Close at once, without a Bye."""
         self._cut(bye)
 
     def evict(self, reason: str, message: str) -> None:
-        """Close at once: somebody else needs the place."""
+        """Close at once to free a slot of the connection limits."""
         self._cut(Bye(reason, message))
 
     def hand_over(self) -> None:
-        """The handshake agreed on another protocol: what comes is not for us, and there was no session."""
+        """Release the connection to another protocol, as agreed by ALPN; there was no session."""
         self._over = True
         self._clear_deadline()
         self.ending = Bye("NotNeeded", "the connection is for the API relay")
@@ -243,20 +242,20 @@ class PeerConnection(TwistedProtocol):
 
     @property
     def minor(self) -> int:
-        """The minor version of liqod/1 that both speak, 0 before that is known."""
+        """The minor version of liqod/1 that both sides support, 0 before that is known."""
         return self._session.minor or 0
 
     def binding(self, purpose: bytes = EXPORTER) -> bytes:
-        """Return the 32 bytes that only the two ends of this TLS session know, for one purpose."""
+        """Return 32 bytes of keying material of this TLS session for one purpose (RFC 5705, RFC 9266)."""
         return self._tls.binding(self.transport, purpose)
 
     def probe(self) -> None:
-        """Find out now whether the peer is still there: no sign of life in time ends the connection."""
+        """Send a Ping now; without any event in time the connection is closed."""
         if self.established and self._deadline is None:
             self.send(Ping(0))
             self._set_deadline(PROBE, "Unresponsive", "the peer did not answer a probe")
 
-    # Inside.
+    # Internal.
 
     def _dispatch(self, event: Event | UnknownEvent) -> None:
         self._note_activity()
@@ -276,7 +275,7 @@ class PeerConnection(TwistedProtocol):
                 self.send(Pong(payload))
             case _:
                 if self._session.state is not State.ESTABLISHED:
-                    return  # a Welcome that waits for our own judgement
+                    return  # a Welcome that waits for our own authentication of the peer
                 if self.established_at is None:
                     self._establish()
                 elif not isinstance(event, Pong | Unsupported):
@@ -330,14 +329,14 @@ class PeerConnection(TwistedProtocol):
         if self.heartbeat.dead:
             self._cut(Bye("Unresponsive", "the peer answered none of three pings"))
             return
-        # The listener pings, and its Ping shows the dialer that it is alive; one that receives nothing pings too.
+        # The listener pings, which shows the dialer that it is alive; a dialer that receives nothing pings too.
         if self.writable and (self.role == "listener" or self.heartbeat.missed):
             self.send(Ping(self.heartbeat.missed))
         self._arm_beat()
 
     def _arm_beat(self) -> None:
         every = self._times.ping_interval
-        # Between the moments at which a listener asks: its question is there well before the next beat.
+        # Shifted against the listener's beats: its Ping arrives well before the dialer's next beat.
         shift = every / 8 if self.role == "dialer" else 0.0
         wait = in_step(self._clock.seconds(), every, shift)
         self._beat = self._clock.callLater(wait, self._pass_beat)
@@ -369,7 +368,7 @@ class PeerConnection(TwistedProtocol):
             cast(Any, self.transport).write(data)
 
     def _cut(self, ending: Bye, *, gently: bool = False) -> None:
-        """End the connection; gently lets what was written go out first, for a bounded time."""
+        """End the connection; ``gently`` flushes the written bytes first, for a bounded time."""
         if self._over:
             return
         self._over = True

@@ -1,4 +1,4 @@
-"""Counting what was refused, and saying so without letting anybody fill the log."""
+"""Counts refusals, and logs them with a rate limit so that a peer cannot fill the log."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 QUIET: Final = 60.0
-"""Seconds during which one source is logged at most once."""
+"""Seconds in which one source is logged at most once."""
 MAX_SOURCES: Final = 1024
-"""Sources remembered: beyond that the oldest is forgotten, and may be logged again sooner."""
+"""Sources that are remembered; beyond that the oldest is dropped, and may be logged again sooner."""
 
 
 class RefusalLog:

@@ -1,4 +1,4 @@
-"""Which of two sessions with one peer stays. Pure, and the same on both sides."""
+"""Decides which of two sessions with one peer is kept, equally on both sides. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import attrs
 from liqod.model.ids import ClusterID
 
 RACE: Final = 5.0
-"""Seconds within which two sessions count as opened at once."""
+"""Seconds within which two sessions count as opened at the same time."""
 
 
 @attrs.frozen
 class Opened:
-    """A session: who dialled, the epoch in the peer's Hello, and how the session is (``suspect``: pings went
-    unanswered).
-    """
+    """A session: who dialled, the epoch in the peer's Hello, and its health (``suspect``: pings were not answered)."""
 
     by_us: bool
     peer_epoch: int
@@ -25,13 +23,12 @@ class Opened:
 
 
 def newcomer_stays(existing: Opened | None, newcomer: Opened, me: ClusterID, peer: ClusterID) -> bool:
-    """Return whether a new authenticated session takes the place of the existing one.
+    """Return whether a new authenticated session replaces the existing one.
 
-    * A dead or suspect session is always replaced, and so is one of an earlier life of the peer (a smaller epoch).
-    * Whoever dials has no session by its own account: a second one from the same side means that the first is gone
-    there.
-    * Both dialled at once: the session opened by the smaller cluster ID stays.
-    * Else the existing session stays; the owner probes it, and it is replaced next time if it does not answer.
+    * A dead or suspect session is always replaced, and so is one from before a restart of the peer (a smaller epoch).
+    * A side dials only without a session: a second one from the same side means that it has lost the first.
+    * Both dialled at the same time: the session dialled by the smaller cluster ID is kept.
+    * Else the existing session is kept; the owner probes it, and it is replaced next time if it does not answer.
     """
     if existing is None or existing.suspect:
         return True

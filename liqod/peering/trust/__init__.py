@@ -1,1 +1,1 @@
-"""Whom this cluster trusts: judging keys, pairing by token, the exchange of keys."""
+"""Trust: authentication of keys, pairing by token, key rotation, distrust."""

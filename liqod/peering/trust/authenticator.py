@@ -1,6 +1,6 @@
-"""Authenticates peers by key, before anything but Hello and Bye is exchanged.
+"""Authenticates peers by key, before anything but Hello, Join and Bye is exchanged.
 
-A new pin is on record before the answer is yes. Strangers are shown to the user, as long as there is room for them.
+A new pin is on record before the peer is trusted. Strangers get a ForeignCluster for the user, up to a limit.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ T = TypeVar("T")
 
 
 class SessionSubscriber(Protocol):
-    """Subscribes to what is learned about keys."""
+    """Subscribes to mismatches and rotations of keys."""
 
     def key_mismatch(self, peer: ClusterID, seen: Fingerprint) -> None:
-        """A key that is not the pinned one claims to be the peer."""
+        """A certificate with another key than the pinned one claims the peer's ID."""
 
     def key_rotated(self, peer: ClusterID, new: Fingerprint) -> None:
-        """The peer uses the key that it had announced; the one before means nothing any more."""
+        """The peer uses the key that it announced; the previous one is no longer valid."""
 
 
 class Authenticator:
-    """Decides which keys are trusted. ``peer`` finds or makes a peer, ``problem`` records why there is no session."""
+    """Decides which keys are trusted. ``peer`` finds or creates a peer, ``problem`` sets why there is no session."""
 
     _log = Logger()
 
@@ -81,7 +81,7 @@ class Authenticator:
     def check_identity(
         self, connection: PeerConnection, claimed: ClusterID, certificate: PeerCertificate
     ) -> Bye | None:
-        """Return what to tell somebody who cannot be whom it claims to be, or is not whom we called."""
+        """Return the Bye for a peer whose claimed ID is impossible or not the dialled one, else None."""
         if claimed == self._me:
             if certificate.fingerprint == self._tls.keypair.fingerprint:
                 return Bye("Self", "this is the very same cluster")
@@ -104,8 +104,8 @@ class Authenticator:
         certificate: PeerCertificate,
         join: Join | None,
     ) -> Bye | None:
-        """Return None for a key that is trusted and pinned now, or what to tell who holds it."""
-        # Whom a person sent away, only a person lets in again: neither a CA, nor the settings, nor a token.
+        """Return None for a key that is trusted and pinned now, else the Bye for its holder."""
+        # A peer that a user distrusted is trusted again only by a user: not by a CA, the settings, or a token.
         dismissed = self._is_dismissed(claimed, certificate)
         vouched = self._settings.autojoin and certificate.vouches_for(claimed) and not dismissed
         judgement = judge(
@@ -139,17 +139,17 @@ class Authenticator:
         return withdrawn or self._tombstones.refuses(claimed, certificate.fingerprint)
 
     def established(self, connection: PeerConnection) -> None:
-        """The session is there: the token that led to it is spent."""
+        """Spend the pairing token of an established session."""
         token = self._redeemed.pop(connection, "")
         if token:
             self._tasks.spawn(self._tokens.spend(token), f"spending token {token}")
 
     def closed(self, connection: PeerConnection) -> None:
-        """There will be no session."""
+        """Drop the pending pairing token of a connection that ended without a session."""
         self._redeemed.pop(connection, None)
 
     def _is_pinned_unasked(self, certificate: PeerCertificate) -> bool:
-        """Whether an unknown key is pinned without asking; a key that is pinned already is another cluster's."""
+        """Return whether an unknown key is pinned automatically; not one that is pinned for another cluster."""
         if certificate.fingerprint in self._records.pins.values():
             return False
         return self._settings.autojoin_untrusted or certificate.fingerprint in self._by_hand
@@ -170,7 +170,7 @@ class Authenticator:
 
     async def _pin(self, claimed: ClusterID, certificate: PeerCertificate, *, joined: bool) -> Bye | None:
         pins = self._records.pins
-        pins[claimed] = certificate.fingerprint  # from now on no other key can claim the ID
+        pins[claimed] = certificate.fingerprint  # set before the write: from now on no other key can claim the ID
         try:
             record = await self._shielded(
                 self._records.ensure(claimed, certificate.fingerprint, joined=joined), f"pinning {claimed}"
@@ -188,7 +188,7 @@ class Authenticator:
         return None
 
     async def _pin_next_key(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
-        """Pin the announced key: on record before its holder is welcomed, and the one before is worth nothing then."""
+        """Pin the announced key: on record before Welcome is sent; the previous key is invalid from then on."""
         record = await self._shielded(
             self._records.promote_next_key(claimed, certificate.fingerprint), f"pinning {claimed}"
         )
@@ -200,7 +200,7 @@ class Authenticator:
         return None
 
     def _shielded(self, work: Coroutine[Any, Any, T], what: str) -> Deferred[T]:
-        """Run work that goes on even if the connection it is for ends."""
+        """Run work that is not cancelled when its connection ends."""
         outcome: Deferred[T] = Deferred()
 
         async def run() -> None:
@@ -230,7 +230,7 @@ class Authenticator:
     def _reject_stranger(
         self, connection: PeerConnection, hello: Hello, claimed: ClusterID, certificate: PeerCertificate
     ) -> Bye:
-        """Show the stranger to the user, as long as there is room for strangers."""
+        """Record the stranger for the user, unless the limit of strangers is reached."""
         key_words = words(certificate.fingerprint)
         bye = self._farewell(claimed, certificate) or Bye(
             "TrustPending", f"your key is not trusted here yet; your words are {key_words}", 0.0
@@ -254,14 +254,14 @@ class Authenticator:
     def _reject_dismissed_guest(
         self, connection: PeerConnection, hello: Hello, claimed: ClusterID, certificate: PeerCertificate
     ) -> Bye:
-        """Show a guest who was sent away as the stranger it is: its token is older than that, or another's."""
+        """Record a distrusted guest as a stranger: its token is older than the distrust, or another cluster's."""
         bye = self._reject_stranger(connection, hello, claimed, certificate)
         if bye.reason != "TrustPending":
             return bye
         return Bye(REFUSED, f"this cluster ended the peering before; its admin is to say 'liqodctl trust {claimed}'")
 
     def _farewell(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
-        """Return the Bye for a peer that was away when the peering ended; it proves itself by the key of that time."""
+        """Return the Bye for a peer that was unreachable when the peering ended, if it has the key of that time."""
         tombstone = self._tombstones.get(claimed)
         if tombstone is None or tombstone.distrusted or tombstone.by != "us":
             return None

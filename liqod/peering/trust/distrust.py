@@ -1,8 +1,7 @@
-"""What is remembered of keys that are trusted no more, so that nothing but a person's word brings them back.
+"""Records distrusted keys, so that only a user can trust them again.
 
-Level-triggered by the ForeignClusters: one whose trust was withdrawn has a tombstone, which holds for its ID and for
-its key, and the pairing tokens that the key used are spent. A pin, which for such a cluster only a person sets, takes
-the tombstone away.
+Level-triggered by the ForeignClusters: one whose trust was withdrawn gets a tombstone, for its ID and its key, and the
+pairing tokens that the key used are spent. A pin, which only a user can set for such a cluster, removes the tombstone.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from liqod.peering.trust.pairing import Invitations, PairingTokens
 
 
 class DistrustRecorder(Controller[ClusterID]):
-    """``process`` is the work on one peer; ``unpinned`` notes which key it had."""
+    """Writes and deletes tombstones of distrusted peers; ``unpinned`` records which key a peer had."""
 
     name = "distrust"
     workers = 4
@@ -43,17 +42,17 @@ class DistrustRecorder(Controller[ClusterID]):
         self._former: dict[ClusterID, Fingerprint] = {}
 
     def unpinned(self, peer: ClusterID, key: Fingerprint) -> None:
-        """A key is pinned no more."""
+        """Record that the pin of a key was removed."""
         self._former[peer] = key
         self.enqueue(peer)
 
     def is_remembered(self, peer: ClusterID) -> bool:
-        """Return whether a restart, or the end of the record, would not bring the key back."""
+        """Return whether the distrust survives a restart and the deletion of the record."""
         known = self._tombstones.get(peer)
         return known is not None and known.distrusted and self._tombstones.is_written(peer)
 
     async def reconcile(self, peer: ClusterID) -> None:
-        """Have what is remembered of one peer follow its record; raises KubeError."""
+        """Reconcile the tombstone of one peer with its record; raises KubeError."""
         record = self._records.get(peer)
         if record is None:
             self._former.pop(peer, None)

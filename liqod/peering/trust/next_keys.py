@@ -1,4 +1,4 @@
-"""The next keys of peers: checked, kept beside the pinned ones, and acknowledged."""
+"""Validates announced next keys of peers, records them beside the pinned ones, and acknowledges them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.events import KeyNoted, NewKey
 
 PACE: Final = 10.0
-"""Seconds between two writes about the next key of one peer: it must not be able to make us write as fast as it talks.
+"""Minimum seconds between two writes about the next key of one peer: fast announcements must not cause as many writes.
 """
 
 
@@ -32,7 +32,7 @@ class _Announced:
 
 
 class NextKeys(Controller[ClusterID]):
-    """Keeps what peers announce; ``queue`` holds those with something new, the newest announcement of each."""
+    """Records announced keys; only the newest announcement of each peer is kept."""
 
     name = "new keys"
     workers = 4
@@ -53,16 +53,16 @@ class NextKeys(Controller[ClusterID]):
         self._written: dict[ClusterID, float] = {}
 
     def forget(self, peer: ClusterID) -> None:
-        """The record is gone."""
+        """Drop the state of a peer whose record is gone."""
         super().forget(peer)
         self._announced.pop(peer, None)
         self._written.pop(peer, None)
 
     def announcement_received(self, peer: Peer, connection: PeerConnection, event: NewKey) -> None:
-        """Take an announcement in; what is wrong with it is answered at once."""
+        """Take in an announcement; an invalid one is rejected at once."""
         certificate = connection.certificate
         if certificate is None or self._records.pins.get(peer.id) != certificate.fingerprint:
-            return  # a session that is about to end
+            return  # this session is about to end
         following, wrong = "", None
         if event.public_key:
             following, wrong = self._examine(peer.id, certificate.fingerprint, connection, event)
@@ -76,7 +76,7 @@ class NextKeys(Controller[ClusterID]):
     def _examine(
         self, peer: ClusterID, by: Fingerprint, connection: PeerConnection, event: NewKey
     ) -> tuple[str, tuple[str, str] | None]:
-        """Return the key's fingerprint, and a reason and sentence when it may not be the peer's next."""
+        """Return the key's fingerprint, and a reason and message when it cannot be the peer's next key."""
         if not is_proven(event.public_key, event.proof, peer, by, connection.binding(NEW_KEY)):
             return "", ("KeyNotProven", "the announced key did not sign for this session: announce it again")
         following = fingerprint_of(event.public_key)

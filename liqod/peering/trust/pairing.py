@@ -1,8 +1,8 @@
-"""Pairing tokens at both ends: the issuer's, redeemed once, and the invitations that this cluster was given.
+"""Pairing tokens on both sides: redeems the tokens that this cluster issued, and uses the invitations that it got.
 
-Both lie in Secrets of liqod's namespace, written by ``liqodctl``. The issuer keeps a verifier in place of the secret,
-an expiry, and how many attempts failed; a token is used by one key only, however often its session breaks before it is
-established. Then it is spent, and remembered as that until it expires.
+Both are in Secrets of liqod's namespace, written by ``liqodctl``. The issuer stores a verifier instead of the secret,
+an expiry, and the number of failed attempts; a token is bound to the first key that proves it, so that a broken session
+can be retried. Once a session is established, the token is spent, and stays recorded as spent until it expires.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from liqod.wire.events import Join
 
 REFUSED: Final = "TokenRefused"
 GUESSES: Final = 30
-"""Joins a minute that name no token of ours: beyond that they are refused without asking the API."""
+"""Joins per minute with an unknown token; beyond that they are refused without a request to the API server."""
 RACES: Final = 4
 
 
 class Secret(Object, frozen=True):
-    """A Secret with its data, which does not show in ``repr``."""
+    """A Secret with its data, which ``repr`` hides."""
 
     data: dict[str, str] = {}
 
@@ -72,7 +72,7 @@ class PairingTokens:
         self._guesses = 0
 
     async def redeem(self, join: Join, binding: bytes, key: Fingerprint, peer: ClusterID) -> None:
-        """Take a token from the holder of a key; raises Refusal when it is none, spent, expired, or not proven."""
+        """Redeem a token for a key; raises Refusal when it is unknown, spent, expired, or not proven."""
         if self._is_guessing():
             raise Refusal(REFUSED, "too many unknown tokens were tried here; wait a minute")
         for _ in range(RACES):
@@ -110,7 +110,7 @@ class PairingTokens:
         return True
 
     async def spend(self, token_id: str) -> None:
-        """A token did its work: nobody may use it again. Raises KubeError."""
+        """Mark a token as spent: it cannot be used again. Raises KubeError."""
         with suppress(NotFound):
             await self._client.patch(
                 SECRETS, token_name(token_id), {"data": encoded({SPENT: "true"})}, self._namespace, view=None
@@ -142,7 +142,7 @@ class _Invited:
 
 
 class Invitations:
-    """The guest's side: tokens that were given to this cluster, by the cluster that issued them."""
+    """The guest's side: tokens that other clusters issued for this one, by issuer."""
 
     _log = Logger()
 
@@ -157,17 +157,17 @@ class Invitations:
         self._own_key = own_key
 
     def of(self, issuer: ClusterID) -> Token | None:
-        """Return the token that a cluster invited us with."""
+        """Return the token that a cluster issued for us, or None."""
         invited = self._find(issuer)
         return invited.token if invited is not None else None
 
     def key_of(self, issuer: ClusterID) -> str:
-        """Return the only key to say anything to while there is an invitation, else nothing."""
+        """Return the only key that anything may be sent to while there is an invitation, else an empty string."""
         token = self.of(issuer)
         return token.fingerprint if token is not None else ""
 
     def join(self, issuer: ClusterID, binding: bytes) -> Join | None:
-        """Return the proof for one session with the issuer."""
+        """Return the proof of the token for one TLS session with the issuer."""
         token = self.of(issuer)
         if token is None:
             return None
@@ -175,7 +175,7 @@ class Invitations:
         return Join(token.id, made)
 
     async def delete(self, issuer: ClusterID) -> None:
-        """Forget an invitation: it did its work, or cannot."""
+        """Delete an invitation that was used, or cannot be."""
         invited = self._find(issuer)
         if invited is not None:
             await self._client.delete(SECRETS, invitation_name(issuer), self._namespace, uid=invited.uid)

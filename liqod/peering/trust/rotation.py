@@ -1,7 +1,7 @@
-"""The rotation of this cluster's own key: observe the Secret and the peers, decide, take one step.
+"""Rotates this cluster's own key: observes the Secret and the peers, decides, takes one step.
 
-The Secret is the truth: whatever key it holds is used, by whichever daemon leads. Each step is one conditional write,
-so that a daemon may end between any two of them and another goes on.
+The Secret is authoritative: the leading daemon uses the key that it holds. Each step is one write conditional on the
+resourceVersion, so that a daemon may stop between any two steps and another continues.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from liqod.peering.trust.pairing import Secret
 from liqod.wire.events import KeyNoted, NewKey
 
 SINCE_MINOR: Final = 1
-"""The minor version that knows NewKey."""
+"""The minor version of liqod/1 that added NewKey."""
 NAMED: Final = 8
-"""Peers that a sentence names."""
+"""Peers that a message names at most."""
 OWN: Final = "own"
 
 
 class KeyRotation(Controller[str]):
-    """Changes the key on order. ``within``: seconds that peers that are away have, unless the order says otherwise;
-    ``changed`` is called when another key is in use; ``in_files``: the key is the administrator's, not the Secret's.
+    """Rotates the key on request. ``within``: seconds to wait for unreachable peers, unless the request sets another;
+    ``changed`` is called when another key is in use; ``in_files``: the key is in files, managed by an administrator.
     """
 
     name = "key rotation"
@@ -95,7 +95,7 @@ class KeyRotation(Controller[str]):
         self._announced: dict[ClusterID, tuple[PeerConnection, str]] = {}
 
     def start(self) -> Callable[[], None]:
-        """Use the key that is kept, and follow it; returns what ends that."""
+        """Use the key of the Secret, and watch it; returns the function that unsubscribes."""
         self._use_key(self.informer.get(self._key))
         return self.informer.subscribe(lambda key, old, new: self.enqueue(OWN))
 
@@ -105,7 +105,7 @@ class KeyRotation(Controller[str]):
             self.enqueue(OWN)
 
     def noted(self, peer: Peer, event: KeyNoted) -> None:
-        """A peer answered an announcement."""
+        """Record a peer's answer to an announcement."""
         following = self._next_key
         if following is None or not event.public_key or fingerprint_of_raw(event.public_key) != following.fingerprint:
             return
@@ -117,7 +117,7 @@ class KeyRotation(Controller[str]):
         self.enqueue(OWN)
 
     async def reconcile(self, _: str) -> After | None:
-        """Take the next step; returns when to look again, None when something will tell."""
+        """Take the next step; returns when to reconcile again, None for the next event."""
         seconds = await self._reconcile(_)
         return None if seconds is None else After(seconds)
 
@@ -135,7 +135,7 @@ class KeyRotation(Controller[str]):
             return None
         self._next_key = following = _next_of(secret)
         until = parse_rfc3339(secret.metadata.annotations.get(names.UNTIL))
-        # By the calendar: the order and its end are in the Secret, and another daemon may take the next step.
+        # Wall-clock time: the request and its deadline are in the Secret, and another daemon may take the next step.
         now = wall_clock(self._clock)().timestamp()
         kept = Kept(
             following.fingerprint if following is not None else "",
@@ -160,7 +160,7 @@ class KeyRotation(Controller[str]):
                 return await self._promote(secret, left_behind)
 
     def _use_key(self, secret: Secret | None) -> bool:
-        """Use the key in the Secret; False when it holds none that can be used, and then nothing is changed."""
+        """Use the key in the Secret; returns False, and changes nothing, when it holds no usable key."""
         if self._in_files or secret is None:
             return False
         try:
@@ -184,7 +184,7 @@ class KeyRotation(Controller[str]):
                 continue
             proven = find_condition(record.status.conditions, "Authenticated")
             if not ever_connected(peer.state) and (proven is None or proven.status != "True"):
-                continue  # it has never trusted us: there is nothing of ours that it could hold on to
+                continue  # it has never trusted us, so it has no key of ours on record
             session = peer.session
             knows = peer.knows_key or record.status.knows_key
             found.append(
@@ -254,7 +254,7 @@ class KeyRotation(Controller[str]):
     async def _write(
         self, secret: Secret, data: Mapping[str, str | None], annotations: Mapping[str, str | None]
     ) -> float | None:
-        """Write the Secret on condition of its version; a conflict is retried, the watch shows a success."""
+        """Write the Secret with its resourceVersion as precondition; a conflict (409) is retried."""
         patch: dict[str, Any] = {
             "metadata": {"resourceVersion": secret.metadata.resource_version, "annotations": dict(annotations)}
         }
@@ -278,7 +278,7 @@ def _next_of(secret: Secret) -> KeyPair | None:
     try:
         return from_secret(pair)
     except IdentityError:
-        return None  # another one is generated
+        return None  # unusable: another one is generated
 
 
 def _named(peers: tuple[str, ...]) -> str:

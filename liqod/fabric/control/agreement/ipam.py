@@ -52,7 +52,7 @@ def _overlap(one: Network, two: Network) -> bool:
 
 
 def _is_private(network: Network, pools: Iterable[Network]) -> bool:
-    """Return whether a network may be a peer's here: it is not public (``ipaddress``: IANA registries), or in a pool."""
+    """Return whether a network may be assigned: it is not public (``ipaddress``: IANA registries), or in a pool."""
     return not network.is_global or any(pool.version == network.version and _holds(pool, network) for pool in pools)
 
 
