@@ -65,7 +65,9 @@ class Tombstones:
         return any(known.fingerprint == key and not self._is_over(known) for known in self._known.values())
 
     async def trusted(self, peer: ClusterID, key: str) -> None:
-        """Delete the tombstones of a cluster, and of its key under any ID, that a user trusts again; raises KubeError.
+        """Delete the tombstones of a cluster that a user trusts again, and those of its key under any ID.
+
+        Raises KubeError.
         """
         for other in [one for one, known in self._known.items() if one == peer or known.fingerprint == key]:
             await self.delete(other)

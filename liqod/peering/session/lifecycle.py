@@ -242,8 +242,7 @@ def _observe(state: Peering, event: RecordObserved) -> Step:
 
 
 def _observe_trusted(state: Peering, event: RecordObserved) -> Step:
-    """Observe a record in a state with a pinned key: without a pin the peer is a stranger; deletion ends the peering.
-    """
+    """Observe a record in a state with a pinned key: without a pin it is a stranger; deletion ends the peering."""
     if event.deleting:
         return _withdraw(state, event)
     if not event.pinned:

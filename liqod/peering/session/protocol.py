@@ -246,7 +246,7 @@ class PeerConnection(TwistedProtocol):
         return self._session.minor or 0
 
     def binding(self, purpose: bytes = EXPORTER) -> bytes:
-        """Return 32 bytes of keying material of this TLS session for one purpose (RFC 5705, RFC 9266)."""
+        """Return 32 bytes of keying material of this TLS session for one purpose (RFC 5705)."""
         return self._tls.binding(self.transport, purpose)
 
     def probe(self) -> None:
