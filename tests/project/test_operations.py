@@ -46,7 +46,7 @@ _OF_KUBERNETES = """
 """Words of the Kubernetes API that the code reads or writes without meaning a reason of its own."""
 
 _OF_OURS = """
-    AllowList AutoAcceptAll AutoAcceptMax CSafeLoader ClusterID DefaultName DenyList EndOfMessage EnforceSameName IPv4
+    AllowList AutoAcceptAll AutoAcceptMax CRDs CSafeLoader ClusterID DefaultName DenyList EndOfMessage EnforceSameName IPv4
     IPv6 InformationalResponse LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL OutOf
     RemoteClusterHasNo SelectedName
 """
