@@ -46,8 +46,8 @@ _OF_KUBERNETES = """
 """Words of the Kubernetes API that the code reads or writes without meaning a reason of its own."""
 
 _OF_OURS = """
-    AllowList AutoAcceptAll AutoAcceptMax CRDs CSafeLoader ClusterID DefaultName DenyList EndOfMessage EnforceSameName IPv4
-    IPv6 InformationalResponse LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL OutOf
+    AllowList AutoAcceptAll AutoAcceptMax CRDs CSafeLoader ClusterID DefaultName DenyList EndOfMessage EnforceSameName
+    IPv4 IPv6 InformationalResponse LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL OutOf
     RemoteClusterHasNo SelectedName
 """
 """Values of settings, parts of words, names of fields."""
