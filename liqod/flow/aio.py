@@ -1,7 +1,6 @@
-"""The one bridge to asyncio, for libraries that speak nothing else.
+"""Runs asyncio coroutines as Deferreds: the only bridge to asyncio, for libraries that require it.
 
-Deferred coroutines and asyncio coroutines do not mix: awaiting a Future in the one or a Deferred in the other fails.
-What needs asyncio is written as an asyncio coroutine and handed over here.
+Twisted and asyncio coroutines do not mix: awaiting a Future in the former or a Deferred in the latter fails.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ def reactor_is_asyncio(reactor: object) -> bool:
 def from_coroutine(coroutine: Coroutine[Any, Any, T]) -> Deferred[T]:
     """Run an asyncio coroutine on the reactor's loop; cancelling the Deferred cancels it.
 
-    May be called before the reactor runs (from ``startService``): the coroutine then begins with the loop, so that what
-    it constructs finds ``asyncio.get_running_loop()``. Check ``reactor_is_asyncio`` first: on another reactor it would
-    never run.
+    Before the reactor runs (in ``startService``) the start is delayed until the loop runs, so that
+    ``asyncio.get_running_loop()`` works in the coroutine. Check ``reactor_is_asyncio`` first: on another reactor the
+    coroutine never runs.
     """
     try:
         loop = asyncio.get_running_loop()
@@ -37,7 +36,7 @@ def from_coroutine(coroutine: Coroutine[Any, Any, T]) -> Deferred[T]:
 
 
 def _translated(failure: Failure) -> Any:
-    # asyncio's CancelledError is no Exception: it would pass through everything that contains failures.
+    # asyncio.CancelledError is a BaseException: ``except Exception`` in the callers does not catch it.
     if isinstance(failure.value, asyncio.CancelledError):
         raise CancelledError from failure.value
     return failure

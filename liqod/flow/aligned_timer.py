@@ -1,4 +1,4 @@
-"""Timers that fall due together: what many do every so often costs least in one turn of the reactor. Pure."""
+"""Aligns periodic timers to a common grid, so that many fire in the same turn of the reactor. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _LATE: Final = 1e-3
 
 
 def in_step(now: float, every: float, shift: float = 0.0) -> float:
-    """Return the seconds to wait from ``now`` for the next of something that is done ``every`` so many seconds.
+    """Return the seconds from ``now`` to the next tick of a timer with a period of ``every`` seconds.
 
-    The moment is a multiple of a quarter of ``every`` on the clock, plus ``shift``: whatever has the same period falls
-    due in the same few turns, and timers that fire late do not drift apart. The first wait is up to a quarter of
-    ``every`` shorter, all that follow are whole.
+    Ticks are multiples of a quarter of ``every`` on the clock, plus ``shift``: timers of the same period fire in the
+    same few turns, and late ones do not drift apart. The first wait is up to a quarter of ``every`` shorter than the
+    period, all later ones are full periods.
     """
     step = every / PARTS
     due = (now + every - shift + _LATE) // step * step + shift

@@ -12,9 +12,9 @@ import attrs
 class Backoff:
     """Seconds to wait before attempt n: ``initial * factor ** n``, at most ``cap``, spread by ``jitter``.
 
-    ``jitter`` is the half-width of the spread as a share of the delay: 0.2 gives 80 % to 120 % of it. Without it a
-    thousand objects that were refused together would all be tried again together. ``random`` gives fractions in
-    [0, 1); by default Python's shared generator, which a test may seed. Nothing is remembered: the caller counts.
+    ``jitter`` is the half-width of the spread as a share of the delay: 0.2 gives 80 % to 120 % of it. Without it, a
+    thousand objects refused together would be retried together. ``random`` returns fractions in [0, 1); the default is
+    Python's shared generator, which a test may seed. Stateless: the caller counts attempts.
     """
 
     initial: float = 0.5
@@ -25,14 +25,14 @@ class Backoff:
 
     @property
     def longest(self) -> float:
-        """The seconds that ``delay`` never passes, whatever the attempt."""
+        """The maximum of ``delay`` over all attempts, in seconds."""
         return self.cap * (1.0 + self.jitter)
 
     def delay(self, attempt: int) -> float:
         """Return the seconds to wait; ``attempt`` counts from 0."""
         if attempt < 0:
             attempt = 0
-        # A long outage counts attempts without end: past the cap the power is not computed, or it would overflow.
+        # Attempts grow without bound during a long outage; a float power raises OverflowError from 1e308 on.
         base = self.cap if attempt > 64 else min(self.cap, self.initial * self.factor**attempt)
         if not self.jitter:
             return base

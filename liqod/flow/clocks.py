@@ -1,16 +1,16 @@
-"""Two clocks that cannot be mixed up, and the reactor as liqod uses it.
+"""Monotonic and wall clock as two distinct types, and the reactor as liqod uses it.
 
-*How long*: seconds as a ``float``, read by ``reactor.seconds()`` and waited for by ``reactor.callLater``: durations,
-leases, TTLs, silence, back-off. They mean nothing outside of this process and never go back.
+Monotonic: seconds as a ``float``, read by ``reactor.seconds()`` and waited for by ``reactor.callLater``: durations,
+leases, TTLs, back-off. They are valid in this process only and never decrease.
 
-*When*: a date as a ``datetime`` in UTC, read by calling a ``WallClock``: what is written to records, certificates and
-tokens, or compared with what others wrote there. It moves when somebody sets the clock (NTP).
+Wall clock: a date as a ``datetime`` in UTC, read by calling a ``WallClock``: for records, certificates and tokens. It
+jumps when the clock is set (NTP).
 
-mypy refuses one where the other is meant: ``rfc3339(reactor.seconds())`` does not type-check. To wait until a date,
-turn it into seconds of the reactor's clock once, when it is learned: ``deadline = reactor_time(date, reactor)``.
+mypy rejects one in place of the other: ``rfc3339(reactor.seconds())`` does not type-check. To wait until a date,
+convert it to reactor seconds once, when it is received: ``deadline = reactor_time(date, reactor)``.
 
-Twisted's ``reactor.seconds()`` is ``time.time()`` unless told otherwise, so that all its timers wait an hour longer
-when the clock is set back by one. ``use_steady_time`` gives the process's reactor a clock that is not set.
+Twisted's ``reactor.seconds()`` is ``time.time()`` by default, so all timers fire an hour late when the clock is set
+back by an hour. ``use_steady_time`` gives the process's reactor a monotonic clock.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from twisted.internet.interfaces import (
 
 
 class Reactor(IReactorTime, IReactorTCP, IReactorMulticast, IReactorThreads, IReactorProcess, IReactorFDSet):
-    """The parts of a reactor that the daemon uses; what needs time alone takes an ``IReactorTime``."""
+    """The reactor interfaces that the daemon uses; code that needs only time takes an ``IReactorTime``."""
 
 
 def installed_reactor() -> Reactor:
-    """Return the process's reactor; installs Twisted's default one if none is, so not to be called at import."""
+    """Return the process's reactor; do not call it at import time, because it installs Twisted's default if none is."""
     from twisted.internet import reactor
 
     return cast(Reactor, reactor)
 
 
 WallClock: TypeAlias = Callable[[], datetime]
-"""Tells the date, in UTC; it may jump, in both directions."""
+"""Returns the date in UTC; it may jump in both directions."""
 
 
 def utc_now() -> datetime:
-    """Return the date by the host's own wall clock."""
+    """Return the date of the host's wall clock."""
     return datetime.now(UTC)
 
 
 class SimulatedWallClock:
-    """A wall clock that runs with a reactor's time: for clusters in memory, where time is simulated.
+    """A wall clock derived from a reactor's time, for in-memory clusters with simulated time.
 
-    ``offset`` is the date, in seconds since 1970, at the reactor's second 0; setting it is what NTP does to a host.
+    ``offset`` is the date, in seconds since 1970, at the reactor's second 0; changing it simulates a clock step (NTP).
     """
 
     def __init__(self, reactor: IReactorTime, offset: float = 0.0) -> None:
@@ -67,33 +67,33 @@ class SimulatedWallClock:
 
 
 def wall_clock(reactor: IReactorTime) -> WallClock:
-    """Return the wall clock of the host that a reactor runs on: its own ``wall`` where the host is simulated."""
+    """Return the wall clock of a reactor's host: the reactor's ``wall`` for a simulated host, else ``utc_now``."""
     wall: WallClock = getattr(reactor, "wall", utc_now)
     return wall
 
 
 def reactor_time(moment: datetime, reactor: IReactorTime) -> float:
-    """Return a date as seconds of the reactor's clock, by what the wall clock shows now; then it is not moved again."""
+    """Convert a date to seconds of the reactor's clock by the current wall clock; later clock steps have no effect."""
     return reactor.seconds() + (moment - wall_clock(reactor)()).total_seconds()
 
 
 def steady_clock() -> Callable[[], float]:
-    """Return a clock of seconds that nobody sets; it begins with the date, and then goes on by itself.
+    """Return a monotonic clock in seconds that starts at the current date.
 
-    Unlike CLOCK_MONOTONIC it counts the time that the host was suspended: a lease must have expired on a laptop that
-    slept, because it has for everybody else (clock_gettime(2), CLOCK_BOOTTIME). It begins with the date because code
-    everywhere, Twisted's own too, takes 0.0 for "long ago", which it is not on a host that booted a moment ago.
+    Unlike CLOCK_MONOTONIC, CLOCK_BOOTTIME includes suspend time (clock_gettime(2)): a lease must expire on a suspended
+    laptop, as it does for all other candidates. It starts at the date because much code, including Twisted's, takes 0.0
+    for "long ago", which is wrong on a host that booted a moment ago.
     """
     offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     return lambda: time.clock_gettime(time.CLOCK_BOOTTIME) + offset
 
 
 def use_steady_time(reactor: IReactorTime, clock: Callable[[], float] | None = None) -> None:
-    """Let a reactor measure time by a clock that nobody sets; what it was to call later keeps its remaining time.
+    """Make a reactor use a monotonic clock; pending delayed calls keep their remaining time.
 
-    Every timer of the reactor follows, those of Twisted itself and of TLS, DNS and HTTP clients too: ``ReactorBase``
-    reads the time through ``self.seconds`` alone, and the asyncio loop below schedules by ``time.monotonic`` already.
-    A reactor that is none of Twisted's (simulated time in tests) is left alone. Calling it again changes nothing.
+    This covers all timers of Twisted and its TLS, DNS and HTTP clients: ``ReactorBase`` reads the time only through
+    ``self.seconds``, and the asyncio loop below schedules by ``time.monotonic`` already. A reactor that is not a
+    ``ReactorBase`` (simulated time in tests) is not changed. Idempotent.
     """
     if not isinstance(reactor, ReactorBase) or "seconds" in vars(reactor):
         return
@@ -102,6 +102,6 @@ def use_steady_time(reactor: IReactorTime, clock: Callable[[], float] | None = N
     pending = [(call, call.getTime() - before()) for call in reactor.getDelayedCalls()]
     reactor.seconds = seconds
     for call, remaining in pending:
-        # A DelayedCall has read the time through a function of its own since it was made.
+        # A DelayedCall keeps the ``seconds`` function that it was created with (twisted.internet.base).
         call.seconds = seconds  # type: ignore[attr-defined]
         call.delay(remaining - (call.getTime() - seconds()))

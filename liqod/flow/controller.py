@@ -1,6 +1,6 @@
 """The base of every controller: sources enqueue keys, workers reconcile them one step at a time.
 
-In the words of controller-runtime. A controller says what it watches and what one step for one key is::
+The terms are those of controller-runtime. A controller defines its sources and the reconcile step of one key::
 
     class ShadowPods(Controller[Key]):
         name = "shadowpods"
@@ -18,15 +18,15 @@ In the words of controller-runtime. A controller says what it watches and what o
         def fair_by(self, key: Key) -> Hashable:
             return key.namespace
 
-The base does the rest. Workers start when every source has synced, so that ``reconcile`` never decides from half a
-cache. A key that is enqueued while it is reconciled comes again afterwards; one key is never reconciled twice at once.
-An exception means "again, after a back-off"; it is logged once for each key and cause, as a sentence where it is
-expected (``flow.errors``: every ``KubeError`` is), else with its traceback; ``retry_after`` of the error is respected.
-Returning settles the key and resets its back-off.
+Workers start when every source has synced, so that ``reconcile`` never decides from an incomplete cache. A key that is
+enqueued while it is being reconciled is reconciled again afterwards; one key is never reconciled concurrently. An
+exception causes a retry after a back-off, at least the error's ``retry_after``. It is logged once per key and cause:
+as one sentence if it is expected (``flow.errors``; every ``KubeError`` is), else with its traceback. Returning resets
+the key's back-off.
 
-``stopService`` unsubscribes and drops what waits, lets steps in progress end (for at most ``GRACE`` seconds, then they
-are cancelled), awaits ``cleanup``, and then stops child services: a step never meets a stopped child. The service may
-be started again once the Deferred has fired; starting it earlier raises RuntimeError.
+``stopService`` unsubscribes, drops waiting keys, waits for steps in progress (at most ``GRACE`` seconds, then they are
+cancelled), awaits ``cleanup``, and then stops child services, so that a step never uses a stopped child. The service
+may be started again once the Deferred has fired; earlier, starting raises RuntimeError.
 
 Source of the semantics: sigs.k8s.io/controller-runtime ``pkg/controller``, k8s.io/client-go ``util/workqueue``.
 """
@@ -55,7 +55,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 Outcome = Literal["settled", "again", "failed"]
-"""How a step ended: nothing left to do, to be looked at again at a known time, or with an exception."""
+"""Outcome of a step: nothing left to do, reconcile again after a delay, or an exception."""
 
 
 @attrs.frozen
@@ -84,31 +84,31 @@ NO_METRICS = NoMetrics()
 
 
 class Source(Protocol[K_co]):
-    """Where keys come from while a controller runs."""
+    """Enqueues keys while a controller runs."""
 
     def start(self, enqueue: Callable[[K_co], None], clock: IReactorTime) -> Callable[[], None]:
-        """Call ``enqueue`` with what there is and with what changes, from now on; return what ends that."""
+        """Call ``enqueue`` for existing and changed keys from now on; return the function that stops it."""
         ...
 
     def when_synced(self) -> Deferred[None]:
-        """Return a Deferred that fires when what there was at the start has been enqueued; it may be cancelled."""
+        """Return a cancellable Deferred that fires when all keys existing at the start have been enqueued."""
         ...
 
 
 class Watchable(Protocol[T_co]):
-    """A cache of objects that tells its changes: ``kube.informer.Informer``."""
+    """A cache of objects that notifies of changes: ``kube.cache.informer.Informer``."""
 
     def subscribe(self, subscriber: Callable[[Any, T_co | None, T_co | None], None]) -> Callable[[], None]:
-        """Call ``subscriber(key, old, new)`` for every object there is and for every change."""
+        """Call ``subscriber(key, old, new)`` for every cached object and for every change."""
         ...
 
     def when_synced(self) -> Deferred[None]:
-        """Return a Deferred that fires when the first list was told to the subscribers."""
+        """Return a Deferred that fires when subscribers were notified of the first list."""
         ...
 
 
 class Observable(Protocol[T_co]):
-    """A value that tells its changes: ``flow.observe.Latest``."""
+    """A value that notifies of changes: ``flow.observe.Latest``."""
 
     def subscribe(self, subscriber: Callable[[T_co], None]) -> Callable[[], None]:
         """Call ``subscriber`` with each new value."""
@@ -138,7 +138,7 @@ class _Observe(Generic[K, T]):
 
     def start(self, enqueue: Callable[[K], None], clock: IReactorTime) -> Callable[[], None]:
         def changed(value: T) -> None:
-            # A controller may use up or add to what the mapping reads while keys are enqueued.
+            # A controller may change the collection that ``keys_of`` reads while keys are enqueued.
             for key in list(self.keys_of(value)):
                 enqueue(key)
 
@@ -183,7 +183,7 @@ class _Every(Generic[K]):
 
 
 def _nothing() -> None:
-    """What ends a source that has nothing to end."""
+    """Do nothing, for a source that has nothing to stop."""
 
 
 def _own_key(key: Any, old: object, new: object) -> Iterable[Any]:
@@ -241,45 +241,45 @@ class Controller(MultiService, Generic[K]):
         self._starting: Deferred[None] | None = None
         self._stopping = False
 
-    # What a controller says
+    # To be overridden
 
     def sources(self) -> Iterable[Source[K]]:
-        """Return where keys come from; asked at each start."""
+        """Return the sources of keys; called at each start."""
         return ()
 
     @abstractmethod
     async def reconcile(self, key: K) -> After | None:
-        """Take the next step for one key; return when to look again, None for "when something changes"."""
+        """Take the next step for one key; return when to reconcile again, None for "when something changes"."""
 
     def fair_by(self, key: K) -> Hashable:
-        """Return the tenant of a key: tenants take turns, whatever number of keys each has."""
+        """Return the tenant of a key: tenants are served round-robin, independent of their number of keys."""
         return ""
 
     async def prepare(self) -> None:
-        """Await what reconciling needs beside the sources; workers start afterwards. A failure is tried again."""
+        """Await further prerequisites besides the sources; workers start afterwards. A failure is retried."""
 
     async def cleanup(self) -> None:
-        """Release what steps acquired; called when the last step has ended, before child services stop."""
+        """Release resources that steps acquired; called after the last step, before child services stop."""
 
-    # What others may call
+    # Public
 
     def enqueue(self, key: K, after: float = 0.0) -> None:
-        """Have a key reconciled, at once or in some seconds; of several times the earliest counts."""
+        """Reconcile a key now or ``after`` seconds; of several pending times the earliest counts."""
         self._queue.add_after(key, after)
 
     def forget(self, key: K) -> None:
-        """Drop what is remembered about a key's failures: its object is gone, or its cause is."""
+        """Reset a key's failures and back-off, when its object was deleted or the cause is gone."""
         if self._loops is not None:
             self._loops.forget(key)
         self._queue.forget(key)
 
     def retry_failed(self) -> None:
-        """Reconcile those keys now that wait because they failed: what made them fail is over."""
+        """Reconcile keys in back-off now, when the cause of their failures is gone."""
         self._queue.hasten()
 
     @property
     def failing(self) -> Mapping[K, str]:
-        """The keys whose last step failed, each with the reason."""
+        """The keys whose last step failed, each with the error."""
         return self._loops.troubles if self._loops is not None else {}
 
     @property
@@ -308,7 +308,7 @@ class Controller(MultiService, Generic[K]):
     def stopService(self) -> Deferred[None]:
         if not self.running:
             return succeed(None)
-        # Whatever asks whether it still runs must see at once that it does not.
+        # Code that reads ``running`` must see False at once, not when the stop is complete.
         self.running = 0
         self._stopping = True
         return Deferred.fromCoroutine(self._stop())
@@ -352,7 +352,7 @@ class Controller(MultiService, Generic[K]):
             if self._starting is not None:
                 self._starting.cancel()
                 await self._starting
-            # Keys that wait are dropped before the workers end: each of them takes no more than its current step.
+            # Waiting keys are dropped before the workers stop, so that each worker only completes its current step.
             self._queue.close()
             loops, self._loops = self._loops, None
             if loops is not None:

@@ -6,11 +6,11 @@ from liqod.model.records.offer import PeerUnreachable, Refusal
 
 
 class ExpectedError(Exception):
-    """A failure that the program expects to meet; its text is a full sentence for the operator."""
+    """An expected failure; its text is a full sentence for the operator."""
 
 
 EXPECTED = (ExpectedError, Refusal, PeerUnreachable)
-"""What loops log as a sentence; everything else is a defect and is logged with its traceback."""
+"""Exceptions that are logged as one sentence; all others are defects and are logged with a traceback."""
 
 
 def is_expected(error: BaseException) -> bool:
@@ -19,6 +19,6 @@ def is_expected(error: BaseException) -> bool:
 
 
 def retry_after(error: BaseException) -> float:
-    """Return the seconds that an error asks to wait before the next attempt (``Retry-After``); 0 where it does not."""
+    """Return the error's minimum seconds before the next attempt (``Retry-After``); 0 without one."""
     seconds = getattr(error, "retry_after", 0.0)
     return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else 0.0

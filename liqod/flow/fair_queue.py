@@ -1,7 +1,6 @@
-"""A fair queue: tenants take turns, and within a tenant the first to come is the first to go.
+"""Fair queue: round-robin over tenants, first-in first-out within a tenant.
 
-A thousand items of one tenant then delay one item of another by a single turn. Round-robin as in fair queueing of
-packets of one size (RFC 970).
+A thousand items of one tenant delay an item of another by a single turn. Source: fair queueing of packets (RFC 970).
 """
 
 from __future__ import annotations
@@ -14,32 +13,32 @@ T = TypeVar("T", bound=Hashable)
 
 
 class FairQueue(Generic[T]):
-    """Waiting items by tenant; a tenant is known only while something of it waits.
+    """Waiting items by tenant; a tenant takes memory only while it has items.
 
-    The n-th item of a tenant has its turn after at most n turns of each tenant.
+    The n-th item of a tenant is served after at most n items of each tenant.
     """
 
     def __init__(self) -> None:
         self._tenant_of: dict[T, Hashable] = {}
-        # Dicts, for their order and because an item may leave from the middle.
+        # Dicts keep the order and allow to remove an item from the middle in constant time.
         self._tenants: OrderedDict[Hashable, OrderedDict[T, None]] = OrderedDict()
 
     def __len__(self) -> int:
-        """The number of items that wait."""
+        """The number of waiting items."""
         return len(self._tenant_of)
 
     @property
     def tenants(self) -> int:
-        """The number of tenants of which something waits."""
+        """The number of tenants with waiting items."""
         return len(self._tenants)
 
     def add(self, tenant: Hashable, item: T) -> None:
-        """Append an item, as the last of its tenant; it must not wait already."""
+        """Append an item as the last of its tenant; it must not be in the queue."""
         self._tenant_of[item] = tenant
         self._tenants.setdefault(tenant, OrderedDict())[item] = None
 
     def next(self) -> T:
-        """Remove and return the item whose turn it is; KeyError when nothing waits."""
+        """Remove and return the next item; raise KeyError if the queue is empty."""
         tenant, waiting = next(iter(self._tenants.items()), (None, None))
         if waiting is None:
             raise KeyError("nothing waits")
@@ -52,7 +51,7 @@ class FairQueue(Generic[T]):
         return item
 
     def remove(self, item: T) -> None:
-        """Remove an item out of turn; KeyError when it does not wait."""
+        """Remove an item out of turn; raise KeyError if it is not in the queue."""
         tenant = self._tenant_of.pop(item)
         waiting = self._tenants[tenant]
         del waiting[item]

@@ -1,4 +1,4 @@
-"""Observers on one reactor: a value that changes, and an event that happens once."""
+"""Observables on one reactor: a value that changes, and a one-time event."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class Latest(Generic[T]):
-    """A value with subscribers; only changes are told, an equal value is not news.
+    """A value with subscribers, which are notified of changes; setting an equal value is no change.
 
-    A subscriber is called with each new value, in the order of subscription. It is not called at subscription: read
-    ``value`` for what holds now. One that raises is logged and the others are still called.
+    Subscribers are called with each new value, in the order of subscription, and not at subscription: read ``value``
+    for the current one. A subscriber that raises is logged; the others are still called.
     """
 
     _log = Logger()
@@ -25,7 +25,7 @@ class Latest(Generic[T]):
         self._subscribers: dict[object, Callable[[T], None]] = {}
 
     def set(self, value: T) -> None:
-        """Replace the value and tell the subscribers, unless it is equal to the old one."""
+        """Replace the value and notify subscribers, unless it equals the old one."""
         if value == self.value:
             return
         self.value = value
@@ -36,7 +36,7 @@ class Latest(Generic[T]):
                 self._log.failure("an observer failed on a new value")
 
     def subscribe(self, subscriber: Callable[[T], None]) -> Callable[[], None]:
-        """Call ``subscriber`` with each new value; returns what ends the subscription (harmless to call twice)."""
+        """Call ``subscriber`` with each new value; return the idempotent unsubscribe function."""
         token = object()
         self._subscribers[token] = subscriber
 
@@ -61,25 +61,25 @@ class Latest(Generic[T]):
 
 
 class Gate:
-    """An event that happens once: closed until ``open``, then open for ever."""
+    """A one-time event: closed until ``open``, then open permanently."""
 
     def __init__(self) -> None:
         self.is_open = False
         self._waiting: dict[Deferred[None], None] = {}
 
     def open(self) -> None:
-        """Let everyone through who waits or will wait; opening twice is harmless."""
+        """Fire all waiting and future Deferreds; idempotent."""
         if self.is_open:
             return
         self.is_open = True
-        # One by one: a callback may cancel another waiting Deferred, which then must not be fired.
+        # One at a time: a callback may cancel another waiting Deferred, which must then not be fired.
         while self._waiting:
             deferred = next(iter(self._waiting))
             del self._waiting[deferred]
             deferred.callback(None)
 
     def wait(self) -> Deferred[None]:
-        """Return a Deferred that fires when the gate is open; cancelling it only gives up waiting."""
+        """Return a Deferred that fires when the gate is open; cancelling it affects no other."""
         if self.is_open:
             return succeed(None)
         deferred: Deferred[None] = Deferred(lambda cancelled: self._waiting.pop(cancelled, None))

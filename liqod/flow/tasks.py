@@ -1,4 +1,4 @@
-"""Detached coroutines with an owner: they are logged when they fail and ended when the service stops."""
+"""Owns detached coroutines: logs their failures and cancels them when the service stops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from liqod.flow.errors import EXPECTED
 
 
 class Tasks(Service):
-    """Keeps coroutines that nobody awaits; ``stopService`` cancels them and fires when all have ended."""
+    """Runs coroutines that no caller awaits; ``stopService`` cancels them and fires when all have ended."""
 
     _log = Logger()
 
@@ -28,7 +28,7 @@ class Tasks(Service):
     def spawn(self, coroutine: Coroutine[Any, Any, Any], what: str) -> None:
         """Run a coroutine; ``what`` names it in the log ("renewing the lease of c2").
 
-        While the service is stopping nothing new is started: the coroutine is closed unrun.
+        While the service is stopping, the coroutine is closed without being run.
         """
         if self._stopping:
             coroutine.close()
@@ -39,7 +39,7 @@ class Tasks(Service):
         deferred.addBoth(self._ended, deferred)
 
     def _failed(self, failure: Failure, what: str) -> None:
-        while isinstance(failure.value, FirstError):  # of a coroutine that waited for several things at once
+        while isinstance(failure.value, FirstError):  # raised by gatherResults
             failure = failure.value.subFailure
         if failure.check(CancelledError) and self._stopping:
             return

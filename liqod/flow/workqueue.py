@@ -1,8 +1,8 @@
-"""A keyed queue for level-triggered work, with client-go's semantics on one reactor.
+"""Keyed queue for level-triggered work, with client-go's semantics on one reactor.
 
 The queue holds keys, not events: the newest state wins and nothing is replayed. A key that is added while it is being
-processed is handed out again afterwards, so one key is never processed twice at once and no addition is lost.
-Memory is bounded by the number of distinct keys. Source of the semantics: k8s.io/client-go ``util/workqueue``.
+processed is delivered again afterwards, so one key is never processed concurrently and no addition is lost. Memory is
+bounded by the number of distinct keys. Source: k8s.io/client-go ``util/workqueue``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from liqod.flow.fair_queue import FairQueue
 K = TypeVar("K", bound=Hashable)
 
 TURN: Final = 0.02
-"""Seconds that keys are handed out for in one turn of the reactor, so that it keeps serving everything else."""
+"""Maximum seconds of delivering keys in one turn of the reactor."""
 
 
 GRACE: Final = 3.0
-"""Seconds that work in progress may go on after the service was told to stop; then it is cancelled."""
+"""Seconds for which work in progress may continue after ``stopService``; then it is cancelled."""
 
 
 def _one_tenant(key: Hashable) -> Hashable:
@@ -35,15 +35,15 @@ def _one_tenant(key: Hashable) -> Hashable:
 
 
 class QueueClosed(Exception):
-    """The queue was closed: nothing more will come out of it."""
+    """The queue was closed and delivers no more keys."""
 
 
 class WorkQueue(Generic[K]):
     """Keys waiting to be processed.
 
-    Keys are handed out from the reactor, never from inside ``add``: whoever adds is not re-entered. ``name`` is for
-    logs and metrics. ``fair_by`` gives the tenant of a key: tenants take turns, so that a thousand keys of one delay
-    those of another by one turn each.
+    Keys are delivered from the reactor, never from inside ``add``, so that callers are not re-entered. ``name`` is for
+    logs and metrics. ``fair_by`` returns the tenant of a key: tenants are served round-robin, so that a thousand keys
+    of one delay each key of another by one turn.
     """
 
     _log = Logger()
@@ -83,7 +83,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def delayed(self) -> int:
-        """The number of keys that wait for their time."""
+        """The number of keys with a pending delay."""
         return len(self._due)
 
     @property
@@ -92,11 +92,11 @@ class WorkQueue(Generic[K]):
         return self._closed
 
     def failures(self, key: K) -> int:
-        """Return how often ``add_rate_limited`` was called for a key since it was last forgotten."""
+        """Return the number of ``add_rate_limited`` calls for a key since its last ``forget``."""
         return self._failures.get(key, 0)
 
     def add(self, key: K) -> None:
-        """Have a key processed; a key that waits already is not queued twice."""
+        """Add a key; a waiting key is not queued twice."""
         if self._closed or key in self._dirty:
             return
         self._dirty.add(key)
@@ -105,7 +105,7 @@ class WorkQueue(Generic[K]):
             self._wake()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Add a key after a while; of several pending times the earliest counts."""
+        """Add a key after ``seconds``; of several pending times the earliest counts."""
         if self._closed:
             return
         if seconds <= 0:
@@ -119,32 +119,30 @@ class WorkQueue(Generic[K]):
         self._sequence += 1
         heapq.heappush(self._heap, (due, self._sequence, key))
         if len(self._heap) > 64 and len(self._heap) > 4 * len(self._due):
-            # Superseded entries stay in the heap until their time; a key rescheduled again and again must not grow it.
+            # Superseded entries stay in the heap until they are due; frequent rescheduling of a key must not grow it.
             self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
             heapq.heapify(self._heap)
         self._arm()
 
     def add_rate_limited(self, key: K, at_least: float = 0.0) -> None:
-        """Add a key after the back-off that its failures so far have earned, and not before ``at_least`` seconds."""
+        """Add a key after the back-off of its failures so far, at least after ``at_least`` seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         self.add_after(key, max(at_least, self._backoff.delay(failures)))
 
     def forget(self, key: K) -> None:
-        """Let a key's back-off begin anew."""
+        """Reset a key's back-off."""
         self._failures.pop(key, None)
 
     def hasten(self) -> None:
-        """What made keys fail is over: those that wait because they failed are ready now, and begin anew with their
-        back-off. Keys that wait for another reason go on waiting.
-        """
+        """Make keys in back-off ready now and reset their back-off; other delayed keys are not affected."""
         failed, self._failures = self._failures, {}
         for key in failed:
             if self._due.pop(key, None) is not None:
                 self.add(key)
 
     def get(self) -> Deferred[K]:
-        """Return a Deferred (to be awaited) of the next key; raises QueueClosed. The caller owes ``done(key)``."""
+        """Return a Deferred of the next key; raises QueueClosed. The caller must call ``done(key)`` afterwards."""
         if self._closed:
             return fail(QueueClosed(f"the queue {self.name} is closed"))
         deferred: Deferred[K] = Deferred(lambda cancelled: self._waiting.pop(cancelled, None))
@@ -160,7 +158,7 @@ class WorkQueue(Generic[K]):
             self._wake()
 
     def close(self) -> None:
-        """Drop everything and let whoever waits know."""
+        """Drop all keys; waiting ``get`` calls fail with QueueClosed."""
         self._closed = True
         for timer in (self._timer, self._dispatch):
             if timer is not None:
@@ -219,9 +217,10 @@ class WorkQueue(Generic[K]):
 class Workers(Service, Generic[K]):
     """``count`` loops over one queue.
 
-    ``process(key)`` returning None means settled; a number means look again after so many seconds; raising means try
-    again after a back-off. A failure is logged when it is new for its key, not at every attempt: as one sentence if it
-    is an expected one (``flow.errors``), else with its traceback. ``log_what`` names the work ("reflecting pod").
+    If ``process(key)`` returns None, the key is settled; a number is the seconds until it is processed again; an
+    exception causes a retry after a back-off. A failure is logged when it is new for its key, not at every attempt: as
+    one sentence if it is expected (``flow.errors``), else with its traceback. ``log_what`` names the work ("reflecting
+    pod").
     """
 
     _log = Logger()
@@ -240,11 +239,11 @@ class Workers(Service, Generic[K]):
 
     @property
     def troubles(self) -> dict[K, str]:
-        """The keys whose last attempt failed, with the reason."""
+        """The keys whose last attempt failed, with the error."""
         return dict(self._troubles)
 
     def forget(self, key: K) -> None:
-        """Drop what is remembered about a key's failures."""
+        """Reset a key's failures and back-off."""
         self.queue.forget(key)
         self._troubles.pop(key, None)
 

@@ -1,1 +1,1 @@
-"""What every listening port and every connection has: admission, handshakes, addresses."""
+"""Admission, TLS handshakes and addresses of listening ports and connections."""

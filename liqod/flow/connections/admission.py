@@ -1,8 +1,8 @@
-"""Who may hold a connection of a port that strangers reach, and how many handshakes a second it makes. Reads one clock.
+"""Limits connections and handshakes of ports that unauthenticated clients reach. Reads one clock.
 
-Who is being served keeps its connection. Who only waits (for a handshake, a request, a session) holds a place until
-somebody newer needs it: a handshake takes a fraction of a second, so those that have waited longest are the ones that
-only hold places.
+A connection being served keeps its slot. A connection that waits (for a handshake, a request, a session) may be evicted
+for a newer one, the oldest first: a handshake takes a fraction of a second, so the longest waiting connections are most
+likely idle ones of an attacker (slowloris).
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 
 PER_ADDRESS: Final = 64
-"""Connections from one address that may wait: many clusters may share an address, an attacker has one too."""
+"""Maximum of waiting connections from one address: several clusters may share one behind NAT."""
 HALF_OPEN: Final = 256
-"""Connections that wait, from anywhere: TLS holds some 40 KiB for each."""
+"""Maximum of waiting connections from all addresses: TLS uses about 40 KiB for each."""
 GRACE: Final = 1.0
-"""Seconds that a connection may wait before another one from its own address takes its place: time for a handshake."""
+"""Seconds before a waiting connection may be evicted for one from the same address: time for a handshake."""
 IPV6_SITE: Final = 64
-"""Bits of an IPv6 address that tell one place from another: whoever has one address there has them all (RFC 6177)."""
+"""Prefix length by which IPv6 clients are counted: a site has at least a /64, so any address in it (RFC 6177)."""
 HANDSHAKES: Final = 64.0
-"""Handshakes a second, from anywhere, that are begun in the long run; one costs a few milliseconds at worst."""
+"""Sustained rate of handshakes per second from all addresses; one costs a few milliseconds of CPU at worst."""
 HANDSHAKES_BURST: Final = 256
-"""Handshakes that may be begun at once: all peers come back together when a daemon was restarted."""
+"""Burst of handshakes: all peers reconnect at the same time after a restart of the daemon."""
 HANDSHAKES_PER_ADDRESS: Final = 16.0
 HANDSHAKES_BURST_PER_ADDRESS: Final = 64
 REQUEST: Final = 10.0
-"""Seconds that a handshake, and then the head and the body of a request, may take where HTTP is served."""
+"""Time limit in seconds for a handshake, and for head and body of a request, where HTTP is served."""
 MAX_WAIT: Final = 5.0
-"""Seconds that a handshake may be put off; whoever would have to wait longer is refused."""
+"""Maximum delay of a handshake in seconds; a longer one is refused."""
 MAX_SOURCES: Final = 4096
-"""Addresses whose pace is remembered."""
+"""Maximum number of addresses with a rate limit of their own."""
 
 
 @attrs.frozen
 class Limits:
-    """How many connections, and handshakes a second, a port takes."""
+    """Limits of a port: connections, and handshakes per second."""
 
     maximum: int
     per_address: int = PER_ADDRESS
@@ -58,42 +58,42 @@ OF_API_SERVERS: Final = Limits(
     handshakes_per_address=300.0,
     burst_per_address=600,
 )
-"""An API server opens a connection for each request beyond the 25 that it keeps, and makes hundreds at once."""
+"""kube-apiserver keeps 25 idle connections per webhook and opens a new one for each further concurrent request."""
 
 
 class Guest(Protocol):
-    """A connection, as far as its place is concerned."""
+    """A connection that can be evicted."""
 
     def evict(self, reason: str, message: str) -> None:
-        """Close at once: somebody else needs the place."""
+        """Close the connection at once, in favor of a newer one."""
 
 
 @attrs.define
 class Bucket:
-    """A pace: so many at once, so many a second in the long run (the generic cell rate algorithm, ITU-T I.371)."""
+    """Rate limiter with burst and sustained rate (generic cell rate algorithm, ITU-T I.371)."""
 
     rate: float
     burst: int
     _due: float = float("-inf")
 
     def delay(self, now: float) -> float:
-        """Return the seconds until the next one may begin; 0 at once."""
+        """Return the seconds until the next one may start; 0 for now."""
         return max(0.0, self._due - now - (self.burst - 1) / self.rate)
 
     def take(self, now: float) -> None:
-        """Count one that begins after its delay."""
+        """Count one that starts after its delay."""
         self._due = max(self._due, now) + 1 / self.rate
 
     def is_idle(self, now: float) -> bool:
-        """Return whether nothing is left to remember."""
+        """Return whether the limiter has no state left and can be dropped."""
         return self._due <= now
 
 
 class Admission:
-    """Places for connections within ``limits``. ``refused(reason, source, message)`` is told of those turned away.
+    """Admits connections within ``limits``; calls ``refused(reason, source, message)`` for each refused one.
 
-    Everybody who connects is asked about first (``has_room``), then ``enters``, and leaves by ``closed``. Between the
-    two it ``waits`` or is ``served``.
+    Call ``has_room`` for a new connection, then ``enters``, and ``closed`` at its end; in between ``waits`` and
+    ``served`` as its state changes.
     """
 
     def __init__(
@@ -118,14 +118,14 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """How many connections wait."""
+        """The number of waiting connections."""
         return len(self._waiting)
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._served)
 
     def has_room(self, host: str) -> bool:
-        """Return whether one more connection from an address may come in, and make room; counts those that may not."""
+        """Return whether a connection from an address is admitted; evict an older one if needed, count a refusal."""
         neighbours = self._sources.get(source_of(host), {})
         limits = self._limits
         if len(neighbours) >= limits.per_address:
@@ -142,28 +142,28 @@ class Admission:
         return True
 
     def enters(self, guest: Guest, host: str) -> None:
-        """A connection came in, and waits."""
+        """Add a new connection as waiting."""
         self._wait(guest, source_of(host))
 
     def served(self, guest: Guest) -> None:
-        """A connection has what it came for, as long as that lasts."""
+        """Mark a connection as served: it cannot be evicted."""
         source = self._forget(guest)
         if source is not None:
             self._served[guest] = source
 
     def waits(self, guest: Guest) -> None:
-        """A connection waits for its next request; among those that wait it is the newest."""
+        """Mark a connection as waiting for its next request, as the newest of the waiting ones."""
         source = self._served.pop(guest, None) or self._forget(guest)
         if source is not None:
             self._wait(guest, source)
 
     def closed(self, guest: Guest) -> None:
-        """A connection ended: there is room for another."""
+        """Remove a closed connection."""
         self._forget(guest)
         self._served.pop(guest, None)
 
     def handshake(self, host: str) -> float | None:
-        """Return after how many seconds a handshake may begin; None, and counted, when that is too long."""
+        """Return the seconds until a handshake may start; None, counted as refused, above ``MAX_WAIT``."""
         now = self._clock.seconds()
         source = source_of(host)
         own = self._paces.get(source)
@@ -190,7 +190,7 @@ class Admission:
         self.closed(guest)
 
     def _forget(self, guest: Guest) -> str | None:
-        """Take a connection out of those that wait; returns where it came from."""
+        """Remove a waiting connection; return its source."""
         source = self._waiting.pop(guest, None)
         if source is not None:
             neighbours = self._sources[source]
@@ -201,7 +201,7 @@ class Admission:
 
 
 def source_of(host: str) -> str:
-    """Return what stands for everybody at an address: itself, or for IPv6 its network of 64 bits."""
+    """Return the key by which an address is counted: the IPv4 address, or the /64 network of an IPv6 address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Factories that say nothing in the log when connections begin and end: a daemon dials all day long."""
+"""Factories without log lines at connection start and end: a daemon dials continuously."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""TLS whose handshake is bounded: in bytes, in time, and in how many begin in a second; where HTTP is served behind it,
-so are connections and the time for a request.
+"""Bounds TLS handshakes in bytes, time and rate; for HTTP servers also connections and request times.
 
-OpenSSL reads up to 100 KB of certificates, and verifies what it can of them, before anybody is asked. So the bytes are
-counted here, before they are given to it. What is served behind a completed handshake is not looked at.
+OpenSSL accepts up to 100 KB of certificates (``SSL_CTX_set_max_cert_list``), and verifies them, before the verify
+result is known here. So the bytes are counted before they reach OpenSSL. Data after the handshake is not inspected.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from liqod.flow.connections.admission import OF_API_SERVERS, REQUEST, Admission
 from liqod.flow.connections.listening import plain_host
 
 MAX_HANDSHAKE: Final = 20 << 10
-"""Bytes that the other side may send until the handshake is complete: 16 KiB of certificates, and the rest of it."""
+"""Maximum bytes from the other side until the handshake is complete: 16 KiB of certificates, and the other messages."""
 
 
 class BoundedConnection(BufferingTLSTransport):
-    """One connection; until its handshake is complete, what comes is counted."""
+    """One TLS connection; counts received bytes until the handshake is complete."""
 
     factory: BoundedTLS
     _complete = False
@@ -49,17 +48,17 @@ class BoundedConnection(BufferingTLSTransport):
         super().makeConnection(transport)
 
     def evict(self, reason: str, message: str) -> None:
-        """Close at once: somebody else needs the place."""
+        """Close the connection at once, in favor of a newer one."""
         self._cut()
 
     def serve(self) -> None:
-        """The request is known and its caller may ask: from here on the connection keeps its place."""
+        """Mark the connection as served: its request was read and its caller is authorized."""
         self._served = True
         self._clear()
         self.factory.served(self)
 
     def rest(self) -> None:
-        """The request is answered: the connection waits for the next one."""
+        """Mark the connection as waiting for its next request."""
         self._served = False
         self._clear()
         self.factory.waits(self)
@@ -67,7 +66,7 @@ class BoundedConnection(BufferingTLSTransport):
     def dataReceived(self, data: bytes) -> None:
         if self._complete:
             if not self._served and self._deadline is None:
-                self._hurry()  # a request begins
+                self._hurry()  # a request starts
             super().dataReceived(data)
             return
         if self._put_off is not None or (not self._begun and not self._may_begin()):
@@ -77,7 +76,7 @@ class BoundedConnection(BufferingTLSTransport):
             return
         if self._aborted:
             return
-        # What a client says in the same breath as the end of its handshake is not of the handshake.
+        # A client may send application data in the same segment as its Finished: it is not part of the handshake.
         allowed, rest = data[: MAX_HANDSHAKE - self._received], data[MAX_HANDSHAKE - self._received :]
         self._received += len(allowed)
         super().dataReceived(allowed)
@@ -133,9 +132,9 @@ class BoundedConnection(BufferingTLSTransport):
 class BoundedTLS(TLSMemoryBIOFactory):
     """Wraps connections in TLS with a bounded handshake.
 
-    ``admission`` sets the pace of handshakes (None: they are not paced). ``seconds`` is the time from the beginning of
-    a connection until it is served, and for each request after that; None: what is wrapped has time-outs, and places,
-    of its own.
+    ``admission`` limits the rate of handshakes (None: unlimited). ``seconds`` is the time limit from the start of a
+    connection until it is served, and for each later request; None: the wrapped protocol has its own time-outs and
+    admission.
     """
 
     protocol = BoundedConnection
@@ -156,35 +155,35 @@ class BoundedTLS(TLSMemoryBIOFactory):
         self._admission = admission
 
     def delay(self, connection: BoundedConnection) -> float | None:
-        """Return after how many seconds the handshake of a connection may begin, None for never."""
+        """Return the seconds until the handshake of a connection may start, None if it is refused."""
         if self._admission is None:
             return 0.0
         return self._admission.handshake(host_of(cast(Any, connection.transport).getPeer()))
 
     def came(self, connection: BoundedConnection, transport: Any) -> None:
-        """A connection takes its place, where it is ours to give."""
+        """Add a new connection to the admission, if this factory manages it."""
         if self._admission is not None and self.seconds is not None:
             self._admission.enters(connection, host_of(transport.getPeer()))
 
     def served(self, connection: BoundedConnection) -> None:
-        """A connection keeps its place."""
+        """Mark a connection as served."""
         if self._admission is not None:
             self._admission.served(connection)
 
     def waits(self, connection: BoundedConnection) -> None:
-        """A connection may be asked to make room."""
+        """Mark a connection as waiting: it may be evicted."""
         if self._admission is not None:
             self._admission.waits(connection)
 
     def left(self, connection: BoundedConnection) -> None:
-        """A connection is over."""
+        """Remove a closed connection."""
         if self._admission is not None and self.seconds is not None:
             self._admission.closed(connection)
 
 
 @implementer(IStreamClientEndpoint)
 class BoundedClient:
-    """Connects by another endpoint, and speaks TLS with a bounded handshake there (as ``wrapClientTLS`` without)."""
+    """Connects by a wrapped endpoint and starts TLS with a bounded handshake (``wrapClientTLS`` has no bounds)."""
 
     def __init__(self, creator: Any, endpoint: Any) -> None:
         self._creator = creator
@@ -196,28 +195,28 @@ class BoundedClient:
 
 
 def https(creator: Any, wrapped: IProtocolFactory, clock: Any, refused: Callable[[str, str, str], None]) -> Door:
-    """Return what listens where API servers call: HTTP behind TLS, with places that silent connections do not keep.
+    """Return the factory for ports that API servers call: HTTP over TLS; silent connections may be evicted.
 
-    What is wrapped says when a connection is served, and when it rests, by ``serve`` and ``rest``.
+    The wrapped protocol calls ``serve`` when a request starts to be served, and ``rest`` when it is answered.
     """
     admission = Admission(clock, OF_API_SERVERS, refused)
     return Door(admission, BoundedTLS(creator, False, wrapped, clock, admission=admission, seconds=REQUEST))
 
 
 def serve(transport: object) -> None:
-    """A request on this transport is known and its caller may ask."""
+    """Mark the connection of a transport as served: its request was read and its caller is authorized."""
     if isinstance(transport, BoundedConnection):
         transport.serve()
 
 
 def rest(transport: object) -> None:
-    """The request on this transport is answered."""
+    """Mark the connection of a transport as waiting: its request is answered."""
     if isinstance(transport, BoundedConnection) and transport.connected:
         transport.rest()
 
 
 class Door(Factory):
-    """Turns away before TLS begins: a refused connection costs no handshake."""
+    """Refuses connections before TLS starts: a refused connection costs no handshake."""
 
     noisy = False
 
@@ -237,5 +236,5 @@ class Door(Factory):
 
 
 def host_of(address: object) -> str:
-    """Return the address of a caller as it calls itself, for counting."""
+    """Return the client's address for counting, an IPv4-mapped one as IPv4."""
     return plain_host(str(getattr(address, "host", "") or "a local socket"))

@@ -1,7 +1,7 @@
-"""Where servers listen: a port that names no address is that of all addresses of this host, of both IP versions.
+"""Server endpoints: a port without an address listens on all addresses of both IP versions.
 
-Twisted's own endpoints hear IPv4 alone there, and nodes may have IPv6 addresses only. One socket hears both (RFC 3493,
-section 3.7); callers by IPv4 then show as ``::ffff:192.0.2.1``, which ``plain_host`` undoes.
+Twisted's TCP endpoint listens on IPv4 only, and nodes may have only IPv6 addresses. One IPv6 socket accepts both (RFC
+3493, section 3.7); IPv4 clients then appear as ``::ffff:192.0.2.1``, which ``plain_host`` converts back.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from liqod.flow.clocks import Reactor
 _MAPPED: Final = "::ffff:"
 _WITHOUT_SIX: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 _SIX_ALONE: Final = Path("/proc/sys/net/ipv6/bindv6only")
-"""Where the kernel says whether a socket of IPv6 hears no IPv4 (RFC 3493, section 5.3)."""
+"""sysctl with the default of IPV6_V6ONLY (RFC 3493, section 5.3)."""
 
 
 def server_endpoint(reactor: Reactor, description: str) -> IStreamServerEndpoint:
-    """Return what a description names, as Twisted has it; of TCP without an address, all addresses of the host.
+    """Return the endpoint of a description; TCP without an address listens on all addresses of the host.
 
-    Raises ValueError, like ``serverFromString``, for what is no description.
+    Raises ValueError, like ``serverFromString``, for an invalid description.
     """
     endpoint: IStreamServerEndpoint = serverFromString(reactor, description)
     if not is_everywhere(description) or _hears_six_alone():
@@ -37,14 +37,14 @@ def server_endpoint(reactor: Reactor, description: str) -> IStreamServerEndpoint
 
 
 def is_everywhere(description: str) -> bool:
-    """Return whether a description is of TCP and names no address."""
+    """Return whether a description is TCP without an address."""
     kind, _, rest = description.partition(":")
     port, *others = rest.split(":")
     return kind == "tcp" and not port.startswith("interface=") and all(_names_no_address(one) for one in others)
 
 
 def plain_host(host: str) -> str:
-    """Return the address of a caller as it calls itself: of IPv4 where it came by IPv4."""
+    """Return a client's address, an IPv4-mapped IPv6 address as IPv4."""
     rest = host.removeprefix(_MAPPED)
     return rest if "." in rest else host
 
@@ -62,7 +62,7 @@ def _hears_six_alone() -> bool:
 
 @implementer(IStreamServerEndpoint)
 class _Everywhere:
-    """Listens at all addresses of both versions; on a host without IPv6, at those of IPv4."""
+    """Listens on all addresses of both IP versions; on a host without IPv6, on IPv4 only."""
 
     def __init__(self, both: IStreamServerEndpoint, four: IStreamServerEndpoint) -> None:
         self._both = both
