@@ -1,4 +1,4 @@
-"""What a setting may be, in words: the second half of every complaint about a value.
+"""Describes the allowed values of a setting, for error messages.
 
 The words come from the schema itself (a ``Meta`` description, bounds, the alternatives of a ``Literal``), so that the
 complaint and the check cannot disagree.

@@ -221,7 +221,7 @@ def endpoint_problem(text: str) -> str:
     try:
         serverFromString(no_reactor, text)
     except (ValueError, TypeError, KeyError, IndexError, OSError, RuntimeError):
-        # RuntimeError is what Twisted's parser says to a backslash at the end.
+        # Twisted's parser raises RuntimeError for a trailing backslash (PEP 479, StopIteration in a generator).
         return f"must be {ENDPOINT}"
     return ""
 

@@ -28,7 +28,7 @@ _LINE = re.compile(r"\(at line (\d+), column (\d+)\)")
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; ``problems`` says everything that is wrong with it, one sentence each."""
+    """The configuration cannot be used; ``problems`` lists all defects, one sentence each."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -99,7 +99,7 @@ def _sections() -> dict[str, type[msgspec.Struct]]:
 
 
 def _override(tables: dict[str, Any], environ: Mapping[str, str], problems: list[str]) -> None:
-    """Write what the environment says over what the file says; names without ``__`` are none of ours."""
+    """Override the file's values by the environment's; names without ``__`` are ignored."""
     sections = _sections()
     for variable in sorted(environ):
         section, double, key = variable.removeprefix(PREFIX).partition("__")
@@ -165,7 +165,7 @@ def _unknown_section(name: str, given: object, sections: Mapping[str, object]) -
 
 
 def _belongs(key: str, where: str, fields: Mapping[str, object]) -> str:
-    """Say where a key that is unknown here would be at home."""
+    """Return a hint to the section that an unknown key belongs to."""
     homes = [
         section
         for section, kind in _sections().items()

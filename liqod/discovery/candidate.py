@@ -1,7 +1,7 @@
-"""Candidates: addresses at which a peer may answer. They are hints where to dial; nothing is trusted because of one.
+"""Candidates: addresses at which a peer may be dialled; they are hints and establish no trust.
 
-Also the TXT record that has a cluster's claims about itself (keys ``id``, ``name``, ``fp``, ``proto``), and which of
-its addresses are dialled, in which order.
+Also encodes and decodes the TXT record with a cluster's claims (keys ``id``, ``name``, ``fp``, ``proto``), and ranks
+its addresses for dialling.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 @attrs.frozen
 class Candidate:
-    """Where a peer may answer, and what the source claims about who it is (empty: nothing claimed).
+    """An address to dial, and the source's claims about the peer's identity (empty: none).
 
     ``stale``: the source no longer shows it; it is dialled after the others.
     """
@@ -55,7 +55,7 @@ def _texts(values: Iterable[str]) -> tuple[str, ...]:
 
 @attrs.frozen
 class Announcement:
-    """What this cluster announces of itself. ``addresses`` empty: those of the chosen interfaces.
+    """The announcement of this cluster. ``addresses`` empty: those of the chosen interfaces.
 
     ``port`` 0 announces nothing: without a listener this cluster only browses.
     """
@@ -69,7 +69,7 @@ class Announcement:
 
 @attrs.frozen
 class Claims:
-    """What a TXT record says, checked for shape."""
+    """The content of a TXT record, validated."""
 
     cluster_id: str
     cluster_name: str
@@ -86,7 +86,7 @@ def to_txt(me: Announcement) -> dict[str, str]:
 
 
 def from_txt(properties: Mapping[bytes, bytes | None]) -> Claims:
-    """Return what a TXT record claims; raises BadRecord. Unknown keys are skipped."""
+    """Parse the claims of a TXT record; raise BadRecord. Unknown keys are ignored (RFC 6763, 6.4)."""
     size = sum(len(key) + len(value or b"") + 2 for key, value in properties.items())
     if size > MAX_TXT:
         raise BadRecord(f"the record has {size} bytes; {MAX_TXT} are allowed")
@@ -126,7 +126,7 @@ def candidates_of(
 ) -> tuple[Candidate, ...]:
     """Return the candidates of one announcement, best first: at most eight, without what cannot be dialled.
 
-    ``local`` are the networks we have an address in; ``loopback`` says whether loopback is among the chosen interfaces.
+    ``local`` holds the on-link networks; ``loopback`` is True if loopback is among the chosen interfaces.
     """
     if not 0 < port < 65536:
         return ()

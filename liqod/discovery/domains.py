@@ -1,4 +1,4 @@
-"""SearchDomain records: searches each domain when the TTLs of its answers end; what was found stays while DNS fails.
+"""SearchDomain records: searches each domain when the TTLs of its answers expire; keeps the results while DNS fails.
 
 Sightings of a search go into the same table as those of mDNS. A failing domain, or a failing instance in it, changes
 nothing in that table; an instance is lost only when a search that succeeded does not list it any more.
@@ -170,7 +170,7 @@ class DomainSearch(Controller[str]):
 
     async def _record(self, record: SearchDomain, status: SearchDomainStatus) -> None:
         """Write a status that differs."""
-        # A cache answers with a TTL that runs down: when the next search comes is no reason to write by itself.
+        # A caching resolver returns decreasing TTLs, so the time of the next search alone must not cause a write.
         same = msgspec.structs.replace(status, refresh_seconds=record.status.refresh_seconds) == record.status
         if same and record.status.refresh_seconds:
             return

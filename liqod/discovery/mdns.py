@@ -55,7 +55,7 @@ CLOSE_DEADLINE: Final = 3.0
 
 
 class Responder:
-    """Runs zeroconf; every coroutine here is asyncio's."""
+    """Runs zeroconf; all coroutines of this class are asyncio coroutines."""
 
     def __init__(self, me: Announcement, choice: Choice, on_change: Callable[[str, bool], None]) -> None:
         self._me = me
@@ -191,7 +191,7 @@ class Mdns(Service):
         self._resolving: dict[str, Deferred[None]] = {}
         self._loop: Deferred[None] | None = None
         self.problem = ""
-        """Why mDNS does not run now; empty when it does."""
+        """The reason why mDNS is not running; empty while it runs."""
         self.dropped = 0
         """Changes that were not processed because too many came at once."""
 
@@ -283,7 +283,7 @@ class Mdns(Service):
             return
         closing = aio.from_coroutine(responder.close())
         closing.addTimeout(CLOSE_DEADLINE, self._clock)
-        # Not try/except: a cancelled asyncio task ends in an exception that is no Exception.
+        # Not try/except: a cancelled asyncio task raises asyncio.CancelledError, a BaseException.
         closing.addErrback(lambda failure: self._log.warn("closing mDNS failed: {why}", why=failure.getErrorMessage()))
         await closing
 

@@ -31,7 +31,7 @@ class Seen:
 
 @attrs.frozen
 class Lost:
-    """An instance said goodbye (TTL 0, RFC 6762, 10.1), or expired."""
+    """An instance sent a goodbye packet (TTL 0, RFC 6762, 10.1), or expired."""
 
     instance: str
 

@@ -134,7 +134,7 @@ def _properties(data: Sequence[bytes]) -> dict[bytes, bytes | None]:
 
 
 def _problem(error: BaseException) -> str:
-    """Return what went wrong, in the same words at every search: the status would else be written each time."""
+    """Return the cause of a failure as a stable text, so that an unchanged status is not written again."""
     if isinstance(error, SearchFailed | BadRecord):
         return str(error)
     if isinstance(error, DNSNameError):

@@ -1,4 +1,4 @@
-"""Keys and X.509 certificates: creates and reads them, and checks what a peer's certificate must be.
+"""Creates, reads and checks keys and X.509 certificates.
 
 A cluster's identity is the SHA-256 of its public key (SubjectPublicKeyInfo), never a name in a certificate: a
 certificate may be renewed around the same key, and its names are only claims.
@@ -34,19 +34,19 @@ LIFETIME: Final = datetime.timedelta(days=3652)
 BACK_DATED: Final = datetime.timedelta(days=1)
 MIN_RSA_BITS: Final = 2048
 MAX_RSA_BITS: Final = 8192
-"""Above it a signature check costs the verifier milliseconds for nothing: no stranger may choose that."""
+"""Larger RSA keys cost the verifier milliseconds per signature: an unauthenticated peer must not choose that cost."""
 MAX_RSA_EXPONENT: Final = 1 << 32
-"""A check takes as many multiplications as the exponent has bits, and OpenSSL lets it be as long as the modulus."""
+"""RSA verification takes one multiplication per exponent bit, and OpenSSL allows exponents as long as the modulus."""
 
 PublicKey = ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
 class IdentityError(Exception):
-    """Our own key or certificate cannot be used; the text says what is wrong, where, and what to do."""
+    """Our own key or certificate cannot be used; the message names the defect, the place and the remedy."""
 
 
 class CertificateRefused(Refusal):
-    """A peer's certificate is of a kind that is never trusted."""
+    """A peer's certificate is of a type that is never trusted."""
 
 
 @attrs.frozen(slots=False)
@@ -113,7 +113,7 @@ def certify(key: PrivateKey, cluster_id: ClusterID, not_before: datetime.datetim
 
 
 def load(key_pem: bytes, certificate_pem: bytes) -> KeyPair:
-    """Return the pair after checking that both can be read, belong together and would be accepted by peers.
+    """Return the pair after checking that both are readable, match and would be accepted by peers.
 
     Raises IdentityError otherwise. Dates are not checked: peers that pinned the key do not check them either.
     """
@@ -144,9 +144,9 @@ def load(key_pem: bytes, certificate_pem: bytes) -> KeyPair:
 def check_certificate(certificate: x509.Certificate) -> PublicKey:
     """Return a certificate's key; raise CertificateRefused for one, or a signature, that is no identity.
 
-    Too weak, too costly or too unusual. Dates are not checked here. For a pinned, self-signed key they carry no trust:
-    the signer is the subject, who could date it at will, and a cluster must not fall out with all its peers because ten
-    years passed. They count where a CA vouches.
+    Refused keys are too weak, too costly to verify, or of an unknown type. Dates are not checked: for a pinned,
+    self-signed key they carry no trust, because the subject signs them, and peerings must not end when a certificate
+    expires after ten years. Dates are checked where a CA vouches.
     """
     key = check_key(certificate)
     if not is_signature_strong(certificate):
@@ -155,10 +155,10 @@ def check_certificate(certificate: x509.Certificate) -> PublicKey:
 
 
 def check_key(certificate: x509.Certificate) -> PublicKey:
-    """Return a certificate's key; raise CertificateRefused for a kind, a size or an exponent that is not accepted."""
+    """Return a certificate's key; raise CertificateRefused for a type, size or exponent that is not accepted."""
     try:
         key = certificate.public_key()
-    except Exception as error:  # what strangers write makes the library raise more than it documents
+    except Exception as error:  # malformed input makes the library raise undocumented exceptions
         raise CertificateRefused("KeyTypeRefused", "the certificate's public key cannot be read") from error
     match key:
         case ed25519.Ed25519PublicKey():
@@ -184,7 +184,7 @@ def is_signature_strong(certificate: x509.Certificate) -> bool:
     """Return whether a certificate's signature uses a hash without known collisions."""
     try:
         digest = certificate.signature_hash_algorithm
-    except Exception:  # an algorithm, or parameters of one, that the library does not know
+    except Exception:  # an unknown algorithm, or unknown parameters
         return False
     return not isinstance(digest, hashes.MD5 | hashes.SHA1)
 
@@ -193,7 +193,7 @@ def common_name(certificate: x509.Certificate) -> str:
     """Return the subject's common name, or an empty text."""
     try:
         found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    except Exception:  # a name that the library cannot read names nobody
+    except Exception:  # an unreadable name counts as absent
         return ""
     value = found[0].value if found else ""
     return value if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""Pairing tokens: one administrator hands a token to the other, and the two clusters trust each other at once. Pure.
+"""Pairing tokens: an administrator passes a token to another one, and the two clusters trust each other. Pure.
 
 A token names the issuer (cluster ID, fingerprint, addresses) and holds a secret. The dialer checks the issuer's
 fingerprint first, then proves that it has the secret without sending it: an HMAC over the TLS exporter (RFC 8446, 7.5)
@@ -49,7 +49,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
 
 
 def read_token(text: str) -> Token:
-    """Return the token that a text is; raises BadToken with what is wrong with it."""
+    """Parse a token; raise BadToken with the defect."""
     word = text.strip()
     if not word.startswith(PREFIX) or len(word) > MAX_LENGTH:
         raise BadToken(f"a pairing token begins with {PREFIX!r}: copy it whole from `liqodctl token create`")
@@ -73,7 +73,7 @@ def read_token(text: str) -> Token:
 
 
 def verifier(secret: bytes) -> bytes:
-    """Return what the issuer keeps in place of the secret, and what proofs are made with."""
+    """Return the verifier that the issuer stores instead of the secret, and that proofs are computed with."""
     return hashlib.sha256(b"liqod pairing token 1\0" + secret).digest()
 
 

@@ -1,4 +1,4 @@
-"""Decides whether to trust a peer's key: once per handshake, before anything is believed or sent. Pure."""
+"""Decides whether to trust a peer's key, once per handshake, before data is sent or accepted. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from liqod.model.ids import ClusterID, Fingerprint
 
 @attrs.frozen
 class Trusted:
-    """The key is pinned for that ID, or announced as the next one by its holder; or a configured CA signed it."""
+    """The key is pinned for the ID, or announced as the next one in a pinned session, or signed by a configured CA."""
 
     by: Literal["pin", "announcement", "ca"]
 
 
 @attrs.frozen
 class Unknown:
-    """No pin, announcement or CA for or against the key: an administrator has to decide."""
+    """The key has no pin, announcement or CA: an administrator must decide."""
 
 
 @attrs.frozen
 class Mismatch:
-    """Another key is pinned for the claimed ID: an impostor, or a cluster that lost its key. It is never replaced."""
+    """Another key is pinned for the claimed ID: an impostor, or a cluster that lost its key. The pin is kept."""
 
     pinned: Fingerprint
 

@@ -3,8 +3,8 @@
 A key is trusted because the one before it announced it. The next key is announced in a session of the current one, with
 a signature of the next one over the session's TLS exporter: an announcement that is replayed in another session, or of
 a key that the sender does not hold, has no valid signature. A peer keeps both pins until it sees the next key in use.
-The current key stays in use until every peer has the next one, or until the time for that is over: at every moment
-there is one key that the cluster holds and that every peer that was told has pinned.
+The current key remains in use until every peer has pinned the next one, or until the deadline: at any time the cluster
+holds a key that every notified peer has pinned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.rotation import Order
 
 ANSWER: Final = 60.0
-"""Seconds after the end of the wait that a connected peer has to answer: no peer can block a rotation."""
+"""Seconds after the deadline in which a connected peer must answer: no peer can block a rotation."""
 
 
 class NotRotatable(Exception):
@@ -41,7 +41,7 @@ def announce(following: KeyPair, cluster_id: ClusterID, present: Fingerprint, bi
 
 
 def is_proven(public_key: str, proof: str, cluster_id: ClusterID, present: Fingerprint, binding: bytes) -> bool:
-    """Return whether the holder of the announced key is at the other end of this session, and meant this cluster."""
+    """Return whether the proof shows that the peer of this session holds the announced key, for this cluster."""
     try:
         raw = base64.b64decode(public_key, validate=True)
         signature = base64.b64decode(proof, validate=True)

@@ -24,7 +24,7 @@ CA_LIFE: Final = timedelta(days=3650)
 LEAF_LIFE: Final = timedelta(days=90)
 RENEW_BEFORE: Final = timedelta(days=30)
 BACKDATED: Final = timedelta(days=1)
-"""Clocks of API servers may be behind ours."""
+"""Tolerance for API servers whose clock is behind ours."""
 
 _KEYS: Final = {"ca.crt": "ca_pem", "ca.key": "ca_key_pem", "tls.crt": "certificate_pem", "tls.key": "key_pem"}
 _FORMER: Final = "ca-former.crt"
@@ -42,7 +42,7 @@ class Bundle:
 
     @property
     def trusted_pem(self) -> bytes:
-        """The CAs for clients to trust: this one, and the former one, whose leaf another daemon may still serve."""
+        """The CAs for clients to trust: the current one and the former one, whose leaf may still be served."""
         return self.ca_pem + self.former_ca_pem
 
     @property
@@ -105,7 +105,7 @@ def request(common_name: str, organization: str, hosts: Sequence[str]) -> tuple[
 
 
 def validity(certificate_pem: bytes) -> tuple[datetime, datetime]:
-    """Return from when to when a certificate is good; raises ValueError if it cannot be read."""
+    """Return notBefore and notAfter of a certificate; raise ValueError if it cannot be read."""
     certificate = x509.load_pem_x509_certificate(certificate_pem)
     return certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
@@ -116,7 +116,7 @@ def is_due(bundle: Bundle, hosts: Sequence[str], now: datetime) -> bool:
 
 
 def names_of(bundle: Bundle) -> set[str]:
-    """Return the names and addresses that a leaf is good for."""
+    """Return the names and addresses of a leaf (subjectAltName)."""
     leaf = x509.load_pem_x509_certificate(bundle.certificate_pem)
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return {

@@ -1,16 +1,16 @@
 """TLS between peers: version 1.3 only, mutual, trusted by pinned key and not by name.
 
 The verify callback accepts every certificate, because peers are self-signed and pinned. That is safe on one condition,
-which the user of this module keeps: **nothing is sent and nothing is believed before the peer's key was judged.** So a
+which the user of this module must meet: **no data is sent or accepted before the peer's key was judged.** So a
 protocol over these transports implements ``twisted.internet.interfaces.IHandshakeListener``, does nothing in
 ``connectionMade``, and in ``handshakeCompleted`` calls ``peer_certificate(self.transport)`` and hands the result to
 ``identity.pins.judge``.
 
-A TLS 1.3 client's handshake completes before the server has judged the client's certificate; only the server's Welcome
-(``liqod.wire``) tells the client that it is in.
+A TLS 1.3 client's handshake completes before the server has verified the client's certificate (RFC 8446, 2); only the
+server's Welcome (``liqod.wire``) confirms that the client is accepted.
 
-Session resumption is off: every session shows its key anew. This module is the only door to OpenSSL. Type stubs for
-pyOpenSSL that know only its older objects are common, hence ``Any`` for contexts and connections.
+Session resumption is off, because a resumed session shows no certificate (RFC 8446, 2.2). Only this module uses
+OpenSSL directly. Many type stubs for pyOpenSSL know only its older objects, hence ``Any`` for contexts and connections.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NO_CHECK_TIME: Final = 0x200000
 
 @attrs.frozen
 class PeerCertificate:
-    """What the peer's certificate says, after the handshake proved that the peer holds its key.
+    """The content of a peer's certificate, after the handshake proved that the peer holds its key.
 
     ``subject_cn`` and the dates are claims, unless ``chains_to_ca``: then a configured CA signed them, and they hold.
     """
@@ -71,7 +71,7 @@ class PeerCertificate:
     not_after: datetime.datetime
 
     def vouches_for(self, cluster_id: ClusterID) -> bool:
-        """Return whether the configured CA says that this key is that cluster: give *this* to ``pins.judge``.
+        """Return whether the configured CA certifies this key for a cluster: pass *this* to ``pins.judge``.
 
         Chaining alone is not enough: any member of the CA could claim the ID of any other that is not pinned yet.
         """
@@ -101,15 +101,15 @@ class PeerTLS:
         self.keypair = keypair
 
     def server_creator(self) -> IOpenSSLServerConnectionCreator:
-        """Return what ``TLSMemoryBIOFactory(creator, isClient=False, ...)`` or ``transport.startTLS`` takes."""
+        """Return the creator for ``TLSMemoryBIOFactory(creator, isClient=False, ...)`` or ``transport.startTLS``."""
         return _Creator(self)
 
     def client_creator(self, protocol: bytes = ALPN) -> IOpenSSLClientConnectionCreator:
-        """Return what ``wrapClientTLS(creator, endpoint)`` takes, for a session or, with HTTP, for the API relay."""
+        """Return the creator for ``wrapClientTLS(creator, endpoint)``, for a session or, with HTTP, the API relay."""
         return _Creator(self, protocol)
 
     def agreed(self, transport: object) -> bytes:
-        """Return the protocol that a completed handshake agreed on (ALPN, RFC 7301), empty where there is none."""
+        """Return the protocol negotiated in the handshake (ALPN, RFC 7301), empty without one."""
         connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None
         return bytes(connection.get_alpn_proto_negotiated()) if isinstance(connection, SSL.Connection) else b""
 
@@ -133,7 +133,7 @@ class PeerTLS:
         return self.read_chain(_shown_by_peer(connection), usage)
 
     def refusal(self, transport: object) -> CertificateRefused | None:
-        """Return why the peer's certificate ended a handshake, None where something else did."""
+        """Return why the peer's certificate was refused in a handshake, None if it failed for another cause."""
         connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None
         refused = connection.get_app_data() if isinstance(connection, SSL.Connection) else None
         return refused if isinstance(refused, CertificateRefused) else None
@@ -158,8 +158,8 @@ class PeerTLS:
             key = check_certificate(leaf)
             path = self._path(chain)
             if not path and not isinstance(key, Ed25519PublicKey):
-                # RSA and ECDSA keys are there for the sake of CAs. Keys of one's own making can be searched for one
-                # whose words are those of another: that is dearest with Ed25519, and nothing is lost by asking for it.
+                # RSA and ECDSA are accepted only for keys signed by a CA. An attacker can search self-made keys for one
+                # whose words equal those of another; the search is most expensive with Ed25519, so it is required.
                 raise CertificateRefused(
                     "KeyTypeRefused",
                     "the certificate's key is not Ed25519, and no CA configured here ([identity] ca) has signed it",
@@ -197,7 +197,7 @@ class PeerTLS:
 
     def _is_valid_now(self, path: Sequence[x509.Certificate]) -> bool:
         """Return whether all certificates are valid at one moment within the clocks' skew of now."""
-        # A clock that is slow sees "not yet valid", a fast one "expired": both are tolerated within the skew.
+        # A slow clock sees "not yet valid", a fast one "expired": both are tolerated within the skew.
         begin = max(certificate.not_valid_before_utc for certificate in path)
         end = min(certificate.not_valid_after_utc for certificate in path)
         now = self._now()
@@ -205,7 +205,7 @@ class PeerTLS:
 
 
 class _Dialed(SSL.Connection):
-    """A connection on which we are the client; OpenSSL's own does not tell."""
+    """A connection with us as the client; pyOpenSSL's Connection does not expose its role."""
 
 
 @implementer(IOpenSSLClientConnectionCreator, IOpenSSLServerConnectionCreator)
@@ -232,7 +232,7 @@ def _make_context(keypair: KeyPair, protocol: bytes = ALPN) -> SSL.Context:
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_session_id(ALPN)
     context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _accept)
-    # The pin decides, or `_path`: OpenSSL must not spend time on a chain that a stranger chose.
+    # The pin or `_path` decides: OpenSSL must not spend CPU on a chain chosen by an unauthenticated peer.
     context.set_verify_depth(0)
     context.set_alpn_protos([protocol])
     context.set_alpn_select_callback(_select_protocol)
@@ -244,16 +244,16 @@ def _make_context(keypair: KeyPair, protocol: bytes = ALPN) -> SSL.Context:
 
 
 def _accept(connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int) -> bool:
-    """Accept all but keys that are costly to verify with; OpenSSL asks about each before it uses its key.
+    """Accept all certificates except keys that are costly to verify; OpenSSL calls this before it uses each key.
 
-    The decision is made by key once the handshake proved that the peer holds it (see the module's text).
+    The key is judged after the handshake has proved that the peer holds it (see the module's docstring).
     """
     try:
         check_key(certificate.to_cryptography())
     except CertificateRefused as refused:
         connection.set_app_data(refused)
         return False
-    except Exception:  # one that left a callback of OpenSSL would be printed and forgotten
+    except Exception:  # cffi prints exceptions of a callback and discards them
         connection.set_app_data(CertificateRefused("CertificateUnreadable", "the peer's certificate cannot be read"))
         return False
     return True
@@ -272,7 +272,7 @@ def _is_affordable(certificate: x509.Certificate) -> bool:
 
 
 def _select_protocol(connection: SSL.Connection, offered: list[bytes]) -> bytes | object:
-    """Choose what we speak; without it the handshake goes on, so that ``peer_certificate`` can refuse with a reason."""
+    """Select our ALPN protocol; without a match the handshake continues, and ``peer_certificate`` refuses it."""
     return next((ours for ours in (ALPN, HTTP) if ours in offered), SSL.NO_OVERLAPPING_PROTOCOLS)
 
 
@@ -284,7 +284,7 @@ def _shown_by_peer(connection: Any) -> list[x509.Certificate]:
         raise CertificateRefused("CertificateUnreadable", "the peer's certificate cannot be read") from error
     if leaf is None:
         return []
-    # OpenSSL's chain holds the peer's own certificate on the client's side only.
+    # On the server's side OpenSSL's chain lacks the peer's own certificate (SSL_get_peer_cert_chain(3)).
     return [leaf, *(certificate for certificate in chain if certificate != leaf)]
 
 

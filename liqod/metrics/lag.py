@@ -1,4 +1,4 @@
-"""How much the reactor is late: the price that everything pays for one slow turn."""
+"""Measures the reactor's lag: how late timers fire because of slow turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 
 class LagMeter(Service):
-    """Asks for a timer again and again and tells ``observe`` by how many seconds each came late."""
+    """Starts a timer every ``interval`` seconds and calls ``observe`` with the seconds by which it fired late."""
 
     def __init__(self, clock: IReactorTime, observe: Callable[[float], None], interval: float = 1.0) -> None:
         self._clock = clock

@@ -11,7 +11,7 @@ from liqod.metrics.registry import CONTENT_TYPE, Registry
 
 
 def pages(registry: Registry, health: Callable[[], Sequence[str]], readiness: Callable[[], Sequence[str]]) -> Resource:
-    """Return the root; ``health`` and ``readiness`` return what is missing, one sentence each."""
+    """Return the root; ``health`` and ``readiness`` return the problems, one sentence each."""
     root = Resource()
     root.putChild(b"", _Index())
     root.putChild(b"metrics", _Numbers(registry))

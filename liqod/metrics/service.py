@@ -1,4 +1,4 @@
-"""Serves the pages for machines on an endpoint; a port that is taken is tried again, never a reason to stop."""
+"""Serves metrics and health checks over HTTP; retries if the port is in use, instead of failing the daemon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RETRY = 10.0
 
 
 class _Quiet(Site):
-    """Writes no line for each request: what collects metrics asks every few seconds."""
+    """A site without access log: metrics are scraped every few seconds."""
 
     def log(self, request: Request) -> None:
         return

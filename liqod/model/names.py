@@ -30,9 +30,9 @@ ANTI_AFFINITY_PRESET: Final = "liqo.io/anti-affinity-preset"
 ANTI_AFFINITY_LABELS: Final = "liqo.io/anti-affinity-labels"
 HOME_POD_UID_ANNOTATION: Final = "offloading.liqo.io/home-pod-uid"
 FINISHED_ANNOTATION: Final = "offloading.liqo.io/finished"
-"""On a ShadowPod: the phase in which its home pod ended, where the lender did not say so itself."""
+"""On a ShadowPod: the final phase of its home pod, if the lender did not report one."""
 DELETION_GRACE_ANNOTATION: Final = "offloading.liqo.io/deletion-grace-period-seconds"
-"""On a ShadowPod: its pod is to end, with so many seconds of grace instead of those of its spec."""
+"""On a ShadowPod: terminate its pod, with this grace period in seconds instead of the spec's."""
 
 SKIP_REFLECTION: Final = "liqo.io/skip-reflection"
 ALLOW_REFLECTION: Final = "liqo.io/allow-reflection"
@@ -52,7 +52,7 @@ MAX_NAME: Final = 63
 
 
 def tenant_namespace(cluster_id: str) -> str:
-    """Return the name of the namespace that holds what concerns one peer, on either side."""
+    """Return the name of a peer's tenant namespace, in either cluster."""
     return f"liqo-tenant-{cluster_id}"
 
 
@@ -64,8 +64,7 @@ def advertisement_name(provider_id: str) -> str:
 def remote_namespace(local: str, home_cluster_id: str) -> str:
     """Return ``<local>-<home-cluster-id>``, shortened with a hash where that would pass 63 characters.
 
-    Source: spec 001, "Multi-namespaced environment". The natting table stays the authority for what a namespace is
-    called.
+    Source: spec 001, "Multi-namespaced environment". The natting table remains the authority for a namespace's name.
     """
     full = f"{local}-{home_cluster_id}"
     if len(full) <= MAX_NAME:

@@ -1,7 +1,7 @@
 """RFC 3339 timestamps to and from ``datetime``.
 
-A date is always a ``datetime`` that knows its zone, never a float: seconds of the reactor's clock (``flow.clocks``) are
-no dates, and the type keeps the two apart.
+A date is always a timezone-aware ``datetime``, never a float: the type distinguishes it from seconds of the reactor's
+clock (``flow.clocks``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a request asks of a Kubernetes API server, in the words of its authorization."""
+"""The authorization attributes of a Kubernetes API request."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import attrs
 
 @attrs.frozen
 class Ask:
-    """One request: the verb of RBAC, and what it is on (Kubernetes: "Authorization", request attributes).
+    """One request: the RBAC verb and its resource (Kubernetes: "Authorization", request attributes).
 
-    ``path`` is set instead of the rest for what is no resource (``/readyz``).
+    ``path`` is set instead of the resource for a non-resource request (``/readyz``).
     """
 
     verb: str

@@ -1,4 +1,4 @@
-"""One value in place of many equal ones: caches of ten thousand pods hold the same labels and specs over and over.
+"""Interns equal values: caches of ten thousand pods contain the same labels and specs many times.
 
 Values that are shared this way are never changed in place.
 """
@@ -11,11 +11,11 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 MOST: Final = 1024
-"""Values that are known at once; beyond that all are forgotten, and those in use go on being used."""
+"""Maximum number of interned values; above it the table is cleared, values in use are not affected."""
 
 
 class Sharing(Generic[T]):
-    """Gives back the first of equal values; ``key`` tells which are equal."""
+    """Returns the first of equal values; values with equal ``key`` are equal."""
 
     def __init__(self, key: Callable[[T], Hashable], most: int = MOST) -> None:
         self._key = key
@@ -23,11 +23,11 @@ class Sharing(Generic[T]):
         self._known: dict[Hashable, T] = {}
 
     def __len__(self) -> int:
-        """The number of values that are known."""
+        """The number of interned values."""
         return len(self._known)
 
     def __call__(self, value: T) -> T:
-        """Return a known value that is equal, or this one."""
+        """Return the interned equal value, or intern this one."""
         key = self._key(value)
         known = self._known.get(key)
         if known is not None:

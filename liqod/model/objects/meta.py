@@ -26,8 +26,8 @@ _labels: Final[Sharing[dict[str, str]]] = Sharing(_entries)
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """The base of every view: immutable, camelCase on the wire, unknown fields skipped.
 
-    Decoded values hold no cycles, so the garbage collector need not look at them: with ten thousand objects in a cache
-    a full collection would hold the reactor for tens of milliseconds.
+    Decoded values hold no cycles, so ``gc=False`` excludes them from garbage collection: with ten thousand objects in a
+    cache a full collection would block the reactor for tens of milliseconds.
     """
 
 
@@ -88,12 +88,12 @@ class Object(View, frozen=True):
 
 
 def reference_to(api_version: str, kind: str, meta: ObjectMeta) -> dict[str, str]:
-    """Return the reference by which an event names the object that it is about."""
+    """Return the ``involvedObject`` reference of an event."""
     return {"apiVersion": api_version, "kind": kind, "name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
 
 
 def eviction_of(meta: ObjectMeta) -> dict[str, Any]:
-    """Return the body that asks for a pod's eviction, and never for that of a successor of the same name."""
+    """Return the Eviction body of a pod; the UID precondition spares a successor of the same name."""
     return {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -113,10 +113,10 @@ class Condition(View, frozen=True):
 
 
 def is_newer(one: ObjectMeta, other: ObjectMeta) -> bool:
-    """Return whether a state of an object is known to come after another one of the same kind at the same server.
+    """Return whether a state of an object is known to be newer than another one of the same kind and server.
 
-    Source: Kubernetes API conventions since 1.35 (KEP-5504): resource versions of one kind compare as numbers. Of
-    anything else nothing is known.
+    Source: Kubernetes API conventions since 1.35 (KEP-5504): resource versions of one kind compare as numbers. Other
+    versions are opaque, and the result is False.
     """
     left, right = one.resource_version, other.resource_version
     return _is_number(left) and _is_number(right) and int(left) > int(right)

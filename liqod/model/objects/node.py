@@ -33,7 +33,7 @@ class NodeAddress(View, frozen=True):
 
 
 class NodeStatus(View, frozen=True):
-    """What a node has, how it is, and where."""
+    """A node's resources, conditions and addresses."""
 
     allocatable: dict[str, str] = {}
     conditions: list[Condition] = []
@@ -49,7 +49,7 @@ class Node(Object, frozen=True):
 
     @property
     def virtual(self) -> bool:
-        """A node that stands for another cluster: what it has is not ours to lend."""
+        """Whether the node represents another cluster; its resources are not ours to lend."""
         return self.metadata.labels.get(TYPE_LABEL) == VIRTUAL_NODE_TYPE
 
     @property

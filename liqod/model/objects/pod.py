@@ -17,7 +17,7 @@ from liqod.model.objects.meta import Object, ObjectMeta, View
 from liqod.model.objects.quantity import Resources
 
 OCCUPYING_PODS: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-"""The field selector of pods that occupy a node: scheduled, not finished. The sharers have to name the same one."""
+"""The field selector of pods that occupy a node: scheduled, not finished. All users of the watch must use it."""
 _ONE_POD: Final = {"pods": Fraction(1)}
 
 
@@ -63,7 +63,7 @@ _specs: Final[Sharing[PodSpec]] = Sharing(msgspec.json.Encoder().encode)
 class Pod(Object, frozen=True):
     """A pod, as far as it occupies a node and has addresses.
 
-    Of its metadata it keeps only what tells one from another, and it shares its spec with its like.
+    It keeps only the identifying metadata, and its spec is interned.
     """
 
     spec: PodSpec = PodSpec()

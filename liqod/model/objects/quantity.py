@@ -22,7 +22,7 @@ def _parts(resources: Resources) -> tuple[tuple[str, int, int], ...]:
 
 
 shared: Final[Sharing[Resources]] = Sharing(_parts)
-"""What the pods of one owner ask for is the same; those who keep it for each pod keep it once."""
+"""Interned, because all pods of one owner request the same resources."""
 """Quantities by resource name, such as ``cpu``, ``memory``, ``pods``, ``nvidia.com/gpu``."""
 
 _BINARY: Final = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
@@ -42,12 +42,12 @@ _PATTERN: Final = re.compile(
     r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:([eE][+-]?[0-9]{1,2})|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E))?"
 )
 LIMIT: Final = Fraction(2**63 - 1)
-"""The largest value that Kubernetes itself keeps exactly."""
+"""The largest value that Kubernetes represents exactly."""
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Fraction:
-    """Return the value of a quantity in base units; raises ValueError for anything that Kubernetes would not parse."""
+    """Return the value of a quantity in base units; raise ValueError for what Kubernetes does not parse."""
     found = _PATTERN.fullmatch(text)
     if found is None:
         raise ValueError(
@@ -109,7 +109,7 @@ def add(parts: Iterable[Resources]) -> dict[str, Fraction]:
     total: dict[str, Fraction] = {}
     for part in parts:
         for name, value in part.items():
-            # Adding fractions is slow, and most sums have one part only.
+            # Adding Fractions is slow, and most sums have only one part.
             before = total.get(name)
             total[name] = value if before is None else before + value
     return total
@@ -126,6 +126,6 @@ def scale(resources: Resources, factor: Fraction) -> dict[str, Fraction]:
 
 
 def exceeding(wanted: Resources, available: Resources) -> dict[str, Fraction]:
-    """Return by how much ``wanted`` passes ``available``; a resource that is not available at all counts as zero."""
+    """Return the amounts by which ``wanted`` exceeds ``available``; an absent resource counts as zero."""
     over = {name: value - available.get(name, Fraction(0)) for name, value in wanted.items()}
     return {name: value for name, value in over.items() if value > 0}

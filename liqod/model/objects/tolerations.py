@@ -1,8 +1,8 @@
-"""For how long a pod tolerates that its node is not ready or not reached, and how that is changed and noted (pure).
+"""Extends and restores a pod's tolerations of not-ready and unreachable nodes (pure).
 
-Kubernetes evicts a pod from such a node by the seconds of two tolerations, five minutes unless somebody said otherwise.
-What a pod had before they were changed stands in one of its annotations, by position, so that it can be given back and
-a pod at a lender never notices.
+The taint manager evicts a pod from such a node after the ``tolerationSeconds`` of two tolerations; the admission plugin
+DefaultTolerationSeconds adds them with 300 s. The original values are kept in an annotation, by position, so that they
+can be restored, and the pod at the lender gets the original ones.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ HELD: Final = "offloading.liqo.io/held-tolerations"
 """The annotation that lists the tolerations as they were before their seconds were changed."""
 
 EVICT_AFTER: Final = "liqo.io/evict-after"
-"""The annotation by which a pod says after how many seconds without its lender it is to be evicted; 0: never."""
+"""Annotation with the seconds without its lender after which a pod is evicted; 0: never."""
 
 TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 def limit_of(annotations: Mapping[str, Any], setting: float) -> float:
-    """Return after how many seconds a pod is to be evicted: its own wish, else the setting; 0: never."""
+    """Return the seconds after which a pod is evicted: its annotation, else the setting; 0: never."""
     try:
         own = float(annotations[EVICT_AFTER])
     except (KeyError, ValueError, TypeError):
@@ -32,7 +32,7 @@ def limit_of(annotations: Mapping[str, Any], setting: float) -> float:
 def lengthened(
     tolerations: Sequence[Mapping[str, Any]], seconds: float
 ) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
-    """Return tolerations by which a pod stays for so many ``seconds`` (0: for ever), and what to note of before."""
+    """Return tolerations with ``seconds`` (0: unlimited), and the original ones for the annotation."""
     held = {
         str(position): dict(one)
         for position, one in enumerate(tolerations)
@@ -51,7 +51,7 @@ def bare(toleration: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_about_nodes(toleration: Mapping[str, Any]) -> bool:
-    """Return whether a toleration is one of those that decide about the eviction."""
+    """Return whether a toleration is for the taint not-ready or unreachable."""
     return any(matches(toleration, taint) for taint in TAINTS)
 
 

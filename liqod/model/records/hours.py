@@ -17,7 +17,7 @@ _FIRST_DAY: Final = 3
 
 @attrs.frozen
 class Window:
-    """From one minute of certain days (0: Monday) to another; one that ends before it begins ends on the next day."""
+    """From one minute of certain days (0: Monday) to another; an end before the start is on the next day."""
 
     days: frozenset[int]
     start: int
@@ -47,7 +47,7 @@ def is_open(windows: Sequence[Window], now: float) -> bool:
 
 
 def until_change(windows: Sequence[Window], now: float) -> float | None:
-    """Return the seconds until a window begins or ends, None when there are none."""
+    """Return the seconds until a window starts or ends, None without windows."""
     day, second = divmod(now, DAY * 60)
     weekday = (int(day) + _FIRST_DAY) % 7
     moments = []

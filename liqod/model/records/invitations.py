@@ -1,4 +1,4 @@
-"""Where pairing tokens lie: what the command line and the daemon agree on. Pure."""
+"""Secrets of pairing tokens: names and labels shared by command line and daemon. Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from liqod.model.ids import ClusterID
 TOKEN_LABEL: Final = "discovery.liqo.io/pairing-token"  # noqa: S105 -- a label, nothing secret
 """On the Secrets of tokens that this cluster issued."""
 INVITATION_LABEL: Final = "discovery.liqo.io/invitation"
-"""On the Secrets of tokens that this cluster was given."""
+"""On the Secrets of tokens that this cluster received."""
 
 VERIFIER: Final = "verifier"
 EXPIRES: Final = "expires-at"
 ATTEMPTS: Final = "attempts"
 USED_BY: Final = "used-by"
 SPENT: Final = "spent"
-"""Set when the session that a token was for is established, or when its key is trusted no more."""
+"""Set when the token's session is established, or when its key is no longer trusted."""
 INVITATION: Final = "token"
 
 MAX_ATTEMPTS: Final = 5
-"""Wrong proofs after which a token is dead."""
+"""Number of wrong proofs after which a token is invalid."""
 
 
 def token_name(token_id: str) -> str:

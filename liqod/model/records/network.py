@@ -1,8 +1,8 @@
 """Views of the network's records, and how an address of one cluster reads in another. Pure.
 
-``local`` is how a cluster sees itself, ``remote`` what the peer says of itself, ``remap`` how we see the peer's
-addresses and ``ack`` how the peer sees ours. Lists of networks are aligned: the n-th of one answers the n-th of the
-other, with the same prefix length.
+``local`` holds a cluster's own networks, ``remote`` the peer's networks as it reports them, ``remap`` the peer's
+networks as mapped here and ``ack`` ours as mapped by the peer. Lists of networks are aligned: the n-th of one
+corresponds to the n-th of the other, with the same prefix length.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Subnets(View, frozen=True):
 
 
 class Side(View, frozen=True):
-    """What one cluster tells of itself: its networks and its tunnel's end; no endpoint: it cannot be called.
+    """A cluster's report: its networks and its tunnel end; without an endpoint it cannot be dialled.
 
     ``next_key`` is the key that its end will have next, empty while that is not planned.
     """
@@ -65,7 +65,7 @@ class Export(View, frozen=True):
 
 
 class NetworkConfigSpec(View, frozen=True):
-    """Written by the fabric: what the peer is told about us, and about how we see it; what was exported to it."""
+    """Written by the fabric: what is sent to the peer about both clusters' networks, and the exported addresses."""
 
     cluster_id: str = msgspec.field(name="clusterID", default="")
     local: Side = Side()
@@ -74,7 +74,7 @@ class NetworkConfigSpec(View, frozen=True):
 
 
 class NetworkConfigStatus(View, frozen=True):
-    """``remote`` and ``ack`` are what the peer told us; phase, reason and message are the fabric's."""
+    """``remote`` and ``ack`` are received from the peer; phase, reason and message are set by the fabric."""
 
     remote: Side = Side()
     ack: Subnets = Subnets()
@@ -91,7 +91,7 @@ class NetworkConfig(Object, frozen=True):
 
 
 class Gateway(View, frozen=True):
-    """Where the hosts of the own cluster send what is for the peer: the near end of the overlay (VXLAN)."""
+    """The near end of the overlay (VXLAN), to which the hosts of this cluster send packets for the peer."""
 
     address: str = ""
     vni: int = 0
@@ -113,7 +113,7 @@ class TunnelEndpointSpec(View, frozen=True):
 
 
 class TunnelEndpointStatus(View, frozen=True):
-    """How the tunnel is: Connected only while packets cross it. ``cut`` names the place where they do not."""
+    """State of the tunnel: Connected only while packets pass. ``cut`` names the place where they are lost."""
 
     phase: str = ""
     reason: str = ""

@@ -1,4 +1,4 @@
-"""What a cluster lends: the value that travels in an advertisement and ends as the capacity of a virtual node."""
+"""Offers: what a cluster lends, sent in an advertisement and shown as the capacity of a virtual node."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AccessGrant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(Exception):
-    """The other side, or our own policy, said no: a machine-readable reason and a sentence for people."""
+    """The peer or our own policy refused: a machine-readable reason and a message for people."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")

@@ -1,8 +1,8 @@
-"""NamespaceOffloading: what refines the label ``liqo.io/enabled=true``, and what both together mean. Pure.
+"""NamespaceOffloading: refines the label ``liqo.io/enabled=true`` of a namespace. Pure.
 
-The label is the switch. The object beside it, which is always named ``offloading``, says by which name the namespace
-goes in other clusters, which clusters those are, and where pods may run. Without it the label means the default name,
-all clusters, here and there; without the label it means nothing.
+The label enables offloading. The optional object, always named ``offloading``, sets the namespace's name in other
+clusters, selects these clusters, and sets where pods may run. Without the object: the default name, all clusters, pods
+local and remote. Without the label the object has no effect.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Policy:
 def policy_of(namespace: str, offloading: NamespaceOffloading | None) -> Policy:
     """Return what holds for an enabled namespace; None is one without such an object.
 
-    A placement that this release does not know keeps pods here: less than was wanted is safer than more.
+    An unknown placement keeps pods local, the safer choice.
     """
     if offloading is None or offloading.metadata.deleting:
         return Policy()

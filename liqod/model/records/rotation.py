@@ -1,8 +1,7 @@
-"""How a new key of the cluster is asked for and kept: what the command line and the daemon agree on. Pure.
+"""Key rotation records: how a new cluster key is requested and stored, shared by command line and daemon. Pure.
 
-Everything lies in the Secret that holds the cluster's key, so that every step is one write: the order is an annotation
-of it, the next key stands beside the present one, and the write that makes the next key the present one takes the order
-away.
+All state is in the Secret with the cluster's key, so that every step is one atomic write: the order is an annotation,
+the next key is stored beside the current one, and the write that promotes the next key removes the order.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ NEXT_CERTIFICATE: Final = "next.crt"
 ORDER: Final = "discovery.liqo.io/rotate-key"
 """The annotation that asks for a new key."""
 UNTIL: Final = "discovery.liqo.io/rotate-key-until"
-"""The annotation that says until when peers that are away are waited for, RFC 3339."""
+"""Annotation with the deadline for disconnected peers (RFC 3339)."""
 PROGRESS: Final = "discovery.liqo.io/rotate-key-progress"
-"""The annotation in which the daemon says, in a sentence, how far it is."""
+"""Annotation in which the daemon reports its progress, as one sentence."""
 MAX_WITHIN: Final = 365 * 86400.0
 
 
 @attrs.frozen
 class Order:
-    """``within``: seconds that peers that are away have to come and hear of the key; None: as the settings say."""
+    """``within``: seconds in which disconnected peers must connect and receive the key; None: as configured."""
 
     within: float | None = None
 

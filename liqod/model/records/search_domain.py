@@ -26,7 +26,7 @@ class SearchDomainSpec(View, frozen=True):
 
 
 class FoundPeer(View, frozen=True):
-    """One address that was found, and whose it is said to be."""
+    """One address that was found, and the peer that it claims to be."""
 
     cluster_id: str = msgspec.field(name="clusterID", default="")
     cluster_name: str = ""
@@ -34,7 +34,7 @@ class FoundPeer(View, frozen=True):
 
 
 class SearchDomainStatus(View, frozen=True):
-    """``phase`` is Found, Empty, Stale (DNS fails, what was found stays) or Failed, with a reason and a sentence."""
+    """``phase`` is Found, Empty, Stale (DNS fails, results are kept) or Failed, with reason and message."""
 
     phase: str = ""
     reason: str = ""

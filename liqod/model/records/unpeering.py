@@ -1,7 +1,7 @@
-"""How the end of a peering is asked for and remembered: what the command line and the daemon agree on. Pure.
+"""Unpeering records: how the end of a peering is requested and recorded, shared by command line and daemon. Pure.
 
-A peering ends when its ForeignCluster is deleted: a finalizer keeps the record until everything that was made for the
-peer is gone. The finalizer waits for this cluster's own work, and for the peer only as long as the order says.
+A peering ends when its ForeignCluster is deleted: a finalizer keeps the record until everything created for the peer is
+removed. It waits for this cluster's own work without limit, and for the peer up to the order's time limit.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ORDER: Final = "discovery.liqo.io/unpeer"
 JOINED: Final = "discovery.liqo.io/joined"
 """The annotation of a ForeignCluster whose key was pinned by the settings, not by a person."""
 DISTRUSTED: Final = "discovery.liqo.io/distrusted"
-"""The annotation of a ForeignCluster that ``liqodctl distrust`` leaves: the key that is not to be believed any more."""
+"""Annotation that ``liqodctl distrust`` sets on a ForeignCluster: the key that must no longer be trusted."""
 TOMBSTONES: Final = "liqod-unpeered"
 """The ConfigMap, in liqod's namespace, that remembers whom the peering was ended with."""
 
 PATIENCE: Final = 60.0
 """Seconds that a peer with a session has to hand back what it uses: a drain takes 35."""
 ABSENT: Final = 10.0
-"""Seconds that a peer without a session has to come back."""
+"""Seconds in which a peer without a session must reconnect."""
 MAX_PATIENCE: Final = 3600.0
 
 Kind = Literal["asked", "dead", "by-peer", "ended"]
@@ -36,7 +36,7 @@ Kind = Literal["asked", "dead", "by-peer", "ended"]
 
 @attrs.frozen
 class Order:
-    """How a peering is to end.
+    """The order to end a peering.
 
     ``asked``: by this cluster's admin; ``dead``: the same, and the peer is not waited for; ``by-peer``: the peer ends
     it; ``ended``: the peer ended it while we were apart.
@@ -57,7 +57,7 @@ class Order:
 
 
 def order_of(annotations: Mapping[str, str]) -> Order:
-    """Return the order that a record carries; whatever cannot be read means the ordinary way."""
+    """Return the order of a record; an unreadable one means the default order."""
     match annotations.get(ORDER, ""):
         case "dead":
             return Order("dead")
@@ -89,16 +89,16 @@ class Tombstone(View, frozen=True):
 
 
 def is_trust_withdrawn(record: ForeignCluster) -> bool:
-    """Return whether a key that was trusted is so no more, by a person's word.
+    """Return whether a person withdrew the trust in a pinned key.
 
-    A record that never had a pin is none of that: the finalizer comes with the first pin, and stays until the end.
+    False for a record that never had a pin: the finalizer is added with the first pin and kept until the end.
     """
     meta = record.metadata
     return not record.spec.fingerprint and (FINALIZER in meta.finalizers or DISTRUSTED in meta.annotations)
 
 
 def read(text: str) -> Tombstone | None:
-    """Return what an entry of the ConfigMap says, None when it says nothing."""
+    """Decode an entry of the ConfigMap, None if it is unreadable."""
     try:
         return msgspec.json.decode(text.encode(), type=Tombstone)
     except msgspec.MsgspecError:

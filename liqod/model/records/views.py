@@ -1,6 +1,6 @@
 """Views of liqod's own records (custom resources), as their definitions in ``kube/manifests`` describe them.
 
-``spec`` holds what a user or an earlier step wants, ``status`` what the daemon saw. Every view tolerates absent fields,
+``spec`` holds the desired state, ``status`` the state observed by the daemon. Every view tolerates absent fields,
 because a record may be older than the daemon that reads it.
 """
 
@@ -26,8 +26,9 @@ class Endpoint(View, frozen=True):
 
 
 class AnnouncedKey(View, frozen=True):
-    """The key that a peer said would be its next, and the fingerprint ``by`` which it said so: only while that one is
-    pinned does it mean anything. Afterwards it tells which key took that one's place.
+    """A peer's announced next key, and the fingerprint ``by`` of the key that announced it.
+
+    It is trusted only while the key ``by`` is pinned. Afterwards it records which key replaced that one.
     """
 
     fingerprint: str = ""
@@ -62,7 +63,7 @@ class ForeignClusterSpec(View, frozen=True):
 
 
 class Lent(View, frozen=True):
-    """What this cluster offered to the peer, and what the peer said to it."""
+    """This cluster's offer to the peer, and the peer's verdict."""
 
     resources: dict[str, str] = {}
     epoch: int = 0
@@ -165,7 +166,7 @@ class VirtualNode(Object, frozen=True):
 
 
 class NattingTableSpec(View, frozen=True):
-    """The translation in both directions, written before the remote namespace is asked for."""
+    """The translation in both directions, written before the remote namespace is requested."""
 
     cluster_id: str = msgspec.field(name="clusterID", default="")
     natting_table: dict[str, str] = {}
@@ -173,7 +174,7 @@ class NattingTableSpec(View, frozen=True):
 
 
 class MappingStatus(View, frozen=True):
-    """What the lender said to one namespace: Pending, Ready, Refused or Releasing."""
+    """The lender's answer for one namespace: Pending, Ready, Refused or Releasing."""
 
     phase: str = ""
     reason: str = ""
@@ -201,7 +202,7 @@ class ShadowPodSpec(View, frozen=True):
     pod: msgspec.Raw = msgspec.Raw(b"{}")
 
     def __post_init__(self) -> None:
-        # A Raw refers to the buffer it was decoded from, which may be a page of a list: copying lets go of the rest.
+        # A msgspec.Raw keeps its whole input buffer alive, which may be a page of a list: copy it.
         msgspec.structs.force_setattr(self, "pod", self.pod.copy())
 
 
@@ -214,14 +215,14 @@ class ShadowPodStatus(View, frozen=True):
 
 
 class ShadowPod(Object, frozen=True):
-    """On the lender: what a borrower wants to run; hosting makes it a Pod of the same name and keeps it real."""
+    """On the lender: a pod that a borrower wants to run; hosting creates a Pod of the same name and maintains it."""
 
     spec: ShadowPodSpec = ShadowPodSpec()
     status: ShadowPodStatus = ShadowPodStatus()
 
 
 class EndpointConditions(View, frozen=True):
-    """What is known about one endpoint; None is "unknown", which Kubernetes takes for ready."""
+    """Conditions of one endpoint; None is "unknown", which consumers must treat as ready (discovery.k8s.io/v1)."""
 
     ready: bool | None = None
     serving: bool | None = None
