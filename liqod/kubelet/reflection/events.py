@@ -1,7 +1,7 @@
-"""Reflects events of the lender to the objects at home that they are about.
+"""Reflects events of the lender to the home objects that they are about.
 
 Events that exist when the watch starts are skipped: repeating them after a restart would be worse than missing one.
-Events above the rate limit wait if they are warnings, and are dropped otherwise (``event_limiter``).
+Above the rate limit warnings are queued and normal events are dropped (``event_limiter``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from liqod.model.objects.meta import ObjectMeta, reference_to
 
 
 class EventReflector(MultiService):
-    """The events of one lender, in the namespaces that are open."""
+    """Reflects the events of one lender in the open namespaces."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class EventReflector(MultiService):
         self._tasks.setServiceParent(self)
 
     def open_namespace(self, local: str, remote: RemoteNamespace) -> None:
-        """Reflect events of a namespace from now on."""
+        """Start reflecting events of a namespace."""
         self.close_namespace(local)
         watch: Informer[Event] = Informer(remote.client, EVENTS, Event, self._reactor, namespace=remote.namespace)
 
@@ -81,7 +81,7 @@ class EventReflector(MultiService):
         return self._limiter.dropped
 
     def stopService(self) -> Deferred[None]:
-        """Stop all watches; events that wait are dropped."""
+        """Stop all watches and drop the queued events."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -117,7 +117,10 @@ class EventReflector(MultiService):
         self._recorder.emit(reference_to(version, told.kind, meta), told.type, told.reason, told.message)
 
     def _home(self, local: str, told: HomeEvent) -> tuple[str, ObjectMeta] | None:
-        """Return the object at home that an event is about: a pod on the virtual node, or one that is reflected."""
+        """Return apiVersion and metadata of the home object of an event: a pod on the virtual node or a reflected one.
+
+        None for other objects: a lender must not record events about arbitrary objects of the home cluster.
+        """
         key = Key(local, told.name)
         if told.kind == "Pod":
             pod = self._pods.get(key)

@@ -1,4 +1,4 @@
-"""Reflects one kind to one lender: one decision a step, one request a change."""
+"""Reflects one kind to one lender: one decision for each step, one request for each change."""
 
 from __future__ import annotations
 
@@ -41,34 +41,34 @@ from liqod.model.names import REFLECTION_MANAGER
 from liqod.model.records.network import Claims
 
 INCOMPLETE_RETRY: Final = 5.0
-"""Seconds until an object is forged again of which a part is not known yet."""
+"""Seconds until an incomplete object, a part of which is not known yet, is forged again."""
 INPUTS_RETRY: Final = 0.2
 """Seconds until an object is forged again because other caches have not synced."""
 NO_ANSWER_RETRY: Final = 5.0
-"""Seconds after a request without an answer until it is repeated, should the lender answer others meanwhile."""
+"""Seconds after which a request without an answer is repeated if the lender answers other requests meanwhile."""
 MAX_OBJECTIONS: Final = 500
-"""Characters of an event about what is not reflected."""
+"""Maximum length in characters of an event about parts that are not reflected (the API allows 1024)."""
 
 
 class Surroundings(Protocol):
     """What a reflector needs from its virtual kubelet."""
 
     def inputs(self, kind: Kind, local: str) -> ForgeInputs:
-        """Return what forging objects of a kind in a namespace reads."""
+        """Return the inputs for forging objects of a kind in a namespace."""
         ...
 
     def namespace_missing(self, local: str) -> None:
-        """The lender says that a namespace which it had granted does not exist."""
+        """Notify that a namespace which the lender granted does not exist there (404)."""
         ...
 
     def claims_changed(self) -> None:
-        """Other addresses are claimed than before."""
+        """Notify that the set of claimed addresses changed."""
         ...
 
 
 @frozen
 class _Object:
-    """One object as it is seen in one step."""
+    """One object as observed in one step."""
 
     key: Key
     pair: NamespacePair
@@ -80,7 +80,7 @@ class _Object:
 
 
 class Reflector(Controller[Key]):
-    """One kind, in the namespaces that are open."""
+    """Reflects the objects of one kind in the open namespaces."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Reflector(Controller[Key]):
         yield observe(self._health.state, self._health_changed)
 
     def open_namespace(self, local: str, remote: RemoteNamespace) -> None:
-        """Reflect a namespace from now on."""
+        """Start reflecting a namespace."""
         self.close_namespace(local)
         pair = self._pairs[local] = NamespacePair(
             self.clock,
@@ -126,7 +126,7 @@ class Reflector(Controller[Key]):
         pair.setServiceParent(self)
 
     def close_namespace(self, local: str) -> None:
-        """Stop reflecting a namespace; what is at the lender stays, and is deleted with the namespace there."""
+        """Stop reflecting a namespace; its objects at the lender are deleted with the namespace there."""
         pair = self._pairs.pop(local, None)
         if pair is not None:
             self._tasks.spawn(_stopped(pair), f"closing the watches of {self.kind.home.plural} in {local}")
@@ -134,17 +134,17 @@ class Reflector(Controller[Key]):
                 self._surroundings.claims_changed()
 
     def pair(self, local: str) -> NamespacePair | None:
-        """Return both sides of a namespace, if it is reflected."""
+        """Return the pair of caches of a namespace; None if it is not reflected."""
         return self._pairs.get(local)
 
     def claims(self, namespaces: Iterable[str]) -> Claims:
-        """Return what is claimed; complete when every object of these namespaces has been forged once."""
+        """Return the claimed addresses; complete when every object of these namespaces was forged once."""
         pairs = [self._pairs.get(local) for local in namespaces]
         claimed: frozenset[tuple[str, str]] = frozenset().union(*(pair.claims for pair in self._pairs.values()))
         return Claims(claimed, all(pair is not None and pair.claims_complete for pair in pairs))
 
     def enqueue_all(self, keep: Callable[[Reflectable], bool] = lambda _: True, namespaces: Iterable[str] = ()) -> None:
-        """Reconcile the objects that ``keep`` selects, of all namespaces or of some."""
+        """Enqueue the home objects that ``keep`` selects, in all open namespaces or in the given ones."""
         for local in tuple(namespaces) or tuple(self._pairs):
             pair = self._pairs.get(local)
             for each in pair.home.items() if pair is not None else ():
@@ -193,7 +193,7 @@ class Reflector(Controller[Key]):
                 return await self._write(seen, there, decision) or again
 
     async def _write(self, seen: _Object, there: Reflectable | None, decision: Decision) -> After | None:
-        """Carry a decision out, unless the lender does not answer or the object was written a moment ago."""
+        """Apply a decision, unless the lender does not answer or the write limiter delays it."""
         if not self._health.ok:
             seen.tracked.postponed = True
             return None
@@ -229,12 +229,12 @@ class Reflector(Controller[Key]):
                 pair.mutations.wrote(name, there, patched)
             case Delete(uid):
                 await pair.client.delete(kind.there, name, pair.namespace, uid=uid)
-                # The watch shows when it is gone; only then can it be created again under its name.
+                # Finalizers can delay the removal: a POST before the watch reports it would be answered 409.
                 pair.mutations.forget(name)
         return None
 
     async def _exists(self, seen: _Object) -> After | None:
-        """Find out whose object has the name: the watch, which selects by label, does not show it (yet)."""
+        """Handle 409 on create: read the object that has the name, which the watch by label does not show (yet)."""
         pair, name = seen.pair, seen.name
         there = await pair.client.get(self.kind.there, name, pair.namespace, view=self.kind.there_view)
         if is_ours(there.metadata, self._context) and self.kind.unless not in there.metadata.labels:
@@ -244,7 +244,7 @@ class Reflector(Controller[Key]):
         return self._name_taken(seen.home, why)
 
     def _failed(self, seen: _Object, error: ApiError | Unreachable, *, creating: bool) -> After:
-        """Act on a failed write; returns when to try again."""
+        """Handle a failed write; return when to try again. Raises the error itself for 429 and 5xx."""
         now, pair, tracked = self.clock.seconds(), seen.pair, seen.tracked
         meaning = meaning_of(error, granted_for=now - pair.since, creating=creating)
         if meaning is Meaning.NO_ANSWER:
@@ -268,7 +268,7 @@ class Reflector(Controller[Key]):
         self._write_limiter.failed(seen.key, delay, now)
         return After(delay)
 
-    # What others are told
+    # Claims and events
 
     def _note_claims(self, seen: _Object) -> None:
         if not self.kind.claiming:
@@ -280,7 +280,7 @@ class Reflector(Controller[Key]):
             self._surroundings.claims_changed()
 
     def _note_objections(self, seen: _Object) -> None:
-        """Record an event, once, when the object or a part of it is not reflected for good."""
+        """Record an event, once, when the object or a part of it is permanently not reflected."""
         desired, home = seen.desired, seen.home
         reason, objections = "EndpointNotExported", desired.objections if isinstance(desired, Desired) else ()
         if isinstance(desired, Withheld) and desired.told:
@@ -311,7 +311,7 @@ class Reflector(Controller[Key]):
 
 
 def _write_digest(decision: Decision, desired: Desired | Withheld | None) -> Any:
-    """Return what distinguishes one write of an object from another."""
+    """Return the content by which the write limiter recognises a repeated write."""
     if isinstance(desired, Desired) and not isinstance(decision, Delete):
         return [desired.labels, desired.annotations, desired.content]
     return type(decision).__name__

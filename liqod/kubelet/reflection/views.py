@@ -1,7 +1,7 @@
-"""What reflection sees of the objects it watches, at home and at the lender alike.
+"""Views of the reflected objects, at home and at the lender.
 
-What an object holds stays the bytes that came, cut out of the watch line, and is decoded when it is that object's turn.
-None of it ever shows in ``repr``: some of it is secret.
+The content of an object stays undecoded JSON, copied from the watch event, until the object is reconciled. ``repr``
+never shows content, because some of it is secret.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Reflectable(Object, frozen=True):
         return f"{type(self).__name__}({self.metadata.key})"
 
     def __post_init__(self) -> None:
-        # A Raw refers to the buffer it was decoded from: copying lets go of the rest (managedFields above all).
+        # A Raw keeps the buffer it was decoded from alive: copying releases the rest (above all managedFields).
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if isinstance(value, msgspec.Raw):
                 msgspec.structs.force_setattr(self, name, value.copy())
 
     def content(self) -> dict[str, Any]:
-        """Return what the object holds besides its metadata, by the API's names; without what is empty."""
+        """Return the fields besides the metadata by the API's names, decoded; empty fields are left out."""
         found: dict[str, Any] = {}
         for name, wire in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
             value = getattr(self, name)
@@ -41,7 +41,7 @@ class Reflectable(Object, frozen=True):
 
 
 class ConfigMap(Reflectable, frozen=True):
-    """A config map."""
+    """A ConfigMap."""
 
     data: msgspec.Raw = _NULL
     binary_data: msgspec.Raw = _NULL
@@ -49,7 +49,7 @@ class ConfigMap(Reflectable, frozen=True):
 
 
 class Secret(Reflectable, frozen=True):
-    """A secret."""
+    """A Secret."""
 
     data: msgspec.Raw = _NULL
     type: str = "Opaque"
@@ -57,13 +57,13 @@ class Secret(Reflectable, frozen=True):
 
 
 class WithSpec(Reflectable, frozen=True):
-    """A service, an ingress or a ShadowEndpointSlice."""
+    """A Service, an Ingress, a PersistentVolumeClaim or a ShadowEndpointSlice."""
 
     spec: msgspec.Raw = _NULL
 
 
 class EndpointSlice(Reflectable, frozen=True):
-    """An endpoint slice of the home cluster."""
+    """An EndpointSlice of the home cluster."""
 
     address_type: str = "IPv4"
     endpoints: msgspec.Raw = _NULL

@@ -1,8 +1,9 @@
-"""Claims and volumes whose data lies in one cluster for good (spec 004, "Persistent storage").
+"""Forges claims and volumes whose data stays in one cluster (spec 004, "Persistent storage").
 
-A claim of a class with our provisioner is given a volume when its first pod was scheduled. On a virtual node that is a
-volume that only says where the data is: pods with this claim return there, and the claim itself goes to the lender,
-where a real class makes the real volume. On any other node a real claim of this cluster stands behind it.
+A claim of a class with our provisioner gets a volume when its first pod was scheduled (WaitForFirstConsumer). On a
+virtual node that is a placeholder volume whose node affinity binds pods with this claim to the lender; the claim is
+reflected to the lender, where a real class provisions the data. On any other node the volume is that of a real claim of
+this cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ VIRTUAL_NAMESPACE: Final = "storage.liqo.io/virtual-pvc-namespace"
 VIRTUAL_NAME: Final = "storage.liqo.io/virtual-pvc-name"
 PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 PLACEHOLDER: Final = "/var/lib/liqod/volume-at-another-cluster"
-"""Where the path of a volume at a lender leads here: nowhere; no real node may mount it."""
+"""The hostPath of a placeholder volume: it does not exist, and node affinity keeps real nodes from mounting it."""
 
 MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 _OF_THIS_CLUSTER: Final = frozenset(
@@ -57,14 +58,14 @@ _SOURCES_APART: Final = frozenset(
 
 
 class Resources(View, frozen=True):
-    """What a claim asks for."""
+    """The resources that a claim requests."""
 
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
 
 
 class ClaimSpec(View, frozen=True):
-    """The part of a claim's spec that is decided from."""
+    """The part of a claim's spec that decisions need."""
 
     storage_class_name: str | None = None
     volume_name: str = ""
@@ -74,7 +75,7 @@ class ClaimSpec(View, frozen=True):
 
 
 class Phase(View, frozen=True):
-    """How a claim or a volume is."""
+    """The status of a claim or a volume."""
 
     phase: str = ""
 
@@ -87,7 +88,7 @@ class Claim(Object, frozen=True):
 
 
 class ClaimReference(View, frozen=True):
-    """The claim that a volume is for."""
+    """The claim that a volume is bound to."""
 
     namespace: str = ""
     name: str = ""
@@ -95,42 +96,42 @@ class ClaimReference(View, frozen=True):
 
 
 class VolumeSpec(View, frozen=True):
-    """The part of a volume's spec that is decided from."""
+    """The part of a volume's spec that decisions need."""
 
     claim_ref: ClaimReference = ClaimReference()
     persistent_volume_reclaim_policy: str = ""
 
 
 class Volume(Object, frozen=True):
-    """A PersistentVolume that we made."""
+    """A PersistentVolume that liqod created."""
 
     spec: VolumeSpec = VolumeSpec()
     status: Phase = Phase()
 
 
 def is_default(found: StorageClass) -> bool:
-    """Return whether a class is the one of claims that name none."""
+    """Return whether a class is annotated as the cluster's default one."""
     return found.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
 
 
-# What is done with a claim that waits for its volume, and with a volume whose claim is gone.
+# Steps for a claim that waits for its volume
 
 
 @frozen
 class AtLender:
-    """Make the volume that says that the data is at this cluster."""
+    """Create the placeholder volume for data at this lender."""
 
     lender: str
 
 
 @frozen
 class AtHome:
-    """Have a real claim of this cluster stand behind the claim."""
+    """Create a real claim of this cluster and bind the claim to its data."""
 
 
 @frozen
 class Unselect:
-    """Have the scheduler choose another node, for the reason given."""
+    """Remove the selected-node annotation, so that the scheduler chooses again; ``reason`` and ``message`` say why."""
 
     reason: str
     message: str
@@ -138,7 +139,7 @@ class Unselect:
 
 @frozen
 class Nothing:
-    """Nothing to do (yet)."""
+    """Do nothing (yet)."""
 
 
 Step = AtLender | AtHome | Unselect | Nothing
@@ -152,10 +153,10 @@ def plan(
     *,
     offloaded: bool,
 ) -> Step:
-    """Return what is to be done for a claim.
+    """Return the next step for a claim.
 
-    ``lenders`` is the cluster ID by virtual node, ``offered`` the storage classes by cluster ID; ``offloaded`` tells
-    whether the claim's namespace is.
+    ``lenders``: the cluster IDs by virtual node. ``offered``: the storage classes by cluster ID. ``offloaded``: whether
+    the claim's namespace is offloaded.
     """
     if claim is None or claim.metadata.deleting or claim.spec.volume_name:
         return Nothing()
@@ -181,23 +182,23 @@ def plan(
 
 
 def volume_name(claim: Claim) -> str:
-    """Return the name of the volume that is made for a claim."""
+    """Return the name of the volume of a claim, which is unique by its UID (as of external-provisioner)."""
     return f"pvc-{claim.metadata.uid}"
 
 
 def lender_of(volume: Volume) -> str:
-    """Return the cluster that the data of a volume is at; empty for this one."""
+    """Return the ID of the cluster that holds the data of a volume; empty for this one."""
     return volume.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")
 
 
 def is_to_go(volume: Volume) -> bool:
-    """Return whether a volume's data is to be deleted: its claim is gone, and its class said so."""
+    """Return whether a volume's data must be deleted: its claim is gone, and its reclaim policy is Delete."""
     spec = volume.spec
     return volume.status.phase == "Released" and spec.persistent_volume_reclaim_policy == "Delete"
 
 
 def forge_volume_there(claim: Claim, found: StorageClass, lender: str) -> dict[str, Any]:
-    """Return the volume that says that the claim's data is at a lender."""
+    """Return the placeholder volume of a claim whose data is at a lender."""
     on_lender = {"key": REMOTE_CLUSTER_LABEL, "operator": "In", "values": [lender]}
     spec = {
         "hostPath": {"path": PLACEHOLDER},
@@ -207,7 +208,7 @@ def forge_volume_there(claim: Claim, found: StorageClass, lender: str) -> dict[s
 
 
 def forge_volume_here(claim: Claim, found: StorageClass, real: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the volume of a claim whose data is in this cluster: the real one's, and not for virtual nodes."""
+    """Return the volume of a claim with data in this cluster: the real volume's source, excluded from virtual nodes."""
     spec = {key: value for key, value in real.items() if key not in _SOURCES_APART}
     if real.get("mountOptions"):
         spec["mountOptions"] = real["mountOptions"]
@@ -253,7 +254,7 @@ def _volume(
 
 
 def forge_real_claim(claim: Claim, storage_class: str) -> dict[str, Any]:
-    """Return the claim of this cluster that stands behind one of a virtual class; the same node is its first one's."""
+    """Return the real claim of this cluster for one of a virtual class, with the same selected node."""
     meta = claim.metadata
     spec: dict[str, Any] = {
         "accessModes": claim.spec.access_modes,
@@ -289,11 +290,11 @@ def forge_class(name: str) -> dict[str, Any]:
     }
 
 
-# The claim at the lender.
+# The claim at the lender
 
 
 def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
-    """Return the claim for the lender that its data is at."""
+    """Return the claim for the lender; withheld unless its data is there."""
     spec = home.content().get("spec") or {}
     if not spec.get("volumeName") or not inputs.holds(str(spec["volumeName"])):
         return Withheld("its data is not at this lender")
@@ -312,14 +313,17 @@ def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
 
 
 def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
-    """Return what the lender has: only how much can be changed of a claim that is there."""
+    """Return the claim at the lender; except for the requests its spec is taken as desired.
+
+    Only resources.requests of a bound claim can be changed (Kubernetes API, PersistentVolumeClaim validation).
+    """
     spec = there.content().get("spec") or {}
     requests = (spec.get("resources") or {}).get("requests") or {}
     return {"spec": {**desired.content["spec"], "resources": {"requests": requests}}}
 
 
 def objection(there: Reflectable, desired: Desired) -> str:
-    """Return why the claim at the lender may not become the wanted one: it holds the data of another one."""
+    """Return why the claim at the lender may not be updated: it holds the data of another claim; empty if it may."""
     if there.metadata.annotations.get(HOME_CLAIM_UID) == desired.annotations[HOME_CLAIM_UID]:
         return ""
     return (
@@ -328,6 +332,6 @@ def objection(there: Reflectable, desired: Desired) -> str:
 
 
 def is_of(there: Object, volume: Volume, context: Context) -> bool:
-    """Return whether a claim at the lender holds the data that a volume of ours stands for."""
+    """Return whether a claim at the lender holds the data of a placeholder volume."""
     from_here = there.metadata.labels.get("offloading.liqo.io/origin") == str(context.home)
     return from_here and there.metadata.annotations.get(HOME_CLAIM_UID) == volume.spec.claim_ref.uid

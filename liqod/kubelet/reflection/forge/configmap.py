@@ -1,4 +1,4 @@
-"""Config maps: verbatim, but for the one that every namespace of every cluster has."""
+"""Forges ConfigMaps: unchanged, but ``kube-root-ca.crt``, which every namespace has, is renamed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from liqod.kubelet.reflection.views import ConfigMap
 
 
 def forge(home: ConfigMap, inputs: ForgeInputs) -> Desired | Withheld:
-    """Return the config map for the lender; the CA of this cluster goes whatever is set, unless annotated."""
+    """Return the ConfigMap for the lender; the CA of this cluster is reflected in any mode, unless annotated."""
     annotations = home.metadata.annotations
     why = inputs.objection(annotations)
     if home.metadata.name == ROOT_CA:
@@ -20,12 +20,12 @@ def forge(home: ConfigMap, inputs: ForgeInputs) -> Desired | Withheld:
 
 
 def observe(there: ConfigMap, desired: Desired) -> dict[str, Any]:
-    """Return what the lender has."""
+    """Return the content of the object at the lender."""
     return there.content()
 
 
 def is_fixed(observed: dict[str, Any], desired: Desired) -> bool:
-    """Return whether what differs cannot be changed in place."""
+    """Return whether the object must be re-created: data of an immutable ConfigMap cannot change."""
     return bool(observed.get("immutable")) and observed != desired.content
 
 

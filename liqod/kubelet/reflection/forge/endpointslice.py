@@ -1,7 +1,7 @@
-"""Endpoint slices -> ShadowEndpointSlices: the endpoints that the lender does not know of by itself.
+"""Forges ShadowEndpointSlices from EndpointSlices: the endpoints that the lender's own slices do not contain.
 
-Pods that run at the lender are in slices of its own; all others go, by addresses that can be reached from there. Those
-that are no pods of this cluster are claimed for that, with the ports that the slice names.
+Pods that run at the lender are in its own slices; all other endpoints are reflected with translated addresses.
+Addresses that are no pods of this cluster must be claimed, together with the ports of the slice.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from liqod.kubelet.reflection.forge.service import API_SERVER
 from liqod.kubelet.reflection.views import EndpointSlice, WithSpec
 from liqod.model.names import REFLECTED_SLICE, SERVICE_NAME_LABEL, SLICE_MANAGED_BY_LABEL
 
-# When the endpoints of this cluster changed, also those that do not go to the lender.
+# It changes with every endpoint of this cluster, also with those that are not reflected.
 _LEFT_OUT: Final = frozenset({"endpoints.kubernetes.io/last-change-trigger-time"})
 _CONDITIONS: Final = ("ready", "serving", "terminating")
 EVERYTHING: Final = ""
-"""What stands among the claims for any port of an address."""
+"""The claim of all ports of an address."""
 _PORT_FIELDS: Final = ("name", "port", "protocol", "appProtocol")
 
 
 def forge(home: EndpointSlice, inputs: ForgeInputs) -> Desired | Withheld:
-    """Return the ShadowEndpointSlice for the lender; whether it goes is as its service says, unless annotated."""
+    """Return the ShadowEndpointSlice for the lender.
+
+    The annotations of its service decide whether it is reflected, unless it has its own.
+    """
     meta = home.metadata
     service_name = meta.labels.get(SERVICE_NAME_LABEL, "")
     if meta.namespace == API_SERVER.namespace and API_SERVER.name in (meta.name, service_name):
@@ -46,7 +49,7 @@ def _desired(home: EndpointSlice, inputs: ForgeInputs) -> Desired:
     singles = set() if is_name else _singles(elsewhere, inputs.context)
     never = {address: why for address in sorted(singles) if (why := inputs.context.network.objection(address))}
     called = _called(content)
-    # Whether an address is open as a whole is for the network to say, which has to know that this is asked for.
+    # With all ports the network decides whether the whole address may be opened, so it must see the claim.
     claimed = singles if EVERYTHING in called else singles - never.keys()
     endpoints = [e for e in (_endpoint(one, inputs.context, is_name) for one in elsewhere) if e is not None]
     left_out = [one for one in elsewhere if not never.keys().isdisjoint(one.get("addresses") or ())]
@@ -69,7 +72,7 @@ def _desired(home: EndpointSlice, inputs: ForgeInputs) -> Desired:
 
 
 def _singles(endpoints: Iterable[Mapping[str, Any]], context: Context) -> set[str]:
-    """Return the addresses that have to be claimed for the lender's pods to reach them."""
+    """Return the addresses that must be claimed so that the lender's pods reach them."""
     return {
         address
         for one in endpoints
@@ -79,9 +82,9 @@ def _singles(endpoints: Iterable[Mapping[str, Any]], context: Context) -> set[st
 
 
 def _called(content: Mapping[str, Any]) -> set[str]:
-    """Return what is called at the endpoints of a slice; with EVERYTHING, too, where that may be any port.
+    """Return the ports of a slice as "protocol/number", with EVERYTHING if any port may be meant.
 
-    A slice without ports, or a port without a number, does not say which ones are meant (discovery.k8s.io/v1).
+    That is so without ports and for a port without a number (discovery.k8s.io/v1 EndpointSlice).
     """
     ports = content.get("ports") or ()
     named = {f"{port.get('protocol') or 'TCP'}/{port['port']}" for port in ports if port.get("port")}
@@ -89,7 +92,7 @@ def _called(content: Mapping[str, Any]) -> set[str]:
 
 
 def _endpoint(endpoint: Mapping[str, Any], context: Context, is_name: bool) -> dict[str, Any] | None:
-    """Return an endpoint as the lender is told of it, or None while its address there is not known."""
+    """Return an endpoint for the lender; None while its address there is not known."""
     addresses = list(endpoint.get("addresses") or ())
     if not is_name:
         addresses = [context.network.endpoint_to_lender(address) for address in addresses]
@@ -112,5 +115,5 @@ def _taken(source: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
 
 
 def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
-    """Return what the lender has."""
+    """Return the content of the object at the lender."""
     return {"spec": {"template": dict((there.content().get("spec") or {}).get("template") or {})}}

@@ -1,4 +1,4 @@
-"""Events of the lender -> events about the objects of the home cluster that they are about (spec 004, "Events")."""
+"""Forges events about home objects from events of the lender (spec 004, "Events")."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Involved(View, frozen=True):
 
 
 class Source(View, frozen=True):
-    """Who says it."""
+    """The component that reported an event."""
 
     component: str = ""
 
 
 class Event(Object, frozen=True):
-    """An event of the lender, as far as it is told at home."""
+    """The reflected part of an event of the lender."""
 
     source: Source = Source()
     involved_object: Involved = Involved()
@@ -54,7 +54,7 @@ _KINDS: Final = {
 
 @frozen
 class HomeEvent:
-    """What to tell at home: about which object, and what."""
+    """An event to record at home, and the object that it is about."""
 
     kind: str
     name: str
@@ -62,11 +62,11 @@ class HomeEvent:
     reason: str
     message: str
     is_verdict: bool = False
-    """Whether it is the lender's liqod that says it."""
+    """Whether the lender's liqod reported it."""
 
 
 def forge(event: Event, context: Context) -> HomeEvent | None:
-    """Return what an event of the lender says about an object at home, or None if it is about nothing of ours."""
+    """Return the home event of an event of the lender; None for kinds that are not reflected and without a reason."""
     kind = _KINDS.get(event.involved_object.kind)
     reason = "".join(character for character in event.reason if character.isalnum())[:64]
     if kind is None or not reason:

@@ -1,4 +1,7 @@
-"""Ingresses: verbatim, without the class, so that the lender's default one takes them (spec 004, "Ingresses")."""
+"""Forges Ingresses: without the class, so that the lender's default class applies (spec 004, "Ingresses").
+
+The API server sets the default IngressClass only on creation (DefaultIngressClass admission plugin).
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
 
 
 def forge_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of an ingress's spec that travels."""
+    """Return the reflected part of an Ingress spec."""
     return {field: spec[field] for field in _FIELDS if spec.get(field)}
 
 
 def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
-    """Return what the lender has, as far as it is from here."""
+    """Return the reflected part of the object at the lender."""
     return {"spec": forge_spec(there.content().get("spec") or {})}

@@ -1,7 +1,7 @@
-"""What all reflected objects have in common: what is wanted at the lender, and the metadata of it.
+"""The desired state of a reflected object and its metadata, common to all kinds.
 
-Labels and annotations of users come and go, and others at the lender add their own. So each reflected object notes,
-in one annotation, the keys that came from home: what is gone at home can be told from what was never ours.
+Users add and remove labels and annotations at home, and others at the lender add their own. So each reflected object
+lists in one annotation the keys that came from home: only those are removed when they are gone at home.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @frozen
 class Desired:
-    """What the lender should have. ``incomplete``: something is not known yet, look again.
+    """The desired object at the lender.
 
-    ``idle`` content is kept up to date where it exists and not worth being made. ``claims`` are the single addresses
-    that the lender's pods have to reach for it, with what they call there (``model.network.Claims``), and
-    ``objections`` say what of the object is left out for good.
+    ``incomplete``: a part is not known yet; forge it again later. ``idle``: the object is updated if it exists, but not
+    created. ``claims``: single addresses that the lender's pods must reach for it, with ports
+    (``model.records.network.Claims``). ``objections``: the parts that are permanently left out, and why.
     """
 
     labels: dict[str, str]
@@ -49,7 +49,7 @@ class Desired:
 
 @frozen
 class Withheld:
-    """The object is not reflected, for this reason; ``told``: its owner could not know, and is told."""
+    """The object is not reflected, for the reason ``why``; ``told``: an event informs its owner."""
 
     why: str
     told: bool = False
@@ -57,11 +57,12 @@ class Withheld:
 
 @frozen
 class ForgeInputs:
-    """What forging looks at besides the object: who lends, the namespace there, and what else is known at home.
+    """The inputs of forging besides the object.
 
-    ``is_there`` tells whether a node of the home cluster stands for the lender; ``objection`` why an object with some
-    annotations is not reflected by what is set for the kind. ``holds`` tells whether the data of a volume is at the
-    lender, ``storage_class`` the class of storage there. ``complete``: all of this is known.
+    ``objection`` returns why an object with these annotations is not reflected by the list type of its kind.
+    ``service`` returns a service of the namespace by name. ``is_there``: whether a node is a virtual node of the
+    lender. ``holds``: whether the lender holds the data of a volume. ``storage_class`` returns the class there.
+    ``complete``: all caches behind these have synced.
     """
 
     context: Context
@@ -85,7 +86,7 @@ def wanted(
     claims: frozenset[tuple[str, str]] = frozenset(),
     objections: tuple[str, ...] = (),
 ) -> Desired:
-    """Return what the lender should have of an object: ``labels`` besides the user's, annotations not ``left_out``."""
+    """Return the desired object: with ``labels`` besides the user's, and without the annotations in ``left_out``."""
     users = reflected_labels(home.labels, context)
     noted = {
         key: value for key, value in reflected_annotations(home.annotations, context).items() if key not in left_out
@@ -106,7 +107,7 @@ def wanted(
 
 
 def keys_of(there: ObjectMeta) -> Keys:
-    """Return the keys that an object at the lender was given from home; none where the note cannot be read."""
+    """Return the keys of an object at the lender that came from home; none if the annotation cannot be decoded."""
     try:
         return msgspec.json.decode(there.annotations.get(KEYS_ANNOTATION, "{}"), type=Keys)
     except msgspec.MsgspecError:
@@ -114,7 +115,7 @@ def keys_of(there: ObjectMeta) -> Keys:
 
 
 def metadata_patch(there: ObjectMeta, desired: Desired) -> dict[str, Any]:
-    """Return what of the metadata must change, as a merge patch; what others added there stays."""
+    """Return the merge patch of the metadata; keys that others added at the lender are kept."""
     known = keys_of(there)
     patch: dict[str, Any] = {}
     labels = _changes(there.labels, desired.labels, known.labels)

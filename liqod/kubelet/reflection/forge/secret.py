@@ -1,6 +1,6 @@
-"""Secrets: verbatim, all types but tokens of service accounts.
+"""Forges Secrets: unchanged, all types except service account tokens.
 
-Those are valid for as long as they exist, and for this cluster: pods at a lender have short-lived ones, bound to them.
+Those never expire and are valid for this cluster; pods at a lender get short-lived tokens that are bound to them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STAYS: Final = (
 
 
 def forge(home: Secret, inputs: ForgeInputs) -> Desired | Withheld:
-    """Return the secret for the lender."""
+    """Return the Secret for the lender."""
     why = inputs.objection(home.metadata.annotations)
     if home.type == TOKEN_TYPE:
         return Withheld(why or STAYS, told=not why)
@@ -26,12 +26,12 @@ def forge(home: Secret, inputs: ForgeInputs) -> Desired | Withheld:
 
 
 def observe(there: Secret, desired: Desired) -> dict[str, Any]:
-    """Return what the lender has."""
+    """Return the content of the object at the lender."""
     return there.content()
 
 
 def is_fixed(observed: dict[str, Any], desired: Desired) -> bool:
-    """Return whether what differs cannot be changed in place: the type never can."""
+    """Return whether the object must be re-created: its type changed (immutable), or it is marked immutable."""
     if observed.get("type") != desired.content.get("type"):
         return True
     return bool(observed.get("immutable")) and observed != desired.content

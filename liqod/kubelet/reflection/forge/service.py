@@ -1,8 +1,8 @@
-"""Services: verbatim, without the addresses and node ports of this cluster (spec 004, "Services").
+"""Forges Services without the addresses and node ports of this cluster (spec 004, "Services").
 
-External addresses are never sent: with them a service takes traffic that was meant for others. Of the IP versions the
-first one goes, where the lender has it: by the policy the lender adds the other one itself, if it has any. Without it a
-service of IPv6 would become one of IPv4 in a lender with both, and the endpoints of this cluster would not fit.
+externalIPs are never reflected: with them a service intercepts traffic to any address (CVE-2020-8554). Of ipFamilies
+the first is reflected if the lender has it; by ipFamilyPolicy the lender adds the other one itself. Without it an IPv6
+service would become an IPv4 one at a dual-stack lender, and the endpoints of this cluster would not match.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PORT_FIELDS: Final = ("name", "port", "targetPort", "protocol", "appProtocol")
 
 
 def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
-    """Return the service for the lender."""
+    """Return the Service for the lender."""
     if home.metadata.key == API_SERVER:
         return Withheld("it is the service of this cluster's API server")
     if why := inputs.objection(home.metadata.annotations):
@@ -48,16 +48,17 @@ def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
 
 
 def forge_spec(spec: Mapping[str, Any], *, force: bool, families: Collection[str] = ()) -> dict[str, Any]:
-    """Return the part of a service's spec that travels; with its node ports if ``force``.
+    """Return the reflected part of a Service spec, with its node ports if ``force``.
 
-    ``families`` are those of which the first one travels.
+    The first IP family is included if it is in ``families``.
     """
     forged = {field: spec[field] for field in _FIELDS if spec.get(field) not in (None, "", {}, [])}
     forged.setdefault("type", "ClusterIP")
     if forged.get("publishNotReadyAddresses") is False:
         del forged["publishNotReadyAddresses"]
     if forged["type"] not in _OUTSIDE:
-        # With external addresses a service has it whatever its type, and without them the API refuses it.
+        # A ClusterIP service with externalIPs may have the field; without externalIPs, which are not reflected, the API
+        # server refuses it (422).
         forged.pop("externalTrafficPolicy", None)
     if spec.get("clusterIP") == HEADLESS:
         forged["clusterIP"] = HEADLESS
@@ -77,16 +78,16 @@ def _port(port: Mapping[str, Any], force: bool) -> dict[str, Any]:
 
 
 def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
-    """Return what the lender has, as far as it is from here; node ports and IP versions only where asked for."""
+    """Return the reflected part of the object at the lender; node ports and IP families only if they are desired."""
     forced = any("nodePort" in port for port in desired.content["spec"].get("ports", ()))
     families = FAMILIES if "ipFamilies" in desired.content["spec"] else ()
     return {"spec": forge_spec(there.content().get("spec") or {}, force=forced, families=families)}
 
 
 def is_fixed(observed: dict[str, Any], desired: Desired) -> bool:
-    """Return whether what differs cannot be changed in place.
+    """Return whether the object must be re-created.
 
-    The lender lets no borrower change the type, and Kubernetes nobody the first IP version.
+    The lender lets no borrower change the type; the API server lets nobody change the primary IP family.
     """
     old, new = observed["spec"], desired.content["spec"]
     return any(old.get(field) != new.get(field) for field in ("type", "clusterIP", "ipFamilies"))
