@@ -1,1 +1,1 @@
-"""The HTTPS API of virtual nodes: what the home cluster's API server asks kubelets for."""
+"""The HTTPS API of virtual nodes, which the home API server calls as it calls kubelets."""

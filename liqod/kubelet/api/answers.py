@@ -1,4 +1,4 @@
-"""The answers of virtual nodes: pages from what is known here, logs and streams from the lender."""
+"""Answers requests to virtual nodes: pages from local caches, logs and streams from the lender."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from liqod.kubelet.api.usage import Usage
 from liqod.kubelet.common.messages import clean_message
 
 MAX_STREAMS: Final = 256
-"""Logs and tunnels that are open at the same time."""
+"""Maximum number of logs and tunnels open at the same time."""
 JSON: Final = b"application/json"
 PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -85,7 +85,7 @@ class Answers:
             else:
                 await self._tunnel(request, route.client, path)
         except Unauthorized as error:
-            # To the caller 401 would mean its own credential.
+            # Passed on, 401 would tell the caller that its own credential is invalid.
             message = f"the lender does not accept the credential that it gave us: {error.message}"
             raise Refused(502, clean_message(message)) from error
         except ApiError as error:
@@ -156,21 +156,21 @@ class Answers:
         except ValueError as error:
             raise Refused(400, "a header of the upgrade holds what no header may hold") from error
         home = request.channel.transport
-        # The channel paused requests, of which there will be none; from here the two transports pace each other.
+        # The channel is the producer of its transport; from here the two transports are producers of each other.
         home.unregisterProducer()
         tunnel = Tunnel(home, lender.transport, self._clock)
         self._tunnels.add(tunnel)
         try:
             request.upgrade(switching(passed_back), tunnel.from_home, tunnel.home_lost)
             lender.attach(tunnel)
-            # As the work on any request this ends, cancelled, when the caller's connection does.
+            # As for any request, this is cancelled when the caller's connection is lost.
             await Deferred()
         finally:
             self._tunnels.discard(tunnel)
 
 
 class _Relay(Protocol):
-    """Passes the body of a lender's answer on to a request as it comes; ``ended`` fires when it is over."""
+    """Streams the body of a lender's response to a request; ``ended`` fires at its end."""
 
     transport: Any
 
@@ -181,7 +181,7 @@ class _Relay(Protocol):
 
     def connectionMade(self) -> None:
         self._request.registerProducer(self.transport, True)
-        # Whoever follows a log that is silent learns at once that it is being followed.
+        # Send the response head at once: a followed log may stay silent for long.
         self._request.write(b"")
 
     def dataReceived(self, data: bytes) -> None:
@@ -195,6 +195,6 @@ class _Relay(Protocol):
         if reason.check(ResponseDone, PotentialDataLoss):
             self._request.finish()
         else:
-            # Cut off, so that the reader does not take a part for the whole.
+            # Without the last chunk (RFC 9112) the reader recognises the truncated body.
             self._request.channel.loseConnection()
         self.ended.callback(None)

@@ -1,8 +1,8 @@
-"""Who calls, and what they may do: decided by the home cluster, as for every kubelet.
+"""Authenticates and authorizes callers by the home cluster, as every kubelet does.
 
-A client certificate signed by the cluster's client CA says who calls (its common name is the user, its organizations
-are the groups), or else a bearer token that the API server knows. What a user may do is asked for by an access review.
-Answers are kept for a few seconds.
+A caller is identified by a client certificate of the cluster's client CA (the common name is the user, the
+organizations are the groups; Kubernetes, "Authenticating"), or by a bearer token (TokenReview). Rights are checked by
+SubjectAccessReviews. Results are cached for ``KEPT_FOR`` seconds.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ KEPT_FOR: Final = 10.0
 KEPT: Final = 512
 MAX_TOKEN: Final = 16 << 10
 REVIEWS: Final = 4
-"""Tokens that are looked up at the same time: whoever floods us with bad ones shall not use up the home client."""
+"""Maximum number of concurrent TokenReviews: a flood of invalid tokens must not exhaust the home client."""
 
 V = TypeVar("V")
 
 
 class User(View, frozen=True):
-    """A user as reviews describe them."""
+    """A user as in TokenReview and SubjectAccessReview."""
 
     username: str = ""
     uid: str = ""
@@ -60,7 +60,7 @@ class _AccessReview(View, frozen=True):
 
 
 def user_of(certificate: x509.Certificate) -> User | None:
-    """Return the user that a verified client certificate names; None when it names nobody."""
+    """Return the user of a verified client certificate; None without a common name."""
     names = _texts(certificate, NameOID.COMMON_NAME)
     if not names or not names[0]:
         return None
@@ -80,7 +80,7 @@ class _Kept(Generic[V]):
 
 @frozen
 class _Recent(Generic[V]):
-    """The newest answers, a bounded number of them."""
+    """A cache of the ``KEPT`` most recent results."""
 
     _clock: IReactorTime
     _values: dict[Any, _Kept[V]] = field(factory=dict)
@@ -97,7 +97,7 @@ class _Recent(Generic[V]):
 
 
 class Callers:
-    """Asks the home cluster about callers; raises KubeError when it does not answer."""
+    """Authenticates and authorizes callers; raises KubeError when the home API server does not answer."""
 
     def __init__(self, client: Client, clock: IReactorTime) -> None:
         self._client = client
@@ -106,10 +106,10 @@ class Callers:
         self._slots = DeferredSemaphore(REVIEWS)
 
     async def by_token(self, token: str) -> User | None:
-        """Return whose token it is; None for a token that the cluster does not know."""
+        """Return the user of a token; None for an invalid token."""
         if not token or len(token) > MAX_TOKEN:
             return None
-        # The digest stands for the token, so that no secret is kept.
+        # The cache key is a digest, so that no secret stays in memory.
         key = hashlib.sha256(token.encode()).digest()
         known = self._users.get(key)
         if known is None:
@@ -124,7 +124,7 @@ class Callers:
         return known if known.username else None
 
     async def may(self, user: User, rights: Sequence[Right], node: str) -> bool:
-        """Return whether a user has one of these rights on a node (on all nodes, when ``node`` is empty)."""
+        """Return whether a user has one of these rights on a node (empty ``node``: on all nodes)."""
         for right in rights:
             key = (user.username, user.uid, tuple(user.groups), repr(sorted(user.extra.items())), right, node)
             allowed = self._rights.get(key)

@@ -1,8 +1,9 @@
-"""The listener's certificate: signed by the cluster where it signs for kubelets, by ourselves until then.
+"""Obtains the listener's certificate from the cluster's signer for kubelets; until then it is self-signed.
 
-An API server that was told a CA for kubelets (``--kubelet-certificate-authority``) only talks to those whose
-certificate that CA signed; the cluster's signer ``kubernetes.io/kubelet-serving`` does. Nobody approves its requests by
-itself, so we approve our own where we may. All others take any certificate.
+An API server with ``--kubelet-certificate-authority`` accepts only kubelets whose certificate that CA signed, as the
+signer ``kubernetes.io/kubelet-serving`` does. No controller approves requests for this signer automatically
+(Kubernetes, "Certificate Signing Requests"), so liqod approves its own if RBAC allows it. Other API servers accept any
+certificate.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ SIGNER: Final = "kubernetes.io/kubelet-serving"
 NAME: Final = "liqod-virtual-nodes"
 LIFE: Final = 90 * 86400
 PATIENCE: Final = 30.0
-"""Seconds in which a signer that works has signed; after that somebody may still have to approve."""
+"""Seconds within which a working signer signs an approved request."""
 GIVE_UP: Final = 1800.0
 RETRY: Final = 3600.0
 
 
 @frozen
 class Shown:
-    """A certificate (PEM, with the chain behind it) and its key, which never shows in ``repr``."""
+    """A certificate (PEM, followed by its chain) and its key, which ``repr`` never shows."""
 
     certificate_pem: bytes
     key_pem: bytes = field(repr=False)
@@ -63,17 +64,17 @@ class _Request(Object, frozen=True):
 
 
 def own(address: str, now: datetime) -> Shown:
-    """Return a certificate that only we signed."""
+    """Return a certificate signed by a CA of our own, valid for ``address``."""
     bundle = generate("liqod virtual nodes", [address or "localhost"], now)
     return Shown(bundle.certificate_pem + bundle.ca_pem, bundle.key_pem)
 
 
 class NotSigned(KubeError):
-    """The cluster did not sign; the text says why, and what to do where something can be done."""
+    """Raised when the cluster did not sign; the text is the reason."""
 
 
 class Certificate:
-    """Has certificates signed for one address; ``show`` is called with each."""
+    """Obtains signed certificates for one address; ``show`` is called with each."""
 
     _log = Logger()
 
@@ -93,9 +94,9 @@ class Certificate:
         self._said = ""
 
     async def renew(self) -> float:
-        """Have a certificate signed and show it; returns after how many seconds to do so again.
+        """Obtain a signed certificate and install it; return the seconds until the next renewal.
 
-        Without a signature the certificate of before is kept, and this is logged once.
+        If the cluster does not sign, the current certificate is kept; each reason is logged once.
         """
         try:
             shown = await self._signed()
@@ -154,7 +155,7 @@ class Certificate:
         return True
 
     async def _wait(self, name: str, approved: bool) -> bytes:
-        """Wait for the certificate in a signing request, through a watch of that one object."""
+        """Wait for the certificate in a signing request by a watch of that object; raises NotSigned."""
         watch: Informer[_Request] = Informer(
             self._client, REQUESTS, _Request, self._reactor, fields=f"metadata.name={name}"
         )
@@ -187,7 +188,7 @@ class Certificate:
 
 
 def _is_decided(seen: _Request | None) -> bool:
-    """Return whether nothing more will come of a signing request than what is there; one that is gone is decided."""
+    """Return whether a signing request has its final state: signed, denied, failed or deleted."""
     if seen is None or seen.status.certificate:
         return True
     return any(condition.type in ("Denied", "Failed") for condition in seen.status.conditions)

@@ -1,4 +1,4 @@
-"""What the API needs to know about virtual nodes: which pods are theirs, and where those run."""
+"""The interface of virtual nodes for their API: the pods on them, and where those run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from liqod.model.ids import Key
 
 @frozen
 class Route:
-    """The way to a pod: its virtual node, a client of the lender's API server (None: no access), the namespace there
-    ("": there is none), and the home pod's UID.
+    """The route to a pod.
+
+    ``node``: its virtual node. ``client``: a client of the lender's API server (None: no access). ``namespace``: the
+    remote one (empty: none). ``uid``: the home pod's.
     """
 
     node: str
@@ -26,8 +28,8 @@ class Route:
 
 @frozen
 class Lender:
-    """A virtual node: its name, a client of the lender's API server (None: no access), and the namespaces there by
-    their names here.
+    """A virtual node: its name, a client of the lender's API server (None: no access), and the remote namespaces by
+    local name.
     """
 
     node: str
@@ -39,7 +41,7 @@ class Nodes(Protocol):
     """The virtual nodes of this daemon."""
 
     def route(self, pod: Key) -> Route | None:
-        """Return the way to a pod; None when it is on none of our nodes."""
+        """Return the route to a pod; None if it is on none of our nodes."""
         ...
 
     def pods(self) -> Iterable[HomePod]:
@@ -47,5 +49,5 @@ class Nodes(Protocol):
         ...
 
     def lenders(self) -> Iterable[Lender]:
-        """Return all nodes."""
+        """Return all virtual nodes with their lenders."""
         ...

@@ -1,6 +1,6 @@
-"""HTTP for the API of virtual nodes: each request is let in or turned away, then answered by ``Answers``.
+"""The HTTP server of the API of virtual nodes; ``Answers`` answers each request.
 
-A request that asks for an upgrade gives its connection away: what comes on it from then on goes to the tunnel.
+After an upgrade all bytes of the connection go to the tunnel.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from twisted.web.http import HTTPChannel, Request
 from liqod.flow.connections.handshake import rest
 
 MAX_HEAD: Final = 64 << 10
-"""Bytes of a request's head: a command with its words is part of the path."""
+"""Maximum bytes of a request head: the words of an exec command are part of its URL."""
 MAX_EARLY: Final = 64 << 10
 IDLE: Final = 90
-"""Seconds that an unused connection is kept: API servers keep theirs."""
+"""Seconds for which an idle connection is kept: API servers reuse connections."""
 
 TEXT: Final = b"text/plain; charset=utf-8"
 
 
 @define
 class Refused(Exception):
-    """The request is not answered: status code and a sentence."""
+    """Raised to refuse a request with a status code and a message."""
 
     code: int
     message: str
@@ -39,7 +39,7 @@ class Refused(Exception):
 
 
 class Channel(HTTPChannel):
-    """One connection. Once ``receive`` is set, everything that comes goes there instead of being read as HTTP."""
+    """One connection; once ``receive`` is set, all data goes there instead of being parsed as HTTP."""
 
     totalHeadersSize = MAX_HEAD
     MAX_LENGTH = MAX_HEAD
@@ -67,7 +67,7 @@ class Channel(HTTPChannel):
 
 
 class ApiRequest(Request):
-    """A request; a failed answer becomes a sentence, and a caller who leaves ends the work on it."""
+    """A request; failures become an error response, and a closed connection cancels the work on it."""
 
     _log = Logger()
     channel: Any
@@ -80,7 +80,7 @@ class ApiRequest(Request):
         self._has_body = length != 0
 
     def handleContentChunk(self, data: bytes) -> None:
-        """Nothing that is served takes a body: it is not kept."""
+        """Drop the data: no served path takes a body."""
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
         self.method, self.uri, self.clientproto = command, path, version
@@ -95,12 +95,12 @@ class ApiRequest(Request):
         working.addErrback(lambda failure: self._log.failure("answering a request for a pod failed", failure))
 
     def header(self, name: bytes) -> bytes:
-        """Return the first header of a name, or nothing."""
+        """Return the first value of a header; empty without one."""
         values = self.requestHeaders.getRawHeaders(name, ())
         return bytes(values[0]) if values else b""
 
     def upgrade(self, answer: bytes, receive: Callable[[bytes], None], lost: Callable[[], None]) -> None:
-        """Answer with this head, and give the connection away; what came early is received at once."""
+        """Send this response head and hand the connection over; data that arrived early is delivered at once."""
         channel = self.channel
         channel.transport.write(answer)
         early, self._early = self._early, b""
@@ -109,12 +109,12 @@ class ApiRequest(Request):
             receive(early)
 
     def send(self, code: int, body: bytes, content_type: bytes = TEXT) -> None:
-        """Answer with a whole body."""
+        """Send a complete response."""
         self.setResponseCode(code)
         self.setHeader(b"content-type", content_type)
         self.setHeader(b"content-length", str(len(body)).encode())
         if self.header(b"upgrade"):
-            # What follows such a request is not HTTP.
+            # The client may have sent non-HTTP data after a request for an upgrade: the connection cannot be reused.
             self.setHeader(b"connection", b"close")
             self.channel.persistent = False
         self.write(body)
@@ -144,7 +144,7 @@ class ApiRequest(Request):
         if self._gone or self.finished:
             return
         if self.startedWriting:
-            # The answer is cut off: only a closed connection says so.
+            # The status was sent already: only closing the connection shows that the body is incomplete.
             self.channel.loseConnection()
             return
         if code == 401:
@@ -176,7 +176,7 @@ class Channels(Factory):
         return made
 
     def log(self, request: Request) -> None:
-        """Keep no access log: who looked at what is in the audit log of the API server."""
+        """Write no access log: requests through the API server are in its audit log."""
 
     def _request(self, channel: Channel, queued: object = None) -> ApiRequest:
         request = ApiRequest(channel)

@@ -1,6 +1,6 @@
-"""The API of virtual nodes as a service: listener, certificate, and whose client certificates it takes.
+"""Runs the API of virtual nodes: listener, serving certificate, and the client CA.
 
-Virtual nodes share one listener; which of them a request is for follows from the pod that it names.
+Virtual nodes share one listener; the pod in a request decides which node it is for.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 
 AUTHENTICATION: Final = Key("kube-system", "extension-apiserver-authentication")
-"""Where every cluster says how clients of its extensions show who they are."""
+"""The ConfigMap in which the API server publishes its client CA (Kubernetes, "Configure the Aggregation Layer")."""
 CLIENT_CA: Final = "client-ca-file"
 RETRY: Final = 10.0
 COMPLAIN: Final = 60.0
@@ -46,9 +46,9 @@ class ClientCA(Object, frozen=True):
 
 
 class NodeAPI(MultiService):
-    """Serves the API of virtual nodes where ``listen`` (an endpoint string) says.
+    """Serves the API of virtual nodes on ``listen`` (an endpoint string).
 
-    ``address`` is what nodes show as theirs. A port that is taken is tried again, never a reason to stop.
+    ``address`` is the InternalIP of the nodes. A failed bind is retried after ``RETRY`` seconds.
     """
 
     _log = Logger()
@@ -66,7 +66,7 @@ class NodeAPI(MultiService):
         self._reactor = reactor
         self._listen = listen
         self.bound_port: Latest[int] = Latest(0)
-        """The port that is listened on; 0 before."""
+        """The bound port; 0 before."""
         self._answers = Answers(reactor, nodes, Callers(client, reactor), Usage(reactor, nodes))
         self._serving = Serving(*_pair(own(address, utc_now())))
         self._listener = https(self._serving, Channels(self._answers.answer, reactor), reactor, self._refused)
@@ -92,7 +92,7 @@ class NodeAPI(MultiService):
 
     @property
     def port(self) -> int:
-        """The port that is listened on; 0 before."""
+        """The bound port; 0 before."""
         return int(getattr(self._listening.getHost(), "port", 0)) if self._listening is not None else 0
 
     def startService(self) -> None:
@@ -116,13 +116,13 @@ class NodeAPI(MultiService):
     def _hang_up(self) -> Deferred[None]:
         self._answers.abort()
         self._listener.hang_up()
-        # Connections that are aborted are gone one turn of the reactor later.
+        # Twisted reports connectionLost of aborted connections in a later iteration of the reactor.
         return deferLater(self._reactor, 0, lambda: None)
 
     async def _keep_certificate(self) -> None:
         while self.running:
             pause = await self._certificate.renew()
-            # A renewal that was cut off by our own stop looks like any other that failed.
+            # A renewal that stopService cancelled looks like a failed one.
             if self.running:
                 await deferLater(self._reactor, pause)
 
@@ -135,7 +135,7 @@ class NodeAPI(MultiService):
             self._log.warn("the config map {key} holds no client CA that can be used: {why}", key=str(key), why=error)
 
     def _refused(self, reason: str, source: str, message: str) -> None:
-        """Say once a minute at most that connections are turned away."""
+        """Log refused connections, at most once in ``COMPLAIN`` seconds."""
         now = self._reactor.seconds()
         if now - self._complained >= COMPLAIN:
             self._complained = now

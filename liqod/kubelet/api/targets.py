@@ -1,4 +1,4 @@
-"""What a request to a kubelet is about, what right it takes, and where it leads at the lender: pure functions.
+"""Parses requests to a kubelet: their target, the required rights, and the path at the lender (pure).
 
 Source: the routes of the kubelet's server (k8s.io/kubernetes pkg/kubelet/server), and the options of the subresources
 of pods (core/v1 PodLogOptions, PodExecOptions, PodAttachOptions, PodPortForwardOptions).
@@ -19,7 +19,7 @@ from liqod.model.ids import Key, is_dns_label
 
 _SUBDOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 MAX_PARAMETERS: Final = 4096
-"""Words of a command and options together."""
+"""Maximum number of query parameters: words of a command and options together."""
 
 _LOG_OPTIONS: Final = frozenset(
     {"follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "stream"}
@@ -39,7 +39,7 @@ Query = tuple[tuple[str, str], ...]
 
 @frozen
 class Logs:
-    """The log of one container; ``query`` as the pods/log subresource takes it."""
+    """The log of one container; ``query`` has the options of the pods/log subresource."""
 
     pod: Key
     query: Query
@@ -56,7 +56,7 @@ class Stream:
 
 @frozen
 class Page:
-    """Something about the nodes as a whole: pods, healthz, stats/summary or metrics/resource."""
+    """An endpoint about the nodes as a whole: pods, healthz, stats/summary or metrics/resource."""
 
     name: str
 
@@ -65,7 +65,7 @@ Target = Logs | Stream | Page
 
 
 def parse(uri: str) -> Target | None:
-    """Return what a request line's path and query ask for; None for what a virtual node does not serve."""
+    """Return the target of a request's path and query; None for paths that a virtual node does not serve."""
     path, _, text = uri.partition("?")
     name = path.strip("/")
     if name in _PAGES:
@@ -86,7 +86,7 @@ def parse(uri: str) -> Target | None:
         pod = _pod(parts[1], parts[2])
         ports = tuple(("ports", value) for key, value in query if key in ("port", "ports"))
         return None if pod is None else Stream(kind, pod, ports)
-    # With a fifth part the fourth is the pod's UID, which is the home pod's and means nothing at the lender.
+    # A fifth part makes the fourth the pod's UID: the home pod's, which the lender does not know.
     if kind is not None and kind != "portforward" and len(parts) in (4, 5):
         pod, container = _pod(parts[1], parts[2]), parts[-1]
         if pod is None or not is_dns_label(container):
@@ -125,10 +125,10 @@ class Right:
 
 
 def rights(target: Target | None, method: str) -> tuple[Right, ...]:
-    """Return the rights of which a caller needs one (Kubernetes: "Kubelet authorization").
+    """Return the rights of which a caller needs one (Kubernetes, "Kubelet authentication/authorization").
 
-    Streams take ``create`` also when they are opened by GET, as websockets are: whoever may only read must not run
-    commands.
+    Streams need ``create`` even if they are opened by GET, as WebSockets are (RFC 6455): a caller with read-only rights
+    must not run commands.
     """
     verb = "create" if isinstance(target, Stream) or method not in ("GET", "HEAD") else "get"
     if isinstance(target, Page):

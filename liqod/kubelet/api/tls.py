@@ -1,7 +1,7 @@
-"""The TLS side of the listener: which certificate it shows, and whose client certificates it takes.
+"""The TLS configuration of the listener: its certificate, and the CAs of client certificates.
 
-Certificates that clients show are verified by TLS itself, so that a handshake that completes means either a good one or
-none. A caller without one may still have a token.
+OpenSSL verifies client certificates during the handshake, so after it a client has either a valid certificate or none.
+A caller without one can use a bearer token.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE--
 
 @implementer(IOpenSSLContextFactory)
 class Serving:
-    """What new connections are shown and asked for; both can be replaced at any time."""
+    """The TLS options of new connections; certificate and client CAs can be replaced at any time."""
 
     def __init__(self, certificate_pem: bytes, key_pem: bytes) -> None:
         self._authorities: list[Any] = []
         self.show(certificate_pem, key_pem)
 
     def show(self, certificate_pem: bytes, key_pem: bytes) -> None:
-        """Show another certificate (with the chain behind it) from the next connection on; raises ValueError."""
+        """Use another certificate (PEM, followed by its chain) for new connections; raises ValueError."""
         try:
             self._own = ssl.PrivateCertificate.loadPEM(key_pem + b"\n" + certificate_pem)
             self._chain = [ssl.Certificate.loadPEM(pem).original for pem in _PEM.findall(certificate_pem)[1:]]
@@ -35,7 +35,7 @@ class Serving:
         self._renew()
 
     def trust(self, ca_pem: bytes) -> None:
-        """Take client certificates signed by these authorities (none: take none); raises ValueError."""
+        """Accept client certificates signed by these CAs (empty: none) on new connections; raises ValueError."""
         try:
             self._authorities = [ssl.Certificate.loadPEM(pem).original for pem in _PEM.findall(ca_pem)]
         except Exception as error:
@@ -50,7 +50,7 @@ class Serving:
             privateKey=self._own.privateKey.original,
             certificate=self._own.original,
             extraCertChain=self._chain,
-            # A resumed session would remember a client that is no longer trusted.
+            # A resumed TLS session skips the verification of the client's certificate, although the CA may be removed.
             enableSessions=False,
             acceptableProtocols=[b"http/1.1"],
             **extra,
@@ -61,6 +61,6 @@ class Serving:
 
 
 def client_certificate(transport: object) -> x509.Certificate | None:
-    """Return the verified certificate of the other end of a connection, if it showed one."""
+    """Return the verified client certificate of a connection; None without one."""
     shown: Any = getattr(transport, "getPeerCertificate", lambda: None)()
     return None if shown is None else shown.to_cryptography()

@@ -1,7 +1,7 @@
-"""Connections that are upgraded: opened at the lender's API server, then bytes both ways, uninterpreted.
+"""Tunnels upgraded connections (SPDY, WebSocket) to the lender's API server, without interpreting their bytes.
 
-What one side sends is only read as fast as the other takes it, so a tunnel holds no more than the buffers of its two
-sockets. A tunnel through which nothing passes for as long as a kubelet would wait is closed.
+Each side is read only as fast as the other accepts data, so a tunnel buffers no more than its two transports. An idle
+tunnel is closed after the kubelet's own timeout.
 """
 
 from __future__ import annotations
@@ -32,24 +32,25 @@ from liqod.kube.connection.transport import TimedOut, unreachable
 from liqod.kube.errors import ApiError, Unreachable, from_status
 
 IDLE: Final = 4 * 3600.0
-"""The kubelet's own ``streamingConnectionIdleTimeout``."""
+"""Seconds; the default of the kubelet's ``streamingConnectionIdleTimeout``."""
 LIMITS: Final = Limits(head=32 << 10)
 MAX_BODY: Final = 64 << 10
-"""Bytes of a refusal that are read; a Status of the API is about 300."""
+"""Maximum bytes that are read of a refusal; a Status of the API has about 300."""
 UPGRADE_HEADERS: Final = STREAM_HEADERS | {b"upgrade"}
 ANSWER_TIMEOUT: Final = 30.0
 LINGER: Final = 15.0
-"""Seconds that a closed connection may take to deliver what it still holds."""
+"""Seconds that a closing connection has to send its buffered data."""
 
 
 class BadAnswer(Exception):
-    """The answer is not HTTP, or not within the bounds; the text says which."""
+    """Raised when the answer is not valid HTTP or exceeds the limits; the text is the reason."""
 
 
 class LenderConnection(Protocol):
-    """The lender's end: ``answer`` fires with the headers of the switch to pass on; then a tunnel gets the rest.
+    """The connection to the lender.
 
-    ``answer`` fails with BadAnswer, ApiError (the lender refused) or the reason why the connection was lost.
+    ``answer`` fires with the headers of the 101 response to pass on; the bytes after it go to the tunnel. ``answer``
+    fails with BadAnswer, ApiError (the lender refused) or the reason why the connection was lost.
     """
 
     transport: Any
@@ -79,7 +80,7 @@ class LenderConnection(Protocol):
     def _take(self, event: object) -> None:
         if isinstance(event, InformationalResponse):
             if event.status_code == 101:
-                # The other side is attached to before anything more is read.
+                # Read nothing until the tunnel is attached: there is no receiver for the bytes yet.
                 self.transport.pauseProducing()
                 self.answer.callback(upgrade_headers(event.headers))
         elif isinstance(event, Response):
@@ -99,13 +100,13 @@ class LenderConnection(Protocol):
         elif self.answer.called:
             return
         elif self._refusal:
-            # The code counts, also where its explanation is cut off.
+            # The status code is known even if the body is incomplete.
             self._finish(from_status(self._refusal, self._body))
         else:
             self.answer.errback(reason)
 
     def attach(self, tunnel: Tunnel) -> None:
-        """Deliver to a tunnel from now on, beginning with what came along with the head."""
+        """Deliver all bytes to a tunnel, starting with those that arrived with the response head."""
         self._tunnel = tunnel
         early = self._http.unread
         if early:
@@ -122,24 +123,23 @@ class LenderConnection(Protocol):
 
 
 def upgrade_headers(headers: Iterable[Header]) -> list[Header]:
-    """Return those headers of an upgrade that are passed on, in either direction."""
+    """Return the headers of an upgrade to pass on, in either direction."""
     return [(name, value) for name, value in headers if name.lower() in UPGRADE_HEADERS]
 
 
 async def open_at_lender(
     client: Client, method: bytes, path: str, passed: list[Header]
 ) -> tuple[LenderConnection, list[Header]]:
-    """Ask the lender's API server for an upgraded connection; returns it, and the headers of the answer 101 to pass on.
+    """Open an upgraded connection to the lender's API server; return it and the headers of the 101 response to pass on.
 
-    Raises ApiError with the lender's words, Unreachable, or ValueError for headers that cannot be sent. ``passed`` are
-    the headers of the caller's own upgrade.
-    Nothing is read from the connection before ``attach``.
+    ``passed`` are the headers of the caller's own upgrade. Nothing is read from the connection before ``attach``.
+    Raises ApiError with the lender's message, Unreachable, or ValueError for headers that cannot be sent.
     """
     what = f"{method.decode()} {path.partition('?')[0]}"
     server = client.config.server
     whole = urlsplit(server).path.rstrip("/") + path
     sent = client.request_headers()
-    # Streams have no media type: whoever insists on one is answered 406.
+    # Streams have no media type: the API server answers 406 to an Accept header that it cannot satisfy.
     sent.removeHeader(b"Accept")
     headers = [(name, value) for name, values in sent.getAllRawHeaders() for value in values]
     request = make_request(method, whole.encode("ascii"), [*headers, (b"Connection", b"Upgrade"), *passed])
@@ -172,13 +172,13 @@ def _expire(connection: LenderConnection) -> None:
 
 
 def _abort(side: Any) -> None:
-    """Close a connection at once; one that is closed already is left alone, which TLS transports do not do."""
+    """Close a connection at once; a closed one is skipped, because TLS transports do not check that themselves."""
     if side is not None and side.connected:
         side.abortConnection()
 
 
 class Tunnel:
-    """Two connections made into one; ``home`` and ``lender`` are their transports."""
+    """Joins two connections; ``home`` and ``lender`` are their transports, ``idle`` is the timeout in seconds."""
 
     def __init__(self, home: Any, lender: Any, clock: IReactorTime, idle: float = IDLE) -> None:
         self._home = home
@@ -187,28 +187,28 @@ class Tunnel:
         self._idle = idle
         self._used = clock.seconds()
         self._ended = False
-        # Each side is read only while the other takes what it is given.
+        # Back-pressure: each side is the push producer of the other.
         home.registerProducer(lender, True)
         lender.registerProducer(home, True)
-        # For the idle time first, and then for what is left after one side closed.
+        # Used for the idle timeout, and after one side closed for the linger time of the other.
         self._timer: IDelayedCall = clock.callLater(idle, self._look)
 
     def from_home(self, data: bytes) -> None:
-        """Pass on what the home side sent."""
+        """Forward data of the home side."""
         self._used = self._clock.seconds()
         self._lender.write(data)
 
     def from_lender(self, data: bytes) -> None:
-        """Pass on what the lender's side sent."""
+        """Forward data of the lender's side."""
         self._used = self._clock.seconds()
         self._home.write(data)
 
     def home_lost(self) -> None:
-        """The home side is gone."""
+        """Close the lender's side: the home side was closed."""
         self._end(self._home, self._lender)
 
     def lender_lost(self) -> None:
-        """The lender's side is gone."""
+        """Close the home side: the lender's side was closed."""
         self._end(self._lender, self._home)
 
     def _look(self) -> None:
@@ -219,7 +219,7 @@ class Tunnel:
         self.abort()
 
     def abort(self) -> None:
-        """Close both sides at once; what they still hold is lost."""
+        """Close both sides at once; buffered data is lost."""
         self._ended = True
         if self._timer.active():
             self._timer.cancel()
@@ -235,7 +235,7 @@ class Tunnel:
         self._ended = True
         lost.unregisterProducer()
         other.unregisterProducer()
-        # It may have been paused for the side that is gone; unread, it would never see its own end.
+        # It may have been paused for the closed side; a paused transport is not read and would never see its EOF.
         other.resumeProducing()
         other.loseConnection()
         self._timer = self._clock.callLater(LINGER, lambda: _abort(other))

@@ -1,9 +1,8 @@
-"""What pods on virtual nodes use, as far as their lender tells: for ``kubectl top`` and the autoscalers of the home
-cluster.
+"""Serves resource usage of pods on virtual nodes to ``kubectl top`` and the autoscalers of the home cluster.
 
-Lenders are asked for the pod metrics of each remote namespace (metrics.k8s.io). Those are rates, and the readers of a
-kubelet's pages want counters, so CPU is summed up here over the time between two looks. A lender without metrics, or
-one that does not show them to borrowers, leaves its pods out.
+The pod metrics of each remote namespace are requested from its lender (metrics.k8s.io). Those are rates, while readers
+of a kubelet's endpoints expect counters, so CPU is integrated here over the time between two requests. Pods of a lender
+without metrics, or one that denies them to borrowers, are left out.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ from liqod.model.timestamps import rfc3339
 POD_METRICS: Final = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", True)
 FRESH: Final = 10.0
 PATIENCE: Final = 5.0
-"""Seconds that a lender may take: whoever reads the page waits for the slowest."""
+"""Seconds until a request to a lender times out: the caller waits for the slowest lender."""
 LONGEST_GAP: Final = 120.0
-"""Seconds between two looks over which a rate is taken to have held."""
+"""Maximum seconds between two requests over which a rate is assumed to be constant."""
 MAX_CONTAINERS: Final = 64
 
 
 class ContainerMetrics(View, frozen=True):
-    """What a container uses, as quantities."""
+    """The usage of a container, as Kubernetes quantities."""
 
     name: str = ""
     usage: dict[str, str] = {}
 
 
 class PodMetrics(Object, frozen=True):
-    """What a pod uses."""
+    """The usage of a pod."""
 
     containers: list[ContainerMetrics] = []
 
@@ -56,7 +55,7 @@ class _List(View, frozen=True):
 
 @frozen
 class Sample:
-    """One container's usage: cores now, core seconds so far, bytes of memory."""
+    """One container's usage: current cores, total core seconds, bytes of memory."""
 
     pod: Key
     uid: str
@@ -73,7 +72,7 @@ class _Counter:
 
 
 class Usage:
-    """Asks lenders when somebody looks, at most every few seconds."""
+    """Requests metrics from lenders on demand, at most every ``FRESH`` seconds."""
 
     def __init__(self, clock: IReactorTime, nodes: Nodes) -> None:
         self._clock = clock
@@ -83,7 +82,7 @@ class Usage:
         self._looked = float("-inf")
 
     async def samples(self) -> list[Sample]:
-        """Return what all containers use; those that nothing is known of are left out."""
+        """Return the usage of all containers with known metrics."""
         if self._clock.seconds() - self._looked < FRESH:
             return self._samples
         found = [sample for metrics, local in await self._ask() for sample in self._count(metrics, local)]
@@ -117,7 +116,7 @@ class Usage:
             yield Sample(key, route.uid, container.name, float(cores), counter.seconds, int(memory))
 
     async def summary(self) -> dict[str, Any]:
-        """Return the page /stats/summary (k8s.io/kubelet/pkg/apis/stats/v1alpha1)."""
+        """Return the body of /stats/summary (k8s.io/kubelet/pkg/apis/stats/v1alpha1)."""
         samples = await self.samples()
         now = rfc3339(wall_clock(self._clock)())
         pods: dict[Key, dict[str, Any]] = {}
@@ -134,9 +133,9 @@ class Usage:
         return {"node": node, "pods": list(pods.values())}
 
     async def text(self) -> str:
-        """Return the page /metrics/resource.
+        """Return the body of /metrics/resource in the Prometheus text format (KEP-727).
 
-        All virtual nodes share one listener, so the node's own lines are only there when there is one of them.
+        All virtual nodes share one listener, so node metrics are included only if there is one node.
         """
         samples = await self.samples()
         lines: list[str] = []
@@ -168,7 +167,7 @@ def _family(name: str, kind: str, groups: list[tuple[str, list[Sample]]], value:
 
 def _labels(pod: Key, **more: str) -> str:
     labels = {**more, "namespace": pod.namespace, "pod": pod.name}
-    # Names of Kubernetes need no escaping, but what a lender calls a container is checked by nobody else.
+    # Kubernetes names need no escaping, but the lender's container names were not validated here.
     return "{" + ",".join(f'{key}="{_escaped(text)}"' for key, text in sorted(labels.items())) + "}"
 
 

@@ -1,1 +1,1 @@
-"""The Node object of a virtual kubelet: its content, its lease, its conditions, and the eviction of its pods."""
+"""The Node object of a virtual kubelet: its content, lease and conditions, and the eviction of its pods."""

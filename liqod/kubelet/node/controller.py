@@ -1,8 +1,8 @@
-"""Keeps the Node object of one lender, and its lease.
+"""Reconciles the Node object of one lender and renews its lease.
 
-The Node is written only when it differs from what is wanted. The lease is renewed while the lender answers: the node
-lifecycle controller takes a node whose lease expires for unreachable, and taints it (Kubernetes, "Leases", Node
-heartbeats). So a lender that does not answer makes its node unreachable, even if this daemon stops as well.
+The Node is written only when it differs from the desired state. The lease is renewed while the lender answers: the node
+lifecycle controller marks a node whose lease expires as unreachable and taints it (Kubernetes, "Leases", Node
+heartbeats). So the node of a lender that does not answer becomes unreachable even if this daemon stops, too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LEASE: Final = "lease"
 
 
 class LeaseController(Controller[str]):
-    """The lease of one virtual node, ``duration`` seconds long; ``node_uid`` returns None while there is no node."""
+    """Renews the lease of one virtual node, ``duration`` in seconds; ``node_uid`` returns None without a node."""
 
     name = "virtual node lease"
 
@@ -58,7 +58,7 @@ class LeaseController(Controller[str]):
         node_uid: Callable[[], str | None],
         health: Latest[Readiness],
     ) -> None:
-        # A failed renewal is repeated several times before the lease expires.
+        # The cap leaves time for several attempts before the lease expires.
         super().__init__(reactor, subject=f"of {node_name}", backoff=Backoff(cap=duration / 8))
         self._client = client
         self._node_name = node_name
@@ -81,7 +81,7 @@ class LeaseController(Controller[str]):
         try:
             await renewing
         except DeferredTimeout:
-            # Raised, so that it is repeated soon: over another connection an answer may come before the lease expires.
+            # Raise, so that the controller retries with back-off: another connection may work before the lease expires.
             raise Unreachable(f"the lease of {self._node_name} was not renewed in time") from None
         return wait
 
@@ -96,12 +96,12 @@ class LeaseController(Controller[str]):
 
 NODE: Final = "node"
 NAME_TAKEN_RETRY: Final = 60.0
-"""Seconds after which a name that another node has is tried again."""
+"""Seconds until the next attempt when another node has the name."""
 
 
 @frozen
 class NodeConfig:
-    """What does not change while a virtual node runs; ``lease_duration`` is in seconds."""
+    """The constant properties of a virtual node; ``lease_duration`` is in seconds."""
 
     name: str
     cluster_id: ClusterID
@@ -112,7 +112,7 @@ class NodeConfig:
 
 @frozen
 class NodeSources:
-    """What a Node is made of, as it changes; ``network`` None: there is no network between the clusters."""
+    """The observed inputs of a Node; ``network`` None: liqod manages no network between the clusters."""
 
     readiness: Latest[Readiness]
     offer: Latest[Offer | None]
@@ -123,7 +123,7 @@ class NodeSources:
 
 
 class NodeController(Controller[str]):
-    """One Node, with its lease; ``state`` tells whether the Node exists (NameTaken: another node has its name)."""
+    """Reconciles one Node; ``state`` is ready when the Node exists (NameTaken: another node has its name)."""
 
     name = "virtual node"
 
@@ -162,9 +162,9 @@ class NodeController(Controller[str]):
         return self._config.name
 
     def subscribe(self, listener: Callable[[Node | None], None]) -> Callable[[], None]:
-        """Call ``listener`` with the node now, if it is known, and whenever it changes (None: it is gone).
+        """Call ``listener`` with the node now, if it is known, and on every change (None: it was deleted).
 
-        Returns what ends the subscription.
+        Return a function that unsubscribes.
         """
         return self._nodes.subscribe(lambda key, old, new: listener(new))
 
@@ -175,7 +175,7 @@ class NodeController(Controller[str]):
             await self._client.patch(NODES, self._config.name, {"spec": {"unschedulable": True}}, view=None)
 
     async def retire(self) -> None:
-        """Delete node and lease for good; a node that is not ours stays."""
+        """Delete node and lease and do not create them again; a node that is not ours is kept."""
         self._retired = True
         await self._nodes.when_synced()
         node = self._cache.get(self._key)
@@ -183,7 +183,7 @@ class NodeController(Controller[str]):
             return
         if node is not None:
             await self._client.delete(NODES, self._config.name, uid=node.metadata.uid)
-        # Also without the node: an earlier attempt may have deleted that and not this.
+        # Also without a node: an earlier attempt may have deleted the node only.
         await self._client.delete(LEASES, self._config.name, LEASE_NAMESPACE)
 
     def _own_node(self) -> Node | None:
@@ -228,7 +228,7 @@ class NodeController(Controller[str]):
         if patch := node_patch(node, facts):
             node = await self._patch_node(node, patch, "")
         if not facts.readiness.known:
-            # A daemon that has just started knows less than the Node says: the status stays.
+            # Shortly after the start too little is observed: the status of the earlier daemon is kept.
             return None
         if patch := status_patch(node.status, facts, rfc3339(wall_clock(self.clock)())):
             await self._patch_node(node, patch, "status")

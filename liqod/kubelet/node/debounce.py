@@ -1,9 +1,9 @@
-"""Debounces a boolean reading, with a longer hold after each flap (pure).
+"""Debounces a boolean reading, with a longer hold time after each flap (pure).
 
 A change of NetworkUnavailable costs one write for each pod of the virtual node. So a working network counts as down
 only after ``DOWN_HOLD`` seconds of bad readings in a row, and as up again only after ``UP_HOLD`` seconds of good ones,
-doubled for every outage that began less than ``FLAP_WINDOW`` seconds after the one before. The idea is that of route
-flap damping (RFC 2439).
+doubled for every outage that started less than ``FLAP_WINDOW`` seconds after the previous one. Compare route flap
+damping (RFC 2439).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FLAP_WINDOW: Final = 600.0
 
 @frozen
 class Debounced:
-    """A debounced value, and what is needed to go on.
+    """A debounced value and its state.
 
-    ``value`` is None before the first reading. ``differs_since``: since when readings differ from it. ``flaps``:
-    outages in a row, each soon after the one before, the last one at ``flapped_at``.
+    ``value`` is None before the first reading. ``differs_since``: since when readings differ from it. ``flaps``: number
+    of outages in a row, each within ``FLAP_WINDOW`` of the previous one; the last one at ``flapped_at``.
     """
 
     value: bool | None = None
@@ -55,5 +55,5 @@ def debounce(debounced: Debounced, reading: bool | None, now: float) -> tuple[De
 
 
 def recovery_hold(flaps: int) -> float:
-    """Return for how many seconds readings have to be good after that many flaps."""
+    """Return the seconds for which readings must be good after so many flaps."""
     return min(MAX_HOLD, UP_HOLD * 2.0 ** min(flaps - 1, 16))

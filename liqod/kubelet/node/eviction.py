@@ -30,12 +30,12 @@ WRITES_PER_SECOND: Final = 50.0
 
 INVALID_RETRY: Final = 1.0
 ADMINISTRATIVE_REASONS: Final = ("OfferRefused", "OfferWithdrawn")
-"""Not-Ready reasons that an administrator decided: their pods keep the default toleration of 300 s
-(DefaultTolerationSeconds admission plugin)."""
+"""Not-Ready reasons set by an administrator: the pods keep the default toleration of 300 s (DefaultTolerationSeconds
+admission plugin)."""
 
 
 class EvictionController(Controller[Key]):
-    """The tolerations of the pods of one virtual node; ``evict_after`` is in seconds, 0: never."""
+    """Reconciles the tolerations of one virtual node's pods; ``evict_after`` is in seconds, 0: never."""
 
     name = "eviction"
     workers = 4
@@ -77,7 +77,7 @@ class EvictionController(Controller[Key]):
             self.enqueue(key)
 
     def _affected(self) -> Iterable[Key]:
-        """Return all pods, if what is decided from changed while the node is tainted."""
+        """Return the keys of all pods if an input of the decision changed while the node is tainted."""
         readiness = self._readiness.value
         before = self._decided_from
         self._decided_from = (
@@ -125,7 +125,7 @@ class EvictionController(Controller[Key]):
         return None
 
     def _wait_for_slot(self, key: Key, now: float) -> float:
-        """Return the seconds until a pod may be written to; each pod gets one slot of the rate limit."""
+        """Return the seconds until a pod may be written; each pod gets one slot of the rate limit."""
         slot = self._slots.get(key)
         if slot is None:
             slot = self._slots[key] = max(self._next_slot, now)
@@ -137,9 +137,10 @@ class EvictionController(Controller[Key]):
 
 
 def tainted_since(node: Node | None, seen: float, at: Callable[[datetime], float]) -> float | None:
-    """Return since when the tolerations of a node's pods have been running out, in seconds; None while they do not.
+    """Return since when a node has had a NoExecute taint for not-ready or unreachable, in seconds; None without one.
 
-    A taint without ``timeAdded`` counts from when it was ``seen``; ``at`` turns a date into seconds.
+    tolerationSeconds of its pods count from then. A taint without ``timeAdded`` counts from when it was ``seen``;
+    ``at`` converts a date into seconds.
     """
     times = [
         parse_rfc3339(taint.time_added)
@@ -150,6 +151,6 @@ def tainted_since(node: Node | None, seen: float, at: Callable[[datetime], float
 
 
 def is_retained(pod: HomePod) -> bool:
-    """Return whether a pod is at the lender, as far as it shows at home; one that never got there may go elsewhere."""
+    """Return whether the home status shows that a pod was started at the lender; other pods may be evicted."""
     status = decoded(pod.status)
     return not pod.metadata.deleting and (status.get("phase", "Pending") != "Pending" or bool(status.get("startTime")))

@@ -1,4 +1,4 @@
-"""The virtual node: the Node object that stands for a lender, its status from the lender's offer, and its lease."""
+"""Forges the Node object of a lender, its status from the lender's offer, and its lease (pure)."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from liqod.model.objects.meta import to_dict
 from liqod.model.records.offer import Offer
 
 APPLIED_LABELS: Final = "offloading.liqo.io/applied-labels"
-"""Names the extra labels that were set, so that one that vanishes from the offer vanishes from the node."""
+"""Annotation that lists the extra labels, so that a label removed from the offer is removed from the node."""
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
 RENEWED: Final = 1 / 4
-"""Part of a lease's life after which it is renewed, and after which a lender that says nothing is asked whether it is
-there. Source: kubelet."""
+"""Fraction of the lease duration after which the lease is renewed and a silent lender is probed. Source: kubelet
+(nodeLeaseRenewIntervalFraction = 0.25)."""
 _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 
 @frozen
 class NodeFacts:
-    """All that a node's status is made of. ``offer`` None: unknown, so what the node has is left as it is.
+    """The inputs of a Node. ``offer`` None: unknown, so that labels and resources of the node are kept.
 
-    ``port`` is where the node's API is served, at its address; 0 while it is not. ``network`` None: there is no network
-    between the clusters to speak of.
+    ``port`` is the port of the node's API at its address; 0 while it is not served. ``network`` None: liqod manages no
+    network between the clusters.
     """
 
     name: str
@@ -54,12 +54,12 @@ class NodeFacts:
 
 
 def is_foreign(node: Node, cluster_id: str) -> bool:
-    """Return whether a node of our name stands for something else; such a node is never touched."""
+    """Return whether a node of this name does not represent this lender; such a node is never changed."""
     return node.metadata.labels.get(REMOTE_CLUSTER_LABEL) != cluster_id
 
 
 def base_labels(name: str, cluster_id: str) -> dict[str, str]:
-    """Return the labels every virtual node has; neither an offer nor a record overrides them."""
+    """Return the labels of every virtual node; neither an offer nor a record overrides them."""
     return {
         TYPE_LABEL: VIRTUAL_NODE_TYPE,
         REMOTE_CLUSTER_LABEL: cluster_id,
@@ -74,14 +74,14 @@ def base_labels(name: str, cluster_id: str) -> dict[str, str]:
 
 
 def extra_labels(facts: NodeFacts) -> dict[str, str]:
-    """Return the labels from the offer and from the VirtualNode record (which wins)."""
+    """Return the labels of the offer and the VirtualNode record (which takes precedence)."""
     offered = facts.offer.labels if facts.offer is not None else {}
     base = base_labels(facts.name, facts.cluster_id)
     return {key: value for key, value in {**offered, **facts.labels}.items() if key not in base}
 
 
 def forge_node(facts: NodeFacts) -> dict[str, Any]:
-    """Return the node to create: without resources, tainted so that only tolerating pods come."""
+    """Return the node to create: without resources, and tainted so that only tolerating pods are scheduled."""
     extra = extra_labels(facts)
     return {
         "apiVersion": "v1",
@@ -96,7 +96,7 @@ def forge_node(facts: NodeFacts) -> dict[str, Any]:
 
 
 def node_patch(node: Node, facts: NodeFacts) -> dict[str, Any]:
-    """Return the merge patch for labels and taint of an existing node; empty when all is as it should be."""
+    """Return the merge patch for labels and taint of an existing node; empty if nothing differs."""
     patch: dict[str, Any] = {}
     labels: dict[str, str | None] = {}
     extra = dict(extra_labels(facts)) if facts.offer is not None else _applied(node)
@@ -108,7 +108,8 @@ def node_patch(node: Node, facts: NodeFacts) -> dict[str, Any]:
     if node.metadata.annotations.get(APPLIED_LABELS, "") != listed:
         metadata["annotations"] = {APPLIED_LABELS: listed}
     if not any(taint.key == TAINT_KEY and taint.effect == TAINT_EFFECT for taint in node.spec.taints):
-        # The list is written as a whole: the version guards taints that others added meanwhile.
+        # A merge patch replaces the whole list (RFC 7396): with resourceVersion a concurrent change of the taints, as
+        # by the node lifecycle controller, makes it fail with 409.
         metadata["resourceVersion"] = node.metadata.resource_version
         others = [to_dict(taint) for taint in node.spec.taints if taint.key != TAINT_KEY]
         patch["spec"] = {"taints": [*others, {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}]}
@@ -123,9 +124,9 @@ def _applied(node: Node) -> dict[str, str]:
 
 
 def status_patch(status: Mapping[str, Any], facts: NodeFacts, now: str) -> dict[str, Any]:
-    """Return the merge patch from a node's status to the one it should have; empty when nothing changes.
+    """Return the merge patch from a node's status to the desired one; empty if nothing differs.
 
-    Resources that vanish from the offer are removed (as nulls). Conditions of other writers stay.
+    Resources that are no longer in the offer are removed (as nulls). Conditions of other writers are kept.
     """
     wanted = dict(status)
     if facts.offer is not None:
@@ -152,11 +153,11 @@ _OF_NETWORK: Final = ("NetworkReady", "NetworkDown")
 def conditions(
     old: list[dict[str, Any]], readiness: Readiness, now: str, network: Readiness | None = None
 ) -> list[dict[str, Any]]:
-    """Return the node's conditions; NetworkUnavailable once it is known, where there is a network at all.
+    """Return the node's conditions, with NetworkUnavailable if a network is managed and its status is known.
 
-    Where there is none any more, what we said of it goes: nothing would be scheduled on the node for ever.
-    While the node cannot be ready, an Unknown that the cluster's node controller wrote (the lease is not renewed then)
-    is left standing: both would otherwise overwrite each other for ever.
+    Without a managed network our NetworkUnavailable is removed: the taint that it causes would keep the scheduler from
+    the node. While the node is not ready, a status Unknown is kept: the node lifecycle controller writes it when the
+    lease expires, and both would overwrite each other.
     """
     wanted = [_condition("Ready", readiness.ready, readiness.reason, readiness.message)]
     for kind in _PRESSURES:
@@ -191,7 +192,7 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> dict[str, A
 
 
 def _node_info(version: str, known: Mapping[str, Any]) -> dict[str, str]:
-    # The API requires every field to be there; what does not exist for a whole cluster is empty.
+    # All fields of NodeSystemInfo are required; those without a meaning for a whole cluster are empty.
     empty = dict.fromkeys(
         ("bootID", "containerRuntimeVersion", "kernelVersion", "machineID", "osImage", "systemUUID"), ""
     )
@@ -200,7 +201,7 @@ def _node_info(version: str, known: Mapping[str, Any]) -> dict[str, str]:
 
 
 def forge_lease(name: str, duration: int, now: str, uid: str) -> dict[str, Any]:
-    """Return the node's lease; it belongs to the node, so that it goes with it."""
+    """Return the node's lease; the garbage collector deletes it with its owner, the node."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
     return {
         "apiVersion": "coordination.k8s.io/v1",

@@ -15,10 +15,10 @@ from liqod.kubelet.node.debounce import Debounced, debounce
 
 
 class NetworkCondition(Service):
-    """Observes the status of the network to one lender; ``state`` is the debounced one.
+    """Observes the status of the network to one lender; ``state`` is the debounced status.
 
-    ``state`` keeps its message while a reading differs from it and is not believed yet. An unknown status changes
-    nothing: a network that restarts does not revoke what was known.
+    ``state`` keeps its message while a reading differs from it for less than the hold time. An unknown status changes
+    nothing: a restart of the network does not invalidate the last known status.
     """
 
     _log = Logger()
@@ -26,7 +26,7 @@ class NetworkCondition(Service):
     def __init__(self, clock: IReactorTime, status: Latest[Readiness], lender: str) -> None:
         self.state: Latest[Readiness] = Latest(status.value)
         self.usable: Latest[bool] = Latest(_is_usable(status.value))
-        """Whether packets reach the lender's pods, as far as known."""
+        """Whether packets reach the lender's pods; True while this is unknown."""
         self._clock = clock
         self._status = status
         self._lender = lender

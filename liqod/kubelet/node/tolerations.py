@@ -1,11 +1,11 @@
 """Plans the tolerations of an offloaded pod while its virtual node is not Ready (pure).
 
-DefaultTolerationSeconds adds 300 s for not-ready and unreachable to every pod; then the taint-eviction controller
-deletes it. For a virtual node that is too soon: its pods run on at the lender, and a link that is down for an hour is
-no reason to end them. So tolerationSeconds is removed while the lender is unreachable, which Kubernetes allows for pods
-(source: kubernetes/pkg/apis/core/validation ``validateOnlyAddedTolerations``; the taint-eviction controller cancels
-what it had planned for a pod that tolerates the taint for ever). What the pod had before is kept in an annotation, so
-that it can be given back, and so that the lender's pod never notices.
+DefaultTolerationSeconds adds tolerations of 300 s for not-ready and unreachable to every pod; after that the
+taint-eviction controller deletes it. For a virtual node that is too soon: its pods keep running at the lender, and an
+hour without connection is no reason to delete them. So tolerationSeconds is removed while the lender is unreachable,
+which the API allows for existing pods (source: kubernetes/pkg/apis/core/validation ``validateOnlyAddedTolerations``);
+the taint-eviction controller then cancels the scheduled deletion. An annotation keeps the original tolerations, to
+restore them and to forge the lender's pod from them.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from attrs import frozen
 from liqod.model.objects.tolerations import HELD, TAINTS, bare, lengthened, limit_of, matches
 
 LEAD: Final = 240.0
-"""Seconds before Kubernetes would evict a pod that it is held: enough for ten thousand pods, and most interruptions are
-over sooner than pods with the usual five minutes are written to at all."""
+"""Seconds before its eviction at which a pod is patched: enough time to patch ten thousand pods. With the default of
+300 s pods are patched after 60 s, so shorter interruptions cost no writes."""
 
 _Tolerations = list[dict[str, Any]]
 
 
 @frozen
 class Rest:
-    """Nothing to write; ``again``: the seconds after which that may change (None: not by time alone)."""
+    """Write nothing; ``again``: the seconds after which to plan again (None: only after a change)."""
 
     again: float | None = None
 
 
 @frozen
 class Rewrite:
-    """Change the pod by this JSON patch (RFC 6902)."""
+    """Patch the pod by this JSON patch (RFC 6902)."""
 
     patch: list[dict[str, Any]]
 
 
 @frozen
 class Evict:
-    """Have Kubernetes evict the pod at once, by this JSON patch of its tolerations."""
+    """Let the taint-eviction controller delete the pod at once, by this JSON patch of its tolerations."""
 
     patch: list[dict[str, Any]]
 
@@ -58,10 +58,10 @@ def plan(
     temporary: bool,
     evict_after: float,
 ) -> Plan:
-    """Return what to do about a pod on a node that has been tainted for ``tainted_for`` seconds.
+    """Return the next step for a pod on a node that has been tainted for ``tainted_for`` seconds.
 
-    ``temporary`` tells that the lender is only away; when it took its offer back instead, pods get the time again that
-    they had. ``evict_after`` is the cluster's setting (0: never), which the pod's annotation overrides.
+    ``temporary``: the lender is only unreachable; otherwise it withdrew its offer, and the original tolerations are
+    restored. ``evict_after``: the cluster's setting in seconds (0: never), which the pod's annotation overrides.
     """
     held = HELD in annotations
     if not temporary:
@@ -75,7 +75,7 @@ def plan(
     else:
         soon = None
     if seconds is None or (held and limit and seconds >= limit):
-        # For ever, or, said when the pod was made, for just as long as it is to stay.
+        # It tolerates the taints without limit, or at least until the configured eviction.
         return Rest(soon)
     due = max(0.0, seconds - LEAD) - tainted_for
     if due > 0:
@@ -84,26 +84,26 @@ def plan(
 
 
 def shortest_toleration(tolerations: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return how many seconds a pod tolerates the worse of the two taints; None: for ever, or not at all."""
+    """Return the smaller tolerationSeconds of a pod for the two taints; None: without limit, or not tolerated."""
     found: list[int] = []
     for taint in TAINTS:
         matching = [one for one in tolerations if matches(one, taint)]
         if not matching:
-            # Kubernetes deletes such a pod the moment the taint is there.
+            # The taint-eviction controller deletes a pod without a matching toleration immediately.
             return None
         found += [int(one["tolerationSeconds"]) for one in matching if one.get("tolerationSeconds") is not None]
     return max(0, min(found)) if found else None
 
 
 def original_tolerations(tolerations: Sequence[Mapping[str, Any]], annotations: Mapping[str, str]) -> _Tolerations:
-    """Return the tolerations as they were before any was held."""
+    """Return the tolerations before liqod extended any."""
     before = _held(annotations)
     restored = [dict(one) for one in tolerations]
     for position, one in enumerate(restored):
         if (old := before.get(str(position))) is not None and bare(old) == bare(one):
             restored[position] = before.pop(str(position))
     for old in before.values():
-        # Somebody put others before it: it is known by everything but the seconds.
+        # Another writer inserted tolerations before it: match by all fields except tolerationSeconds.
         moved = next((position for position, one in enumerate(restored) if bare(one) == bare(old)), None)
         if moved is not None:
             restored[moved] = old
@@ -113,7 +113,7 @@ def original_tolerations(tolerations: Sequence[Mapping[str, Any]], annotations: 
 def _rewritten(
     uid: str, tolerations: Sequence[Mapping[str, Any]], annotations: Mapping[str, str], seconds: int | None
 ) -> list[dict[str, Any]]:
-    """Return the patch that lets the pod tolerate both taints for so long, and notes what it had before."""
+    """Return the patch that sets tolerationSeconds for both taints and annotates the original tolerations."""
     new, held = lengthened(original_tolerations(tolerations, annotations), 0)
     if seconds is not None:
         new = [{**one, "tolerationSeconds": seconds} if str(i) in held else one for i, one in enumerate(new)]
@@ -123,6 +123,7 @@ def _rewritten(
 
 
 def _guarded(uid: str, old: Sequence[Mapping[str, Any]], new: _Tolerations) -> list[dict[str, Any]]:
+    # A failed test operation makes the API server refuse the whole patch with 422: the pod changed meanwhile.
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": "/spec/tolerations", "value": [dict(one) for one in old]},
@@ -143,7 +144,7 @@ def _given_back(
 
 
 def _held(annotations: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return what was noted, by position."""
+    """Return the annotated original tolerations by position; none if the annotation cannot be decoded."""
     try:
         return msgspec.json.decode(annotations.get(HELD, "{}"), type=dict[str, dict[str, Any]])
     except msgspec.MsgspecError:

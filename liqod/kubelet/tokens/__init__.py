@@ -1,1 +1,1 @@
-"""Service account tokens of offloaded pods: minted at home, kept in a Secret at the lender."""
+"""Service account tokens of offloaded pods: requested at home, stored in a Secret at the lender."""

@@ -1,7 +1,7 @@
-"""Keeps the tokens that offloaded pods mount: requested at home, written to a Secret at the lender, renewed, deleted.
+"""Requests the tokens of offloaded pods at home, writes them to Secrets at the lender, renews and deletes them.
 
-A pod is reconciled again when its tokens are due, nothing is polled. Tokens pass through: none is kept longer than the
-lender takes to accept it, and no log or ``repr`` shows one.
+A pod is enqueued again when its tokens are due; nothing is polled. A token is kept in memory only until the lender
+accepts it, and no log or ``repr`` shows one.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from liqod.model.objects.meta import Object, View, label_selector, reference_to
 from liqod.model.timestamps import parse_rfc3339
 
 NO_ANSWER_RETRY: Final = 5.0
-"""Seconds after a request without an answer until it is repeated, should the lender answer others meanwhile."""
+"""Seconds after which a request without an answer is repeated if the lender answers other requests meanwhile."""
 KEEP_UNSENT: Final = 30.0
-"""Seconds that tokens which the lender did not accept are kept for the next attempt: minting is not free at home."""
+"""Seconds for which tokens that the lender did not accept are kept for the next attempt, to save TokenRequests."""
 
 
 @frozen
@@ -55,12 +55,12 @@ class _Unsent:
 
 @define
 class TrackedTokens:
-    """What is remembered about the tokens of one pod; times are seconds of the reactor's clock."""
+    """The record of one pod's tokens between reconciles; times are seconds of the reactor's clock."""
 
     uid: str = ""
-    """The pod that the tokens at the lender were written for by this daemon."""
+    """UID of the pod for which this daemon wrote the tokens at the lender; empty: it wrote none."""
     due: float = 0.0
-    """When they are to be renewed."""
+    """When the tokens must be renewed."""
     unsent: _Unsent | None = None
     attempts: Attempts = Factory(Attempts)
     """Failed writes at the lender, and refusals at home."""
@@ -78,7 +78,7 @@ class _Watched:
 
 @frozen
 class _Pod:
-    """One pod as it is seen in one step; ``there`` is its Secret at the lender."""
+    """One pod as observed in one step; ``there`` is its Secret at the lender."""
 
     key: Key
     tracked: TrackedTokens
@@ -105,11 +105,11 @@ class _Answer(View, frozen=True):
 
 
 class TokenRefused(Exception):
-    """The home cluster refuses a token of a pod's service account."""
+    """Raised when the home API server refuses a token of a pod's service account."""
 
 
 class TokenController(Controller[Key]):
-    """The tokens of the pods of one virtual node, by the key of the pod; ``client`` is the home cluster's."""
+    """Reconciles the tokens of one virtual node's pods, by the pod's key; ``client`` is the home cluster's."""
 
     name = "tokens"
 
@@ -145,7 +145,7 @@ class TokenController(Controller[Key]):
         yield observe(self._health.state, self._health_changed)
 
     async def prepare(self) -> None:
-        # Absence means absence from here on: only now may a Secret be deleted because its pod is not seen.
+        # Before the first full list a pod missing from the cache may exist: no Secret may be deleted for its absence.
         await self._namespaces.when_synced()
 
     def startService(self) -> None:
@@ -218,14 +218,14 @@ class TokenController(Controller[Key]):
             self._postpone(key, tracked)
             return None
         what = home.metadata.uid if home is not None and isinstance(step, Mint) else "removed"
-        # A lender that deletes the Secret again and again gets it ever more slowly.
+        # If somebody at the lender deletes the Secret repeatedly, the back-off grows.
         if (wait := self._write_limiter.wait(key, what, now)) > 0.001:
             return After(wait)
         pod = _Pod(key, tracked, home, remote, there)
         try:
             if isinstance(step, Mint) and home is not None:
                 await self._mint(pod, home, step)
-                # One more step finds the Secret as it should be, and waits until the tokens are due.
+                # The next step finds the Secret up to date and waits until the tokens are due.
                 again = After(0.0)
             elif isinstance(step, Remove):
                 await remote.client.delete(SECRETS, name, remote.namespace, uid=step.uid)
@@ -241,7 +241,7 @@ class TokenController(Controller[Key]):
         return again
 
     async def _mint(self, pod: _Pod, home: HomePod, step: Mint) -> None:
-        """Write tokens to the lender: those of a failed attempt a moment ago, or new ones."""
+        """Write tokens to the lender: those of a recent failed attempt, or new ones."""
         tracked, remote, now = pod.tracked, pod.remote, self.clock.seconds()
         unsent = tracked.unsent
         if unsent is None or unsent.uid != home.metadata.uid or now - unsent.since > KEEP_UNSENT:
@@ -259,7 +259,7 @@ class TokenController(Controller[Key]):
                     SECRETS, body, remote.namespace, view=Object, manager=REFLECTION_MANAGER
                 )
             except AlreadyExists:
-                # The watch, which selects by label, does not show it: it is not ours, or the watch is behind.
+                # 409 for an object that the cache does not have: it lacks our labels, or the watch is behind.
                 found = await remote.client.get(SECRETS, name, remote.namespace, view=Object)
                 self._mutations.wrote(pod.key, None, found)
                 return
@@ -268,7 +268,10 @@ class TokenController(Controller[Key]):
         tracked.due = self.clock.seconds() + secret.renewed_after(tracked.uid, unsent.minted.life)
 
     async def _request(self, home: HomePod, step: Mint) -> Minted:
-        """Have the tokens made at home, those of one audience and life only once; raises TokenRefused."""
+        """Request the tokens at home, one for each pair of audience and lifetime; raises TokenRefused.
+
+        Source: Kubernetes API, TokenRequest (subresource ``token`` of ServiceAccounts).
+        """
         made: dict[tuple[str, int], _Answer] = {}
         meta = home.metadata
         for source in step.sources:
@@ -290,6 +293,7 @@ class TokenController(Controller[Key]):
                         f"the service account {step.account} has no token for this pod: {clean_message(error.message)}"
                     ) from None
                 made[kind] = answer
+        # The API server may shorten a lifetime (--service-account-max-token-expiration): its answer counts.
         ends = [parse_rfc3339(answer.status.expiration_timestamp) for answer in made.values()]
         expires = min((end for end in ends if end is not None), default=NEVER)
         tokens = {source.key: made[source.audience, source.seconds].status.token for source in step.sources}
@@ -297,7 +301,7 @@ class TokenController(Controller[Key]):
         return Minted(tokens, expires, life)
 
     def _failed(self, pod: _Pod, error: ApiError | Unreachable) -> After:
-        """Act on a failed write at the lender; returns when to try again."""
+        """Handle a failed write at the lender; return when to try again. Raises the error itself for 429 and 5xx."""
         self._mutations.forget(pod.key)
         granted_for = self.clock.seconds() - pod.remote.since
         meaning = meaning_of(error, granted_for=granted_for, creating=pod.there is None)
@@ -327,7 +331,7 @@ class TokenController(Controller[Key]):
 
 
 def _pod_changed(key: Key, old: HomePod | None, new: HomePod | None) -> Iterable[Key]:
-    """Pass on what can change a pod's tokens: it came or went, or its status says that it has finished."""
+    """Return the key of a pod that was created, replaced or deleted, or whose status changed: it may have finished."""
     if old is None or new is None or old.metadata.uid != new.metadata.uid or bytes(old.status) != bytes(new.status):
         return (key,)
     return ()

@@ -1,10 +1,10 @@
-"""How pods at the lender speak to the API server of their home (spec 004, "Configuration data").
+"""Forges the access of offloaded pods to their home API server (spec 004, "Configuration data").
 
-A token source that travelled verbatim would make the lender's API server mint a token of one of *its* service accounts
-for our pod. So token sources are replaced by items of a secret that is kept at the lender for the pod, with tokens that
-the home API server minted (``with_access``), and the environment names that API server. Where this is switched off, or
-the pod is annotated so, the volume that the API server adds by itself goes, with its mounts, and token sources vanish
-from the user's own projected volumes (``without_tokens``).
+With an unchanged token source the lender's kubelet would request a token of one of *the lender's* service accounts.
+``with_access`` replaces token sources by items of a Secret at the lender, with tokens of the home API server, and sets
+the environment variables of that API server. If this is disabled, or the pod is annotated so, ``without_tokens``
+removes the volume that the ServiceAccount admission plugin adds, with its mounts, and the token sources of the user's
+projected volumes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ API_ACCESS_PREFIX: Final = "kube-api-access-"
 SUPPORT_ANNOTATION: Final = "liqo.io/api-server-support"
 DEFAULT_ACCOUNT: Final = "default"
 DEFAULT_SECONDS: Final = 3600
-"""Life of a token that does not say otherwise. Source: Kubernetes API, ServiceAccountTokenProjection."""
+"""Default lifetime of a token in seconds. Source: Kubernetes API, ServiceAccountTokenProjection."""
 
 NAMESPACE_KEY: Final = "namespace"
 SECRET_SUFFIX: Final = ".liqo-token"  # noqa: S105 (part of a name)
@@ -33,9 +33,7 @@ _CONTAINERS: Final = ("containers", "initContainers")
 
 @frozen
 class TokenSource:
-    """A token that a pod mounts: where it lies in the pod's secret, for whom it is meant (empty: the API server), and
-    for how many seconds it is asked to be good.
-    """
+    """A token that a pod mounts: its key in the pod's Secret, audience (empty: the API server), lifetime in seconds."""
 
     key: str
     audience: str = ""
@@ -43,9 +41,9 @@ class TokenSource:
 
 
 def secret_name(pod: str) -> str:
-    """Return the name of the secret at the lender that holds the tokens of a pod.
+    """Return the name of the Secret at the lender that holds the tokens of a pod.
 
-    The suffix keeps it apart from secrets of users, whose names travel unchanged.
+    The suffix prevents collisions with reflected Secrets of users, whose names are unchanged.
     """
     room = _MAX_NAME - len(SECRET_SUFFIX)
     if len(pod) > room:
@@ -59,7 +57,7 @@ def account_of(spec: Mapping[str, Any]) -> str:
 
 
 def is_supported(annotations: Mapping[str, str]) -> bool:
-    """Return whether a pod may speak to its home's API server; ``remote`` would be the lender's, which lends none."""
+    """Return whether a pod gets access to its home API server; ``remote``, the lender's, is not supported."""
     return annotations.get(SUPPORT_ANNOTATION, "").lower() not in ("disabled", "remote")
 
 
@@ -79,15 +77,15 @@ def sources_of(spec: Mapping[str, Any]) -> list[TokenSource]:
 def forge_access(
     name: str, spec: Mapping[str, Any], annotations: Mapping[str, str], context: Context
 ) -> dict[str, Any]:
-    """Return the spec of the pod ``name`` as the lender gets it, as far as API servers are concerned."""
+    """Return the spec of the pod ``name`` with the fields for API access forged."""
     server = context.services.api_server() if is_supported(annotations) else None
     return without_tokens(spec) if server is None else with_access(name, spec, context, server)
 
 
 def with_access(name: str, spec: Mapping[str, Any], context: Context, server: ApiServer) -> dict[str, Any]:
-    """Return a pod spec whose tokens come from the pod's secret and whose API server is the home's.
+    """Return a pod spec with tokens from the pod's Secret and the address of the home API server.
 
-    A pod that mounts no token is left as it is, but for the CA of the home cluster, which has another name there.
+    In a pod without a token only references to the CA of the home cluster are renamed.
     """
     forged = _without_account(spec)
     tokens = any(True for volume in spec.get("volumes") or () for _ in _tokens(volume))
@@ -105,7 +103,7 @@ def with_access(name: str, spec: Mapping[str, Any], context: Context, server: Ap
 
 
 def without_tokens(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pod spec without tokens of the API server; the spec given is left as it is."""
+    """Return a pod spec without tokens of the API server; the argument is not modified."""
     forged = _without_account(spec)
     volumes = spec.get("volumes") or []
     removed = {volume.get("name") for volume in volumes if _is_api_access(volume)}
@@ -166,9 +164,10 @@ def _volume(volume: dict[str, Any], pod: str, context: Context) -> dict[str, Any
 
 
 def _home_namespace(downward: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Divide the items of a volume with a token: what the lender may fill in, and the namespace beside the token.
+    """Split the downward API items of a volume with a token: those to keep, and the namespace file to replace.
 
-    Clients take that file for the namespace to ask for: with a token of the home cluster it must be the one there.
+    Clients use that file as their default namespace (client-go, tools/clientcmd, inClusterClientConfig): with a token
+    of the home cluster it must contain the home namespace.
     """
     rest, moved = [], []
     for item in downward.get("items") or ():
@@ -185,7 +184,10 @@ def _renamed(reference: Mapping[str, Any], context: Context) -> dict[str, Any]:
 
 
 def _environment(server: ApiServer) -> list[dict[str, Any]]:
-    """Return what the kubelet would set for the ``kubernetes`` service; set here, it does not set its own cluster's."""
+    """Return the environment variables of the ``kubernetes`` service, for the home API server.
+
+    Variables of the pod spec override those that the lender's kubelet sets for its own cluster.
+    """
     host, port = server.name or _HOST, str(server.port)
     url = f"tcp://{host}:{port}"
     values = {
@@ -207,7 +209,7 @@ def _container(
     changes: dict[str, Any] = {}
     given = container.get("env") or []
     names = {variable.get("name") for variable in given}
-    # First, so that variables of the user's may refer to them; where the user sets one, the user's stands.
+    # First, because $(VAR) expands only variables that are defined earlier (EnvVar.value); the user's own value wins.
     env = [v for v in environment if v["name"] not in names] + [_variable(v, account, context) for v in given]
     if env != given:
         changes["env"] = env

@@ -1,8 +1,8 @@
-"""The secret at the lender that holds the tokens of one offloaded pod, and what is to be done about it next.
+"""Plans and forges the Secret at the lender that holds the tokens of one offloaded pod (pure).
 
-Tokens are minted by the home cluster for one pod: they are bound to it there (they end with it), keep the audience
-that the pod asks for, and are renewed like a kubelet does, at four fifths of their life. The secret says whose it is
-and when its tokens expire, so that a daemon that starts anew goes on with what is there.
+The home cluster issues tokens for one pod: they are bound to it (invalid once it is deleted), have the audience that
+the pod requests, and are renewed at 80 % of their lifetime, as by a kubelet. Annotations of the Secret name its pod and
+the expiry, so that a restarted daemon continues with the existing tokens.
 """
 
 from __future__ import annotations
@@ -37,23 +37,20 @@ POD_NAME: Final = "offloading.liqo.io/service-account-for-pod-name"
 POD_UID: Final = "offloading.liqo.io/service-account-for-pod-uid"
 EXPIRATION: Final = "offloading.liqo.io/service-account-expiration"
 RENEWED_AT: Final = 0.8
-"""Part of a token's life after which it is renewed. Source: Kubernetes, "Configure Service Accounts for Pods"."""
+"""Fraction of a token's life after which it is renewed. Source: Kubernetes, "Configure Service Accounts for Pods"."""
 
 OLDEST: Final = 24 * 3600.0
-"""Seconds after which a token is renewed however long it lives, as by a kubelet."""
+"""Seconds after which any token is renewed, as by a kubelet (pkg/kubelet/token, maxTTL)."""
 
 SPREAD: Final = 0.05
-"""Part of a token's life over which the renewals of pods that began together are spread."""
+"""Fraction of a token's lifetime over which the renewals of pods that started together are spread."""
 
 FINISHED: Final = ("Succeeded", "Failed")
 
 
 @frozen
 class Mint:
-    """Have these tokens made for the service account, and put them into the secret; ``uid`` is that of the one there.
-
-    Without ``uid`` there is none yet.
-    """
+    """Request these tokens for the service account and write them to the Secret with ``uid`` (empty: create it)."""
 
     account: str
     sources: tuple[TokenSource, ...]
@@ -62,33 +59,34 @@ class Mint:
 
 @frozen
 class Remove:
-    """Delete the secret that has this UID."""
+    """Delete the Secret that has this UID."""
 
     uid: str
 
 
 @frozen
 class Rest:
-    """Nothing to do for so many seconds; None: until something changes."""
+    """Do nothing for so many seconds; None: until something changes."""
 
     seconds: float | None = None
 
 
 @frozen
 class Taken:
-    """A secret that is not ours has the name."""
+    """A Secret that is not ours has the name."""
 
 
 NEVER: Final = from_epoch(0.0)
-"""When tokens expire that were never made."""
+"""The expiry of tokens without a readable one: they are renewed at once."""
 
 Step = Mint | Remove | Rest | Taken
 
 
 @frozen
 class Minted:
-    """Tokens by their key in the secret; when the first of them expires (by the API server's clock), and how many
-    seconds after it was made.
+    """Tokens by their key in the Secret.
+
+    ``expires``: when the first of them expires, by the API server's clock. ``life``: the shortest lifetime in seconds.
     """
 
     tokens: Mapping[str, str] = field(repr=False)
@@ -101,8 +99,8 @@ def plan(
 ) -> Step:
     """Return the next step for the tokens of a pod; ``now`` is the date by this host's clock.
 
-    ``left`` is in how many seconds the tokens that this daemon put there are to be renewed; None: it put none there,
-    and what the secret says is compared with this host's date, however wrong that may be: once.
+    ``left``: seconds until the tokens that this daemon wrote must be renewed. None: it wrote none, and the expiry in
+    the Secret is compared with this host's clock, which may differ from the API server's; that happens only once.
     """
     if there is not None and not (is_ours(there.metadata, context) and is_of_node(there.metadata, context)):
         return Taken() if home is not None and _wanted(home) else Rest()
@@ -112,7 +110,7 @@ def plan(
     if home is None or not wanted:
         return Remove(there.metadata.uid) if there is not None else Rest()
     if there is not None and there.metadata.annotations.get(POD_UID) != home.metadata.uid:
-        # The tokens of an earlier pod of that name; new ones come when they are gone.
+        # These are the tokens of an earlier pod of that name; new ones are written when the Secret is gone.
         return Remove(there.metadata.uid)
     if there is None:
         return Rest() if home.metadata.deleting else Mint(account_of(decoded(home.spec)), wanted)
@@ -130,9 +128,9 @@ def _wanted(home: HomePod) -> tuple[TokenSource, ...]:
 
 
 def due_in(uid: str, sources: Sequence[TokenSource], there: ObjectMeta, now: datetime) -> float:
-    """Return in how many seconds the tokens in a secret are to be renewed; 0 when it does not say legibly until when.
+    """Return the seconds until the tokens in a Secret must be renewed; 0 without a readable expiry.
 
-    What is written there is the lender's to change: it gains nothing by it but its own pods' failure.
+    The lender can change the annotation, but by that only breaks the pods that run there.
     """
     expires = parse_rfc3339(there.annotations.get(EXPIRATION, ""))
     if expires is None:
@@ -142,13 +140,13 @@ def due_in(uid: str, sources: Sequence[TokenSource], there: ObjectMeta, now: dat
 
 
 def renewed_after(uid: str, life: float) -> float:
-    """Return after how many seconds tokens of that life are renewed; pods, known by their UID, do it one by one."""
+    """Return the age in seconds at which tokens of this lifetime are renewed, spread by the UID of the pod."""
     spread = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:2]) / 65536 * SPREAD * life
     return min(life * RENEWED_AT, OLDEST) - spread
 
 
 def request(source: TokenSource, pod: ObjectMeta) -> dict[str, Any]:
-    """Return the TokenRequest for one token, bound to a pod."""
+    """Return the TokenRequest for one token bound to a pod (authentication.k8s.io/v1, BoundObjectReference)."""
     spec: dict[str, Any] = {
         "expirationSeconds": source.seconds,
         "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid},
@@ -159,7 +157,7 @@ def request(source: TokenSource, pod: ObjectMeta) -> dict[str, Any]:
 
 
 def forge(pod: ObjectMeta, account: str, minted: Minted, context: Context) -> dict[str, Any]:
-    """Return the secret, as it is created and as it is patched."""
+    """Return the Secret, used as body of a POST and as merge patch."""
     data = {**minted.tokens, NAMESPACE_KEY: pod.namespace}
     return {
         "metadata": {
@@ -173,11 +171,11 @@ def forge(pod: ObjectMeta, account: str, minted: Minted, context: Context) -> di
 
 
 def labels(context: Context) -> dict[str, str]:
-    """Return the labels by which the secrets with tokens of one virtual node's pods are found."""
+    """Return the labels that select the token Secrets of one virtual node's pods."""
     return {**ownership(context), NODE_NAME_LABEL: label_value(context.node_name)}
 
 
 def pod_of(there: Object) -> str:
-    """Return the name of the pod that a secret is for; empty when it does not say so truly."""
+    """Return the name of the pod of a Secret; empty unless the annotation matches the Secret's name."""
     pod = there.metadata.annotations.get(POD_NAME, "")
     return pod if pod and secret_name(pod) == there.metadata.name else ""
