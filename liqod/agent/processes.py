@@ -8,7 +8,7 @@ from typing import Final
 
 
 class Process(Enum):
-    """One of the processes that liqod is cut into; the value is its ``role`` in the configuration."""
+    """One of the processes that liqod is cut into; the value is the name of its role. So far all run in one."""
 
     CONTROL = "control"
     NETWORK_AGENT = "network-agent"

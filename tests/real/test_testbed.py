@@ -145,8 +145,8 @@ with Testbed(1, name=sys.argv[1]) as testbed:
             running.communicate()
         if not guarded:
             eventually(lambda: not any(process.birth(pid) for pid in inside), what="the end of the cluster")
-            self.assertIn(name, registry.names())
-            self.assertIn(name, registry.sweep())
+            # Another run that starts at this moment may be the one that sweeps.
+            registry.sweep()
         eventually(lambda: name not in registry.names(), what="the removal")
         self.assertEqual([netns for netns in note["namespaces"] if (process.NETNS / netns).exists()], [])
         self.assertEqual([found for cgroup in note["cgroups"] for found in cgroups(cgroup)], [])

@@ -68,8 +68,8 @@ class TrackedPod:
     shadow_deletion: Deletion | None = None
     home_deletion: Deletion | None = None
 
-    def succeeded(self) -> None:
-        """Reset the back-off: the lender accepted a write."""
+    def reset_backoff(self) -> None:
+        """Let the next write at the lender be tried at once: it accepted one, or this is another pod."""
         self.attempts = Attempts()
         self.retry_at = 0.0
 
@@ -143,7 +143,7 @@ class PodActions:
         except (ApiError, Unreachable) as error:
             return await self._failed(pod, home, remote, error, creating=True)
         self._health.request_succeeded()
-        tracked.succeeded()
+        tracked.reset_backoff()
         remote.mutations.wrote(name, None, created)
         return None
 
@@ -159,7 +159,7 @@ class PodActions:
         except (ApiError, Unreachable) as error:
             return await self._failed(pod, home, remote, error)
         self._health.request_succeeded()
-        pod.tracked.succeeded()
+        pod.tracked.reset_backoff()
         remote.mutations.wrote(name, before, patched)
         return 0.0
 

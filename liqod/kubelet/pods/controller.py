@@ -359,6 +359,8 @@ def _count_restarts(tracked: TrackedPod, home: HomePod | None, pod: RemotePod | 
     if tracked.home_uid != home.metadata.uid:
         # Another pod of the same name (StatefulSets reuse names): it starts counting at zero.
         tracked.home_uid, tracked.tally, tracked.status_due, tracked.grace_sent_at = home.metadata.uid, None, None, None
+        # What the lender refused was the other pod, and this one may ask for something else.
+        tracked.reset_backoff()
     if pod is None or home_uid(pod.metadata) not in ("", home.metadata.uid):
         return None
     tracked.tally = tally(tracked.tally, decoded(home.status), pod.metadata.uid, decoded(pod.status))

@@ -9,8 +9,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.errors import Unreachable
+from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.pods.actions import DELETION_TIMEOUT, PodActions, TrackedPod
+from liqod.kubelet.pods.controller import _count_restarts
 from liqod.model.ids import Key
+from liqod.model.objects.meta import ObjectMeta
 
 WEB = Key("shop", "web")
 
@@ -64,3 +67,15 @@ class DeleteHomeTests(SynchronousTestCase):
         self.server.answers = True
         self.assertIsNone(self.successResultOf(self.delete("a")))
         self.assertEqual(self.server.uids, ["a", "a"])
+
+
+class TrackedPodTests(SynchronousTestCase):
+    """What is remembered of a pod ends with it."""
+
+    def test_a_refusal_is_of_one_pod(self) -> None:
+        """A pod that takes the name of a refused one is not kept waiting for that one's refusal."""
+        tracked = TrackedPod()
+        for uid, expected in (("a", 0.0), ("a", 300.0), ("b", 0.0)):
+            _count_restarts(tracked, HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid=uid)), None)
+            self.assertEqual(tracked.retry_at, expected)
+            tracked.retry_at = 300.0
