@@ -130,6 +130,6 @@ class Fabric(ConvergeLoop):
         self._control.exports.user.network_changed()
 
     async def cleanup(self) -> None:
-        # A pass that was in progress may have opened sockets. They would be held for as long as the process lives, and
-        # whoever leads here later could not bind their port.
+        # A pass in progress may have opened sockets. They would be held until the process exits, and the next leader on
+        # this host could not bind their port (EADDRINUSE).
         self._agent.close()

@@ -1,6 +1,6 @@
 """ShadowEndpointSlice -> EndpointSlice: the content of the slice, and the next step for it.
 
-The nodeName of each endpoint is the borrower's cluster ID, whatever the borrower wrote there.
+The nodeName of each endpoint is always the borrower's cluster ID; the borrower's own value is not used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LABELS_KEPT: Final = (SERVICE_NAME_LABEL, "service.kubernetes.io/headless")
 
 
 class EndpointSlice(Object, frozen=True):
-    """An EndpointSlice of this cluster, by what comes from a ShadowEndpointSlice."""
+    """An EndpointSlice of this cluster: the fields that come from a ShadowEndpointSlice."""
 
     address_type: str = "IPv4"
     endpoints: list[SliceEndpoint] | None = None
@@ -35,7 +35,7 @@ class EndpointSlice(Object, frozen=True):
 
     @property
     def template(self) -> SliceTemplate:
-        """Its content without metadata."""
+        """The content without metadata."""
         return SliceTemplate(address_type=self.address_type, endpoints=self.endpoints or None, ports=self.ports or None)
 
 
@@ -89,7 +89,7 @@ def labels_of(shadow: ObjectMeta) -> dict[str, str]:
 def template_of(shadow: ShadowEndpointSlice, tenant: str) -> SliceTemplate:
     """Return what the slice should hold; endpoints without an address are left out.
 
-    The addresses are the borrower's own translation into addresses that are reached from here.
+    The addresses were translated by the borrower into addresses that are reachable from this cluster.
     """
     template = shadow.spec.template
     endpoints = [

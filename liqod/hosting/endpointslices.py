@@ -91,7 +91,7 @@ class ShadowEndpointSlices(Controller[Key]):
         yield watch(self._slices.informer, self._slice_changed)
 
     async def prepare(self) -> None:
-        """Await the namespaces: until they are known nothing is taken for not granted."""
+        """Await the namespaces: a namespace missing from an unsynced cache is not taken for one that is not granted."""
         await self._namespaces.informer.when_synced()
 
     def fair_by(self, key: Key) -> Hashable:
@@ -99,7 +99,7 @@ class ShadowEndpointSlices(Controller[Key]):
         return self._namespaces.known_tenant(key.namespace) or key.namespace
 
     async def reconcile(self, key: Key) -> After | None:
-        """Take the next step for one name; returns when to take another look."""
+        """Take the next step for one name; returns when to reconcile it again."""
         shadow = self._shadows.get(key)
         # Namespace lifecycle admission answers 403 for everything that is created in a terminating namespace.
         if shadow is None or self._namespaces.is_terminating(key.namespace):
@@ -115,7 +115,7 @@ class ShadowEndpointSlices(Controller[Key]):
         if isinstance(step, Nothing):
             return None
         written, now = self._written.get(key, _NEVER), self.clock.seconds()
-        # Something in this cluster may undo what is written: that is repeated ever more slowly.
+        # Another controller may revert what is written (two writers): the writes are repeated with a growing back-off.
         again = written.again(shadow.metadata.uid, wanted, now)
         if again.creations.count > 1 and (wait := written.creations.wait(now)) > 0:
             return After(wait)

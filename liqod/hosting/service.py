@@ -1,7 +1,7 @@
 """The lender's side as one service: access and namespaces of borrowers, and what they run here.
 
-Its whole state is in the API: namespaces say whose they are, ForeignClusters what is lent, pods what is used. A start
-lists these first; until then nothing is created, counted or deleted.
+Its whole state is in the API: labels of namespaces name the tenants, ForeignClusters what is lent, pods what is used.
+These are listed first; until then nothing is created, counted or deleted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice, Shado
 
 
 class BorrowerRole(Controller[str]):
-    """Brings the ClusterRole of borrowers to what this version needs, once per start."""
+    """Updates the ClusterRole of borrowers for this version, once per start."""
 
     name = "borrower-role"
 
@@ -59,8 +59,8 @@ class BorrowerRole(Controller[str]):
 class Hosting(MultiService):
     """Tenants of this cluster: their access, their namespaces, their pods, their use of what was lent.
 
-    ``access`` is how borrowers reach this cluster's API server. ``wall`` gives the date; None: the reactor's
-    host does. Implements ``peering.ports.Lender``.
+    ``access`` is how borrowers reach this cluster's API server. ``wall`` is the wall clock; None: that of the host.
+    Implements ``peering.ports.Lender``.
     """
 
     def __init__(

@@ -74,7 +74,7 @@ _statuses: Final[Sharing[PodStatus]] = Sharing(_encode)
 
 
 class Pod(Object, frozen=True):
-    """A pod, by what hosting decides from. Pods of one owner have equal specs, which are interned."""
+    """A pod, with the fields that hosting decides from. Pods of one owner have equal specs, which are interned."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()

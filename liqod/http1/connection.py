@@ -1,8 +1,8 @@
 """One end of an HTTP/1.1 connection, without I/O: bytes in, events out; events in, bytes out.
 
-h11 parses and writes, and knows whose turn it is. What it would repair is refused beforehand (``grammar``), and what it
-would let grow is bounded here. Bodies are streamed: nothing is held but what is not yet a whole head or chunk frame,
-and what follows the message at hand.
+h11 parses, serializes, and tracks the protocol state. What it would repair is refused first (``grammar``), and what it
+would not limit is bounded here. Bodies are streamed: only an incomplete head or chunk frame, and the bytes after the
+current message, are buffered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FRAME: Final = grammar.MAX_SIZE_DIGITS + 6
 
 @attrs.frozen
 class Limits:
-    """What a message may have: bytes and lines of its head; of a request's body bytes and chunks."""
+    """Limits of a message: bytes and lines of the head; bytes and chunks of a request's body."""
 
     head: int = 64 << 10
     headers: int = 64
@@ -55,7 +55,7 @@ class Connection:
             self._h11.receive_data(data)
 
     def receive_eof(self) -> None:
-        """The peer closed in an orderly way: a body without a length is complete."""
+        """Record that the peer closed the connection: a body without a length is complete (RFC 9112, section 6.3)."""
         self._h11.receive_data(b"")
 
     def next_event(self) -> Event | None:
@@ -71,7 +71,7 @@ class Connection:
             self._failure = failure
             raise
         except h11.RemoteProtocolError as error:
-            # What follows the colon quotes the message.
+            # The text after the colon quotes the message, which may hold credentials.
             self._failure = Malformed(400, f"the message is not HTTP/1.1: {str(error).partition(':')[0]}")
             raise self._failure from None
 

@@ -1,4 +1,4 @@
-"""What is wrong with a message that is refused."""
+"""The error of a message that is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import attrs
 
 @attrs.define
 class Malformed(Exception):
-    """A message that is refused: the status code that says so to a client, and a sentence.
+    """A message is refused: the status code for the client, and a message.
 
     The sentence never quotes the message, which may hold credentials.
     """

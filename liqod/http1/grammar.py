@@ -1,9 +1,8 @@
-"""What the bytes of a head and of a chunk's frame may be, checked before h11 reads them.
+"""Checks the bytes of a head and of a chunk's frame before h11 parses them.
 
 h11 repairs what RFC 9112 lets a recipient repair: bare line feeds, folded lines, equal Content-Lengths, control
-characters in values, chunk extensions, trailers. Its events do not tell that it did. Where two readers are in a row,
-what one repairs the other may understand differently (request smuggling, response splitting), so all of that is refused
-here, on the bytes themselves.
+characters in values, chunk extensions, trailers. Its events do not show that. Two parsers in a chain may repair
+them differently (request smuggling, response splitting: RFC 9112, section 11), so all of that is refused here.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from liqod.http1.errors import Malformed
 MAX_LENGTH_DIGITS: Final = 10
 MAX_SIZE_DIGITS: Final = 8
 
-# Possessive quantifiers: each byte is looked at once, so that no head takes longer than its length.
+# Possessive quantifiers do not backtrack: the time is linear in the length of the head.
 _HEAD: Final = re.compile(
     rb"[\x20-\x7e\x80-\xff]++\r\n"
     rb"(?:[A-Za-z0-9!#$%&'*+.^_`|~-]++:"

@@ -1,4 +1,4 @@
-"""The events of a connection, as h11 has them: how they are made, and what is read from their headers."""
+"""Creates the h11 events of a connection, and reads their headers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STREAM_HEADERS: Final = frozenset(
 
 _PHRASES: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
-# What is wrong is not quoted: headers hold credentials.
+# The offending value is not quoted: headers may hold credentials.
 _UNFIT: Final = "a message with such a target or header is not HTTP/1.1, and is not sent"
 
 

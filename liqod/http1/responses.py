@@ -1,4 +1,4 @@
-"""Responses that are written without a connection that read the request."""
+"""Serializes responses without the ``Connection`` that parsed the request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from liqod.http1.messages import Data, EndOfMessage, Header, make_response, make
 
 
 def whole_response(code: int, headers: Sequence[Header], body: bytes) -> bytes:
-    """Return a response to whatever was asked, after which the connection is closed."""
+    """Return a complete response, after which the connection is closed."""
     framing = [(b"Content-Length", b"%d" % len(body)), (b"Connection", b"close")]
     connection = Connection(SERVER)
     events = (make_response(code, [*headers, *framing]), Data(data=body), EndOfMessage())

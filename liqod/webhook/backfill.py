@@ -1,8 +1,8 @@
-"""Adds to pods that were created without the webhook the toleration that it would have added.
+"""Adds the missing toleration to pods that were created without the webhook.
 
-The webhook's failurePolicy is Ignore: a stopped daemon never blocks the creation of pods. Tolerations may be added to a
-pod that exists (Kubernetes: "Pod update and replacement"), so that no such pod must be created again. A node affinity
-may not; for a pod that lacks one, or runs already where it should not, an event is recorded, once.
+The webhook's failurePolicy is Ignore: a stopped daemon never blocks the creation of pods. Tolerations can be added to
+an existing pod (Kubernetes: "Pod update and replacement"), a node affinity cannot; for a pod that lacks one, or already
+runs on the wrong node, an event is recorded once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PlacedPod(Object, frozen=True):
 
 
 class Backfill:
-    """Searches for such pods; for which an event was recorded is remembered as long as the pod exists."""
+    """Searches for such pods; remembers recorded events as long as the pod exists."""
 
     _log = Logger()
 

@@ -12,9 +12,8 @@ from liqod.model.objects.meta import Object
 NAME: Final = "liqod"
 WEBHOOK_NAME: Final = "pods.webhook.liqo.io"
 TIMEOUT: Final = 5
-"""Seconds that the API server waits for an answer (1 to 30 are allowed). A controller creates hundreds of pods at once,
-and on a busy machine the last of them are answered after two seconds; a daemon that is down refuses the connection at
-once."""
+"""Seconds that the API server waits for an answer (timeoutSeconds, 1 to 30). A controller may create hundreds of pods
+at once, of which a busy daemon answers the last after two seconds; a stopped daemon refuses the connection at once."""
 
 
 class Configuration(Object, frozen=True):

@@ -102,7 +102,7 @@ def _patch(
     if request.operation != "CREATE" or not of_pod or request.sub_resource:
         return []
     if len(request.object) > UNKNOWN and not is_enabled(request.namespace):
-        return []  # the API server asks about enabled namespaces only: this is somebody else
+        return []  # the namespaceSelector limits requests to enabled namespaces: this is another client
     try:
         pod = msgspec.json.decode(request.object)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -40,7 +40,7 @@ class Serving:
 
 
 class Mutate(Resource):
-    """POST of an AdmissionReview; everything else gets a sentence."""
+    """Answers POST of an AdmissionReview; any other request gets an error message."""
 
     isLeaf = True
     _log = Logger()
@@ -64,7 +64,7 @@ class Mutate(Resource):
             request.setHeader(b"allow", b"POST")
             return b"an AdmissionReview is to be sent by POST\n"
         if not self._prepared():
-            # To the API server we are not there yet; what it lets through is looked for afterwards.
+            # With failurePolicy Ignore the API server admits the pod unchanged; the backfill finds it afterwards.
             request.setResponseCode(503)
             return b"what namespaces want is not known yet\n"
         try:
@@ -82,7 +82,7 @@ class Mutate(Resource):
 
 
 class Bounded(Request):
-    """A request whose body may not pass the limit: it is refused before it is kept anywhere."""
+    """A request with a bounded body: one above the limit is refused before it is buffered."""
 
     _received = 0
     _refused = False
@@ -103,7 +103,7 @@ class Bounded(Request):
             super().handleContentChunk(data)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        # Twisted would look for cookies, and for a form in the body, at a cost of as much as the whole answer.
+        # Twisted's own method parses cookies and form bodies, which costs as much as the whole answer.
         if self._refused or self.content is None:
             return
         self.content.seek(0, 0)
@@ -124,7 +124,7 @@ class Bounded(Request):
 
 
 class Quiet(Site):
-    """A site without an access log: the API server writes a line's worth per pod, and nobody reads those."""
+    """A site without an access log, which would have one line per created pod."""
 
     noisy = False
 
@@ -135,7 +135,7 @@ class Quiet(Site):
         """There is nothing to close."""
 
     def log(self, request: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def factory(
@@ -148,8 +148,10 @@ def factory(
     is_enabled: Callable[[str], bool] = lambda _: True,
     refused: Callable[[str, str, str], None] = lambda *_: None,
 ) -> Door:
-    """Return what listens: HTTP behind TLS. ``prepared`` tells whether ``policies`` knows what namespaces want,
-    ``evict_after`` how long pods of virtual nodes alone stay on nodes that are not reached (seconds, 0: for ever).
+    """Return the protocol factory: HTTP over TLS.
+
+    ``prepared`` returns whether the offloading policies are known; ``evict_after``: seconds for which pods that can
+    only run on virtual nodes tolerate an unreachable one (0: forever).
     """
     site = Quiet(
         Mutate(policies, prepared, evict_after, is_enabled), requestFactory=Bounded, timeout=IDLE, reactor=clock

@@ -38,7 +38,7 @@ SEARCH: Final = "backfill"
 CHECK: Final = 3600.0
 """Seconds between checks of the certificate's age."""
 SECOND_SEARCH: Final = 3.0
-"""Seconds after the first: a pod whose admission failed just before we served may be stored just after the search."""
+"""Seconds until the second search: a pod whose admission failed just before we served may be stored after the first."""
 SEARCH_EVERY: Final = 30.0
 
 
@@ -50,9 +50,9 @@ class AdmissionWebhook(Controller[str]):
     """Serves the webhook and keeps it configured.
 
     ``url_host`` is the address that the API server reaches this daemon by, unless the settings name a URL.
-    ``configured`` tells whether the API server asks us. ``offloadings`` says what namespaces want beyond their label
-    (None: nothing), ``enabled`` shows the namespaces that have it, so that pods that wait there are looked at when it
-    is new. ``wall`` gives the dates of certificates.
+    ``configured``: whether the API server calls this daemon. ``offloadings`` has the offloading policies of namespaces
+    (None: only the label counts), ``enabled`` the labelled namespaces, whose pending pods are searched when the label
+    is added. ``wall`` is the clock of certificates.
     """
 
     name = "webhook"
@@ -154,7 +154,7 @@ class AdmissionWebhook(Controller[str]):
         if port is not None:
             await maybeDeferred(port.stopListening)
         if self._listener is not None:
-            # API servers keep their connections: an open one would go on being answered by a daemon that stopped.
+            # API servers keep their connections alive: an open one would still be answered by a stopped service.
             self._listener.hang_up()
         if self._own_recorder is not None:
             await self._own_recorder.stop()
@@ -184,7 +184,7 @@ class AdmissionWebhook(Controller[str]):
     async def _listen(self) -> None:
         if self._port is not None:
             return
-        # The names to certify depend on the URL, and that on the port: any certificate will do until both are known.
+        # The names in the certificate depend on the URL, and that on the port: until both are known, any one is used.
         self._serving = Serving(generate(COMMON_NAME, ["localhost"], self._wall()))
         listen = self._settings.webhook.listen
         try:

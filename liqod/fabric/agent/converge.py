@@ -1,4 +1,4 @@
-"""The converge loop of a host: observes records and kernel, plans, applies; again when something changed."""
+"""The convergence loop of a host: observes records and kernel, plans, applies; repeated after each change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from liqod.flow.controller import After, Controller
 
 PERIOD: Final = 10.0
-"""Seconds after which the kernel is observed again though nothing changed: it notifies of few of its changes."""
+"""Seconds after which the kernel is observed again: most of its changes (nftables, WireGuard) are not watched here."""
 HOST: Final = "host"
 """The one key of the loop."""
 
@@ -16,7 +16,7 @@ HOST: Final = "host"
 class ConvergeLoop(Controller[str]):
     """One pass at a time: when a source enqueues ``HOST``, every PERIOD, and after a back-off where one failed.
 
-    Stopping leaves the host's network as it is: it carries the traffic of workloads that go on.
+    Stopping leaves the host's network unchanged: it carries the traffic of running workloads.
     """
 
     @abstractmethod

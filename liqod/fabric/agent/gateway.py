@@ -77,13 +77,13 @@ class GatewayAgent(MultiService):
         self._pinger.close()
 
     async def inspect_host(self) -> HostReport:
-        """Return what there is of the host's own network; raises KernelError."""
+        """Return the host's own network: MTU, addresses, routes; raises KernelError."""
         network = self._settings
         if not self._create:
             self._create = await devices.creation(self._kernel, network.device, under_systemd=self._under_systemd)
         shown = (await checked(self._kernel, ("ip", "-j", "addr", "show"))).out
         self._addresses = host_addresses(shown, (network.device, device_name(network.device)))
-        # While the host does not have its address, the MTU of its interface cannot be found: the last one known counts.
+        # While the host lacks its address, the MTU of its interface cannot be determined: the last known one is used.
         self._uplink = uplink_mtu(shown, self._address) or self._uplink
         routes = [
             await checked(self._kernel, ("ip", f"-{version}", "-j", "route", "show", "table", "all"))
@@ -103,21 +103,21 @@ class GatewayAgent(MultiService):
         return plan(self._kernel_state(desired, private_key), self._observed, self._wall().timestamp())
 
     async def converge(self, desired: DesiredNetwork, private_key: str) -> NetworkReport:
-        """Make the host's network as desired and return what there is then; raises KernelError."""
+        """Apply the desired network to the host and return the report after that; raises KernelError."""
         wanted = self._kernel_state(desired, private_key)
         self._observed = await observe(self._kernel, wanted.device)
         await self._apply(plan(wanted, self._observed, self._wall().timestamp()), "changing the network")
         if self.last_plan:
             self._observed = await observe(self._kernel, wanted.device)
             if any(link.next_key for link in wanted.links):
-                # The next key is accepted now, and control tells the peer so in its next pass.
+                # The next key is accepted by the device now, and control confirms that to the peer in its next pass.
                 self._unconfirmed.set(self._unconfirmed.value + 1)
         self._converged_at = self._addresses
         self._probe(desired)
         return self.report()
 
     async def clear(self) -> None:
-        """Remove all that is ours from the host, for want of any peer; what a predecessor left is removed as well."""
+        """Remove everything of ours from the host because there is no peer, including what an earlier daemon left."""
         self._prober.set_targets({}, 0)
         self._pinger.set_targets({})
         self.close()

@@ -59,7 +59,7 @@ class NodeFabric(ConvergeLoop):
         self._tunnels: Informer[TunnelEndpoint] = informers.of(TUNNELENDPOINTS, TunnelEndpoint)
         self._nodes: Informer[Node] = informers.of(NODES, Node)
         self.summary = "the first lists of the records are not complete"
-        """What this host does now, in one line."""
+        """The current state of this host, in one line."""
         self.ready = Gate()
         """Opens when the kernel was configured by the records for the first time."""
         self.last_plan: tuple[Step, ...] = ()
@@ -101,7 +101,7 @@ class NodeFabric(ConvergeLoop):
                 "is for its pods; name the Node in network.node"
             )
             raise ExpectedError(self.summary)
-        # Only now: from the announcement on the gateway sends over the overlay what is for this host's pods.
+        # Last: after the announcement the gateway sends packets for this host's pods over the overlay.
         await self._announce(name, self._nodes.items(), self._address)
         self._summarize(desired)
         self.ready.open()

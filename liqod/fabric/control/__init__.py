@@ -1,5 +1,5 @@
-"""Control: what is agreed with peers, which addresses they get, and what the records say. It changes no host.
+"""The control part of the network: negotiates with peers, assigns addresses, writes the records. It changes no host.
 
-It decides a ``DesiredNetwork`` from the records and the ``HostReport``, hands it to a ``NetworkAgent``, and writes down
-what that reports. It needs no right on the host's network, and imports nothing of ``fabric.agent``.
+It computes a ``DesiredNetwork`` from the records and the ``HostReport``, passes it to a ``NetworkAgent``, and records
+the report of that. It needs no privileges on the host, and imports nothing of ``fabric.agent``.
 """

@@ -1,4 +1,4 @@
-"""What follows from this cluster's nodes and pods for the network. Pure."""
+"""Network facts derived from this cluster's nodes and pods. Pure."""
 
 from __future__ import annotations
 

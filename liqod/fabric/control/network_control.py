@@ -1,4 +1,4 @@
-"""Control of the network: decides from the records what the gateway's host should carry, and writes what came of it."""
+"""Controls the network: computes the desired network of the gateway's host from the records, and records the result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from liqod.model.records.offer import Refusal
 
 @attrs.frozen
 class Decision:
-    """What the agent is to carry, and the private key for it, which is no part of what may be written to a record."""
+    """The desired network, and its private key, which must not be written to a record."""
 
     desired: DesiredNetwork
     private_key: str = attrs.field(repr=False)
@@ -175,7 +175,7 @@ class NetworkControl:
     async def _negotiate(
         self, local: LocalNetwork, config: NetworkConfig, avoided: list[Network], report: NetworkReport
     ) -> None:
-        """Write what one peer is told and assigned; when both sides are known and valid, there is a link."""
+        """Write our parameters and assignments for one peer; creates a link when both sides are known and valid."""
         others = self._others(config)
         remap = allocation(local, config, others, avoided)
         if config.status.remote.next_key in report.tunnels:

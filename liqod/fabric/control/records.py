@@ -1,7 +1,7 @@
-"""The network's records: which peers have one, what they say, and every write to them.
+"""The records of the network, NetworkConfigs and TunnelEndpoints: reads and writes them.
 
-A write happens only when it changes something. What another writes (peering keeps what the peer announced in the status
-of a NetworkConfig) is never touched: all writes are merge patches of our own fields.
+An unchanged record is not written. Fields of other writers (peering stores the peer's announcement in the status of a
+NetworkConfig) are not touched: all writes are merge patches (RFC 7396) of our own fields.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Records:
     async def write_spec(
         self, config: NetworkConfig, side: Side, remap: Subnets, exports: Sequence[Export]
     ) -> NetworkConfig:
-        """Write what the peer is told of us and what it is assigned; return the record as it is then."""
+        """Write our parameters for the peer and its assignment; returns the record after that."""
         spec = NetworkConfigSpec(cluster_id=config.metadata.name, local=side, remap=remap, exports=list(exports))
         if config.spec == spec:
             return config
@@ -165,7 +165,7 @@ class Records:
         return record is not None and record.status.phase == "Connected"
 
     def choose_endpoint(self, peer: ClusterID, remote: RemoteNetwork, report: NetworkReport, key: str) -> str:
-        """Return where a peer is called now: one endpoint after the other until one answers."""
+        """Return the endpoint to use for a peer now: one after the other until one answers."""
         if not remote.endpoints:
             return ""
         now = self._clock.seconds()

@@ -1,4 +1,4 @@
-"""What the records say about the network with a peer, computed from agreement and report. Pure."""
+"""Computes the status of the network with a peer from agreement and report. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The network that control wants of the network agent, as one value. Pure.
+"""The desired network, which control passes to the network agent, as one value. Pure.
 
 It holds networks, addresses, keys and ports, each parsed and checked: no command, no rule and no text for a program.
-The agent derives nftables rules, routes and WireGuard peers from it by itself (``agent.kernel``), so that whoever can
-write a record cannot write a command. Private keys are no part of it either.
+The agent derives nftables rules, routes and WireGuard peers from it (``agent.kernel``), so that write access to a
+record does not allow to inject a command. It has no private keys.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ProbeTargets:
 
 @attrs.frozen
 class DesiredNetwork:
-    """All that control wants of the gateway's host.
+    """The desired network of the gateway's host.
 
     ``addresses`` are this host's own on the tunnel, by IP version one at most, IPv4 first; ``vteps`` the other hosts on
     the overlay; ``mtu`` is the tunnel device's.

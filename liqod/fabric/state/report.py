@@ -22,7 +22,7 @@ DEAD_AFTER: Final = 5.0
 
 @attrs.frozen
 class HostReport:
-    """What control has to know of the host before it can decide.
+    """The facts about the host that control decides from.
 
     ``mtu`` is that of the tunnel's device, ``networks`` those that routes of the host lead to, its tunnel's left out.
     """

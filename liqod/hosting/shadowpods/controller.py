@@ -1,7 +1,7 @@
 """Creates a pod for every ShadowPod and keeps it running, also while the borrower is away.
 
 A pod costs one POST; everything else is read from watches. A ShadowPod's status is written for two reasons: a refusal
-(in the API server's own words where it refused) and the result of a finished pod.
+(with the API server's message where that refused) and the result of a finished pod.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ garbagecollector.go, attemptToDeleteItem)."""
 REPLACED: Final = 0.5
 """Seconds until the next step for a name that another pod had, or has by now."""
 STILL_THERE: Final = 1.0
-"""Seconds until the next look at a pod whose ShadowPod is missing from the cache but exists at the API server."""
+"""Seconds until a pod is reconciled again whose ShadowPod is missing from the cache but exists at the API server."""
 
 
 class ShadowPods(Controller[Key]):
@@ -108,7 +108,7 @@ class ShadowPods(Controller[Key]):
         yield observe(self.capacity, lambda key: (key,))
 
     async def prepare(self) -> None:
-        """Count the pods and enqueue everything, the oldest first, once it is known who may use what."""
+        """Count the pods and enqueue everything, the oldest first, once namespaces and offers are known."""
         for synced in (self._namespaces.informer.when_synced(), self._offers.informer.when_synced()):
             await synced
         for pod in self._pods.informer.items():
@@ -122,7 +122,7 @@ class ShadowPods(Controller[Key]):
         return self._namespaces.known_tenant(key.namespace) or key.namespace
 
     async def reconcile(self, key: Key) -> After | None:
-        """Take the next step for one name; returns when to take another look."""
+        """Take the next step for one name; returns when to reconcile it again."""
         shadow, pod = self._shadows.get(key), self._pods.get(key)
         tracked = self._track(key, shadow, pod)
         step = decide(shadow, pod, result=tracked.result_of(shadow), deleted_uid=tracked.deleted_uid)
@@ -196,7 +196,7 @@ class ShadowPods(Controller[Key]):
         self.capacity.stop_waiting(key)
 
     async def _resolve_name(self, shadow: ShadowPod, tracked: Tracked) -> After | None:
-        """Read the pod that has the name though no watch showed it: ours, an earlier ShadowPod's, or a stranger's."""
+        """Read the pod that has the name though no watch showed it: ours, an earlier ShadowPod's, or a foreign one."""
         key = shadow.metadata.key
         try:
             present = await self._client.get(PODS, key.name, key.namespace, view=Pod)
@@ -211,7 +211,7 @@ class ShadowPods(Controller[Key]):
         return await self._delete_owned(key, Delete(present.metadata.uid, owner, certain=False)) or After(REPLACED)
 
     async def _refuse(self, shadow: ShadowPod, refuse: Refuse, tenant: str = "") -> After:
-        """Write why a pod does not run, unless the status says so; returns when to try again."""
+        """Write why a pod does not run, unless the status shows it already; returns when to try again."""
         key, present = shadow.metadata.key, shadow.status
         status = ShadowPodStatus(phase="Pending", reason=refuse.reason, message=refuse.message)
         written, retry = present == status, RETRY_ADMISSION
@@ -224,7 +224,8 @@ class ShadowPods(Controller[Key]):
             written |= present.reason == refuse.reason and (before is None or before.offered == offered)
         else:
             self.capacity.stop_waiting(key)
-            # Always later: policies, Pod Security levels and names in use change without a trace in the ShadowPod.
+            # Always retried later: policies, Pod Security levels and names in use change without a change of the
+            # ShadowPod.
             retry = self._refusals.refused(key, Refusal(Retry.LATER, refuse.reason, refuse.message)) or retry
         if written:
             return After(retry)
@@ -235,15 +236,15 @@ class ShadowPods(Controller[Key]):
     # Deletion
 
     async def _delete(self, key: Key, uid: str, grace: int | None = None) -> After | None:
-        """Delete the pod of this UID; returns when to look again if another one has its name by now."""
+        """Delete the pod of this UID; returns when to reconcile again if another pod has its name by now."""
         try:
             await self._client.delete(PODS, key.name, key.namespace, uid=uid, grace=grace)
-        except Conflict:  # the precondition on the UID failed
+        except Conflict:  # 409: the precondition on the UID failed (DeleteOptions.preconditions), it is another pod
             return After(REPLACED)
         return None
 
     async def _delete_owned(self, key: Key, step: Delete) -> After | None:
-        """Delete a pod whose ShadowPod is gone; a cache that does not show it is not enough to believe that."""
+        """Delete a pod whose ShadowPod is gone; one missing from the cache is first confirmed at the API server."""
         if not step.certain:
             try:
                 present = await self._client.get(SHADOWPODS, key.name, key.namespace, view=Object)
@@ -262,7 +263,7 @@ class ShadowPods(Controller[Key]):
         return tracked.orphan.since + COLLECTED - now
 
     async def _await_termination(self, pod: Pod) -> After | None:
-        """Force-delete a terminating pod whose node is lost; returns when to look again."""
+        """Force-delete a terminating pod whose node is lost; returns when to check again."""
         left = lost_nodes.overdue_in(pod, self._wall())
         if left is None:
             return None
@@ -323,7 +324,7 @@ class ShadowPods(Controller[Key]):
             yield key
 
     def _observe(self, pod: Pod) -> None:
-        """Note how a pod finished: it may be deleted before the record shows that."""
+        """Remember how a pod finished: it may be deleted before the record shows that."""
         if pod.finished and is_managed(pod) and (result := result_of(pod)) is not None:
             tracked = self._tracked.setdefault(pod.metadata.key, Tracked())
             tracked.observed = Observed(_owner_uid(pod), result)
@@ -353,7 +354,7 @@ def _is_same_wish(old: ShadowPod, new: ShadowPod) -> bool:
 
 
 def _counted(pod: Pod) -> tuple[object, ...]:
-    """Return what of a pod decides how much of the quota it uses; labels and owner are those it was created with."""
+    """Return the fields of a pod that determine its use of the quota; labels and owner are those of its creation."""
     spec = pod.spec
     return (
         pod.metadata.uid,
@@ -367,7 +368,7 @@ def _counted(pod: Pod) -> tuple[object, ...]:
 
 
 def _deciding(pod: Pod) -> tuple[object, ...]:
-    """Return what of a pod may lead to a step."""
+    """Return the fields of a pod that may lead to a step."""
     return (
         pod.metadata.uid,
         pod.metadata.deletion_timestamp,

@@ -1,4 +1,4 @@
-"""Back-off of an object that is created again and again: at once the first time, then ever slower."""
+"""Back-off of an object that is created repeatedly: at once the first time, then with growing delays."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from liqod.flow.backoff import Backoff
 
 BACKOFF: Final = Backoff(initial=1.0, cap=300.0, jitter=0.0)
 STABLE: Final = 600.0
-"""Seconds that an object must have existed for its earlier disappearances to be forgotten. The kubelet resets the
-CrashLoopBackOff of a container after the same 10 minutes (Kubernetes: "Pod Lifecycle", restart policy)."""
+"""Seconds that an object must have existed for its back-off to be reset. The kubelet resets the CrashLoopBackOff of a
+container after the same 10 minutes (Kubernetes: "Pod Lifecycle", restart policy)."""
 
 
 @attrs.frozen

@@ -1,8 +1,8 @@
 """The next step for one ShadowPod and the pod of its name: a function of the two.
 
 A pod that vanished is created again; a pod that finished never runs again; a pod that this cluster took away (eviction,
-a lost node, preemption) has not finished. Nothing is deleted on absence alone: ``Delete`` says whether the deletion of
-the ShadowPod was observed or must be confirmed by a read first.
+a lost node, preemption) has not finished. Nothing is deleted on absence alone: ``Delete.certain`` is whether the
+deletion of the ShadowPod was observed, or must be confirmed by a read first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FINAL_PHASES: Final = ("Succeeded", "Failed")
 
 @frozen
 class Nothing:
-    """The states agree, or an event of a watch will say when there is something to do."""
+    """The states agree, or a watch event will follow when there is something to do."""
 
 
 @frozen
@@ -111,7 +111,7 @@ class Tracked:
         return self.observed.result
 
     def without_shadowpod(self) -> Tracked:
-        """Return what is worth remembering while only the pod is left."""
+        """Return the part to remember while only the pod is left."""
         return Tracked(deleted_uid=self.deleted_uid, orphan=self.orphan)
 
 

@@ -1,4 +1,4 @@
-"""ShadowPod -> Pod: the body of the pod to create, and the record of what it was forged from.
+"""Forges the Pod of a ShadowPod: the body of the pod to create, and the record of what it was forged from.
 
 The spec is the borrower's, except for what would reach beyond its namespaces: the host's network, process and IPC
 namespaces, a node chosen past the scheduler, priorities of this cluster, tokens of its service accounts, pods and data
@@ -42,7 +42,7 @@ from liqod.model.records.views import ShadowPod
 FORGED_ANNOTATION: Final = "offloading.liqo.io/forged-from"
 API_VERSION: Final = SHADOW_POD_GROUP + "v1beta1"
 MAX_GRACE: Final = 3600
-"""Seconds of the longest termination grace period: a tenant that is dismissed must be gone at some time."""
+"""Seconds of the longest termination grace period: it bounds how long a dismissed tenant's pods can terminate."""
 
 _DROPPED: Final = (
     "nodeName",
@@ -64,7 +64,7 @@ _OFF_VIRTUAL_NODES: Final = {"key": TYPE_LABEL, "operator": "NotIn", "values": [
 
 
 class Forged(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a pod was forged from; ``ephemeral`` names the debug containers that are not to be added again."""
+    """What a pod was forged from; ``ephemeral`` names the debug containers that must not be added again."""
 
     digest: str = ""
     labels: list[str] = []

@@ -1,8 +1,8 @@
 """Pods that stay Terminating because their node is lost: no kubelet confirms their deletion, so they keep their name.
 
-Elsewhere the owner creates another pod under another name meanwhile. The pod of a ShadowPod has one name, so the first
-must be force-deleted; should its node come back, the kubelet there stops what is left of it (source: Kubernetes, "Pod
-garbage collection", "Non-graceful node shutdown").
+A ReplicaSet creates a replacement under another name. The pod of a ShadowPod has a fixed name, so the old one must be
+force-deleted; if its node comes back, the kubelet there stops the containers (source: Kubernetes, "Pod garbage
+collection", "Non-graceful node shutdown").
 """
 
 from __future__ import annotations

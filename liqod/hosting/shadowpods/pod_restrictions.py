@@ -1,4 +1,4 @@
-"""Restricts what of a borrower's pod would reach beyond its own namespaces: affinity, projected tokens, volume claims.
+"""Restricts fields of a borrower's pod that reach beyond its namespaces: affinity, projected tokens, volume claims.
 
 Pod Security levels do not cover these: anti-affinity keeps pods of others from being scheduled wherever the pod runs, a
 projected token is one of this cluster's own accounts, and the claim of an ephemeral volume is created by the controller

@@ -2,7 +2,7 @@
 
 They are distinguished by code and reason where Kubernetes gives them. Admission plugins answer 403 without a
 machine-readable reason, so the reason here is derived from their fixed messages; an unknown message is still a refusal,
-in the server's words.
+with the server's message.
 """
 
 from __future__ import annotations

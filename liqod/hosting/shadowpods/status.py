@@ -17,7 +17,7 @@ from liqod.model.records.views import ShadowPod, ShadowPodStatus
 
 
 class ShadowPodReports:
-    """What borrowers learn about their ShadowPods: statuses, and events about them and about their pods."""
+    """Reports to borrowers about their ShadowPods: statuses, and events about ShadowPods and pods."""
 
     _log = Logger()
 
@@ -49,7 +49,7 @@ class ShadowPodReports:
         self._recorder.emit(regarding, "Warning", reason, message)
 
     def record_update_refused(self, pod: Object, message: str) -> None:
-        """Record a warning about a pod that cannot be changed; its borrower sees it as one about its own pod."""
+        """Record a warning about a pod that cannot be changed; it is reflected to the borrower's own pod."""
         self._recorder.emit(reference_to("v1", "Pod", pod.metadata), "Warning", "UpdateRefused", message)
 
     def forget(self, key: Key) -> None:

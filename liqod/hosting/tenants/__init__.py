@@ -1,1 +1,1 @@
-"""What a tenant has at this lender: offer, namespaces, service account, rights and admission policies."""
+"""Tenants of this lender: offers, namespaces, service accounts, rights and admission policies."""

@@ -51,7 +51,7 @@ async def ensure_borrower_role(client: Client) -> None:
     """Create or update the ClusterRole of borrowers, and the policies that limit it, for this version.
 
     The daemon's own account may only read them: `liqodctl install` writes them. Raises KubeError; the message of
-    Forbidden says what to do.
+    Forbidden (403) names the command to run.
     """
     try:
         limited = await _ensure_policies(client)

@@ -1,5 +1,6 @@
-"""Which namespaces may be granted to a borrower: those whose name ends with its ID, or is allowed to all borrowers, and
-never one that exists already.
+"""Decides which namespaces may be granted to a borrower: names that end with its ID or match a configured pattern.
+
+An existing namespace is never granted. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from liqod.model.objects.meta import Object
 from liqod.model.records.offer import Refusal
 
 MAX_NAMESPACES: Final = 1000
-"""Namespaces that one borrower may have here."""
+"""Namespaces that are granted to one borrower at most."""
 _RESERVED: Final = ("kube-", "openshift-", tenant_namespace(""))
 _OWN: Final = frozenset({"default", SYSTEM_NAMESPACE})
 _SECURITY: Final = "pod-security.kubernetes.io"
@@ -48,7 +49,7 @@ def check_name(peer: str, local: str, remote: str, allowed: Iterable[str] = ()) 
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Return whether a name matches a pattern, in which ``*`` stands for any text."""
+    """Return whether a name matches a pattern, in which ``*`` matches any text."""
     return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), name) is not None
 
 

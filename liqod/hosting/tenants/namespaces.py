@@ -1,7 +1,7 @@
-"""Grants namespaces to borrowers, knows their tenants, and releases them.
+"""Grants namespaces to borrowers, maps namespaces to their tenants, and releases them.
 
-The tenant of a namespace is in its labels; it is read from the informer, and for what was granted a moment ago, and the
-watch has not shown yet, from memory.
+The tenant of a namespace is in its labels; it is read from the informer, and from memory for a grant that the watch has
+not shown yet.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Namespaces:
         await self.remove(present)
 
     async def remove(self, namespace: Object) -> None:
-        """Delete this very namespace, and none that took its name."""
+        """Delete the namespace of this UID; another one of the same name is left alone."""
         name = namespace.metadata.name
         self._recent.pop(name, None)
         if namespace.metadata.deleting:

@@ -1,4 +1,4 @@
-"""What is lent to each tenant at this time: ``status.lent`` of its ForeignCluster, as quantities."""
+"""The current offer to each tenant: ``status.lent`` of its ForeignCluster, as quantities."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Subscriber = Callable[[str], None]
 
 
 class Offers:
-    """The offers by tenant; subscribers are called with the tenant whose offer is new or another one."""
+    """The offers by tenant; subscribers are called with the tenant whose offer is new or changed."""
 
     def __init__(self, foreign: Informer[ForeignCluster]) -> None:
         self.informer = foreign
@@ -31,12 +31,12 @@ class Offers:
         return self._lent.get(tenant)
 
     def assume(self, tenant: str, offered: Mapping[str, str]) -> None:
-        """Take an offer that was just accepted for lent until the informer shows the record."""
+        """Count an offer that was just accepted as lent until the informer shows the record."""
         if tenant not in self._lent:
             self._set(tenant, _readable(offered))
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call ``subscriber`` with the tenant of each changed offer; returns what ends the subscription."""
+        """Call ``subscriber`` with the tenant of each changed offer; returns the unsubscribe function."""
         token = object()
         self._subscribers[token] = subscriber
 

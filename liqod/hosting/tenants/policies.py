@@ -1,7 +1,7 @@
 """ValidatingAdmissionPolicies (CEL) for what RBAC cannot express about borrowers, bound for all of them.
 
-A borrower may create services, but none that takes traffic of others (external addresses: CVE-2020-8554, a chosen load
-balancer address), and secrets, but none that this cluster would fill with a token of a service account.
+A borrower may create services, except those that intercept traffic of others (externalIPs: CVE-2020-8554, or a chosen
+load balancer address), and secrets, except those that this cluster would fill with a service account token.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def borrower_role(*, services: bool) -> dict[str, Any]:
 def tenant_role(peer: str) -> dict[str, Any]:
     """Return the Role in the tenant namespace: the borrower may read its own account, to check that its token works.
 
-    Nothing more, since credentials for the peer's own cluster may lie in the same namespace.
+    Nothing more, since the same namespace may hold credentials for the peer's own cluster.
     """
     return {
         "apiVersion": f"{_RBAC}/v1",

@@ -1,4 +1,4 @@
-"""Notices at once when this host loses an address: listens to rtnetlink(7), without a program that runs for it."""
+"""Detects when this host loses an address, from multicast messages of rtnetlink(7)."""
 
 from __future__ import annotations
 

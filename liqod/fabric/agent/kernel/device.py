@@ -1,7 +1,7 @@
-"""Creates the tunnel device: by the kernel where it has WireGuard, else by wireguard-go.
+"""Creates the tunnel device, with the kernel's WireGuard, or wireguard-go where the kernel has none.
 
-wireguard-go is a process that has to outlive the daemon: a session of its own, and under systemd a unit of its own
-(systemd/liqod-tunnel@.service), because systemd kills what is left in a unit's control group (systemd.kill(5)).
+wireguard-go is a process that must outlive the daemon: it gets its own session, and under systemd a unit
+(systemd/liqod-tunnel@.service), because systemd kills the processes of a stopped unit (control group, systemd.kill(5)).
 """
 
 from __future__ import annotations

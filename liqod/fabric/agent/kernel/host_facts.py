@@ -1,4 +1,4 @@
-"""What follows from a host's interfaces, as ``ip -j addr show`` lists them. Pure."""
+"""Facts about a host's interfaces, from ``ip -j addr show``. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TUNNEL_OVERHEAD: Final = 80
 it is 60. wg-quick(8) takes the same 80, hence the usual 1420."""
 DEFAULT_MTU: Final = 1420
 LEAST_MTU: Final = 1280
-"""IPv6 does not work over a link with less (RFC 8200, section 5)."""
+"""The minimum link MTU of IPv6 in bytes (RFC 8200, section 5)."""
 
 
 def uplink_mtu(text: str, address: str) -> int:

@@ -1,4 +1,4 @@
-"""What the agent wants of the kernel and what it observes there, as values. Pure."""
+"""The desired and the observed state of the kernel, as values. Pure."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class ObservedTable:
 
 @attrs.frozen
 class Desired:
-    """All that is wanted of a gateway's kernel. ``create`` is the command that makes the device where it is missing.
+    """The desired state of a gateway's kernel. ``create`` is the command that creates a missing device.
 
-    ``keepalive`` is in seconds; ``moved`` says that the host lost an address since the kernel was observed last.
+    ``keepalive`` is in seconds; ``moved``: the host lost an address since the kernel was observed last.
     """
 
     device: str
@@ -115,7 +115,7 @@ class TunnelPeer:
 
 @attrs.frozen
 class Tunnel:
-    """The device as WireGuard has it; peers by public key."""
+    """The WireGuard state of the device; peers by public key."""
 
     public_key: str
     listen_port: int
@@ -159,7 +159,7 @@ class Observed:
 
 @attrs.frozen
 class NodeDesired:
-    """All that is wanted of the kernel of a host that is no gateway.
+    """The desired state of the kernel of a host that is no gateway.
 
     ``pods`` are the networks of this cluster's pods, which keep their addresses on the way to the ``remote`` ones.
     """
@@ -171,7 +171,7 @@ class NodeDesired:
 
 @attrs.frozen
 class NodeObserved:
-    """What the kernel of such a host has."""
+    """The observed state of the kernel of such a host."""
 
     overlay: ObservedOverlay | None = None
     outward: ObservedTable = ObservedTable()

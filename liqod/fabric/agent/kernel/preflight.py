@@ -1,4 +1,4 @@
-"""Checks what a host must have for the network: programs, the capability, and features of its kernel.
+"""Checks the requirements of the network on a host: programs, the capability, and kernel features.
 
 Nothing is changed by it: rules are only checked (``nft --check``), and the device that is tried is removed at once.
 """

@@ -1,4 +1,4 @@
-"""Whether packets reach a peer, how fast, and how large they may be, from probes and their answers. Pure.
+"""Reachability, round-trip time and path MTU of a peer, from probes and their answers. Pure.
 
 A probe is answered by the far end of the tunnel, through the address translation of both sides. The path MTU is found
 by halving: a size that came back is possible, one that was lost while a small probe came back is not. This is packet
@@ -19,7 +19,7 @@ INTERVAL: Final = 1.0
 WINDOW: Final = 30
 """Small probes that the loss is counted over."""
 SMALL: Final = 64
-"""Bytes of a small probe, as a whole IP packet: it passes wherever anything passes."""
+"""Bytes of a small probe, as a whole IP packet: it fits any path MTU."""
 MIN_SIZE: Final = 576
 """Bytes from which the path MTU is searched: every IPv4 host takes as much (RFC 791)."""
 MTU_STEP: Final = 8

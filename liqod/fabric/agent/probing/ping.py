@@ -1,4 +1,4 @@
-"""Pings pods of peers (ICMP, ICMPv6): whether the path behind a peer's gateway carries packets to its pods.
+"""Pings pods of peers (ICMP, ICMPv6) to check the path behind a peer's gateway.
 
 A raw socket receives every echo reply that reaches the host (raw(7)): those without one of our tokens are ignored.
 Without the capability CAP_NET_RAW there are no such probes, and nothing is concluded from that.

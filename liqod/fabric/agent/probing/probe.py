@@ -99,7 +99,7 @@ class Prober(DatagramProtocol):
             if name not in self.health or self.health[name].largest != largest:
                 self.health[name] = Health(largest, self._clock.seconds())
         known = self.paths.value
-        # Not news to anybody: whoever sets the targets knows that these are all there is.
+        # Assigned without a notification: the caller, who sets the targets, knows the change already.
         self.paths.value = {name: known[name] for name in targets if name in known}
 
     def startProtocol(self) -> None:

@@ -47,7 +47,7 @@ class LocalNetwork:
 
     @property
     def side(self) -> Side:
-        """What peers are told of it (the message ``Network``)."""
+        """The parameters that are sent to peers (the message ``Network``)."""
         return Side(
             pod_cidrs=[str(one) for one in self.pods],
             external_cidr=str(self.external),
@@ -172,8 +172,8 @@ def agree(
 def _dialable(own: LocalNetwork, remote: RemoteNetwork, others: Sequence[Network]) -> tuple[tuple[str, int], ...]:
     """Return the endpoints of a peer that can be called from here.
 
-    One that is our own, or lies in a network that is another peer's here, would route a tunnel into itself or into
-    another one. It may be valid where the peer is, behind a NAT: then it is the peer that calls us.
+    An endpoint that is our own address, or inside a network assigned to another peer, would route a tunnel into itself
+    or into another one. It may be valid on the peer's side of a NAT: then the peer must initiate the handshake.
     """
     return tuple(
         (address, port)

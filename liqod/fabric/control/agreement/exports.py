@@ -1,4 +1,4 @@
-"""Single addresses that a peer reaches by our external network: what may be one, and which address each gets. Pure.
+"""Exported addresses, which a peer reaches by our external network: which are allowed, and their assignment. Pure.
 
 Reflection claims addresses of endpoints that are no pods of this cluster: machines outside, hosts of the cluster, pods
 at another peer. Each gets an address of the external network, for each peer separately. The search for a free one

@@ -1,8 +1,8 @@
 """The tunnel's keys, and their rotation without a gap.
 
 The next key becomes the current one when every peer has confirmed that its tunnel accepts it: WireGuard knows a peer by
-its public key alone, so a handshake with a key that the peer has not configured gets no answer. A peer that does not
-confirm is waited for only so long: it has no session, and is told everything when it has one again.
+its public key alone, so a handshake with a key that the peer has not configured gets no answer. The wait for a peer
+that does not confirm is bounded: it has no session, and gets the current parameters when its session is re-established.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Changes of a ShadowPod that its running pod can take in place: the patches, and how they are applied."""
+"""In-place updates of running pods from changed ShadowPods: forges the patches and applies them."""

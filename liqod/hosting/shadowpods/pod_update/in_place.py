@@ -27,7 +27,7 @@ RETRY_RESIZE = 300.0
 
 
 class InPlaceUpdate:
-    """Updates pods; what the API server refuses is recorded as an event, and the pod runs on as it is."""
+    """Updates pods; a refusal of the API server is recorded as an event, and the pod stays unchanged."""
 
     def __init__(
         self, client: Client, *, namespaces: Namespaces, capacity: Capacity, reports: ShadowPodReports
@@ -54,12 +54,12 @@ class InPlaceUpdate:
         resized = not resize or await self._resize(shadow, pod, tracked, resize)
         if not resized:
             patch = patches.changes(shadow, pod, resized=False)
-        # The pod's annotation says what it was forged from. It is written last: after a crash in between everything is
+        # The annotation with what the pod was forged from is written last: after a crash in between everything is
         # compared again.
         if debug and not await self._change(pod, debug, "ephemeralcontainers"):
             return None
         if patch and not await self._change(pod, patch):
-            # A patch is applied whole or not at all: without its spec the metadata may still be accepted.
+            # A JSON patch is atomic (RFC 5789, section 2): without the spec part the metadata may still be accepted.
             metadata_only = patches.changes(shadow, pod, spec=False, resized=resized)
             if metadata_only != patch:
                 await self._change(pod, metadata_only)
@@ -99,7 +99,7 @@ class InPlaceUpdate:
         return False
 
     async def _patch_size(self, pod: Pod, patch: list[dict[str, Any]]) -> str:
-        """Patch the size of a pod; returns why the API server refuses it where that may change."""
+        """Patch the size of a pod; returns the API server's reason for a refusal that may be temporary."""
         try:
             # In-place resize is a subresource of its own (Kubernetes 1.33, KEP-1287): a patch of the pod itself that
             # changes requests or limits is Invalid.
@@ -108,7 +108,7 @@ class InPlaceUpdate:
             # ResourceQuota, LimitRange and other admission plugins answer 403: what they count changes.
             return error.message
         except NotFound as error:
-            if await self._exists(pod):  # so it is the subresource that this API server does not have
+            if await self._exists(pod):  # the 404 was for the subresource: no in-place resize
                 self._refused(pod, error.message)
         except Invalid as error:
             self._refused(pod, error.message)

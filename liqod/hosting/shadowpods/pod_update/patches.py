@@ -1,7 +1,7 @@
 """JSON patches (RFC 6902) from a changed ShadowPod to its running pod, of the fields that are mutable in a pod.
 
-Each compares what the borrower wants now with the record of what the pod was forged from, not with what the pod has:
-what this cluster's own admission changed in the pod is not reverted.
+Each compares the ShadowPod with the record of what the pod was forged from, not with the pod itself, so that changes by
+this cluster's own admission are not reverted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True, resized: bool
         return []
     metadata = running.metadata
     patch = [_same_pod(running)]
-    # The tenant is that of the creation; a label rewritten later must not charge the pod to another one.
+    # The tenant was determined at the creation; a changed label must not charge the pod to another one.
     origin = {key: value for key, value in metadata.labels.items() if key == ORIGIN_LABEL}
     patch += _map_changes("/metadata/labels", metadata.labels, {**labels_of(shadow), **origin}, before.labels)
     annotations = {**annotations_of(shadow), FORGED_ANNOTATION: record}
@@ -67,8 +67,8 @@ def resize(shadow: ShadowPod, running: Pod) -> list[dict[str, Any]]:
 def debugging(shadow: ShadowPod, running: Pod) -> list[dict[str, Any]]:
     """Return the JSON patch for the pod's ``ephemeralcontainers`` subresource; empty when there are no new ones.
 
-    A pod that is created again does not get those of the pod before it: somebody started them once, for a pod that is
-    gone. Raises ValueError like ``pod``.
+    A pod that is created again does not get the ephemeral containers of the previous one: they were started once, for
+    debugging that pod. Raises ValueError like ``pod``.
     """
     wanted = read_spec(shadow)
     known = {*forged_from(running).ephemeral, *ephemeral_names(running.spec)}

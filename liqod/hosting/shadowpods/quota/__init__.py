@@ -1,1 +1,1 @@
-"""What tenants use of their offers: requests of pods, the ledger, and the ShadowPods that wait for capacity."""
+"""The quota of tenants: resource requests of pods, the ledger, and the ShadowPods that wait for capacity."""

@@ -1,4 +1,4 @@
-"""What tenants use of their offers, and which of the ShadowPods that were refused for lack of capacity fit by now."""
+"""Counts the use of offers by tenant, and retries refused ShadowPods when capacity is freed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Subscriber = Callable[[Key], None]
 class Capacity(Controller[str]):
     """Counts pods by tenant; its keys are tenants that have free capacity.
 
-    Subscribers are called with the key of each waiting ShadowPod that is to be admitted again: those that fit now,
+    Subscribers are called with the key of each waiting ShadowPod that must be evaluated again: those that fit now, the
     oldest first.
     """
 
@@ -56,7 +56,7 @@ class Capacity(Controller[str]):
         yield observe(self._offers, lambda tenant: (tenant,))
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call ``subscriber`` with the keys of ShadowPods to be admitted again; returns what ends the subscription."""
+        """Call ``subscriber`` with the keys of ShadowPods to evaluate again; returns the unsubscribe function."""
         token = object()
         self._subscribers[token] = subscriber
 
@@ -86,7 +86,7 @@ class Capacity(Controller[str]):
         self._ledger.charge(key, tenant, requested)
 
     def recount(self, key: Key) -> None:
-        """Count for a pod what the API server shows of it."""
+        """Count a pod by its state at the API server."""
         pod = self._pods.get(key)
         # A finished pod holds nothing: the scheduler and ResourceQuota do not count it either.
         if pod is None or pod.finished or not is_managed(pod):
@@ -98,11 +98,11 @@ class Capacity(Controller[str]):
         self._freed(tenant)  # it may have been resized to less
 
     def wait(self, tenant: str, entry: Waiting) -> Waiting | None:
-        """Have a refused ShadowPod admitted again when it fits; returns what was known about it before."""
+        """Add a refused ShadowPod to the waiting list; returns its previous entry."""
         return self._waiting.add(tenant, entry)
 
     def stop_waiting(self, key: Key) -> None:
-        """Forget a ShadowPod that runs, is gone, or was refused for another reason."""
+        """Remove a ShadowPod that runs, is gone, or was refused for another reason, from the waiting list."""
         self._waiting.remove(key)
 
     async def reconcile(self, tenant: str) -> After | None:
@@ -125,5 +125,5 @@ def _requested(pod: Pod) -> Mapping[str, Fraction]:
     try:
         return resource_requests.of_pod(pod.spec)
     except ValueError:
-        # The API server accepted a quantity that is not understood here; the pod still counts as one.
+        # The API server accepted a quantity that cannot be parsed here; the pod still counts as one pod.
         return {resource_requests.PODS: Fraction(1)}

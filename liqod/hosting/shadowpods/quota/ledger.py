@@ -21,7 +21,7 @@ from liqod.model.objects.quantity import Resources
 MOST_WAITING: Final = 4096
 """Refused ShadowPods of a tenant that are evaluated when capacity is freed; others are retried by time alone."""
 MOST_MISFITS: Final = 256
-"""Sizes that do not fit that are tried in one evaluation: a tenant that waits with more of them delays only itself."""
+"""Sizes that do not fit, tried in one evaluation at most; a tenant with more of them delays only itself."""
 
 
 @attrs.frozen
@@ -114,7 +114,7 @@ _EMPTY: Final[dict[Key, Waiting]] = {}
 
 
 class Ledger:
-    """The requests of pods, summed up by tenant; as large as the number of pods that tenants run here."""
+    """The sums of pod requests by tenant; its size is bounded by the number of tenants' pods."""
 
     def __init__(self) -> None:
         self._charges: dict[Key, tuple[str, Resources]] = {}

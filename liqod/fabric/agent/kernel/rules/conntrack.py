@@ -2,10 +2,10 @@
 
 Only the first packet of a connection passes the nat chains; conntrack applies the same translation to all later ones
 (nft(8), "nat" chains), for as long as packets come. A UDP flow between fixed ports (the probes are one) would keep its
-first translation for ever. So when a link's networks are new, or seen by others than before, the entries between our
-pods and the peer's are deleted with ``conntrack -D``. That this was done for a link is noted as an empty chain in our
-table, afterwards: a crash in between means that it is done again. Flows that kube-proxy redirected from a service to
-the peer are not found by these networks; they end by their own timeouts.
+first translation forever. So when a link's networks or their translation change, the entries between our pods and the
+peer's are deleted with ``conntrack -D``. Then an empty chain in our table marks the link as flushed: after a crash
+in between, the deletion is repeated. Flows that kube-proxy redirected from a service to the peer do not match these
+networks; they end by their own timeouts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The rules of a gateway: who may pass the tunnel, and by which address. Pure.
+"""The nftables rules of a gateway: which packets may pass the tunnel, and their address translation. Pure.
 
-The guard runs before every other chain and drops what a peer may not send: a packet from the tunnel has a source in the
-peer's own networks (cryptokey routing has checked that already; this is the second lock) and a destination of ours, by
-the address that this peer knows.
+The guard runs before every other chain and drops what a peer may not send: a packet from the tunnel must have a source
+in the peer's own networks (cryptokey routing has checked that already; this is defence in depth) and a destination of
+ours, by the address that this peer knows.
 
 Exported addresses are elements of the peer's sets: the map ``real_`` has the address behind each, ``whole_`` those that
 are open as a whole, ``ports_`` the open ports of the others. Only what the guard accepted has one of them as its
