@@ -76,6 +76,7 @@ class UnpeeringController(Controller[ClusterID]):
 
     async def _delete_record(self, peer: Peer, record: ForeignCluster, kind: Kind) -> None:
         """Delete our record because the peer ended the peering."""
+        # The annotation first: the object stays until its finalizer is removed, and is read with the order by then.
         patch = {"metadata": {"annotations": {ORDER: Order(kind).render()}}}
         try:
             await self._client.patch(FOREIGNCLUSTERS, peer.id, patch, view=None)
@@ -194,5 +195,7 @@ class UnpeeringController(Controller[ClusterID]):
         if labels.get(REMOTE_CLUSTER_LABEL) != peer or TENANT_NAMESPACE_LABEL not in labels:
             return True  # a namespace that is not ours
         if not found.metadata.deleting:
+            # It terminates asynchronously: the namespace controller deletes the content before it removes the
+            # finalizer "kubernetes" of the spec. So it is polled.
             await self._client.delete(NAMESPACES, name, uid=found.metadata.uid)
         return False

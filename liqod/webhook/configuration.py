@@ -42,7 +42,9 @@ def forge(url: str, ca_pem: bytes) -> dict[str, Any]:
         ],
         "namespaceSelector": {"matchLabels": {ENABLED_LABEL: "true"}},
         "failurePolicy": "Ignore",
+        # Pods that are created through another API version, should there be one, are converted to v1.
         "matchPolicy": "Equivalent",
+        # Without side effects the API server also calls the webhook for dry runs.
         "sideEffects": "None",
         "timeoutSeconds": TIMEOUT,
         "reinvocationPolicy": "IfNeeded",

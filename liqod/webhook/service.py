@@ -221,7 +221,7 @@ class AdmissionWebhook(Controller[str]):
             body = {"metadata": {"name": SECRET_NAME}, "type": "Opaque", "data": to_data(bundle)}
             try:
                 await self._client.create(SECRETS, body, namespace, view=None)
-            except AlreadyExists:
+            except AlreadyExists:  # 409: another daemon of the cluster created it first
                 return await self._current()
             self._log.info("created a serving certificate for {hosts}", hosts=", ".join(hosts))
             return bundle

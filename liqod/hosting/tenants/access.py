@@ -124,6 +124,7 @@ class Access:
         namespace = await self._tenant_namespace(peer)
         await ensure(self._client, SERVICEACCOUNTS, rights.service_account(peer))
         await ensure(self._client, ROLES, rights.tenant_role(peer))
+        # The roleRef of a binding is immutable (Kubernetes: "RBAC"): a different one needs delete and create.
         await ensure(
             self._client, ROLEBINDINGS, rights.binding(peer, namespace, rights.TENANT_ROLE, "Role"), ["roleRef"]
         )
@@ -131,6 +132,8 @@ class Access:
             return AccessGrant(
                 api_url="", ca="", token="", lifetime=self._token_lifetime, namespace=namespace, relay=True
             )
+        # TokenRequest (subresource ``token``): the API server may grant another lifetime than the requested one
+        # (--service-account-max-token-expiration), so the answer's counts.
         answer = await self._client.create(
             SERVICEACCOUNTS,
             {
@@ -171,12 +174,13 @@ class Access:
             await self._client.delete(ROLES, rights.TENANT_ROLE, tenant)
         for namespace in granted:
             await self._client.delete(ROLEBINDINGS, rights.BORROWER_ROLE, namespace.metadata.name)
+        # After all bindings: a namespace terminates slowly, and its RoleBinding would be valid until its deletion.
         for namespace in granted:
             await self._namespaces.remove(namespace)
         if own is not None and not own.metadata.deleting and not await self._is_borrowing(tenant):
             try:
                 await self._client.delete(NAMESPACES, tenant, uid=own.metadata.uid)
-            except Conflict:
+            except Conflict:  # 409: the precondition on the UID failed
                 self._log.info("namespace {namespace} was replaced while it was being deleted", namespace=tenant)
         self._log.info("dismissed {peer}: {count} namespaces", peer=peer, count=len(granted))
 

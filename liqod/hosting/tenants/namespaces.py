@@ -103,7 +103,7 @@ class Namespaces:
             return
         try:
             await self._client.delete(NAMESPACES, name, uid=namespace.metadata.uid)
-        except Conflict:
+        except Conflict:  # 409: the precondition on the UID failed
             self._log.info("namespace {namespace} was replaced while it was being deleted", namespace=name)
 
     async def _create(self, peer: str, local: str, remote: str) -> None:
@@ -119,6 +119,7 @@ class Namespaces:
             try:
                 await self._client.create(NAMESPACES, wanted, view=None)
             except AlreadyExists:
+                # Cluster-wide names: it may be anybody's, or our own that the watch has not shown yet.
                 present = await self._client.get(NAMESPACES, remote, view=Object)
             else:
                 self._log.info(

@@ -51,6 +51,7 @@ def tenant_role(peer: str) -> dict[str, Any]:
         "apiVersion": f"{_RBAC}/v1",
         "kind": "Role",
         "metadata": {"name": TENANT_ROLE, "namespace": tenant_namespace(peer)},
+        # ``resourceNames`` restricts ``get`` to one object; it cannot restrict ``create`` (Kubernetes: "RBAC").
         "rules": [{**_rule("", ["serviceaccounts"], ["get"]), "resourceNames": [SERVICE_ACCOUNT]}],
     }
 
@@ -81,6 +82,7 @@ def service_account(peer: str) -> dict[str, Any]:
             "namespace": tenant_namespace(peer),
             "labels": {REMOTE_CLUSTER_LABEL: peer},
         },
+        # Otherwise a pod in this namespace that names the account would get its token mounted.
         "automountServiceAccountToken": False,
     }
 

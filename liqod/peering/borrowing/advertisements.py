@@ -153,6 +153,7 @@ class Advertisements(Controller[ClusterID]):
             try:
                 made = await self._client.create(ADVERTISEMENTS, body, view=Advertisement)
             except AlreadyExists:
+                # The watch has not shown it yet; a create cannot update.
                 found = await self._client.get(ADVERTISEMENTS, key.name, view=Advertisement)
                 self._offers.wrote(key, None, found)
                 await self._write(peer, key, found, received)

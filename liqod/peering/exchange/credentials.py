@@ -266,7 +266,7 @@ class CredentialStore(Controller[ClusterID]):
             }
             try:
                 await self._client.create(SECRETS, body, view=None)
-            except AlreadyExists:
+            except AlreadyExists:  # 409 of a create: it exists by now
                 await self._renew(namespace, data)
         now = self._newest.get(peer_id)
         if now is None:
@@ -280,6 +280,7 @@ class CredentialStore(Controller[ClusterID]):
 
     async def _renew(self, namespace: str, data: Mapping[str, str]) -> bool:
         try:
+            # A patch of the data alone: labels and annotations of other writers are preserved.
             await self._client.patch(SECRETS, SECRET, {"data": data}, namespace, view=None)
         except NotFound:
             return False

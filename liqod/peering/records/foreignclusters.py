@@ -137,6 +137,7 @@ class ForeignClusters(Controller[ClusterID]):
                 try:
                     made = await self._client.patch(FOREIGNCLUSTERS, peer, patch, view=ForeignCluster)
                 except (Conflict, NotFound):
+                    # 409: the resourceVersion is outdated; the pin must not be decided on an older state of the spec.
                     self.clusters.forget(key)
                     made = await self._client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
             else:
@@ -153,6 +154,8 @@ class ForeignClusters(Controller[ClusterID]):
         """
         peer, key = ClusterID(record.metadata.name), record.metadata.key
         finalizers = [name for name in record.metadata.finalizers if name != FINALIZER]
+        # A merge patch replaces lists as a whole (RFC 7396): with the resourceVersion, a finalizer that another
+        # controller added meanwhile is a conflict (409) instead of being lost.
         metadata = {"resourceVersion": record.metadata.resource_version, "finalizers": finalizers or None}
         left: ForeignCluster | None
         try:
@@ -260,6 +263,7 @@ class ForeignClusters(Controller[ClusterID]):
             return wait
         meta = record.metadata
         try:
+            # UID and resourceVersion are preconditions (DeleteOptions): a record that a user edits now is kept.
             await self._client.delete(FOREIGNCLUSTERS, peer.id, uid=meta.uid, version=meta.resource_version)
         except Conflict:
             return 1.0  # 409: somebody changes it at this moment

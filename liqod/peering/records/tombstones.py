@@ -110,6 +110,7 @@ class Tombstones:
         try:
             await self._client.patch(CONFIGMAPS, TOMBSTONES, {"data": change}, self._namespace, view=None)
         except NotFound:
+            # A null deletes a key only in a merge patch (RFC 7396); a new ConfigMap must not have it.
             kept = {name: text for name, text in change.items() if text is not None}
             body = {"metadata": {"name": TOMBSTONES, "namespace": self._namespace}, "data": kept}
             try:

@@ -331,6 +331,7 @@ class Channel(TwistedProtocol):
             return
         self._stop()
         self.transport.unregisterProducer()
+        # loseConnection waits until the write buffer is empty, without a limit if the borrower does not read.
         self._timer = self._gate.clock.callLater(LINGER, self._cut)
         self.transport.loseConnection()
 

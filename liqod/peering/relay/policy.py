@@ -79,6 +79,7 @@ def examine(request: Request) -> Call:
         raise _bad(405, "the relay passes on GET, POST, PUT, PATCH and DELETE")
     if _TARGET.fullmatch(request.target) is None:
         raise _bad(400, "the target of a request is a path that begins with one /")
+    # 100-continue would need an interim response before the body (RFC 9110, section 10.1.1); client-go does not use it.
     if b"expect" in headers:
         raise _bad(417, "the relay expects nothing: send the body")
     _reject_identity(headers)
@@ -149,9 +150,13 @@ def switch(response: InformationalResponse) -> InformationalResponse:
 
 def _reject_identity(headers: Fields) -> None:
     """Reject requests with headers of identity (impersonation, X-Remote-*): a borrower is identified by its key."""
+    # Impersonate-* are honoured for the daemon's own account, X-Remote-* by an API server with a front proxy
+    # (Kubernetes: "User impersonation", "Authenticating Proxy").
     for name in headers:
         if name.startswith(_IDENTITY):
             raise Rejected(403, "RelayIdentityClaimed", f"the header {name.decode()} is not for users of the relay")
+    # Browsers' WebSocket clients cannot set Authorization: the API server also takes a bearer token from this
+    # subprotocol (base64url.bearer.authorization.k8s.io).
     if any(_BEARER in value for value in headers.get(b"sec-websocket-protocol", ())):
         raise Rejected(
             403, "RelayIdentityClaimed", "a token inside Sec-WebSocket-Protocol is not for users of the relay"

@@ -59,6 +59,7 @@ def _verb(method: str, name: str, query: str) -> str:
         return _MUTATED[method]
     if method == "GET":
         return "watch" if _is_watch(query) else "list"
+    # RBAC has a verb of its own for DELETE on a collection.
     return "deletecollection" if method == "DELETE" else _VERBS[method]
 
 

@@ -92,6 +92,7 @@ class Upstream(TwistedProtocol):
         self.transport.unregisterProducer()
         # A paused transport does not notice that the connection was closed.
         self.pause(False)
+        # loseConnection waits until the write buffer is empty, without a limit if the server does not read.
         self._closing = self._clock.callLater(LINGER, self.abort)
         self.transport.loseConnection()
 

@@ -381,6 +381,7 @@ class PeerConnection(TwistedProtocol):
         if self.certificate is not None:
             transport.unregisterProducer()
         if gently and self.writable:
+            # loseConnection waits until the write buffer is empty, without a limit if the peer does not read.
             self._deadline = self._clock.callLater(CLOSING, transport.abortConnection)
             transport.loseConnection()
         else:

@@ -64,6 +64,7 @@ class AddressWatch(Service):
         made = None
         try:
             made = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
+            # Port ID 0: the kernel assigns a unique one (netlink(7)).
             made.bind((0, _GROUPS))
         except OSError as error:
             if made is not None:

@@ -50,6 +50,7 @@ class _IcmpSocket:
             self._socket.setblocking(False)
             if self._version == 6:
                 self._socket.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, icmp6_filter(_REPLY[6]))
+            # A bound raw socket receives only packets to this address (raw(7)), and sends from it.
             self._socket.bind((source, 0))
         except OSError:
             self.close()
