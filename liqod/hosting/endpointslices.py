@@ -101,7 +101,7 @@ class ShadowEndpointSlices(Controller[Key]):
     async def reconcile(self, key: Key) -> After | None:
         """Take the next step for one name; returns when to reconcile it again."""
         shadow = self._shadows.get(key)
-        # Namespace lifecycle admission answers 403 for everything that is created in a terminating namespace.
+        # The admission plugin NamespaceLifecycle answers 403 to every create in a terminating namespace.
         if shadow is None or self._namespaces.is_terminating(key.namespace):
             self._refusals.forget(key)
             self._written.pop(key, None)

@@ -35,7 +35,7 @@ class Limits:
 
 
 class Connection:
-    """One end; ``role`` is ours. After Malformed nothing more is read; a server may still answer once."""
+    """One end of a connection; ``role`` is ours. After Malformed nothing is read; a server may still answer once."""
 
     def __init__(self, role: Literal["client", "server"], limits: Limits) -> None:
         self._is_server = role == "server"
@@ -98,7 +98,7 @@ class Connection:
             self._begin_request(length)
         elif isinstance(event, h11.Response):
             self._chunks = 0
-            # These have no body, whatever their headers say (RFC 9112, section 6.3).
+            # These have no body, regardless of their headers (RFC 9112, section 6.3).
             self._frame_next = length is None and event.status_code not in (204, 304)
         return event if isinstance(event, _EVENTS) else None
 

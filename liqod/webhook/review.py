@@ -13,7 +13,7 @@ from liqod.model.records.offloading import Policy
 from liqod.webhook.placement import TooManyTerms, check_size, hold_tolerations, mutations
 
 MAX_BODY = 2 << 20
-"""Bytes of a review: the object that is to be made has 1.5 MiB at most (etcd), and there is no old one beside it."""
+"""Bytes of a review: the created object has 1.5 MiB at most (etcd's request limit); a CREATE has no old object."""
 UNKNOWN = 256 << 10
 """Bytes of a pod beyond which it is not read for a namespace that is not known to be enabled."""
 
@@ -69,7 +69,7 @@ def answer(
 ) -> bytes:
     """Return the answer to a review: allowed, with a patch for pods being created.
 
-    Denied is only a pod whose affinity would become too large. ``evict_after`` is that of ``hold_tolerations``. Raises
+    Only a pod whose affinity would become too large is denied. ``evict_after`` is that of ``hold_tolerations``. Raises
     Malformed for what is not an AdmissionReview of a supported version.
     """
     if len(body) > MAX_BODY:

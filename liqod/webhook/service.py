@@ -43,7 +43,7 @@ SEARCH_EVERY: Final = 30.0
 
 
 class ListenFailed(ExpectedError):
-    """The webhook's address cannot be listened on; the message says which and why."""
+    """The webhook cannot listen on its address; the message has the address and the cause."""
 
 
 class AdmissionWebhook(Controller[str]):
@@ -111,7 +111,7 @@ class AdmissionWebhook(Controller[str]):
 
     @property
     def port(self) -> int:
-        """The port that is listened on; 0 before."""
+        """The bound port; 0 before the webhook listens."""
         return int(getattr(self._port.getHost(), "port", 0)) if self._port is not None else 0
 
     @property

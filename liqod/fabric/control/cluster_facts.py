@@ -33,8 +33,8 @@ class ServiceCIDR(Object, frozen=True):
 def pod_networks(nodes: Sequence[Node]) -> list[Network]:
     """Return the networks that hold the pods of all nodes, those of nodes to come included, as far as is known.
 
-    Nodes have a part each of the cluster's network, and the API does not tell the whole: it is taken to be wider than
-    a node's by as many bits as is usual.
+    Each node has a part of the cluster's network, which the API does not show as a whole: it is assumed to be wider
+    than a node's by the default number of bits.
     """
     wide = set()
     for network in parse_networks(text for node in nodes for text in node.spec.pod_cidrs):

@@ -118,7 +118,7 @@ class ExportedAddresses:
         return export_refusal(address, policy, whole=whole) if policy is not None else ""
 
     def assign(self, local: LocalNetwork, config: NetworkConfig) -> list[Export]:
-        """Return what the record of a peer should say is exported to it."""
+        """Return the exports to write to the record of a peer."""
         peer = ClusterID(config.metadata.name)
         policy = _policy(local, config, self._records.configs(), closed=self._closed)
         inputs = policy, config.spec.exports, self.user.claims(peer)

@@ -180,7 +180,7 @@ class NetworkControl:
         remap = allocation(local, config, others, avoided)
         if config.status.remote.next_key in report.tunnels:
             remap = msgspec.structs.replace(remap, known_key=config.status.remote.next_key)
-        # What is assigned is what the record says: it is written before anything relies on it.
+        # The record is authoritative for assignments: it is written before anything relies on them.
         config = await self._records.write_spec(config, local.side, remap, self.exports.assign(local, config))
         try:
             found = agree(local, config, remap, self._other_keys(), others)

@@ -100,7 +100,7 @@ class Records:
         return [one for one in self._configs.items() if not one.metadata.deleting]
 
     async def sync_peers(self) -> None:
-        """Create a NetworkConfig for every peered cluster, and delete those of clusters that are no peers any more.
+        """Create a NetworkConfig for every peered cluster, and delete those of clusters that are no longer peers.
 
         A cluster of which it is not known whether it is a peer keeps what it has.
         """
@@ -143,7 +143,7 @@ class Records:
         return written
 
     async def write_phase(self, config: NetworkConfig, phase: str, reason: str, message: str) -> None:
-        """Write how far the exchange with a peer is, and why."""
+        """Write the phase of the exchange with a peer, with reason and message."""
         status = config.status
         if (status.phase, status.reason, status.message) == (phase, reason, message[:1024]):
             return
@@ -160,7 +160,7 @@ class Records:
         return record.status.path_mtu if record is not None else 0
 
     def was_connected(self, peer: ClusterID) -> bool:
-        """Return whether the record of a tunnel says that packets cross."""
+        """Return whether packets cross, by the record of a tunnel."""
         record = self._tunnels.get(Key("", peer))
         return record is not None and record.status.phase == "Connected"
 
@@ -178,7 +178,7 @@ class Records:
         return host_port(*remote.endpoints[int((now - since) / ENDPOINT_TIMEOUT) % len(remote.endpoints)])
 
     async def write_tunnel(self, peer: ClusterID, agreed: AgreedPeer, report: NetworkReport, device: str) -> None:
-        """Write what was agreed with a peer and how its tunnel is to its TunnelEndpoint."""
+        """Write the TunnelEndpoint of a peer: the agreement in its spec, the state of the tunnel in its status."""
         config = self.config(peer)
         if config is None:
             return

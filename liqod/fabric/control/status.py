@@ -27,7 +27,7 @@ PHASES: Mapping[str, str] = {"Connected": "True", "Connecting": "Unknown", "Erro
 
 @attrs.frozen
 class AgreedPeer:
-    """A peer with which all is agreed: its side, the link that was made of it, and the VTEP for our other hosts."""
+    """A peer after both sides agreed: its parameters, the link to it, and the VTEP for our other hosts."""
 
     remote: RemoteNetwork
     link: Link
@@ -135,7 +135,7 @@ def _reachable(probes: ProbeResult | None, paths: Sequence[PodPath], now: float,
             return "Connected", "FamilyCut", cut.message, "remote pods"
         return "Connected", "PacketsCross", "packets cross in both directions", ""
     if before == "Connected" and probes is not None and probes.is_starting(now):
-        # A daemon that has just started has no answer yet; the tunnel outlived the daemon before it.
+        # A daemon that has just started has no answer yet; the tunnel survived the restart.
         return "Connected", "PacketsCross", "packets cross in both directions", ""
     if probes is None or probes.is_undecided(now):
         return "Connecting", "Probing", "the first packets are under way", ""

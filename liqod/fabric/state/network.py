@@ -45,7 +45,7 @@ class ExportedAddress:
 
 @attrs.frozen
 class Link:
-    """One peer with which all is agreed.
+    """A link to one peer, after both sides agreed.
 
     ``remote`` are the peer's networks as we see them; ``gateway`` is the single address that stands for this host and
     for everything here that is no pod. ``endpoint`` is "address:port", empty where the peer calls us. ``pods`` are the

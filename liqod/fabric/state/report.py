@@ -92,7 +92,7 @@ class Cut:
 
     @property
     def message(self) -> str:
-        """What that means, as a sentence."""
+        """The meaning of the cut, as a message."""
         if self.whole:
             what, verb = ("pods", "do") if len(self.pods) > 1 else ("pod", "does")
             return f"the peer's gateway answers, but its {what} {', '.join(self.pods)} {verb} not any more"
@@ -109,7 +109,7 @@ def find_cut(paths: Iterable[PodPath], now: float) -> Cut | None:
 
 @attrs.frozen
 class NetworkReport:
-    """What there is on the gateway's host, and what probes found.
+    """The observed state of the gateway's host, and the results of probes.
 
     ``implementation`` is what runs the tunnel's device ("kernel", "wireguard-go"), empty where there is no device;
     ``routes`` are the networks of peers that are routed; ``tunnels`` are by public key, ``probes`` by peer.
@@ -127,7 +127,7 @@ class NetworkReport:
 
 
 class NetworkAgent(Protocol):
-    """The one that changes the host's network. Control knows no more of it than this."""
+    """Changes the host's network: the only interface between control and the agent."""
 
     async def inspect_host(self) -> HostReport:
         """Return what there is of the host's own network; raises ExpectedError where that cannot be found out."""

@@ -148,7 +148,7 @@ def decide(
 
 
 def result_of(pod: Pod) -> RecordResult | None:
-    """Return how a pod finished for good, or None while it runs or is to be created again."""
+    """Return how a pod finished for good, or None while it runs or must be created again."""
     if not pod.finished or _is_to_return(pod):
         return None
     return RecordResult(pod.status.phase, sentence(pod.status.reason)[:64], sentence(pod.status.message))

@@ -26,7 +26,7 @@ def pod_affinity(affinity: Mapping[str, Any], tenant: str) -> dict[str, Any]:
 
     A required anti-affinity to all pods would keep those of other tenants from being scheduled (Kubernetes:
     "Cross-namespace Pod Affinity Scope" of quotas). Terms that name namespaces select them by label, since a name does
-    not tell the tenant; a name beside a selector is left out. Raises ValueError for a field of the wrong type.
+    not determine the tenant; a name beside a selector is left out. Raises ValueError for a field of the wrong type.
     """
     forged = dict(affinity)
     for kind in ("podAffinity", "podAntiAffinity"):

@@ -25,7 +25,7 @@ It comes before ``TABLE``: with equal networks on both sides, an answer to a pee
 class Overlay:
     """What connects the hosts of one cluster: VXLAN from each node to the gateway, without learning or flooding.
 
-    ``table`` is the routing table with the routes to the VTEPs, ``source`` the device whose packets alone look there,
+    ``table`` is the routing table with the routes to the VTEPs, ``source`` the only device whose packets use it,
     empty for all packets. ``mtu`` is the device's, ``path_mtu`` the lower one behind its other end, 0 for none.
     """
 

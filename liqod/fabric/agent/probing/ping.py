@@ -60,6 +60,7 @@ class _IcmpSocket:
         """Close the socket."""
         if self._socket is not None:
             self._reactor.removeReader(self)
+            # The reactor must drop the descriptor before its number is reused.
             self._socket.close()
             self._socket = None
 

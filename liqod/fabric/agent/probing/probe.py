@@ -18,7 +18,7 @@ from liqod.fabric.agent.probing.health import INTERVAL, Health
 from liqod.flow.observe import Latest
 
 HEAD: Final = struct.Struct("!5scQ")
-"""What every probe begins with: a magic number, question or answer, and a token."""
+"""The header of every probe: a magic number, request or reply, and a token."""
 _MAGIC: Final = b"liqod"
 _PING: Final = b"?"
 _PONG: Final = b"!"
@@ -45,7 +45,7 @@ def reply_token(datagram: bytes) -> int | None:
 
 
 def forbid_fragments(sock: socket.socket | None) -> None:
-    """Set a socket to send nothing in fragments, whatever path MTU the kernel has cached."""
+    """Set a socket to send no fragments, regardless of the path MTU that the kernel has cached."""
     if sock is None:
         return
     if sock.family == socket.AF_INET6:

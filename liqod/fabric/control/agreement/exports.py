@@ -87,7 +87,7 @@ def assign_exports(
 ) -> tuple[list[Export], list[str]]:
     """Return what is exported to a peer, by address, and the claimed addresses for which none is free.
 
-    ``held`` is what the record says. What is not claimed is released once the claims are complete.
+    ``held`` are the exports in the record. Unclaimed ones are released once the claims are complete.
     """
     claimed = {
         address: ports

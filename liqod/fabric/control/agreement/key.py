@@ -71,7 +71,7 @@ async def load_or_create(client: Client, namespace: str) -> Keys:
     try:
         await client.create(SECRETS, body, namespace)
     except AlreadyExists:
-        # Another daemon of this cluster created it first.
+        # 409: another daemon of this cluster created it first; its key is used.
         return _read(await client.get(SECRETS, SECRET, namespace))
     return Keys(key)
 
