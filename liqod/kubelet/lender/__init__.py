@@ -1,1 +1,1 @@
-"""Access to one lender's API server: credential, health, choice of the endpoint, failover."""
+"""Access to one lender's API server: credential, health, choice of the endpoint, and failover."""

@@ -1,4 +1,4 @@
-"""Access to a lender's API server: the credential that it granted, and a client that sends the newest token."""
+"""Provides access to a lender's API server: reads the granted credential and provides a client with the latest token."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CREDENTIAL_PRESENT: Final = Readiness(
 
 @frozen
 class Grant:
-    """A credential without its token, which alone changes often; without a URL only the relay can be used."""
+    """A credential without its token, which changes more often; without a URL only the relay can be used."""
 
     api_url: str
     ca: bytes
@@ -44,9 +44,9 @@ class Grant:
 class LenderAccess(MultiService):
     """Reads the credential's Secret, and provides a client for the endpoint in use.
 
-    A new token is sent from the next request on; a new URL or CA makes a new client. A deleted Secret is reported in
-    ``readiness``, but the client stays: the lender decides whether the credential is still good. ``relay`` returns
-    what connects to the lender's relay; None where there is none.
+    The next request uses a new token; a new URL or CA needs a new client. A deleted Secret is reported in
+    ``readiness``, but the client is kept: the lender decides whether the credential is still valid. ``relay`` returns
+    the Twisted endpoint of the lender's relay; None without one.
     """
 
     _log = Logger()
@@ -68,15 +68,15 @@ class LenderAccess(MultiService):
         self._relay = relay
         self._key = Key(namespace, SECRET_NAME)
         self.endpoints: Latest[tuple[Endpoint, ...]] = Latest(())
-        """Those that both sides allow, the preferred one first."""
+        """The endpoints that both sides allow, the preferred one first."""
         self.endpoint: Latest[Endpoint | None] = Latest(None)
-        """The one that ``client`` uses."""
+        """The endpoint that ``client`` uses."""
         self.client: Latest[Client | None] = Latest(None)
-        """A client of the lender's API server; None until there is a credential."""
+        """A client of the lender's API server; None before the first credential."""
         self.readiness: Latest[Readiness] = Latest(not_known(f"the secret {self._key} was not read yet"))
-        """Whether there is a credential that can be used, and if not, why."""
+        """Whether there is a usable credential, and if not, why."""
         self.token_renewals: Latest[int] = Latest(0)
-        """How often the lender has sent another token."""
+        """The number of tokens received from the lender."""
         self._token = ""
         self._grant: Grant | None = None
         self._tasks = Tasks()
@@ -133,7 +133,7 @@ class LenderAccess(MultiService):
         self.readiness.set(CREDENTIAL_PRESENT)
 
     def use(self, endpoint: Endpoint) -> None:
-        """Send requests to this endpoint from now on, by a new client."""
+        """Switch to an endpoint, with a new client."""
         self.endpoint.set(endpoint)
         self._replace(self.client_for(endpoint))
 
@@ -155,14 +155,14 @@ class LenderAccess(MultiService):
             self._tasks.spawn(old.close(), "closing the connections to a lender's former address")
 
     async def close(self) -> None:
-        """Close the client's connections; called last, when nothing uses it any more."""
+        """Close the client's connections; call it last, after all users of the client have stopped."""
         client = self.client.value
         if client is not None:
             await client.close()
 
 
 def read(secret: Secret) -> tuple[Grant, str]:
-    """Return the credential and the token in a Secret; raises ValueError that says what is wrong with it."""
+    """Return the credential and the token in a Secret; raises ValueError with the reason if it is invalid."""
     url = _text(secret, "api-url")
     relay = "relay" in secret.data and _text(secret, "relay") == "true"
     if relay and not url:

@@ -1,9 +1,9 @@
 """Chooses the endpoint of a lender's API server: its own address ("direct") or its daemon's relay ("relay") (pure).
 
-Direct is preferred: it costs the lender's daemon nothing. An endpoint that fails is left after ``FAILURE_TOLERANCE``
-seconds, and only for one that answers a probe. The direct endpoint is used again after several successful probes in a
-row, because a change of endpoint ends every watch of the lender, and a flapping endpoint would end them again and
-again. A direct endpoint that the lender offers for the first time has not failed yet: one successful probe suffices.
+Direct is preferred because it costs the lender's daemon nothing. After ``FAILURE_TOLERANCE`` seconds of failures the
+other endpoint is used if it answers a probe. The direct endpoint is used again only after several successful probes in
+a row: a change of endpoint restarts every watch of the lender, and a flapping endpoint would do so repeatedly. For a
+direct endpoint that the lender offers for the first time one successful probe suffices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Endpoint = Literal["direct", "relay"]
 EndpointSetting = Literal["auto", "direct", "relay"]
 
 FAILURE_TOLERANCE: Final = 10.0
-"""Seconds that an endpoint which has worked may fail before the other one is probed: API servers restart faster."""
+"""Seconds that a proven endpoint may fail before the other one is probed: the restart of an API server is shorter."""
 PROBE_INTERVAL: Final = 5.0
 """Seconds between two probes of the other endpoint while the current one fails."""
 DIRECT_PROBE_INTERVAL: Final = 60.0
@@ -28,7 +28,7 @@ SUCCESSES_TO_RETURN: Final = 3
 def allowed_endpoints(setting: EndpointSetting, *, direct: bool, relay: bool) -> tuple[Endpoint, ...]:
     """Return the endpoints that both sides allow, the preferred one first.
 
-    ``setting`` is ours ([peering] api); ``direct`` and ``relay`` tell what the lender offers.
+    ``setting`` is ours ([peering] api); ``direct`` and ``relay``: whether the lender offers them.
     """
     offered: list[Endpoint] = []
     if direct and setting != "relay":
@@ -40,10 +40,10 @@ def allowed_endpoints(setting: EndpointSetting, *, direct: bool, relay: bool) ->
 
 @frozen
 class EndpointState:
-    """What is known about the endpoint in use and about the other one; times are seconds of one clock.
+    """The state of the endpoint in use and of the other one; times are seconds of one clock.
 
-    ``proven``: the lender has answered on ``endpoint``. ``failing_since``: when it began to fail; None while it works.
-    ``other``: the other endpoint, if there is one. ``successes``: successful probes of it in a row, the last one at
+    ``proven``: the lender has answered on ``endpoint``. ``failing_since``: when it started to fail; None while it
+    works. ``other``: the other endpoint, if any. ``successes``: successful probes of it in a row, the last one at
     ``probed_at``. ``untried``: it was offered later than the one in use, and no probe of it has failed.
     """
 
@@ -60,7 +60,7 @@ Step = Literal["stay", "probe", "switch"]
 
 
 def plan(state: EndpointState, now: float) -> tuple[Step, float | None]:
-    """Return what to do now, and in how many seconds to plan again (None: when something changes)."""
+    """Return the next step, and the seconds until the next plan (None: after a change of the state)."""
     if state.other is None:
         return "stay", None
     if state.failing_since is not None:

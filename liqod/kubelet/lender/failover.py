@@ -1,4 +1,4 @@
-"""Switches between the endpoints of a lender's API server when the one in use fails, or a better one works again."""
+"""Switches between the endpoints of a lender's API server when the current one fails or the preferred one recovers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Endpoints(Protocol):
     """The endpoints of a lender's API server (``lender.access.LenderAccess``)."""
 
     endpoint: Latest[Endpoint | None]
-    """The one in use."""
+    """The endpoint in use."""
     endpoints: Latest[tuple[Endpoint, ...]]
-    """Those that both sides allow."""
+    """The endpoints that both sides allow."""
 
     def use(self, endpoint: Endpoint) -> None:
-        """Send requests to this endpoint from now on."""
+        """Switch to an endpoint."""
         ...
 
     def client_for(self, endpoint: Endpoint) -> Client | None:
@@ -37,7 +37,7 @@ class Endpoints(Protocol):
 
 
 class Failover(Service):
-    """Follows the health of the endpoint in use, and probes the other one as ``endpoint_choice.plan`` says."""
+    """Observes the health of the endpoint in use, and probes and switches according to ``endpoint_choice.plan``."""
 
     _log = Logger()
 
@@ -83,8 +83,8 @@ class Failover(Service):
         other = next((each for each in endpoints if each != endpoint), None)
         untried = other == "direct" and other not in self._known
         self._known = endpoints
-        # The other endpoint counts as probed just now: where we come from it because it failed, a probe at once would
-        # only repeat that failure.
+        # The other endpoint counts as just probed: if it was left because of a failure, an immediate probe would fail
+        # too.
         probed_at = float("-inf") if untried else self._clock.seconds()
         self._state = EndpointState(endpoint, other, probed_at=probed_at, untried=untried) if endpoint else None
         self._health_changed()
@@ -117,7 +117,7 @@ class Failover(Service):
 
     def _switch(self, state: EndpointState, to: Endpoint) -> None:
         self._log.info("switched to the {endpoint} endpoint of the lender's API server", endpoint=to)
-        # It has just answered a probe, so it is proven: a failure must last before it is left again.
+        # It answered a probe, so it is proven: FAILURE_TOLERANCE applies before the next switch.
         self._state = EndpointState(to, state.endpoint, proven=True, probed_at=self._clock.seconds())
         self._access.use(to)
         self._health_changed()

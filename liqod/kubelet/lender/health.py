@@ -1,4 +1,4 @@
-"""Health of a lender's API server: learned from requests that are made anyway, else by probes (GET /readyz)."""
+"""Observes the health of a lender's API server, from the results of other requests and by probes (GET /readyz)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RETRY_INTERVAL: Final = 3.0
 """Seconds between probes while the lender does not answer."""
 
 REACHABLE_REASONS: Final = frozenset(("CredentialRejected", "PeerNotReady"))
-"""Reasons why a lender that answers cannot be used: the network path to it works."""
+"""Not-Ready reasons of a lender that answers: the network path to it works."""
 
 ANSWERS: Final = Readiness(ready=True, reason="LenderAnswers", message="the lender's API server answers")
 
@@ -46,9 +46,9 @@ async def probe(clock: IReactorTime, client: Client) -> bool:
 
 @frozen
 class _Outage:
-    """The requests of ``client`` have had no answer since ``since``; ``until`` is when the last failed probe began.
+    """The requests of ``client`` have had no answer since ``since``; the last failed probe started at ``until``.
 
-    Connections that were opened after ``until`` were opened over a path that works.
+    Connections opened after ``until`` use a working path.
     """
 
     client: Client
@@ -57,10 +57,10 @@ class _Outage:
 
 
 class LenderHealth(Service):
-    """Observes whether one lender answers: ``state``; after ``interval`` seconds without a request it is probed.
+    """Observes whether one lender answers (``state``); after ``interval`` seconds without a request it is probed.
 
-    After an outage the client learns that its old connections are dead before ``state`` turns ready, so that what is
-    sent next does not hang on them: TCP retransmits for minutes over a path that dropped the packets.
+    After an outage the client is notified that its old connections are dead before ``state`` becomes ready, so that the
+    next requests do not use them: TCP doubles its retransmission timeout up to minutes (RFC 6298).
     """
 
     _log = Logger()
@@ -99,7 +99,7 @@ class LenderHealth(Service):
         return self.state.value.ready
 
     def request_succeeded(self) -> None:
-        """Note that the lender answered a request: as good as a probe."""
+        """Record that the lender answered a request, which counts as a successful probe."""
         now = self._succeeded_at = self._clock.seconds()
         outage, self._outage = self._outage, None
         client = self._client.value
@@ -109,28 +109,28 @@ class LenderHealth(Service):
                 server=client.config.server,
                 seconds=now - outage.since,
             )
-            # A client that was made during the outage has no connections from before it.
+            # A client created during the outage has no older connections.
             if client is outage.client:
                 client.path_is_new(outage.until)
         elif client is not None and self.state.value.reason in REACHABLE_REASONS:
-            # Requests that were refused (401, 5xx) are backing off; they may be retried now. The path never broke:
-            # dated back by SILENCE, the notice spares every watch that received something within that time.
+            # Refused requests (401, 5xx) are in back-off and may be retried now. The path itself worked: dated back by
+            # SILENCE, the notification does not restart watches that received something within that time.
             client.path_since.set(now - SILENCE)
         self.state.set(ANSWERS)
 
     def session_resumed(self) -> None:
-        """Probe at once: the peering session is back after an interruption, so the API server probably is, too."""
+        """Probe at once: the peering session was resumed, so the API server is probably reachable again."""
         if self.ok or not self.running:
             return
         probe = self._probe
         if probe is not None:
-            # It may hang on packets that were lost during the interruption.
+            # Its connection may wait for a TCP retransmission since the interruption.
             probe.cancel()
         self._succeeded_at = float("-inf")
         self._arm(0)
 
     def request_failed(self) -> None:
-        """Note that a request got no answer, or a 401: probe now."""
+        """Record that a request got no answer or a 401, and probe at once."""
         self._succeeded_at = float("-inf")
         self.probe_now()
 
@@ -168,7 +168,7 @@ class LenderHealth(Service):
     async def _probe_once(self) -> None:
         client = self._client.value
         if client is None:
-            # LenderAccess reports a missing credential; it says nothing about the lender.
+            # LenderAccess reports a missing credential; the health of the lender stays unknown.
             return
         started = self._clock.seconds()
         request = Deferred.fromCoroutine(client.raw("GET", "/readyz")).addTimeout(PROBE_TIMEOUT, self._clock)

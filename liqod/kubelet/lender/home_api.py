@@ -1,4 +1,4 @@
-"""Addresses by which offloaded pods reach the API server of their home cluster."""
+"""Determines the addresses by which offloaded pods reach the API server of their home cluster."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ NAMESPACE: Final = "default"
 SERVICE: Final = "kubernetes"
 HTTPS: Final = 443
 MAX_ADDRESSES: Final = 8
-"""Addresses that a pod is given at most."""
+"""Maximum number of addresses for one pod."""
 
 
 class _Slice(Object, frozen=True):
-    """An EndpointSlice of the service ``kubernetes``: every API server writes its own address there."""
+    """An EndpointSlice of the service ``kubernetes``, in which every API server publishes its own address."""
 
     endpoints: list[SliceEndpoint] | None = None
     ports: list[SlicePort] | None = None
 
 
 class HomeApi:
-    """The addresses of this cluster's API server: of ``url`` if configured, else published, else of ``known``."""
+    """The addresses of the home API server: from ``url`` if configured, else published ones, else from ``known``."""
 
     def __init__(self, informers: Informers, url: str, known: str) -> None:
         self._configured = _of_url(url) if url else None
@@ -41,7 +41,7 @@ class HomeApi:
             self._slices = informers.of(ENDPOINTSLICES, _Slice, namespace=NAMESPACE, labels=labels)
 
     def server(self, export_address: Callable[[str], str]) -> ApiServer:
-        """Return where a lender's pods reach it; an address that the network does not translate is used unchanged."""
+        """Return the API server as a lender's pods reach it; untranslated addresses are used unchanged."""
         server = self._configured or self._published() or self._known
         addresses = tuple(export_address(address) or address for address in server.addresses)
         return ApiServer(addresses, server.port, server.name)

@@ -1,1 +1,1 @@
-"""Which home namespaces are offloaded, under which names at the lender, and what users see of that."""
+"""Offloading of home namespaces: selection, names at the lender, and the status for users."""

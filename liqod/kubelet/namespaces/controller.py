@@ -1,7 +1,7 @@
 """Maps home namespaces to namespaces at the lender of one virtual node.
 
-``plan.plan`` says what is next for a namespace, this controller does it. A namespace is requested when its first pod is
-scheduled on the virtual node, and released when it is no longer offloaded and its pods have left.
+``plan.plan`` returns the next step for a namespace, and this controller applies it. A namespace is requested when its
+first pod is scheduled on the virtual node, and released when it is no longer offloaded and its pods are gone.
 """
 
 from __future__ import annotations
@@ -46,41 +46,41 @@ from liqod.model.records.views import MappingStatus, NamespaceNattingTable
 
 BY_NAMESPACE: Final = "namespace"
 DRAIN_INTERVAL: Final = 2.0
-"""Seconds between two attempts to evict what is left: an eviction that a disruption budget forbids is refused (429)."""
+"""Seconds between two attempts to evict the remaining pods: 429 means that a PodDisruptionBudget forbids an eviction."""
 WATCH_TIMEOUT: Final = 10.0
-"""Seconds that watches of a namespace may take to work before its grant is requested again."""
+"""Seconds after which the grant of a namespace whose watches fail is requested again."""
 TOLERATED: Final = 3
-"""Requests without an answer before pods are told that the lender cannot be reached."""
+"""Requests without an answer before the pods' status shows that the lender cannot be reached."""
 
 RemoteListener = Callable[[str, RemoteNamespace | None], None]
 
 
 class PodQueue(Protocol):
-    """Who reconciles the pods of these namespaces (``pods.controller.PodController``)."""
+    """The queue of the controller of these namespaces' pods (``pods.controller.PodController``)."""
 
     def enqueue(self, key: Key) -> None:
-        """Reconcile a pod: its namespace, or the pod at the lender, changed."""
+        """Enqueue a pod, because its namespace or its remote pod changed."""
         ...
 
     def retry_postponed(self) -> None:
-        """Reconcile the pods that wait until what the lender has is seen again."""
+        """Enqueue the pods that wait until the lender's objects are observed again."""
         ...
 
 
 class NoPodQueue:
-    """Reconciles nothing."""
+    """Null object: ignores all pods."""
 
     def enqueue(self, key: Key) -> None:
-        """Ignore a pod."""
+        """Do nothing."""
 
     def retry_postponed(self) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
 
 class NamespaceController(Controller[str]):
-    """The namespaces of one virtual node, by their name at home.
+    """Reconciles the namespaces of one virtual node, by their local name.
 
-    ``pod_queue`` is told what changes for pods; set it before the start. ``nodes`` are the virtual nodes.
+    Pods whose namespace changed are added to ``pod_queue``; set it before the start. ``nodes`` are the virtual nodes.
     """
 
     name = "namespaces"
@@ -126,12 +126,12 @@ class NamespaceController(Controller[str]):
         yield watch(self._pods, self._pod_changed)
 
     def when_synced(self) -> Deferred[Any]:
-        """Return a Deferred that fires when everything that is decided from is complete."""
+        """Return a Deferred that fires when all caches that decisions need have synced."""
         return DeferredList([informer.when_synced() for informer in self._informers], consumeErrors=True)
 
     @property
     def synced(self) -> bool:
-        """Whether everything that is decided from is complete."""
+        """Whether all caches that decisions need have synced."""
         return all(informer.synced for informer in self._informers)
 
     @property
@@ -154,7 +154,7 @@ class NamespaceController(Controller[str]):
         if tracked.remote is not None and tracked.remote.namespace == entry:
             return Offloaded(tracked.remote, draining=isinstance(selection, Excluded))
         if isinstance(selection, Excluded) and (status is None or status.phase != plan.READY):
-            # It was never granted, or no longer is: there is nothing at the lender to wait for.
+            # It is not granted, so there is nothing at the lender to wait for.
             return NotOffloaded(selection.message)
         if status is not None and status.phase == plan.REFUSED:
             return Refused(status.reason, status.message)
@@ -176,18 +176,18 @@ class NamespaceController(Controller[str]):
         return Pending(asked=False)
 
     def request_again(self, local: str) -> None:
-        """Request a granted namespace again: the lender refused something in it."""
+        """Request a granted namespace again, because the lender refused a write in it."""
         tracked = self._track(local)
         if not tracked.request_again:
             tracked.request_again = True
             self.enqueue(local, 1.0)
 
     def mappings(self) -> dict[str, str]:
-        """Return all translations, local to remote."""
+        """Return all mappings, remote by local name."""
         return dict(self._table.forward)
 
     def pending_reasons(self) -> list[str]:
-        """Return a sentence for each namespace that is wanted and not ready."""
+        """Return a message for each mapped namespace that is not ready."""
         return [
             f"{local}: {status.message or status.phase}"
             for local in sorted(self._table.forward)
@@ -195,11 +195,11 @@ class NamespaceController(Controller[str]):
         ]
 
     def session_resumed(self) -> None:
-        """Request what was not requested for lack of a session: there is one again."""
+        """Retry requests that failed without a session: it was resumed."""
         self.retry_failed()
 
     def use_client(self, client: Client | None) -> None:
-        """Watch the lender through another client from now on (None: there is none yet)."""
+        """Watch the lender through another client (None: there is none yet)."""
         if client is self._lender:
             return
         self._lender = client
@@ -209,9 +209,9 @@ class NamespaceController(Controller[str]):
             self.enqueue(local)
 
     def subscribe(self, listener: RemoteListener) -> Callable[[], None]:
-        """Call ``listener(local, remote)`` for each namespace that is or becomes offloaded; with None when it ends.
+        """Call ``listener(local, remote)`` for each namespace that is or becomes offloaded, with None when that ends.
 
-        Returns what ends the subscription.
+        Return a function that unsubscribes.
         """
         for local, tracked in self._tracked.items():
             if tracked.remote is not None:
@@ -226,7 +226,7 @@ class NamespaceController(Controller[str]):
             self.enqueue(local)
 
     async def release_all(self, deadline: float) -> None:
-        """Release all namespaces, best effort, until ``deadline`` (reactor's clock); the lender collects the rest."""
+        """Release all namespaces, best effort, until ``deadline`` (reactor's clock); the lender deletes the rest."""
         for local, remote in self.mappings().items():
             self._unwatch(local)
             left = deadline - self.clock.seconds()
@@ -260,7 +260,7 @@ class NamespaceController(Controller[str]):
         return () if watched and isinstance(self._selection(key.namespace), Included) else (key.namespace,)
 
     def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[str]:
-        """Labels of the node decide about every namespace with a selector."""
+        """Enqueue every namespace with a NamespaceOffloading: its selector matches the labels of the node."""
         before = old.metadata.labels if old is not None else None
         if key.name != self._context.node_name or new is None or new.metadata.labels == before:
             return ()
@@ -317,7 +317,7 @@ class NamespaceController(Controller[str]):
         return None
 
     async def _request(self, local: str, remote: str) -> After | None:
-        """Ask the lender for a namespace, and write down what it answers."""
+        """Request a namespace of the lender and write the answer to the natting table."""
         tracked = self._track(local)
         tracked.unanswered += 1
         try:
@@ -346,7 +346,7 @@ class NamespaceController(Controller[str]):
         return After(self._track(local).attempts.delay(Meaning.REFUSED))
 
     def _check_watch(self, local: str) -> After | None:
-        """Request a namespace again that cannot be watched: its grant was lost since it was written down."""
+        """Request a namespace again if its watches fail: the grant was lost after it was recorded."""
         remote = self._track(local).remote
         if remote is None or remote.synced:
             return None
@@ -364,7 +364,7 @@ class NamespaceController(Controller[str]):
         return After(DRAIN_INTERVAL)
 
     async def _evict(self, pod: HomePod) -> None:
-        """Request an eviction, which honours disruption budgets (Kubernetes, "API-initiated Eviction")."""
+        """Request an eviction, which respects PodDisruptionBudgets (Kubernetes, "API-initiated Eviction")."""
         meta = pod.metadata
         body = eviction_of(meta)
         try:
@@ -380,7 +380,7 @@ class NamespaceController(Controller[str]):
             await self._write_status(local, plan.RELEASING, "PeerUnreachable", clean_message(str(error)))
             raise
         except Refusal as refusal:
-            # The namespace is the lender's: what becomes of it is the lender's decision from here on.
+            # The namespace belongs to the lender: after a refusal nothing more can be done from here.
             self._log.warn(
                 "{lender} does not release the namespace {remote}: {why}",
                 lender=str(self._context.lender),
@@ -433,7 +433,7 @@ class NamespaceController(Controller[str]):
                 yield pod
 
     def enqueue_pods(self, local: str) -> None:
-        """Reconcile all pods of a namespace."""
+        """Enqueue all pods of a namespace."""
         for pod in self._pods.by_index(BY_NAMESPACE, local):
             self.pod_queue.enqueue(pod.metadata.key)
 

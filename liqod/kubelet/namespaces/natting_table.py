@@ -1,4 +1,4 @@
-"""The natting table of one lender: read from the watch, written one change at a time, guarded by the version."""
+"""The natting table of one lender: read from the watch, written one change at a time with resourceVersion."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _EMPTY = NamespaceNattingTable()
 
 
 class NattingTable:
-    """Local namespace to remote namespace and back, and what the lender answered to each.
+    """Maps local to remote namespaces and back, with the lender's answer for each.
 
-    Both directions are in one record, so that no two local namespaces can be mapped to one remote name. Every write
-    carries the resourceVersion: of two daemons that write at the same time (a lease was lost) one gets 409.
+    Both directions are in one record, so that no two local namespaces can be mapped to one remote name. Every write has
+    the resourceVersion: of two daemons that write at the same time (after a lost lease) one gets 409.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class NattingTable:
         self._lock: DeferredLock = DeferredLock()
 
     def deleted(self) -> None:
-        """Note that the record was deleted, or is not the one that we knew."""
+        """Drop the cached writes: the record was deleted or replaced."""
         self._cache.forget(self._key)
 
     def _seen(self) -> NamespaceNattingTable | None:
@@ -59,7 +59,7 @@ class NattingTable:
         return (self._seen() or _EMPTY).status.mappings.get(local)
 
     async def write(self, local: str, remote: str) -> None:
-        """Put a translation in; raises Conflict when the table changed meanwhile."""
+        """Add a mapping; raises Conflict if the table changed meanwhile."""
         former = self.forward.get(local)
         back: dict[str, str | None] = {remote: local}
         if former is not None and former != remote:
@@ -67,7 +67,7 @@ class NattingTable:
         await self._patch({"nattingTable": {local: remote}, "deNattingTable": back})
 
     async def remove(self, local: str) -> None:
-        """Take a translation out, and its status with it."""
+        """Remove a mapping and its status; raises Conflict if the table changed meanwhile."""
         remote = self.forward.get(local)
         if self.status(local) is not None:
             await self.write_status(local, None)
@@ -75,7 +75,7 @@ class NattingTable:
             await self._patch({"nattingTable": {local: None}, "deNattingTable": {remote: None}})
 
     async def write_status(self, local: str, status: MappingStatus | None) -> None:
-        """Write the status of a mapping, if it differs; None removes it."""
+        """Write the status of a mapping if it differs; None removes it. Raises Conflict if the table changed."""
         await self._lock.acquire()
         try:
             seen = self._seen()
@@ -129,7 +129,7 @@ class NattingTable:
 
 
 def _summary(mappings: dict[str, MappingStatus], local: str, status: MappingStatus | None) -> dict[str, str]:
-    """Return phase and message that sum up all mappings for people."""
+    """Return phase and message that summarize all mappings."""
     mappings.pop(local, None)
     if status is not None:
         mappings[local] = status

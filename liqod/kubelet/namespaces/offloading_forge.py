@@ -1,4 +1,4 @@
-"""The status of a NamespaceOffloading: which clusters are selected, and what became of the namespace in each."""
+"""Forges the status of a NamespaceOffloading: the selected clusters, and the state of the namespace in each (pure)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ MAX_MESSAGE: Final = 1024
 
 @frozen
 class MappedLender:
-    """What is known about one cluster: its node (``labels`` None: it is not there), the translation and its state.
+    """One lender: its node (``labels`` None: it does not exist), the mapping of the namespace and its state.
 
-    ``taken`` are the remote names there that stand for namespaces of ours.
+    ``taken``: our local namespaces by their remote names there.
     """
 
     cluster_id: str
@@ -44,7 +44,7 @@ class MappedLender:
 def forge_status(
     offloading: NamespaceOffloading, *, enabled: bool, lenders: Sequence[MappedLender], home: ClusterID, now: str
 ) -> NamespaceOffloadingStatus:
-    """Return the status; one that tells no news keeps its times. ``now`` is RFC 3339."""
+    """Return the status; unchanged conditions keep their times. ``now`` is RFC 3339."""
     namespace, spec = offloading.metadata.namespace, offloading.spec
     if offloading.metadata.name != NAME:
         message = f"it has no effect: the NamespaceOffloading of a namespace is the one named {NAME}"
@@ -117,7 +117,7 @@ def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
 def _summary(
     offloading: NamespaceOffloading, enabled: bool, conditions_of: Mapping[str, list[Condition]]
 ) -> tuple[str, str]:
-    """Return phase and sentence that sum up all clusters."""
+    """Return phase and message that summarize all clusters."""
     if not enabled:
         return "NotEnabled", "it has no effect: label the namespace liqo.io/enabled=true"
     pairs = {cluster: {one.type: one for one in conditions} for cluster, conditions in conditions_of.items()}

@@ -1,4 +1,4 @@
-"""Writes the statuses of NamespaceOffloadings: what users see of what they asked for."""
+"""Writes the statuses of NamespaceOffloadings, by which users see the result of their request."""
 
 from __future__ import annotations
 

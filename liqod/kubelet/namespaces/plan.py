@@ -1,7 +1,7 @@
-"""What to do next about one home namespace: a pure function of the label, the natting table and the pods.
+"""Plans the next step for one home namespace: a pure function of the label, the natting table and the pods.
 
-The order is what makes a crash harmless: the translation is written before the lender is asked for the namespace, and
-taken out only after the namespace was given back.
+The order makes a crash harmless: a mapping is written before the namespace is requested of the lender, and removed only
+after the namespace was released.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ READY: Final = "Ready"
 REFUSED: Final = "Refused"
 RELEASING: Final = "Releasing"
 NAME_REFUSED: Final = frozenset({"InvalidName", "NameReserved", "NameNotYours", "NamespaceTaken"})
-"""What a lender answers to a name that it will not give us: nothing of ours is in that namespace."""
+"""The lender's reasons to refuse a name: no object of ours is in that namespace."""
 
 
 @frozen
 class WriteEntry:
-    """Write the translation into the natting table."""
+    """Write the mapping to the natting table."""
 
     remote: str
 
 
 @frozen
 class Ask:
-    """Ask the lender for the namespace."""
+    """Request the namespace of the lender."""
 
     remote: str
 
 
 @frozen
 class Serve:
-    """The namespace is mapped: watch it and offload its pods."""
+    """Watch the mapped namespace and offload its pods."""
 
     remote: str
 
 
 @frozen
 class Drain:
-    """The namespace is no longer offloaded: its pods leave first."""
+    """Evict the pods of a namespace that is no longer offloaded."""
 
     remote: str
 
 
 @frozen
 class Release:
-    """Nothing runs there any more: give the remote namespace back and take out the translation."""
+    """Release the remote namespace, in which no pod is left, and remove the mapping."""
 
     remote: str
 
 
 @frozen
 class Rest:
-    """Nothing to do."""
+    """Do nothing."""
 
 
 Step = WriteEntry | Ask | Serve | Drain | Release | Rest
@@ -80,9 +80,9 @@ def plan(
 ) -> Step:
     """Return the next step for a namespace.
 
-    ``pods`` tells whether unfinished pods of the namespace are on the virtual node. ``asked`` tells that the
-    lender's answer is to be had again (it was refused, or access was lost). ``wanted`` is the remote name that its
-    users chose; it changes a translation only as long as the lender refuses the one that there is.
+    ``pods``: whether unfinished pods of the namespace are on the virtual node. ``asked``: the namespace must be
+    requested again (a write was refused, or access was lost). ``wanted``: the remote name that users chose; it replaces
+    an existing mapping only while the lender refuses that one.
     """
     remote = table.get(local)
     if remote is None:
@@ -95,6 +95,6 @@ def plan(
         if chosen not in (None, remote):
             return WriteEntry(str(chosen))
     if status is None or status.phase != READY or asked:
-        # A namespace that no pod asks for any more is not asked for either; its translation does no harm.
+        # Without pods the namespace is not requested; its mapping does no harm.
         return Ask(remote) if pods or status is None or status.phase == PENDING else Rest()
     return Serve(remote)

@@ -1,6 +1,4 @@
-"""One remote namespace, watched: our ShadowPods in it, and the pods that the lender runs for them; and the states that
-a namespace can be in.
-"""
+"""Watches one remote namespace: our ShadowPods and the lender's pods for them; defines the states of a namespace."""
 
 from __future__ import annotations
 
@@ -23,36 +21,36 @@ from liqod.model.objects.meta import label_selector
 
 
 class PodListener(Protocol):
-    """Who wants to know what changes in a remote namespace; pods are known by their name."""
+    """A subscriber to the changes in a remote namespace; pods are identified by name."""
 
     def pod_changed(self, name: str) -> None:
-        """A ShadowPod or its pod changed, or was listed for the first time."""
+        """Notify that a ShadowPod or its pod changed or was listed for the first time."""
         ...
 
     def synced(self) -> None:
-        """Both caches are complete."""
+        """Notify that both caches have synced."""
         ...
 
     def caught_up(self) -> None:
-        """The cache of pods follows the lender again after an interruption."""
+        """Notify that the cache of pods is up to date again after an interruption."""
         ...
 
 
 class NoListener:
-    """Wants to know nothing."""
+    """Null object: ignores all changes."""
 
     def pod_changed(self, name: str) -> None:
-        """Ignore a change."""
+        """Do nothing."""
 
     def synced(self) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
     def caught_up(self) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
 
 class RemoteNamespace(MultiService):
-    """The lender's side of one home namespace; ``since`` is when it was first watched (reactor's clock)."""
+    """The caches of one remote namespace; ``since`` is when the watches started (reactor's clock)."""
 
     def __init__(
         self, reactor: Any, client: Client, name: str, context: Context, listener: PodListener | None = None
@@ -76,12 +74,12 @@ class RemoteNamespace(MultiService):
 
     @property
     def synced(self) -> bool:
-        """Whether both caches are complete, so that absence means absence."""
+        """Whether both caches have synced, so that an object missing from them does not exist."""
         return self._shadows.synced and self._pods.synced
 
     @property
     def live(self) -> bool:
-        """Whether the cache of pods shows what the lender has now, rather than what it had before an interruption."""
+        """Whether the cache of pods is up to date; False during an interruption of the watch."""
         return self._pods.live.value
 
     @property
@@ -90,7 +88,7 @@ class RemoteNamespace(MultiService):
         return self._shadows.error or self._pods.error
 
     def names(self) -> set[str]:
-        """Return the names of all pods that the lender knows of."""
+        """Return the names of all ShadowPods and pods in the caches."""
         return {key.name for key in (*self._shadows.keys(), *self._pods.keys())}
 
     def shadow(self, name: str) -> Shadow | None:
@@ -102,7 +100,7 @@ class RemoteNamespace(MultiService):
         return self._pods.get(Key(self.namespace, name))
 
     def ended(self, name: str) -> RemotePod | None:
-        """Return the last state of a pod that had ended and is gone, until another pod has its name."""
+        """Return the last state of a deleted pod that had terminated, until another pod has its name."""
         return self._ended.get(name)
 
     def _shadow_changed(self, key: Key, old: Shadow | None, new: Shadow | None) -> None:
@@ -113,7 +111,7 @@ class RemoteNamespace(MultiService):
 
     def _pod_changed(self, key: Key, old: RemotePod | None, new: RemotePod | None) -> None:
         self._ended.pop(key.name, None)
-        # Bounded by the ShadowPods: an entry goes with its ShadowPod.
+        # Bounded by the ShadowPods: an entry is dropped with its ShadowPod.
         is_removed = new is None and old is not None and self._shadows.get(key) is not None
         if is_removed and old is not None and decoded(old.status).get("phase") in FINISHED:
             self._ended[key.name] = old
@@ -138,14 +136,14 @@ class NotOffloaded:
 
 @frozen
 class Pending:
-    """The namespace is to be offloaded but cannot be used yet; ``asked``: the lender may know of it already."""
+    """The namespace must be offloaded but cannot be used yet; ``asked``: it may have been requested already."""
 
     asked: bool
 
 
 @frozen
 class Refused:
-    """The lender refuses the namespace (for now)."""
+    """The lender refuses the namespace at present."""
 
     reason: str
     message: str
@@ -153,7 +151,7 @@ class Refused:
 
 @frozen
 class Offloaded:
-    """Pods of the namespace are offloaded to ``remote``; while ``draining`` no new ones."""
+    """Pods of the namespace are offloaded to ``remote``; while ``draining`` no new ones are."""
 
     remote: RemoteNamespace
     draining: bool
@@ -164,13 +162,13 @@ NamespaceState = NotOffloaded | Pending | Refused | Offloaded
 
 @define
 class TrackedNamespace:
-    """What is remembered about a namespace between two steps; after a restart it is rebuilt from the records."""
+    """The record of a namespace between reconciles; after a restart it is rebuilt from the natting table."""
 
     remote: RemoteNamespace | None = None
-    """Its counterpart at the lender, once it is watched."""
+    """The watched remote namespace."""
     request_again: bool = False
-    """The lender refused something in it: its grant is to be requested again."""
+    """The lender refused a write in it: its grant must be requested again."""
     unanswered: int = 0
-    """Requests for it since the last answer that could be used."""
+    """Requests for it since the last usable answer."""
     attempts: Attempts = Factory(Attempts)
-    """Refusals of the lender in a row."""
+    """Consecutive refusals of the lender."""

@@ -1,4 +1,7 @@
-"""Whether a home namespace is offloaded through one virtual node: label, NamespaceOffloading and node labels (pure)."""
+"""Decides whether a namespace is offloaded through a virtual node, by its label, NamespaceOffloading and node labels.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +28,21 @@ NOT_SELECTED: Final = (
 
 @frozen
 class Included:
-    """The namespace's pods may run here; ``remote_name`` is the name it wants there, empty for the default one."""
+    """Pods of the namespace may run on the node; ``remote_name``: the requested remote name, empty: the default."""
 
     remote_name: str = ""
 
 
 @frozen
 class Excluded:
-    """They may not; ``message`` is the sentence for pods that are on the node all the same."""
+    """Pods of the namespace may not run on the node; ``message`` is written to pods that were scheduled there."""
 
     message: str
 
 
 @frozen
 class Unknown:
-    """The node is not there, so that nobody can tell what its labels are: what is, stays."""
+    """The node does not exist, so its labels are unknown: nothing is changed."""
 
 
 Selection = Included | Excluded | Unknown
@@ -53,7 +56,7 @@ def select(
     node: str,
     labels: Mapping[str, str] | None,
 ) -> Selection:
-    """Return whether a namespace is offloaded through a node; ``labels`` None: the node is not there."""
+    """Return whether a namespace is offloaded through a node; ``labels`` None: the node does not exist."""
     if not enabled:
         return Excluded(NOT_ENABLED.format(namespace=namespace))
     policy = policy_of(namespace, offloading)
