@@ -1,4 +1,4 @@
-"""What virtual kubelets need from other features, as protocols."""
+"""The interfaces that virtual kubelets need from other features."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from liqod.model.ids import ClusterID
 
 
 class NamespaceGrants(Protocol):
-    """Where namespaces at a lender come from; both raise Refusal or PeerUnreachable, and may be repeated."""
+    """Requests and releases namespaces at a lender; both are idempotent and raise Refusal or PeerUnreachable."""
 
     def map_namespace(self, peer: ClusterID, local: str, remote: str) -> Coroutine[Any, Any, str]:
-        """Request the namespace ``remote`` of a lender for our ``local``; returns its name there."""
+        """Request the namespace ``remote`` of a lender for our ``local``; return its name there."""
         ...
 
     def release_namespace(self, peer: ClusterID, remote: str) -> Coroutine[Any, Any, None]:
-        """Release a namespace; the lender deletes it with all that is in it."""
+        """Release a namespace; the lender deletes it with all its objects."""
         ...
 
 
 class Lenders(NamespaceGrants, Protocol):
-    """The lenders as peering knows them (``peering.service.Peering``)."""
+    """The lenders, as implemented by ``peering.service.Peering``."""
 
     def relay_of(self, peer: ClusterID) -> IStreamClientEndpoint | None:
-        """Return what connects to the API relay of a lender; None where there is none."""
+        """Return the endpoint of a lender's API relay; None without one."""
         ...
 
     def peer_answered(self, peer: ClusterID) -> None:
-        """Note that the API server of a lender answers: its daemon is worth dialling."""
+        """Notify that the API server of a lender answers, so that its daemon is dialled at once."""
         ...
 
 
 class Recorder(Protocol):
-    """Where events go (``kube.events.EventRecorder``)."""
+    """Records Kubernetes Events (``kube.events.EventRecorder``)."""
 
     def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
-        """Record that something happened to an object; returns at once and never fails."""
+        """Record an event about an object; returns at once and never raises."""
         ...

@@ -1,4 +1,4 @@
-"""Runs one virtual kubelet for each VirtualNode record, and removes the nodes whose record is gone."""
+"""Runs one virtual kubelet for each VirtualNode record and removes the nodes of deleted records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from liqod.model.records.network import Claims
 from liqod.model.records.views import ForeignCluster, VirtualNode, VirtualNodeSpec
 
 CONCURRENT_STARTS: Final = 8
-"""Virtual nodes that are started or removed at the same time."""
+"""Maximum number of virtual nodes that are started or removed at the same time."""
 
 
 class Kubelets(Controller[Key]):
@@ -115,7 +115,7 @@ class Kubelets(Controller[Key]):
     # For other features
 
     def __len__(self) -> int:
-        """The number of virtual kubelets that run."""
+        """Return the number of running virtual kubelets."""
         return len(self._kubelets)
 
     @property
@@ -124,11 +124,11 @@ class Kubelets(Controller[Key]):
         return self._records.enabled
 
     def of(self, cluster_id: ClusterID) -> VirtualKubelet | None:
-        """Return the virtual kubelet for a lender."""
+        """Return the virtual kubelet of a lender; None if none runs."""
         return next((k for k in self._kubelets.values() if k.context.lender == cluster_id), None)
 
     def claims(self, peer: ClusterID) -> Claims:
-        """Return the single addresses that a lender's pods have to reach, as far as known."""
+        """Return the single addresses that a lender's pods must reach, as far as known."""
         kubelet, records = self.of(peer), self._records.virtual_nodes
         if kubelet is not None:
             return kubelet.reflection.claims()
@@ -136,7 +136,7 @@ class Kubelets(Controller[Key]):
         return Claims(complete=records.synced and not is_lender)
 
     def route(self, pod: Key) -> Route | None:
-        """Return how to reach a pod; None when it is on none of our nodes."""
+        """Return the route to a pod; None if it is on none of our nodes."""
         return next((route for k in self._kubelets.values() if (route := k.route(pod)) is not None), None)
 
     def pods(self) -> Iterator[HomePod]:
@@ -144,7 +144,7 @@ class Kubelets(Controller[Key]):
         return (pod for kubelet in self._kubelets.values() for pod in kubelet.home_pods())
 
     def lenders(self) -> list[Lender]:
-        """Return what requests about more than one pod need, for each node."""
+        """Return the virtual nodes with clients of their lenders."""
         return [kubelet.lender() for kubelet in self._kubelets.values()]
 
     # The controller
@@ -153,12 +153,12 @@ class Kubelets(Controller[Key]):
         records = self._records
         yield watch(records.virtual_nodes)
         yield watch(records.peers, self._peer_changed)
-        # A kubelet decides from these: it starts when they are known, so that absence means absence.
+        # Kubelets decide from these caches: workers start only when all sources have synced.
         for informer in (records.offers, records.tables, records.enabled):
             yield watch(informer, lambda key, old, new: ())
 
     def _peer_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> Iterable[Key]:
-        """Have the API server of a lender probed at once whose session is back."""
+        """Notify the kubelet of a lender whose session was resumed, so that it probes the API server at once."""
         if old is not None and new is not None and is_back(old.status.phase, new.status.phase):
             kubelet = self.of(ClusterID(key.name))
             if kubelet is not None:
@@ -173,7 +173,7 @@ class Kubelets(Controller[Key]):
         await self._find_orphans()
 
     async def _find_orphans(self) -> None:
-        """Find our nodes and natting tables whose record was deleted while no daemon ran, to have them removed."""
+        """Enqueue our nodes and natting tables whose record was deleted while no daemon ran, to remove them."""
         ours = {TYPE_LABEL: VIRTUAL_NODE_TYPE, MANAGED_BY_LABEL: FIELD_MANAGER}
         nodes = await self._home.client.list(NODES, view=Node, labels=label_selector(ours))
         known = {record.spec.node_name for record in self._records.virtual_nodes.items()}
@@ -197,7 +197,7 @@ class Kubelets(Controller[Key]):
             self._orphaned_tables.discard(key)
         orphan = self._orphans.get(key)
         if orphan is not None:
-            # A failed removal left its kubelet running: it is the one that tries again.
+            # After a failed removal its kubelet still runs and is used for the next attempt.
             await self._retire(key, self._kubelets.get(key) or self._start_kubelet(key, orphan))
             del self._orphans[key]
             return None
@@ -237,7 +237,7 @@ class Kubelets(Controller[Key]):
 
 @frozen
 class _StorageLenders:
-    """The lenders, as volumes of claims that follow their pods need them."""
+    """The lenders, as the volume provisioner uses them (``StorageLenders``)."""
 
     kubelets: Kubelets
     records: Records

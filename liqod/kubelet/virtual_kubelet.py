@@ -1,7 +1,7 @@
-"""One virtual kubelet: what a VirtualNode record stands for, put together.
+"""Composes one virtual kubelet from its services, for one VirtualNode record.
 
-It has no state of its own beyond the records: stopping it leaves node, pods and mappings as they are, and another
-daemon goes on from there. ``retire`` removes them.
+All its state is in records of the API server: stopping it keeps node, pods and mappings, and another daemon continues
+from there. ``retire`` removes them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNa
 
 DRAIN_DEADLINE: Final = 30.0
 EVICTION_DEADLINE: Final = 20.0
-"""Seconds of the drain in which pods are evicted, which honours disruption budgets; then they are deleted."""
+"""Seconds of the drain in which pods are evicted, which respects PodDisruptionBudgets; then they are deleted."""
 
 RELEASE_DEADLINE: Final = 5.0
 DRAIN_STEP: Final = 0.25
@@ -107,18 +107,18 @@ class Records:
         )
 
     def offer_of(self, lender: ClusterID) -> Advertisement | None:
-        """Return what a lender offers."""
+        """Return the offer of a lender; None without one."""
         return self.offers.get(Key("", advertisement_name(lender)))
 
     def is_given_up(self, lender: ClusterID) -> bool:
-        """Return whether an administrator said that a lender is dead: nobody waits for it."""
+        """Return whether an administrator declared a lender dead, so that nothing waits for it."""
         peer = self.peers.get(Key("", lender))
         return peer is not None and peer.metadata.deleting and order_of(peer.metadata.annotations).kind == "dead"
 
 
 @frozen
 class Shared:
-    """What all virtual kubelets of a daemon share."""
+    """The objects that all virtual kubelets of a daemon share."""
 
     reactor: Any
     home: HomeCluster
@@ -135,7 +135,7 @@ class Shared:
 
 @frozen
 class _HomeServices:
-    """What of the home cluster follows its pods to one lender."""
+    """The services of the home cluster that pods at one lender use."""
 
     shared: Shared
     network: LenderNetwork
@@ -298,7 +298,7 @@ class VirtualKubelet(MultiService):
     # For the API of virtual nodes and for volumes
 
     def route(self, pod: Key) -> Route | None:
-        """Return how to reach a pod for its log or a shell; None when it is not on this node."""
+        """Return the route to a pod for its log or a shell; None if it is not on this node."""
         known = self._pods.get(pod)
         if known is None:
             return None
@@ -310,10 +310,10 @@ class VirtualKubelet(MultiService):
         return self._pods.items()
 
     def lender(self) -> Lender:
-        """Return what requests about more than one pod need."""
+        """Return the node's name with a client of its lender and the mapped namespaces."""
         return Lender(self.context.node_name, self.access.client.value, self.namespaces.mappings())
 
-    # Life
+    # Start and stop
 
     def startService(self) -> None:
         self._unsubscribe = [
@@ -337,7 +337,7 @@ class VirtualKubelet(MultiService):
         return Deferred.fromCoroutine(self.access.close()).addBoth(lambda _: result)
 
     def _refresh(self) -> None:
-        """Evaluate again whether pods can run behind the node."""
+        """Re-evaluate offer and readiness of the node."""
         advertisement = self._shared.records.offer_of(self._lender)
         self._offer.set(None if advertisement is None else advertisement.spec.offer)
         self.readiness.set(self._judge())
@@ -352,20 +352,20 @@ class VirtualKubelet(MultiService):
             self._shared.lenders.peer_answered(self._lender)
 
     def session_resumed(self) -> None:
-        """Try at once what failed without a session: it is back after an interruption."""
+        """Retry at once what failed without a session: it was resumed."""
         self.health.session_resumed()
         self.namespaces.session_resumed()
 
     # Retirement
 
     async def retire(self) -> None:
-        """Empty the node and remove it; raises KubeError when something of it could not be removed.
+        """Drain the node and remove it; raises KubeError if a part of it could not be removed.
 
-        Everything is tried before that, and again by the next call.
+        All steps are tried before it raises, and again by the next call.
 
-        Pods leave gracefully as long as there is time, then they are removed. The lender is not waited for beyond the
-        deadlines, and not at all once an administrator says that it is dead: what it keeps is collected by its own
-        daemon, should that ever return.
+        Pods are evicted, then deleted, then removed with grace period 0. The drain waits for the lender until its
+        deadlines at most, and not at all once an administrator declared it dead: the lender's own daemon, should it
+        return, deletes the rest.
         """
         reactor = self._shared.reactor
         self._log.info("removing the virtual node {node}", node=self.context.node_name)
@@ -385,7 +385,7 @@ class VirtualKubelet(MultiService):
         self._log.info("removed the virtual node {node}", node=self.context.node_name)
 
     async def _drain(self, started: float) -> None:
-        """Wait until the namespaces are released; delete pods whose eviction takes too long."""
+        """Wait until all namespaces are released; delete pods after ``EVICTION_DEADLINE``."""
         reactor = self._shared.reactor
         deleted: set[str] = set()
         while self._is_occupied() and reactor.seconds() - started < DRAIN_DEADLINE:
@@ -413,7 +413,7 @@ class VirtualKubelet(MultiService):
         await self._shared.home.client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=grace)
 
     async def _try(self, what: str, work: Awaitable[object]) -> KubeError | None:
-        """Await a step whose failure must not keep the next ones from being taken; return its failure."""
+        """Await a step and return its error, so that the next steps are taken even if it fails."""
         try:
             await work
         except KubeError as error:
@@ -442,5 +442,5 @@ def same_kubelet(left: VirtualNode, right: VirtualNode) -> bool:
 
 
 def same_node(left: VirtualNode, right: VirtualNode) -> bool:
-    """Return whether two records stand for the same node of the same lender."""
+    """Return whether two records describe the same node of the same lender."""
     return (left.spec.node_name, left.spec.cluster_id) == (right.spec.node_name, right.spec.cluster_id)

@@ -1,4 +1,4 @@
-"""Writes the status of a VirtualNode record, when it differs."""
+"""Writes the status of a VirtualNode record if it differs."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from liqod.model.records.views import VirtualNode, VirtualNodeStatus
 from liqod.model.timestamps import rfc3339
 
 DEBOUNCE: Final = 0.2
-"""Seconds of changes that become one write."""
+"""Seconds within which changes are combined into one write."""
 CHECK_INTERVAL: Final = 10.0
-"""Seconds between two checks of the namespaces, which notify nobody: in step with the probes of the lender."""
+"""Seconds between two checks of the namespaces, which have no notification; aligned with the probes of the lender."""
 
 _REFLECTING = Readiness(ready=True, reason="Reflecting", message="every offloaded namespace has its counterpart")
 
 
 class VirtualNodeStatusController(Controller[Key]):
-    """The status of one VirtualNode record; ``node`` is the state of its Node."""
+    """Reconciles the status of one VirtualNode record; ``node`` is the state of its Node."""
 
     name = "virtual node status"
 
@@ -118,7 +118,7 @@ def forge_status(
     api: str = "",
     now: str,
 ) -> VirtualNodeStatus:
-    """Return the status of a VirtualNode; equal to the old one when nothing changed."""
+    """Return the status of a VirtualNode; equal to the old one if nothing changed."""
     conditions = list(old.conditions)
     for kind, part in (("Credential", credential), ("Node", node), ("Reflection", reflection)):
         holds = "True" if part.ready else "False"

@@ -1,7 +1,7 @@
 """Provisions volumes for claims whose data follows their pods: the provisioner of our storage classes.
 
-The data of a claim is created where its first pod is scheduled, and stays there. For a virtual node that takes a volume
-that only names the lender (the claim itself is reflected to it); for another node a second, real claim of this cluster.
+The data of a claim is created where its first pod is scheduled, and stays there. For a virtual node a placeholder
+volume names the lender, to which the claim is reflected; for another node a second, real claim of this cluster is made.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from liqod.model.objects.meta import Object, reference_to
 from liqod.model.objects.storage_class import StorageClass
 
 UNREACHABLE_RETRY: Final = Backoff(initial=1.0, factor=2.0, cap=60.0)
-"""When a lender that does not answer is asked again to delete the data of a volume."""
+"""Back-off of deletions of a volume's data at a lender that does not answer."""
 
 
 @frozen
 class LenderStorage:
-    """A lender that may hold data: its namespaces by their names here, and a client (None: it does not answer)."""
+    """A lender that may hold data: its namespaces by local name, and a client (None: it does not answer)."""
 
     context: Context
     namespaces: Mapping[str, str]
@@ -45,11 +45,11 @@ class LenderStorage:
 
 
 class StorageLenders(Protocol):
-    """What the provisioner needs to know of lenders (``kubelet.service``)."""
+    """The interface of lenders for the provisioner (implemented in ``kubelet.service``)."""
 
     @property
     def synced(self) -> bool:
-        """Whether the records about lenders are known, so that absence means absence."""
+        """Whether the caches of lenders' records have synced, so that a missing record does not exist."""
         ...
 
     def storage_of(self, peer: ClusterID) -> LenderStorage | None:
@@ -57,7 +57,7 @@ class StorageLenders(Protocol):
         ...
 
     def is_lender(self, peer: ClusterID) -> bool:
-        """Return whether there is a VirtualNode of this cluster."""
+        """Return whether a VirtualNode record names this cluster."""
         ...
 
     def storage_classes(self, peer: str) -> list[str]:
@@ -148,7 +148,7 @@ class VolumeProvisioner(Controller[Key]):
         if claim is not None:
             message = f"its volume is not created: {clean_message(error.message)}"
             self._report(claim, "ProvisioningFailed", message)
-        # Quotas and admission policies change without a trace in the claim: a refusal is always retried.
+        # Quotas and admission policies can change without an event of the claim: a refusal is always retried.
         refusal = evolve(refusal_of(error, creating=True), retry=Retry.LATER)
         return After(self._refusals.refused(key, refusal) or 0.0)
 
@@ -177,7 +177,7 @@ class VolumeProvisioner(Controller[Key]):
         return None
 
     async def _delete_real_claim(self, key: Key) -> None:
-        """Delete the real claim of one that was deleted before it had a volume."""
+        """Delete the real claim behind a claim that was deleted before it got a volume."""
         behind = {forge.VIRTUAL_NAMESPACE: key.namespace, forge.VIRTUAL_NAME: key.name}
         for real in self._claims.items():
             meta = real.metadata
@@ -189,7 +189,7 @@ class VolumeProvisioner(Controller[Key]):
         try:
             await self._client.create(PERSISTENTVOLUMES, body, view=None)
         except AlreadyExists:
-            # Created by an earlier step: the volume controller is about to bind it.
+            # An earlier step created it; kube-controller-manager (persistentvolume-binder) binds it by its claimRef.
             return
         self._log.info("created the volume {name}", name=body["metadata"]["name"])
 
@@ -204,7 +204,7 @@ class VolumeProvisioner(Controller[Key]):
         )
 
     async def _at_home(self, claim: Claim, found: StorageClass) -> None:
-        """Create a real claim, and when it is bound, a volume like its own."""
+        """Create a real claim; when it is bound, create a volume with the source of its volume."""
         key = Key(self._settings.namespace, forge.volume_name(claim))
         real = self._claims.get(key)
         if real is None:
@@ -221,7 +221,7 @@ class VolumeProvisioner(Controller[Key]):
             await self._make(forge.forge_volume_here(claim, found, volume.get("spec") or {}))
 
     async def _volume(self, key: Key) -> After | None:
-        """Delete the data of a volume whose claim is gone, if its reclaim policy is Delete, and then the volume."""
+        """Delete the data and then the volume of a deleted claim, if the reclaim policy is Delete."""
         name, volume = key.name, self.volumes.get(key)
         if volume is None or volume.metadata.deleting or not forge.is_to_go(volume):
             return None
@@ -236,9 +236,9 @@ class VolumeProvisioner(Controller[Key]):
         return None
 
     async def _deleted_there(self, volume: Volume, peer: ClusterID) -> bool:
-        """Delete the claim at the lender; False while the lender cannot be asked.
+        """Delete the claim at the lender; return False while the lender does not answer.
 
-        A claim whose remote namespace is gone went with it.
+        Without the remote namespace the claim is gone, too: deleting a namespace deletes its objects.
         """
         if not self._lenders.synced:
             return False

@@ -1,4 +1,4 @@
-"""Provides access to a lender's API server: reads the granted credential and provides a client with the latest token."""
+"""Access to a lender's API server: reads the granted credential and provides a client with the latest token."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ from liqod.model.records.views import MappingStatus, NamespaceNattingTable
 
 BY_NAMESPACE: Final = "namespace"
 DRAIN_INTERVAL: Final = 2.0
-"""Seconds between two attempts to evict the remaining pods: 429 means that a PodDisruptionBudget forbids an eviction."""
+"""Seconds between two attempts to evict the remaining pods: a PodDisruptionBudget can refuse an eviction (429)."""
 WATCH_TIMEOUT: Final = 10.0
 """Seconds after which the grant of a namespace whose watches fail is requested again."""
 TOLERATED: Final = 3
