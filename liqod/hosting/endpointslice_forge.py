@@ -109,6 +109,7 @@ def body_of(shadow: ShadowEndpointSlice, wanted: SliceTemplate) -> dict[str, Any
         "name": meta.name,
         "uid": meta.uid,
         "controller": True,
+        # True would need the right to update the owner's finalizers (admission OwnerReferencesPermissionEnforcement).
         "blockOwnerDeletion": False,
     }
     metadata = {"name": meta.name, "namespace": meta.namespace, "labels": labels_of(meta), "ownerReferences": [owner]}

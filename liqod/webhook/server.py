@@ -94,6 +94,7 @@ class Bounded(Request):
             super().gotLength(length)
 
     def handleContentChunk(self, data: bytes) -> None:
+        # A chunked body (RFC 9112, section 7.1) has no length in advance, so the bytes are counted.
         self._received += len(data)
         if self._refused:
             return

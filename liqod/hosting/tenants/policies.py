@@ -66,6 +66,8 @@ def policies() -> list[dict[str, Any]]:
                     "(has(oldObject.spec.volumeName) ? oldObject.spec.volumeName : '')",
                     "a borrower may not choose the volume of a claim: it may hold the data of others",
                 ),
+                # With the empty class a claim binds to any matching PersistentVolume without a class (Kubernetes:
+                # "Persistent Volumes", class).
                 (
                     "has(object.spec.storageClassName) && object.spec.storageClassName != ''",
                     "a borrower's claim must be of a storage class: volumes without one may hold the data of others",

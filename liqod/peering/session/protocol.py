@@ -156,6 +156,7 @@ class PeerConnection(TwistedProtocol):
             self._write(self._session.send(self._owner.hello(self)))
 
     def dataReceived(self, data: bytes) -> None:
+        # Twisted may deliver data that was buffered before loseConnection: it is ignored.
         if self.certificate is None or self._over:
             return
         self._session.receive_data(data)

@@ -102,6 +102,7 @@ def stale_route_steps(desired: Desired, observed: Observed) -> Iterator[Step]:
     """Yield the removal of stale routes and policy rules."""
     wanted = wanted_routes(desired)
     gone = [network for network in observed.routes if network not in wanted]
+    # With the table named, a route of the host to the same network is not deleted: the default table is ``main``.
     lines = [f"-{network.version} route del {network} table {TABLE}" for network in sorted(gone, key=str)]
     lines += [
         f"-{version} rule del pref {TABLE} lookup {TABLE}"
@@ -113,6 +114,7 @@ def stale_route_steps(desired: Desired, observed: Observed) -> Iterator[Step]:
 def _replace(network: Network, route: Route) -> str:
     words = [f"-{network.version} route replace {network} dev {route.device} table {TABLE}"]
     if route.source:
+        # The source address that the host itself prefers on this route (ip-route(8)); forwarded packets keep theirs.
         words.append(f"src {route.source}")
     if route.mtu:
         # `lock`: path MTU discovery must not lower or raise what the probes measured (ip-route(8)).

@@ -97,5 +97,6 @@ def _section(desired: Desired, link: Link, tunnel: Tunnel | None, now: float) ->
     if link.endpoint and not roamed:
         lines.append(f"Endpoint = {link.endpoint}")
     lines.append(f"AllowedIPs = {', '.join(map(str, link.remote))}")
+    # Keepalives hold the UDP mapping of a NAT or a stateful firewall open (wg(8): 25 s suits most of them).
     lines.append(f"PersistentKeepalive = {desired.keepalive}")
     return "\n".join(lines) + "\n"
