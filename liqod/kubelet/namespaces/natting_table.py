@@ -123,6 +123,7 @@ class NattingTable:
                 NATTINGTABLES, str(self._lender), body, subresource=subresource, view=NamespaceNattingTable
             )
         except (Conflict, NotFound):
+            # 409: the resourceVersion is outdated; the controller retries with the table from the watch.
             self.deleted()
             raise
         self._cache.wrote(self._key, before, after)

@@ -90,6 +90,7 @@ class LeaseController(Controller[str]):
         try:
             await self._client.patch(LEASES, name, {"spec": {"renewTime": now}}, LEASE_NAMESPACE, view=None)
         except NotFound:
+            # On a Node without a lease the node lifecycle controller sees no heartbeats: create it again.
             lease = forge_lease(name, self._duration, now, node_uid)
             await self._client.create(LEASES, lease, LEASE_NAMESPACE, view=None)
 

@@ -117,6 +117,7 @@ class EvictionController(Controller[Key]):
         try:
             await self._client.patch(PODS, meta.name, step.patch, meta.namespace, kind="json", view=None)
         except (NotFound, Conflict):
+            # The pod was deleted or changed: the watch enqueues it again if it still exists.
             return None
         except Invalid as error:
             # 422: a test operation of the JSON patch failed, because the pod changed meanwhile.

@@ -154,6 +154,7 @@ class PodActions:
         try:
             patched = await remote.client.patch(SHADOWPODS, name, patch, remote.namespace, view=Shadow)
         except (Conflict, NotFound):
+            # 409: the UID is another one's; 404: it was deleted. Either way the cache is behind the API server.
             remote.mutations.forget(name)
             return READ_AGAIN
         except (ApiError, Unreachable) as error:
