@@ -1,7 +1,7 @@
-"""The numbers of one daemon, in a registry of its own, read at the moment somebody asks.
+"""Registry of one daemon's metrics; values are read when they are scraped.
 
-Parts of the daemon do not know this package: they keep plain counters and lengths, and the composition root registers
-a function that reads them. A function that fails is logged and leaves its numbers out; the others are still served.
+Other packages do not import this one: they keep plain counters and lengths, and the composition root registers
+functions that read them. A function that raises is logged and its metric omitted; the others are still served.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a cluster has from its first moment: namespaces, default roles and bindings, the ``kubernetes`` service."""
+"""The initial objects of a cluster: namespaces, default roles and bindings, the ``kubernetes`` service."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _BOUND: Final[dict[str, tuple[str, ...]]] = {
 
 
 def objects() -> Iterator[tuple[GroupResource, str, Json]]:
-    """Yield (resource, namespace, body) in the order in which they are to be created."""
+    """Yield (resource, namespace, body) in order of creation."""
     for name in NAMESPACE_NAMES:
         yield NAMESPACES, "", {"metadata": {"name": name}}
     for name, rules in _ROLES.items():

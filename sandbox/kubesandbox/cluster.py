@@ -40,10 +40,10 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 
 class _QuietSite(Site):
-    """A site without access log: thousands of lines that nobody reads."""
+    """A site without access log."""
 
     def log(self, request: object) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 class SandboxCluster(MultiService):
@@ -164,7 +164,7 @@ class SandboxCluster(MultiService):
         return self._admin
 
     def client_certificate(self, user: str, groups: Sequence[str] = ()) -> Leaf:
-        """Return a certificate with which somebody authenticates as this user in these groups."""
+        """Return a client certificate for a user in these groups."""
         return self.authority.client(user, groups)
 
     def kubeconfig(self) -> str:

@@ -1,1 +1,1 @@
-"""Who makes a request and what they may do: certificates, tokens, RBAC."""
+"""Authentication and authorization of requests: certificates, tokens, RBAC."""

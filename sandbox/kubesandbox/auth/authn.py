@@ -1,4 +1,4 @@
-"""Who makes a request: by client certificate, by bearer token, or on behalf of somebody (impersonation)."""
+"""Authenticates requests by client certificate or bearer token, and applies impersonation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EVERYBODY = "system:authenticated"
 
 
 class Authenticator:
-    """Tells users apart. ``secret`` signs the tokens of service accounts; ``fixed`` holds users by token."""
+    """Authenticates users. ``secret`` signs the tokens of service accounts; ``fixed`` maps static tokens to users."""
 
     def __init__(self, store: Store, secret: bytes, wall: Callable[[], float], fixed: dict[str, User]) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class Authenticator:
         self._fixed[token] = user
 
     def user_of(self, request: Request) -> User:
-        """Return who sent a request; raises Unauthorized for a token that is not valid."""
+        """Return the user of a request; raise Unauthorized for an invalid token."""
         header = request.getHeader("authorization")
         if header is not None:
             scheme, _, token = header.partition(" ")
@@ -43,7 +43,7 @@ class Authenticator:
         return _certified_user(request) or ANONYMOUS
 
     def user_of_token(self, token: str) -> User | None:
-        """Return whose token this is; tokens of accounts that no longer exist are not valid."""
+        """Return the user of a token; tokens of deleted service accounts are invalid."""
         if token in self._fixed:
             return self._fixed[token]
         user = tokens.read(self._secret, token, self._wall())
@@ -68,7 +68,7 @@ def _certified_user(request: Request) -> User | None:
 
 
 def impersonated(request: Request, user: User, roles: Roles) -> User:
-    """Return the user a request is to be judged as; raises Forbidden when the real one may not impersonate."""
+    """Return the effective user of a request; raise Forbidden if the real one may not impersonate it."""
     headers = request.requestHeaders
     name = _first(headers.getRawHeaders("impersonate-user"))
     groups = [str(each) for each in headers.getRawHeaders("impersonate-group") or ()]

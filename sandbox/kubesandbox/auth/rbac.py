@@ -18,7 +18,7 @@ Rule = Mapping[str, Any]
 
 @attrs.frozen
 class Access:
-    """What a request wants: a verb on a resource, or on a path outside of the resources."""
+    """The authorization attributes of a request: a verb on a resource, or on a non-resource path."""
 
     verb: str
     group: str = ""
@@ -29,7 +29,7 @@ class Access:
     path: str = ""
 
     def describe(self) -> str:
-        """Return the request as the refusal words it."""
+        """Return the request in the wording of the refusal."""
         if self.path:
             return f'cannot {self.verb} path "{self.path}"'
         resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
@@ -38,14 +38,14 @@ class Access:
 
 
 class Roles:
-    """The roles and bindings to judge by, as callables so that they are always the current ones."""
+    """Authorizes by roles and bindings, which are read through callables and so always current."""
 
     def __init__(self, items: Callable[[str, str], Sequence[Mapping[str, Any]]]) -> None:
         """``items(plural, namespace)`` returns the objects of an RBAC kind."""
         self._items = items
 
     def allow(self, user: User, access: Access) -> bool:
-        """Return whether the user may; members of ``system:masters`` may everything."""
+        """Return whether the user is allowed; members of ``system:masters`` are always allowed."""
         if "system:masters" in user.groups:
             return True
         return any(rule_allows(rule, access) for rule in self.rules_of(user, access.namespace))
@@ -61,7 +61,7 @@ class Roles:
                     yield from self._rules(binding["roleRef"], namespace)
 
     def check_grant(self, user: User, kind: Kind, key: Key, body: Json) -> None:
-        """Refuse a role, or a binding to one, that grants what its writer does not hold; raises ApiStatus."""
+        """Raise ApiStatus for a role, or a binding to one, that grants more than its writer has (escalation)."""
         if kind.group != "rbac.authorization.k8s.io" or "system:masters" in user.groups:
             return
         binding = kind.plural.endswith("bindings")
@@ -143,7 +143,7 @@ def _has(words: Sequence[str] | None, word: str) -> bool:
 
 
 def covers(rules: Sequence[Rule], wanted: Rule) -> bool:
-    """Return whether rules together grant all that one rule would, as the check against escalation asks."""
+    """Return whether rules together grant everything that one rule grants, for the escalation check."""
     return all(any(rule_allows(rule, access) for rule in rules) for access in _granted_by(wanted))
 
 

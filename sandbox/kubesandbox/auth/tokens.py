@@ -16,7 +16,7 @@ ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 
 @attrs.frozen
 class User:
-    """Who makes a request. ``account`` is the (namespace, name, UID) of a service account's token."""
+    """The user of a request. ``account`` is the (namespace, name, UID) of a service account's token."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ def sign(
 
 
 def read(secret: bytes, token: str, now: float) -> User | None:
-    """Return whose token this is, or None when it is not ours, was altered, is meant for others, or has expired."""
+    """Return the user of a token, or None if its signature or audience is wrong or it has expired."""
     parts = token.split(".")
     if len(parts) != 3:
         return None

@@ -1,1 +1,1 @@
-"""Controllers, scheduler, and the frame that they share."""
+"""Controllers, scheduler, and their common base class."""

@@ -17,7 +17,7 @@ _CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 
 
 class Namespaces(Reconciler):
-    """Gives namespaces their default account and CA bundle; empties those that are being deleted, then lets them go."""
+    """Creates the default account and CA bundle of namespaces; empties and then finalizes terminating namespaces."""
 
     def __init__(self, api: Api, clock: IReactorTime, ca_pem: str) -> None:
         super().__init__("namespace-controller", api, clock)
@@ -31,7 +31,7 @@ class Namespaces(Reconciler):
 
     def _provided(self, change: Change) -> list[Key]:
         if not change.gone and not change.new.object["metadata"].get("deletionTimestamp"):
-            # At once: a pod may be created in the new namespace on the same turn, and needs its account.
+            # At once: a pod may be created in the new namespace in the same turn, and needs its service account.
             self._provide(change.key.name)
         return [change.key]
 
@@ -79,7 +79,7 @@ class Namespaces(Reconciler):
 
 
 class Definitions(Reconciler):
-    """Serves what custom resource definitions define, and removes the objects of deleted ones."""
+    """Serves the kinds of CRDs, and deletes the objects of deleted CRDs."""
 
     def __init__(self, api: Api, clock: IReactorTime) -> None:
         super().__init__("crd-controller", api, clock)
@@ -157,7 +157,7 @@ def _accepted(body: Json, now: str) -> Json:
 
 
 class GarbageCollector(Reconciler):
-    """Deletes what none of its owners is left of; handles foreground and orphaning deletions of owners.
+    """Deletes objects without remaining owners; handles foreground and orphan deletion of owners.
 
     Keys are UIDs of owners (``Key("", uid)``).
     """
@@ -208,7 +208,8 @@ class GarbageCollector(Reconciler):
             self._note(at, owners)
             for owner in owners:
                 if owner not in self._alive:
-                    # The owner may be on its way: look a moment later, as the reference's absent-owner check does.
+                    # The owner may be created a moment later: check again, like the absent-owner check of
+                    # kube-controller-manager.
                     self.touch_after(Key("", owner), 0.5)
         if metadata.get("deletionTimestamp") and metadata.get("finalizers"):
             self.touch(Key("", uid))
@@ -241,7 +242,7 @@ class GarbageCollector(Reconciler):
             if remaining:
                 await self.api.change(self.caller, kind, dependent, lambda body: _disowned(body, uid))
             elif not (metadata := stored.object["metadata"]).get("deletionTimestamp"):
-                # What is being deleted is left alone: a second deletion could take away its grace.
+                # A terminating object is skipped: a second DELETE could shorten its grace period.
                 # Source: Kubernetes, pkg/controller/garbagecollector, attemptToDeleteItem.
                 await self.api.delete(self.caller, kind, dependent, DeleteOptions(uid=metadata["uid"]))
         return None

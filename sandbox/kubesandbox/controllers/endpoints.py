@@ -18,7 +18,7 @@ _SERVICE = "kubernetes.io/service-name"
 
 
 class EndpointSlices(Reconciler):
-    """Keeps the addresses of the pods that a service selects; keys are services."""
+    """Maintains EndpointSlices with the addresses of the pods that a service selects; keys are services."""
 
     def __init__(self, api: Api, clock: IReactorTime) -> None:
         super().__init__("endpointslice-controller", api, clock)

@@ -1,4 +1,4 @@
-"""The node life cycle: nodes whose lease is stale become unreachable, taints follow conditions, taints evict pods."""
+"""Node lifecycle: marks nodes with a stale lease unreachable, sets taints from conditions, evicts pods by taints."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _OURS: Final = frozenset({NOT_READY, UNREACHABLE, UNSCHEDULABLE, *_PRESSURES.val
 
 
 def ready_status(node: Json) -> str:
-    """Return True, False, Unknown, or an empty text when the node never said."""
+    """Return True, False, Unknown, or an empty text if the node never reported Ready."""
     conditions = (node.get("status") or {}).get("conditions") or ()
     return next((str(each.get("status")) for each in conditions if each.get("type") == "Ready"), "")
 
 
 def wanted_taints(node: Json, now: str) -> list[Json]:
-    """Return the taints a node should have: its own, and those its conditions call for."""
+    """Return the desired taints of a node: its own, and those derived from its conditions."""
     spec, status = node.get("spec") or {}, node.get("status") or {}
     present: list[Json] = spec.get("taints") or []
     ready = ready_status(node)
@@ -202,7 +202,7 @@ class NodeLifecycle(Reconciler):
         return soonest
 
     def _patience(self, pod: Json, taints: list[Json]) -> float | None:
-        """Return for how many seconds more a pod tolerates these taints; None for ever."""
+        """Return the remaining seconds for which a pod tolerates these taints; None for unlimited."""
         tolerations = (pod.get("spec") or {}).get("tolerations") or ()
         waits: list[float] = []
         for taint in taints:
@@ -216,7 +216,7 @@ class NodeLifecycle(Reconciler):
         return min(waits, default=None)
 
     async def _gone(self, name: str) -> float | None:
-        """Delete the pods of a node that does not exist, after a while: it may be about to register."""
+        """Delete the pods of a missing node after a delay: it may be about to register."""
         pods = self._index.on_node(name)
         if not pods:
             self._absent.pop(name, None)

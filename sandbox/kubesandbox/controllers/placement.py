@@ -1,4 +1,4 @@
-"""Whether and how well a pod fits a node: resources, taints, selectors, affinity. Pure."""
+"""Filters and scores nodes for a pod: resources, taints, selectors, affinity. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CORE: Final = {"cpu": "Insufficient cpu", "memory": "Insufficient memory", "pod
 
 
 def requests_of(pod: Json) -> dict[str, Fraction]:
-    """Return what a pod asks of a node: its containers together, or its largest init container, and one pod."""
+    """Return a pod's requests: the sum of its containers, or its largest init container, and one pod."""
     spec = pod.get("spec") or {}
 
     def asked(container: Json) -> dict[str, Fraction]:
@@ -66,7 +66,7 @@ def selects(spec: Mapping[str, Any], node: Json) -> bool:
 
 
 def obstacle(pod: Json, wanted: Resources, node: Json, free: Resources) -> str:
-    """Return why a pod cannot go to a node, as the scheduler words it, or an empty text."""
+    """Return why a pod does not fit a node, in the scheduler's wording, or an empty text."""
     spec, node_spec = pod.get("spec") or {}, node.get("spec") or {}
     tolerations: Sequence[Json] = spec.get("tolerations") or ()
     unschedulable = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

@@ -1,4 +1,4 @@
-"""The frame of the sandbox's controllers: keys that were touched are looked at on the next turn, one at a time."""
+"""Base class of the sandbox's controllers: enqueued keys are reconciled on the next turn, one at a time."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from kubesandbox.store.state import Change
 RETRY_SECONDS: Final = 0.2
 _MAX_RETRY: Final = 10.0
 BATCH: Final = 20
-"""Keys per turn of the reactor, so that a thousand pods do not keep it from anything else."""
+"""Maximum keys per turn of the reactor, so that a thousand pods do not block it."""
 
 _KEPT: Final = ("NotFound", "Conflict", "AlreadyExists", "Forbidden", "Invalid")
 
 
 class Reconciler(Service):
-    """Level-triggered: what happened does not matter, only how things are when a key is looked at.
+    """Level-triggered reconciler: decides from the current state of a key, not from events.
 
-    Subclasses name what they watch in ``startService`` and say in ``reconcile`` what is to be done for a key; a number
-    of seconds as its result asks for another look by then.
+    Subclasses start watches in ``startService`` and implement ``reconcile``; a number as its result is the seconds
+    after which the key is reconciled again.
     """
 
     log = Logger()
@@ -48,7 +48,7 @@ class Reconciler(Service):
         self._ends: list[Callable[[], None]] = []
 
     def watch(self, resource: GroupResource, keys: Callable[[Change], list[Key]] | None = None) -> None:
-        """Touch keys on every change of a kind (by default the changed object's), and for what is there already."""
+        """Enqueue keys on every change of a kind (by default the changed object's), and for existing objects."""
 
         def changed(change: Change) -> None:
             for key in keys(change) if keys is not None else [change.key]:
@@ -64,13 +64,13 @@ class Reconciler(Service):
         return self.api.catalog.builtin(resource)
 
     def touch(self, key: Key) -> None:
-        """Look at a key again soon."""
+        """Enqueue a key."""
         self._touched[key] = None
         if self._drain is None and self.running:
             self._drain = self.clock.callLater(0, self._work)
 
     def touch_after(self, key: Key, seconds: float) -> None:
-        """Look at a key again after a while, or when something is due earlier, then."""
+        """Enqueue a key after ``seconds``; of several pending times the earliest counts."""
         pending = self._later.get(key)
         due = self.clock.seconds() + seconds
         if pending is not None and pending.active():
@@ -80,7 +80,7 @@ class Reconciler(Service):
         self._later[key] = self.clock.callLater(seconds, self._due, key)
 
     def reconcile(self, key: Key) -> Coroutine[Any, Any, float | None]:
-        """Bring what belongs to a key to what it should be."""
+        """Bring the objects of a key to their desired state."""
         raise AssertionError(f"{type(self).__name__} does not say what to do")
 
     def stopService(self) -> None:

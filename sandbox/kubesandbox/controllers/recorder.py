@@ -1,4 +1,4 @@
-"""Events: what the sandbox's controllers, scheduler and nodes tell about objects; equal ones are counted."""
+"""Records Events of the sandbox's controllers, scheduler and nodes; equal ones are counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kubesandbox.kinds.kinds import EVENTS, Json, Key
 from kubesandbox.server.api import Api
 
 MAX_EVENTS: Final = 5000
-"""Own events kept in the cluster; older ones go, where the reference forgets them after an hour."""
+"""Maximum number of own events in the cluster; older ones are deleted (kube-apiserver: after ``--event-ttl``, 1 h)."""
 
 
 class Recorder:
@@ -21,7 +21,7 @@ class Recorder:
         self._known: OrderedDict[tuple[str, str, str], Key] = OrderedDict()
 
     def emit(self, about: Json, kind: str, reason: str, message: str) -> None:
-        """Tell something about an object; ``kind`` is Normal or Warning."""
+        """Record an event about an object; ``kind`` is Normal or Warning."""
         metadata = about["metadata"]
         mark = (metadata["uid"], reason, message)
         now = self._api.now()

@@ -1,4 +1,4 @@
-"""A small scheduler: binds each waiting pod to the best node that can take it, and says why when none can."""
+"""A small scheduler: binds each pending pod to the best fitting node, and reports why if none fits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME: Final = "default-scheduler"
 
 
 class Scheduler(Reconciler):
-    """Keeps what is used of each node by itself, so that placing a pod looks at nodes only, never at all pods."""
+    """Tracks the used resources of each node, so that placing a pod iterates over nodes and not over all pods."""
 
     def __init__(self, api: Api, clock: IReactorTime) -> None:
         super().__init__(NAME, api, clock)
@@ -46,10 +46,10 @@ class Scheduler(Reconciler):
         if after is not None and now and was != now:
             self._charge(now, after, 1)
         if was and was != now:
-            # Room was made: those who found none may look again.
+            # Resources were freed: retry unschedulable pods.
             return list(self._waiting)
         if after is not None and _wants_scheduling(after):
-            # A status that tells why there is no room is no reason to look again; a new toleration is.
+            # The PodScheduled condition that we write must not trigger a retry; a new toleration does.
             is_news = before is None or not _wants_scheduling(before) or before["spec"] != after["spec"]
             return [change.key] if is_news else []
         self._waiting.pop(change.key, None)

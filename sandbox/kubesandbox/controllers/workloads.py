@@ -53,7 +53,7 @@ def _owner_key(change: Change, kind: str) -> list[Key]:
 
 
 class ReplicaSets(Reconciler):
-    """Creates missing pods of replica sets and deletes those that are too many."""
+    """Creates missing pods of ReplicaSets and deletes surplus ones."""
 
     def __init__(self, api: Api, clock: IReactorTime, index: PodIndex) -> None:
         super().__init__("replicaset-controller", api, clock)

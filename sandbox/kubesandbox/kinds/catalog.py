@@ -1,4 +1,4 @@
-"""The kinds that are served right now: the built-in ones and those of the custom resource definitions. Pure."""
+"""The served kinds: the built-in ones and those of CRDs. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Catalog:
         return self._kinds.get((group, version, plural))
 
     def stored(self, resource: GroupResource) -> Kind | None:
-        """Return a resource in the version in which it is kept."""
+        """Return a resource in its storage version."""
         return self._by_resource.get(resource)
 
     def builtin(self, resource: GroupResource) -> Kind:
@@ -52,7 +52,7 @@ class Catalog:
         return self._shapes[at]
 
     def define(self, definition: Mapping[str, Any]) -> None:
-        """Serve the versions of a custom resource definition, instead of what it defined before."""
+        """Serve the versions of a CRD, in place of its previous ones."""
         self._drop(definition)
         spec = definition["spec"]
         names = spec["names"]
@@ -82,7 +82,7 @@ class Catalog:
         self.revision += 1
 
     def forget(self, definition: Mapping[str, Any]) -> None:
-        """Serve what a definition defined no longer."""
+        """Stop serving the kind of a CRD."""
         self._drop(definition)
         self.revision += 1
 

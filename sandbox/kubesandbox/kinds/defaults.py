@@ -1,4 +1,4 @@
-"""What the API server fills in when a field of a core kind is absent. Pure.
+"""Defaults of absent fields of core kinds. Pure.
 
 Sources: ``SetDefaults_*`` of kubernetes/pkg/apis and the admission plug-ins ServiceAccount, Priority and
 DefaultTolerationSeconds. Functions return new objects and never change what they were given.

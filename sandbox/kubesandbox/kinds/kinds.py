@@ -1,4 +1,4 @@
-"""Which kinds the sandbox serves: their names on the wire and what is particular to each."""
+"""The kinds that the sandbox serves, with their names in the API and their properties."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Key(NamedTuple):
 
 
 class GroupResource(NamedTuple):
-    """What objects are stored under: the version does not matter."""
+    """The key under which objects of a kind are stored, independent of the version."""
 
     group: str
     plural: str
@@ -174,7 +174,7 @@ BUILTIN: Final[tuple[Kind, ...]] = (
         "api-extensions", True),
     _of(_ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "", False, "",
         "api-extensions", True),
-    # Policies are kept and not enforced: their expressions are CEL, which nothing here evaluates.
+    # Policies are stored and not enforced: their expressions are CEL, which the sandbox does not evaluate.
     _of(_ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", "", False, "status",
         "api-extensions", True),
     _of(_ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", "", False, "",

@@ -1,7 +1,7 @@
 """How lists and maps of a kind merge: by key, as a set, or as one value. Pure.
 
 The core kinds' shapes are the ``+listType`` and ``patchStrategy`` markers of k8s.io/api; custom kinds bring theirs in
-``x-kubernetes-list-type`` and ``x-kubernetes-map-type``. Whatever is not named here: maps merge, lists are one value.
+``x-kubernetes-list-type`` and ``x-kubernetes-map-type``. Default for other fields: maps merge, lists are atomic.
 """
 
 from __future__ import annotations

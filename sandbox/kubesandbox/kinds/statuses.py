@@ -1,4 +1,4 @@
-"""Refusals of the API server: the ``Status`` bodies, worded as kube-apiserver words them."""
+"""Error responses of the API server: ``Status`` bodies in the wording of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubesandbox.kinds.kinds import GroupResource, Json
 
 
 class ApiStatus(Exception):
-    """A request that ends with a ``Status`` object instead of what was asked for."""
+    """A request that fails with a ``Status`` object."""
 
     def __init__(
         self, code: int, reason: str, message: str, details: Json | None = None, headers: dict[str, str] | None = None

@@ -1,6 +1,6 @@
-"""The obvious errors in objects of core kinds, worded as kube-apiserver words them. Pure.
+"""Validates objects of core kinds, in the wording of kube-apiserver. Pure.
 
-Source: kubernetes/pkg/apis/*/validation. What is checked here is what people and daemons get wrong; it is not all.
+Source: kubernetes/pkg/apis/*/validation. Covers frequent errors, not all rules.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ _BY_KIND: Final[Mapping[str, Callable[[Json], Iterator[Cause]]]] = {
 
 
 def check(kind: Kind, body: Json) -> list[Cause]:
-    """Return what is wrong with a whole object of a core kind."""
+    """Return the errors of a complete object of a core kind."""
     found = list(metadata(kind, body))
     checker = _BY_KIND.get(kind.kind)
     if checker is not None:
@@ -286,7 +286,7 @@ def check(kind: Kind, body: Json) -> list[Cause]:
 
 
 def check_change(kind: Kind, old: Json, new: Json, subresource: str = "") -> list[Cause]:
-    """Return what may not change between two states of an object."""
+    """Return the changes of immutable fields between two states of an object."""
     found: list[Cause] = []
     match kind.kind:
         case "Pod" if subresource == "ephemeralcontainers":
@@ -339,7 +339,7 @@ def _debugging(old: Json, new: Json) -> Iterator[Cause]:
 
 
 def _resizing(old: Json, new: Json) -> Iterator[Cause]:
-    """CPU and memory change; what was asked for stays asked for, and the quality of service with it."""
+    """Only CPU and memory may change; requests cannot be removed, and the QoS class cannot change (KEP-1287)."""
     if qos_class(old["spec"]) != qos_class(new["spec"]):
         words = "Pod QOS Class may not change as a result of resizing"
         yield Cause.invalid("spec", (new.get("status") or {}).get("qosClass", ""), words)

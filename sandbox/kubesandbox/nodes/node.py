@@ -70,7 +70,7 @@ class Nodes(Reconciler):
             self._heartbeat.stop()
 
     def add(self, node: SandboxNode) -> None:
-        """Let a node join; one of the same name is replaced."""
+        """Add a node; one of the same name is replaced."""
         self._nodes[node.name] = node
         self._numbers.setdefault(node.name, len(self._numbers))
         self._silent.discard(node.name)
@@ -80,11 +80,11 @@ class Nodes(Reconciler):
             self.touch(Key(pod["metadata"]["namespace"], pod["metadata"]["name"]))
 
     def silence(self, name: str) -> None:
-        """Let a node stop answering, as if it had lost power: no heartbeat, nothing done for its pods."""
+        """Simulate a power failure of a node: no heartbeat, its pods are not processed."""
         self._silent.add(name)
 
     def resume(self, name: str) -> None:
-        """Let a silent node answer again."""
+        """Resume a silenced node."""
         self._silent.discard(name)
         if name in self._nodes:
             self._register(self._nodes[name])
@@ -93,7 +93,7 @@ class Nodes(Reconciler):
                 self.touch(Key(pod["metadata"]["namespace"], pod["metadata"]["name"]))
 
     def remove(self, name: str) -> None:
-        """Take a node out of the cluster, object and all."""
+        """Remove a node from the cluster, including its object."""
         self._nodes.pop(name, None)
         self.store.remove(NODES, Key("", name))
         self.store.remove(LEASES, Key(LEASE_NAMESPACE, name))
@@ -197,7 +197,7 @@ class Nodes(Reconciler):
 
     def _node_changed(self, change: Change) -> None:
         if change.gone and change.key.name in self._nodes:
-            # As a kubelet that was started without registration does: a deleted node stays away.
+            # Like a kubelet with ``registerNode: false``: a deleted Node is not created again.
             self._nodes.pop(change.key.name)
 
     # -- pods --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What simulated containers print, and who reads it (``pods/log``, with ``follow``)."""
+"""Logs of simulated containers and their readers (``pods/log``, with ``follow``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kubesandbox.nodes.pod_status import Running
 from kubesandbox.server.api import Api
 
 MAX_LINES: Final = 1000
-"""Lines kept per container; older ones go, as with a rotated log."""
+"""Maximum lines kept per container; older ones are dropped, as by log rotation."""
 
 
 @attrs.define(eq=False)
@@ -44,7 +44,7 @@ class PodLogs:
         self._logs: dict[str, dict[str, _Log]] = {}
 
     def started(self, pod: Json, node: str, running: Running, now: float) -> None:
-        """Begin (or go on with) the logs of a pod that starts now."""
+        """Start (or continue) the logs of a pod that starts now."""
         uid = pod["metadata"]["uid"]
         for name, play in running.plays.items():
             log = self._logs.setdefault(uid, {}).setdefault(name, _Log())
@@ -68,7 +68,7 @@ class PodLogs:
             reader.send(at, text)
 
     def ended(self, uid: str) -> None:
-        """End the logs of a pod: who follows them reaches the end."""
+        """End the logs of a pod and the responses that follow them."""
         for log in self._logs.get(uid, {}).values():
             log.over = True
             readers, log.readers = log.readers, []
@@ -76,7 +76,7 @@ class PodLogs:
                 reader.request.finish()
 
     def forget(self, uid: str) -> None:
-        """Drop the logs of a pod that is gone."""
+        """Drop the logs of a deleted pod."""
         self.ended(uid)
         self._logs.pop(uid, None)
 
@@ -90,7 +90,7 @@ class PodLogs:
         log = self._logs.get(pod["metadata"]["uid"], {}).get(container)
         if log is None:
             if not pod["spec"].get("nodeName"):
-                # As in the reference: nobody to ask, so nothing to say.
+                # Like kube-apiserver: without a node there is no kubelet to ask.
                 request.setHeader("content-type", "text/plain")
                 request.finish()
                 return

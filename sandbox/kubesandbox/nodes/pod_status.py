@@ -35,7 +35,7 @@ class Running:
         return [play.exit_code for play in self.plays.values()]
 
     def next_end(self, now: float) -> float | None:
-        """Return in how many seconds the next container exits, if any will."""
+        """Return the seconds until the next container exits, or None."""
         since = self.started if self.started is not None else now
         ends = [since + play.seconds - now for play in self.plays.values() if play.seconds is not None]
         return min((each for each in ends if each > 0), default=None)
@@ -46,7 +46,7 @@ class Running:
 
 
 def restart_due(policy: str, exit_codes: list[int]) -> bool:
-    """Return whether a finished pod is run again."""
+    """Return whether a finished pod is restarted."""
     return policy == "Always" or (policy == "OnFailure" and any(exit_codes))
 
 

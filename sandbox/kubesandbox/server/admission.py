@@ -62,14 +62,14 @@ class ConfiguredWebhooks:
         self._agents = {ca_pem: agent for ca_pem, agent in self._agents.items() if ca_pem in current}
 
     def matching(self, review: Review, *, mutating: bool) -> list[Hook]:
-        """Return the webhooks that a write concerns; configurations of webhooks concern none."""
+        """Return the webhooks that match a write; none for webhook configurations, so that they remain repairable."""
         known = self._known[MUTATING if mutating else VALIDATING]
         if not known or review.kind.resource in self._known:
             return []
         return [hook for hook in known if hook.concerns(review)]
 
     async def mutate(self, review: Review, hooks: list[Hook]) -> Json:
-        """Return the object as the webhooks, one after another, want it; raises ApiStatus."""
+        """Return the object after all mutating webhooks, in order; raise ApiStatus."""
         body = review.new or {}
         for hook in hooks:
             changed = await self._ask(hook, attrs.evolve(review, new=body))

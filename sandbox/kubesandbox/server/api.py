@@ -1,7 +1,7 @@
-"""What the API server does with a request for one object, once it is known who asks and that they may.
+"""The verbs on single objects, after authentication and authorization.
 
-Every verb checks, fills in, admits, stores. Coroutines suspend only where a webhook must be asked; without webhooks
-they finish in one turn, so in-process callers (controllers, scheduler, nodes) pay no round trip.
+Every verb decodes, applies defaults, admits, validates and stores. Coroutines suspend only to call a webhook; without
+webhooks they finish in one turn, so in-process callers (controllers, scheduler, nodes) need no round trip.
 """
 
 from __future__ import annotations
@@ -189,9 +189,9 @@ class Api:
         compute: Callable[[Json], Json],
         subresource: str = "",
     ) -> Stored:
-        """Replace an object by what is computed from it, again when it changed meanwhile; raises ApiStatus.
+        """Replace an object by a body computed from it; compute again after a conflict; raise ApiStatus.
 
-        A ``metadata.resourceVersion`` in the computed body is a demand, as it is in a patch.
+        A ``metadata.resourceVersion`` in the computed body is a precondition, as in a patch.
         """
         owner = ssa.Owner(caller.manager, "Update", kind.api_version, subresource)
         for attempt in range(_ATTEMPTS):
@@ -310,7 +310,7 @@ class Api:
     # -- delete ------------------------------------------------------------------------------------------------------
 
     async def delete(self, caller: Caller, kind: Kind, key: Key, options: DeleteOptions) -> tuple[Stored, bool]:
-        """Delete an object; return its last known state and whether it is gone already."""
+        """Delete an object; return its last state, and whether it was removed already (else: finalizers or grace)."""
         old = self.get(kind, *key)
         self._preconditions(kind, key, old.object, options)
         space = self._namespace_body(kind, key)

@@ -326,7 +326,7 @@ class ApiServer(Resource):
     async def _subresource(
         self, request: Request, caller: Caller, target: Target, method: str, query: dict[str, str]
     ) -> bool:
-        """Answer what is not the object itself; tell whether that was the case."""
+        """Answer a request for a subresource; return False if it is for the object itself."""
         key, kind, api = self._key(target), target.kind, self.api
         match target.subresource, method:
             case "binding", "POST":
@@ -363,7 +363,7 @@ class ApiServer(Resource):
 
 def _patcher(form: str, change: Any, api: Api, kind: Kind) -> Callable[[Json], Json]:
     def compute(current: Json) -> Json:
-        # The version is left out: a patch that does not name one applies to whatever is there.
+        # The resource version is omitted: a patch without one applies to the current state unconditionally.
         metadata = {name: value for name, value in current["metadata"].items() if name != "resourceVersion"}
         plain = current | {"metadata": metadata}
         try:

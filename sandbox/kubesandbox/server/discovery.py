@@ -1,4 +1,4 @@
-"""What the API server says about itself: groups, versions, resources, in the old and the aggregated form. Pure."""
+"""API discovery: groups, versions and resources, in the legacy and the aggregated form. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission webhooks without I/O: which a write concerns, what they are asked, what their answer means. Pure."""
+"""Admission webhooks without I/O: matching, AdmissionReview requests and responses. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Hook:
     body: Mapping[str, Any] = attrs.field(eq=False, repr=False)
 
     def concerns(self, review: Review) -> bool:
-        """Return whether a write is to be shown to this webhook."""
+        """Return whether this webhook matches a write."""
         if not any(_rule_matches(rule, review) for rule in self.body.get("rules") or ()):
             return False
         labels = (review.namespace or {}).get("metadata", {}).get("labels")
@@ -112,11 +112,11 @@ def question(review: Review, uid: str) -> bytes:
 
 
 class BadAnswer(ValueError):
-    """The webhook's answer is not an answer to what it was asked."""
+    """The webhook's response is not a valid AdmissionReview for the request."""
 
 
 def answered(hook: Hook, data: bytes, uid: str, body: Json | None) -> Json | None:
-    """Return the object after a webhook's answer; raises ApiStatus when it refuses, BadAnswer when it is senseless."""
+    """Return the object after a webhook's response; raise ApiStatus if it refuses, BadAnswer if it is invalid."""
     try:
         response: Any = msgspec.json.decode(data)["response"]
         if response["uid"] != uid:

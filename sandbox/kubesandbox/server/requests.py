@@ -1,4 +1,4 @@
-"""What a request brings besides its body: who asks, with which options, and what admission is shown of it."""
+"""Attributes of a request besides its body: caller, options, and the data for admission."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubesandbox.kinds.kinds import Json, Key, Kind
 
 @attrs.frozen
 class Caller:
-    """Who writes, and under which name the fields are owned."""
+    """The writer of a request, and the field manager that owns its fields."""
 
     user: User
     manager: str = "unknown"
@@ -32,7 +32,7 @@ class DeleteOptions:
 
 @attrs.frozen
 class Review:
-    """What admission plug-ins and webhooks judge; ``operation`` is CREATE, UPDATE or DELETE."""
+    """The input of admission plugins and webhooks; ``operation`` is CREATE, UPDATE or DELETE."""
 
     operation: str
     kind: Kind
@@ -51,7 +51,7 @@ class Webhooks(Protocol):
         """Return the webhooks to ask."""
 
     async def mutate(self, review: Review, hooks: list[Any]) -> Json:
-        """Return the object as the webhooks want it; raises ApiStatus when one refuses."""
+        """Return the object after all mutating webhooks; raise ApiStatus if one refuses."""
 
     async def validate(self, review: Review, hooks: list[Any]) -> None:
         """Raise ApiStatus when a webhook refuses."""

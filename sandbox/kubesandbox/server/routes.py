@@ -1,4 +1,4 @@
-"""What a URL path means: a resource, an object, a subresource, or one of the other pages. Pure."""
+"""Resolves URL paths to a resource, an object or a subresource. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Target:
     subresource: str = ""
 
     def access(self, verb: str) -> Access:
-        """Return what must be allowed for a verb on this."""
+        """Return the authorization attributes of a verb on this target."""
         return Access(verb, self.kind.group, self.kind.plural, self.subresource, self.namespace, self.name)
 
 
@@ -40,7 +40,7 @@ def resolve(catalog: Catalog, parts: list[str]) -> Target:
     if kind.namespaced != bool(namespace) and (name or not kind.namespaced):
         raise statuses.unknown_resource()
     if not kind.namespaced and kind.plural == "namespaces":
-        # As in the reference, a namespace counts as being in itself when rights are judged.
+        # For authorization a Namespace is in its own namespace (k8s.io/apiserver RequestInfoFactory).
         namespace = name
     return Target(kind, namespace, name, subresource)
 

@@ -46,9 +46,9 @@ class WatchOptions:
 
 
 def event_of(change: Change, options: WatchOptions) -> tuple[str, Stored] | None:
-    """Return the type of event that a change is for a watcher, and the object to show; None when it is not concerned.
+    """Return the event type and object of a change for a watcher; None if the selector does not match.
 
-    An object that comes to meet the selector was ADDED, one that no longer does was DELETED.
+    An object that starts to match the selector is ADDED, one that stops matching is DELETED.
     """
     if options.namespace and change.key.namespace != options.namespace:
         return None
@@ -70,7 +70,7 @@ def _restamped(old: Stored, version: int) -> Stored:
 
 @implementer(IPushProducer)
 class WatchStream:
-    """One watcher. It ends after its time, when its reader is gone, or when the reader is hopelessly behind."""
+    """One watcher; it ends after its time-out, when its client disconnects, or when the client is too slow."""
 
     def __init__(self, clock: IReactorTime, store: Store, kind: Kind, options: WatchOptions, sink: Sink) -> None:
         self._clock = clock
@@ -85,7 +85,7 @@ class WatchStream:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Send what there is to send now, and follow."""
+        """Send the initial events, then subscribe to changes."""
         self._sink.registerProducer(self, True)
         try:
             for line in self._initial():
@@ -105,7 +105,7 @@ class WatchStream:
             self._timers.append(self._clock.callLater(first, self._bookmark))
 
     def stop(self) -> None:
-        """End the stream as the server does when its time is over."""
+        """End the stream normally, as at its time-out."""
         if self._open:
             self.abandon()
             for line in self._pending:
@@ -114,7 +114,7 @@ class WatchStream:
             self._sink.finish()
 
     def abandon(self) -> None:
-        """Stop following because nobody reads any more."""
+        """Unsubscribe after the client disconnected."""
         self._open = False
         self._unsubscribe()
         for timer in self._timers:

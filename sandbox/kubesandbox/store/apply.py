@@ -204,7 +204,7 @@ def write_owners(owners: Owners) -> list[Json]:
 
 
 def after_update(owners: Owners, by: Owner, old: Any, new: Any, shape: Shape, now: str) -> Owners:
-    """Return the owners after ``by`` replaced the object: what it changed is its own, what vanished is nobody's."""
+    """Return the owners after an update by ``by``: it owns the changed fields, removed fields have no owner."""
     put, gone = changed_fields(old, new, shape)
     if not put and not gone:
         return owners
@@ -252,7 +252,7 @@ def apply(live: Json | None, config: Json, by: Owner, shape: Shape, *, force: bo
 
 
 def merge(live: Any, config: Any, shape: Shape) -> Any:
-    """Return what is live with all that the configuration sets put over it."""
+    """Return the live object merged with the applied configuration."""
     if isinstance(live, dict) and isinstance(config, dict) and not shape.atomic:
         result = dict(live)
         for name, value in config.items():
@@ -274,7 +274,7 @@ def _without(body: Json, paths: Sequence[Path], owned: set[Path] | Fields, shape
     prefixes = {path[:i] for path in owned for i in range(1, len(path) + 1)}
     result: Any = body
     for path in paths:
-        # Whole elements go first; one that stays, because others own parts of it, keeps its keys.
+        # Whole elements are removed first; an element partly owned by others remains and keeps its merge keys.
         if path in prefixes or (len(path) > 1 and path[-2].startswith("k:") and f'"{path[-1][2:]}":' in path[-2]):
             continue
         result = _prune(result, path, shape)

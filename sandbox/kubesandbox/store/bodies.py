@@ -1,4 +1,4 @@
-"""Steps on the way of a body into the store: tidying, what a write may not change, what counts as a change. Pure."""
+"""Prepares bodies for the store: immutable metadata, normalization, detection of changes. Pure."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def tidy(metadata: Mapping[str, Any]) -> Json:
 
 
 def content(body: Json, kind: Kind) -> Json:
-    """Return what a generation counts changes of."""
+    """Return the part of an object whose changes increment ``metadata.generation``."""
     if not kind.custom and "spec" in body:
         return {"spec": body["spec"]}
     hidden = ("metadata", "status", "apiVersion") if kind.has_status else ("metadata", "apiVersion")
@@ -138,7 +138,7 @@ def content(body: Json, kind: Kind) -> Json:
 
 
 def same_but_times(new: Json, old: Json) -> bool:
-    """Return whether only the times of the field owners differ: such a write is not worth a version."""
+    """Return whether only managedFields times differ: such a write is a no-op and gets no new resource version."""
 
     def plain(body: Json) -> Json:
         owners = [

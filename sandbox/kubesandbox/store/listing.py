@@ -1,4 +1,4 @@
-"""Lists: which objects, at which version, in which pages. Pure."""
+"""Lists: selection, resource version and paging. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Query:
     match: str = ""
 
     def chooser(self, kind: Kind) -> Chooser:
-        """Return what tells whether an object is asked for; raises ApiStatus for a malformed selector."""
+        """Return the predicate of the selectors; raise ApiStatus for a malformed selector."""
         try:
             return chooser(parse_labels(self.labels), parse_fields(kind.resource, self.fields))
         except SelectorError as error:

@@ -1,4 +1,4 @@
-"""Which pods are on a node, and which an owner controls, kept up to date from the changes. Pure."""
+"""Indexes pods by node and by controller, updated by each change. Pure."""
 
 from __future__ import annotations
 
@@ -63,6 +63,6 @@ def is_ready(pod: Json) -> bool:
 
 
 def is_active(pod: Json) -> bool:
-    """Return whether a pod still is to run: neither finished nor being deleted."""
+    """Return whether a pod is active: neither finished nor being deleted."""
     phase = (pod.get("status") or {}).get("phase")
     return phase not in ("Succeeded", "Failed") and not pod["metadata"].get("deletionTimestamp")

@@ -175,7 +175,7 @@ def _field(body: Json, path: str) -> str:
 
 
 def chooser(labels: Labels, fields: Sequence[Field]) -> Callable[[Json], bool] | None:
-    """Return what tells whether an object is chosen, or None when everything is."""
+    """Return the predicate of the selectors, or None if they match everything."""
     if not labels and not fields:
         return None
 

@@ -19,7 +19,7 @@ HISTORY: Final = 20_000
 
 
 class Expired(Exception):
-    """The changes asked for are no longer kept."""
+    """The requested changes were compacted (410 Expired)."""
 
 
 class Stored:
@@ -40,7 +40,7 @@ class Stored:
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One step of one object: ``old`` is None for a creation; ``gone`` tells that ``new`` is its last state."""
+    """One change of one object: ``old`` is None for a creation; with ``gone``, ``new`` is its last state."""
 
     version: int
     key: Key
@@ -55,7 +55,7 @@ Listener = Callable[[Change], None]
 class Store:
     """Objects by kind, namespace and name.
 
-    ``put`` and ``remove`` stamp ``metadata.resourceVersion`` on a copy of the metadata and tell the listeners of the
+    ``put`` and ``remove`` set ``metadata.resourceVersion`` on a copy of the metadata and notify the listeners of the
     kind before they return; a listener must not raise.
     """
 
@@ -137,13 +137,13 @@ class Store:
         return last
 
     def compact(self) -> None:
-        """Forget all changes up to now."""
+        """Drop the log of changes, like a compaction of etcd."""
         self._log.clear()
         self._floor.clear()
         self._compacted = self.version
 
     def subscribe(self, resource: GroupResource, listener: Listener) -> Callable[[], None]:
-        """Call the listener on every change of a kind from now on; return what ends that."""
+        """Call the listener on every change of a kind from now on; return the unsubscribe function."""
         listeners = self._listeners.setdefault(resource, [])
         listeners.append(listener)
 
