@@ -193,7 +193,9 @@ class Kubelets(Controller[Key]):
 
     async def reconcile(self, key: Key) -> After | None:
         if key in self._orphaned_tables:
-            await self._home.client.delete(NATTINGTABLES, key.name)
+            # A VirtualNode that was created since goes on with the table.
+            if all(record.spec.cluster_id != key.name for record in self._records.virtual_nodes.items()):
+                await self._home.client.delete(NATTINGTABLES, key.name)
             self._orphaned_tables.discard(key)
         orphan = self._orphans.get(key)
         if orphan is not None:
