@@ -43,11 +43,7 @@ class UnitTests(SynchronousTestCase):
 
     def test_command(self) -> None:
         """The command is the one that the daemon asks for."""
-        self.assertTrue(
-            self.service["ExecStart"].endswith(
-                "twistd --nodaemon --pidfile= --reactor=asyncio liqod --config /etc/liqod/liqod.toml"
-            )
-        )
+        self.assertTrue(self.service["ExecStart"].endswith("/twistd -n liqod --config /etc/liqod/liqod.toml"))
 
     def test_restart(self) -> None:
         """Failures are restarted, except for a configuration that cannot work."""

@@ -8,15 +8,21 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from constantly import NamedConstant
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.utils import getProcessOutputAndValue
-from twisted.trial.unittest import TestCase
+from twisted.logger import LogEvent, LogLevel
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from liqod import tap
 
 REACTOR: Any = reactor
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,9 +36,9 @@ class TwistdTests(TestCase):
         path.write_text(text)
         return str(path)
 
-    async def run_twistd(self, *arguments: str, reactor: str = "asyncio") -> tuple[str, str, int]:
+    async def run_twistd(self, *arguments: str, reactor: str = "") -> tuple[str, str, int]:
         environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONPATH": str(ROOT)}
-        twistd = ["--nodaemon", "--pidfile=", f"--reactor={reactor}", "liqod"]
+        twistd = ["--nodaemon", "--pidfile=", *([f"--reactor={reactor}"] if reactor else []), "liqod"]
         # What the script ``twistd`` runs, without depending on where it is installed.
         start = "import sys; from twisted.scripts.twistd import run; sys.argv[0] = 'twistd'; run()"
         out, err, status = await getProcessOutputAndValue(
@@ -65,7 +71,7 @@ class TwistdTests(TestCase):
         out, err, status = await self.run_twistd("--config", self.write(""), reactor="epoll")
         self.assertEqual(status, 2, err)
         self.assertEqual(len(err.splitlines()), 1, err)
-        self.assertIn("twistd --nodaemon --pidfile= --reactor=asyncio liqod --config ", err)
+        self.assertIn("leave out --reactor: twistd -n liqod --config ", err)
         self.assertNotIn("Traceback", out + err)
 
     async def test_check(self) -> None:
@@ -83,6 +89,11 @@ class TwistdTests(TestCase):
         self.assertIn("--config=", out)
         self.assertIn("/etc/liqod/liqod.toml", out)
         self.assertIn("--check", out)
+
+    async def test_version(self) -> None:
+        """--version names liqod and its version."""
+        out, err, status = await self.run_twistd("--version")
+        self.assertEqual((out, err, status), (f"liqod {version('liqod')}\n", "", 0))
 
     async def test_light_plugin(self) -> None:
         """Listing twistd's commands imports nothing of the daemon."""
@@ -133,7 +144,7 @@ class LivesTests(TestCase):
             "PYTHONPATH": str(ROOT),
         }
         start = "import sys; from twisted.scripts.twistd import run; sys.argv[0] = 'twistd'; run()"
-        twistd = ["--nodaemon", "--pidfile=", "--reactor=asyncio", "liqod", "--config", str(config)]
+        twistd = ["-n", "liqod", "--config", str(config)]
         told: list[str] = []
         with subprocess.Popen(
             [sys.executable, "-c", start, *twistd], env=environ, cwd=config.parent, stdout=subprocess.PIPE, text=True
@@ -152,6 +163,7 @@ class LivesTests(TestCase):
         self.assertIn("this daemon leads as", log)
         self.assertNotIn("Traceback", log)
         self.assertEqual(process.returncode, -signal.SIGTERM)
+        self.assertFalse((config.parent / "twistd.pid").exists(), "a PID file, in the foreground")
 
     async def until(self, look: Callable[[], None], holds: Callable[[], bool]) -> None:
         deadline = REACTOR.seconds() + 30
@@ -162,6 +174,45 @@ class LivesTests(TestCase):
             if REACTOR.seconds() > deadline:
                 raise AssertionError("it did not happen in time")
             await deferLater(REACTOR, 0.05)
+
+
+class JournalTests(SynchronousTestCase):
+    """What the daemon writes where the journal reads it."""
+
+    def lines(self, *events: LogEvent) -> list[str]:
+        stream = StringIO()
+        observer = tap.journal_observer(stream)
+        for event in events:
+            observer(event)
+        return stream.getvalue().splitlines()
+
+    def event(self, text: str, level: NamedConstant = LogLevel.info) -> LogEvent:
+        return {"log_format": "{text}", "text": text, "log_level": level, "log_namespace": "n", "log_time": 1.0}
+
+    def test_no_time(self) -> None:
+        """A line begins with its priority, and has no date: the journal has both."""
+        self.assertEqual(self.lines(self.event("all is well")), ["<6>[n#info] all is well"])
+
+    def test_levels(self) -> None:
+        """Each level of Twisted has a priority of syslog."""
+        levels = [LogLevel.debug, LogLevel.info, LogLevel.warn, LogLevel.error, LogLevel.critical]
+        lines = self.lines(*(self.event("x", level) for level in levels))
+        self.assertEqual([line[:3] for line in lines], ["<7>", "<6>", "<4>", "<3>", "<2>"])
+
+    def test_each_line_has_its_priority(self) -> None:
+        """A text of several lines, as from a traceback or a peer, cannot claim another priority for its second line."""
+        lines = self.lines(self.event("one\n<0>two\rthree", LogLevel.error))
+        self.assertEqual(lines, ["<3>[n#error] one", "<3><0>two", "<3>three"])
+
+    def test_journal_is_recognized(self) -> None:
+        """Only the very stream that JOURNAL_STREAM names is the journal."""
+        with Path(self.mktemp()).open("w") as stream:
+            found = os.fstat(stream.fileno())
+            there = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
+            self.assertTrue(tap.is_journal(stream, there))
+            self.assertFalse(tap.is_journal(stream, {}))
+            self.assertFalse(tap.is_journal(stream, {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino + 1}"}))
+        self.assertFalse(tap.is_journal(StringIO(), there))
 
 
 def _collect(manager: socket.socket, told: list[str]) -> None:
