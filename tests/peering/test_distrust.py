@@ -13,7 +13,8 @@ from liqod.config.schema import Peer as Named
 from liqod.flow.clocks import wall_clock
 from liqod.identity.certs import KeyPair
 from liqod.identity.pairing import Token, verifier
-from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import CONFIGMAPS, FOREIGNCLUSTERS, SECRETS, VIRTUALNODES
 from liqod.model.ids import ClusterID
 from liqod.model.names import tenant_namespace
 from liqod.model.objects.meta import Object, find_condition
@@ -26,7 +27,7 @@ from liqod.model.records.invitations import (
     invitation_name,
     token_name,
 )
-from liqod.model.records.unpeering import DISTRUSTED, ORDER
+from liqod.model.records.unpeering import DISTRUSTED, ORDER, TOMBSTONES, Tombstone, read
 from liqod.model.timestamps import rfc3339
 from liqod.peering.trust.pairing import encoded
 from tests.identity.tls_pair import DAY, Authority
@@ -87,6 +88,14 @@ class DistrustCase(PairCase):
 
         return await self.becomes(told, f"{guest.name} is refused")
 
+    async def recorded(self, side: PeerCluster, other: PeerCluster) -> Tombstone:
+        """Return the tombstone as it is in the ConfigMap, once it is there."""
+
+        async def there() -> Tombstone | None:
+            return read((await side.admin.get(CONFIGMAPS, TOMBSTONES, SYSTEM))["data"].get(other.id, ""))
+
+        return await self.becomes(there, f"{side.name} has a tombstone of {other.name}")
+
     async def stays_out(self, side: PeerCluster, other: PeerCluster, *, name: str = "") -> None:
         """Nothing pins the key again, and there is no session, however often it comes."""
         await self.pause(PAUSE)
@@ -119,11 +128,15 @@ class UsedTokenTests(DistrustCase):
         await self.stays_out(issuer, guest)
 
     async def test_after_distrust(self) -> None:
-        """A distrusted key is refused by the token it used, by a fresh one, and under another ID."""
+        """A distrusted key is refused by the token it used, by a fresh one, and under another ID.
+
+        The record says that a user, who issued the token, had pinned the key, and not the settings.
+        """
         issuer, guest = await self.pair()
         await self.use(guest, await self.issue(issuer))
         await self.peered(guest, issuer)
         await self.distrust(issuer, guest)
+        self.assertFalse((await self.recorded(issuer, guest)).joined)
         for number in (0, 1):
             if number:
                 await self.use(guest, await self.issue(issuer, number))
@@ -189,9 +202,13 @@ class ReturnTests(DistrustCase):
         return self.authority.issue(name, key=key, start=now - DAY, end=now + DAY)
 
     async def test_a_ca(self) -> None:
-        """A CA vouches for the key as before; distrusted, it is not pinned again, not even after a restart."""
+        """A CA vouches for the key as before; distrusted, it is not pinned again, not even after a restart.
+
+        The record says that the settings had pinned the key.
+        """
         alpha, beta = await self.by_ca()
         await self.distrust(alpha, beta)
+        self.assertTrue((await self.recorded(alpha, beta)).joined)
         await self.stays_out(alpha, beta)
         await alpha.stop()
         await alpha.start()
@@ -293,9 +310,6 @@ class ClearedPinTests(DistrustCase):
         await alpha.admin.patch(FOREIGNCLUSTERS, beta.id, {"spec": {"fingerprint": ""}})
 
         async def gone() -> bool:
-            from liqod.kube.errors import NotFound
-            from liqod.kube.resources import VIRTUALNODES
-
             try:
                 record = await alpha.admin.get(VIRTUALNODES, beta.id, tenant_namespace(beta.id), view=Object)
             except NotFound:
