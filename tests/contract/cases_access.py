@@ -8,7 +8,7 @@ from tests.contract.base import Body, ContractCase
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
-class AccessCases(ContractCase):
+class AccessCase(ContractCase):
     """Authentication and authorization."""
 
     async def grant(self, rules: list[Body], subjects: list[Body], *, cluster: bool = False) -> None:

@@ -8,7 +8,7 @@ from tests.contract.base import APPLY, MERGE, Body, ContractCase, pod_spec
 from tests.contract.cases_objects import deployment
 
 
-class ApplyCases(ContractCase):
+class ApplyCase(ContractCase):
     """Who owns what, and what an apply leaves."""
 
     async def apply(self, name: str, data: dict[str, str] | None, manager: str, **query: Any) -> Body:
@@ -155,7 +155,7 @@ class ApplyCases(ContractCase):
         self.assertEqual([each["type"] for each in answer["status"]["conditions"]], ["B"])
 
 
-class CustomCases(ContractCase):
+class CustomCase(ContractCase):
     """Kinds that a definition makes."""
 
     async def test_defaults_and_pruning(self) -> None:

@@ -6,7 +6,7 @@ from tests.contract.base import MERGE, Body, ContractCase, pod_spec
 from tests.contract.cases_objects import deployment
 
 
-class NamespaceCases(ContractCase):
+class NamespaceCase(ContractCase):
     """Namespaces from beginning to end."""
 
     async def test_new_namespace(self) -> None:
@@ -42,7 +42,7 @@ class NamespaceCases(ContractCase):
         await self.eventually(lambda: self.gone(path), "the namespace to go")
 
 
-class OwnerCases(ContractCase):
+class OwnerCase(ContractCase):
     """What happens to the dependents of deleted owners."""
 
     async def owned(self, name: str, owner: Body, **more: bool) -> None:
@@ -99,7 +99,7 @@ class OwnerCases(ContractCase):
         self.assertTrue(await self.gone(f"{self.space}/configmaps/child"))
 
 
-class WorkloadCases(ContractCase):
+class WorkloadCase(ContractCase):
     """Scheduling, nodes, replicas."""
 
     async def test_pod_runs(self) -> None:

@@ -9,7 +9,7 @@ from tests.contract.base import JSON_PATCH, MERGE, STRATEGIC, Body, ContractCase
 LEASES = "/apis/coordination.k8s.io/v1/namespaces"
 
 
-class ObjectCases(ContractCase):
+class ObjectCase(ContractCase):
     """Create, read, replace, delete."""
 
     async def test_created_object_is_stamped(self) -> None:
@@ -226,7 +226,7 @@ class ObjectCases(ContractCase):
         self.assertEqual(error.details["causes"][0]["reason"], "FieldValueForbidden")
 
 
-class PatchCases(ContractCase):
+class PatchCase(ContractCase):
     """The patch formats."""
 
     async def test_merge_patch(self) -> None:
@@ -320,7 +320,7 @@ class PatchCases(ContractCase):
         )
 
 
-class ListCases(ContractCase):
+class ListCase(ContractCase):
     """Lists, selectors, pages."""
 
     async def names(self, path: str, **query: Any) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.contract.base import JSON_PATCH, MERGE, Body, ContractCase, pod_spec
 
 
-class PodCases(ContractCase):
+class PodCase(ContractCase):
     """Pods as the API server sees them."""
 
     async def test_defaults(self) -> None:
@@ -219,7 +219,7 @@ class PodCases(ContractCase):
         self.assertEqual(error.message, "container three is not valid for pod p")
 
 
-class PodSecurityCases(ContractCase):
+class PodSecurityCase(ContractCase):
     """The levels of Pod Security that a namespace enforces."""
 
     async def enforce(self, level: str) -> None:

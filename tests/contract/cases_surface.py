@@ -23,7 +23,7 @@ from tests.environment import require
 from tests.testbed import versions
 
 
-class DiscoveryCases(ContractCase):
+class DiscoveryCase(ContractCase):
     """What the server says about itself."""
 
     async def test_health(self) -> None:
@@ -101,7 +101,7 @@ class DiscoveryCases(ContractCase):
         await self.refused(400, "BadRequest", "POST", f"{self.space}/configmaps", body)
 
 
-class TableCases(ContractCase):
+class TableCase(ContractCase):
     """Tables as kubectl shows them."""
 
     async def table(self, path: str, **query: Any) -> tuple[list[str], list[list[Any]]]:
@@ -224,7 +224,7 @@ class _Hook(Resource):
         return json.dumps(body).encode()
 
 
-class AdmissionCases(ContractCase):
+class AdmissionCase(ContractCase):
     """Admission webhooks."""
 
     async def hook(self, answer: Body, *, kind: str = "Mutating", port: int | None = None, **more: Any) -> _Hook:
@@ -332,7 +332,7 @@ class AdmissionCases(ContractCase):
             await self.call("POST", f"{self.space}/configmaps", {"metadata": {"generateName": "a-"}})
 
 
-class KubectlCases(ContractCase):
+class KubectlCase(ContractCase):
     """The real kubectl, against both."""
 
     async def setUp(self) -> None:  # type: ignore[override]

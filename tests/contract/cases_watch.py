@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.contract.base import MERGE, ContractCase, Events
 
 
-class WatchCases(ContractCase):
+class WatchCase(ContractCase):
     """What a watcher sees."""
 
     async def version(self) -> str:

@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tests.contract.base import ContractCase
-from tests.contract.cases_access import AccessCases
-from tests.contract.cases_apply import ApplyCases, CustomCases
-from tests.contract.cases_controllers import NamespaceCases, OwnerCases, WorkloadCases
-from tests.contract.cases_objects import ListCases, ObjectCases, PatchCases
-from tests.contract.cases_pods import PodCases, PodSecurityCases
-from tests.contract.cases_surface import AdmissionCases, DiscoveryCases, KubectlCases, TableCases
-from tests.contract.cases_watch import WatchCases
+from tests.contract.cases_access import AccessCase
+from tests.contract.cases_apply import ApplyCase, CustomCase
+from tests.contract.cases_controllers import NamespaceCase, OwnerCase, WorkloadCase
+from tests.contract.cases_objects import ListCase, ObjectCase, PatchCase
+from tests.contract.cases_pods import PodCase, PodSecurityCase
+from tests.contract.cases_surface import AdmissionCase, DiscoveryCase, KubectlCase, TableCase
+from tests.contract.cases_watch import WatchCase
 
 SUITE: tuple[type[ContractCase], ...] = (
-    ObjectCases,
-    PatchCases,
-    ListCases,
-    WatchCases,
-    ApplyCases,
-    CustomCases,
-    AccessCases,
-    PodCases,
-    PodSecurityCases,
-    NamespaceCases,
-    OwnerCases,
-    WorkloadCases,
-    DiscoveryCases,
-    TableCases,
-    AdmissionCases,
-    KubectlCases,
+    ObjectCase,
+    PatchCase,
+    ListCase,
+    WatchCase,
+    ApplyCase,
+    CustomCase,
+    AccessCase,
+    PodCase,
+    PodSecurityCase,
+    NamespaceCase,
+    OwnerCase,
+    WorkloadCase,
+    DiscoveryCase,
+    TableCase,
+    AdmissionCase,
+    KubectlCase,
 )
 
 

@@ -32,7 +32,7 @@ def encoded(record: dict[str, str]) -> dict[bytes, bytes | None]:
     return {key.encode(): value.encode() for key, value in record.items()}
 
 
-class Records(SynchronousTestCase):
+class RecordTests(SynchronousTestCase):
     """TXT records."""
 
     def test_round_trip(self) -> None:
@@ -94,7 +94,7 @@ class Records(SynchronousTestCase):
             self.assertRegex(label, r"^[a-z0-9][-a-z0-9]{0,61}[a-z0-9]$", name)
 
 
-class Addresses(SynchronousTestCase):
+class AddressTests(SynchronousTestCase):
     """Which addresses become candidates, in which order."""
 
     local = (ipaddress.ip_network("192.0.2.0/24"), ipaddress.ip_network("2001:db8::/64"))
@@ -132,7 +132,7 @@ class Addresses(SynchronousTestCase):
             self.assertEqual(candidates_of(Claims("x", "", ""), many, port, local=(), loopback=False), ())
 
 
-class Configured(SynchronousTestCase):
+class ConfiguredPeerTests(SynchronousTestCase):
     """Peers named by hand."""
 
     def test_forms_of_an_address(self) -> None:
@@ -179,7 +179,7 @@ class Configured(SynchronousTestCase):
         )
 
 
-class Interfaces(SynchronousTestCase):
+class InterfaceTests(SynchronousTestCase):
     """Which interfaces are used."""
 
     UP = IFF_UP | IFF_MULTICAST

@@ -21,7 +21,7 @@ from tests.netns.mdns_flood import packet
 LOOPBACK = schema.Discovery(interfaces=["127.0.0.1"])
 
 
-class Loopback(TestCase):
+class LoopbackTests(TestCase):
     """Two or more discoveries in one process."""
 
     timeout = 30

@@ -33,7 +33,7 @@ def hosts(table: Table) -> list[str]:
     return [f"({found.host})" if found.stale else found.host for found in candidates(table)]
 
 
-class Folding(SynchronousTestCase):
+class FoldTests(SynchronousTestCase):
     """Sightings come and go."""
 
     def test_newest_sighting_replaces_the_former(self) -> None:
@@ -68,7 +68,7 @@ class Folding(SynchronousTestCase):
         self.assertEqual(table, {"a": Entry((Candidate("10.0.0.1", 1, "mDNS"),))})
 
 
-class Bounds(SynchronousTestCase):
+class BoundTests(SynchronousTestCase):
     """Floods."""
 
     def test_flood_cannot_push_out_who_is_shown(self) -> None:

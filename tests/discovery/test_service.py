@@ -37,7 +37,7 @@ class Played(Service):
         self.announced.append(me)
 
 
-class Services(SynchronousTestCase):
+class ServiceTests(SynchronousTestCase):
     """What the owner of the service sees."""
 
     def setUp(self) -> None:

@@ -18,7 +18,7 @@ from liqod.model.ids import ClusterID
 from tests.identity.tls_pair import NOW, Recorder
 
 
-class Doors(SynchronousTestCase):
+class HandshakeTests(SynchronousTestCase):
     """One port, and who holds it."""
 
     def setUp(self) -> None:

@@ -30,7 +30,7 @@ class WithoutSix(MemoryReactor):
         return super().listenTCP(port, factory, backlog, interface)
 
 
-class Descriptions(SynchronousTestCase):
+class DescriptionTests(SynchronousTestCase):
     """Which descriptions are of all addresses, and what becomes of them."""
 
     def test_which_are_everywhere(self) -> None:
@@ -79,7 +79,7 @@ class Descriptions(SynchronousTestCase):
             self.assertEqual(plain_host(host), host)
 
 
-class Calls(TestCase):
+class CallTests(TestCase):
     """Real sockets of this host."""
 
     async def test_both_versions_are_heard(self) -> None:

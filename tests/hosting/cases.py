@@ -51,7 +51,7 @@ def pod_spec(cpu: str = "100m", **fields: Any) -> dict[str, Any]:
     return {"containers": [container], **fields}
 
 
-class HostingCases(TestCase):
+class HostingCase(TestCase):
     """The cases; a subclass provides the cluster."""
 
     admin: Client

@@ -26,7 +26,7 @@ from tests.hosting import cases
 from tests.hosting.cases import pod_spec
 
 
-class IsolationCases(cases.HostingCases):
+class IsolationCase(cases.HostingCase):
     """All cases; a subclass provides the cluster."""
 
     async def test_what_is_of_others(self) -> None:

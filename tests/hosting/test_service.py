@@ -16,7 +16,7 @@ from tests.hosting import isolation_cases
 from tests.hosting.cases import pod_spec
 
 
-class HostingOnTheSandboxTests(isolation_cases.IsolationCases):
+class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
     """The cases of hosting, each with a cluster of its own."""
 
     patience = 10.0

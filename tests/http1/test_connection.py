@@ -62,7 +62,7 @@ def body_of(events: list[Event]) -> bytes:
     return b"".join(bytes(event.data) for event in events if isinstance(event, Data))
 
 
-class Reading(SynchronousTestCase):
+class ReadTests(SynchronousTestCase):
     """Events of well-formed messages."""
 
     def test_requests_one_after_another(self) -> None:
@@ -159,7 +159,7 @@ class Reading(SynchronousTestCase):
         self.assertEqual((body_of(events), connection.unread), (b"".join(parts), after))
 
 
-class Bounds(SynchronousTestCase):
+class BoundTests(SynchronousTestCase):
     """What is too much."""
 
     def code(self, connection: Connection) -> int:
@@ -236,7 +236,7 @@ class Bounds(SynchronousTestCase):
             self.assertNotIn("secret", str(failure))
 
 
-class Writing(SynchronousTestCase):
+class WriteTests(SynchronousTestCase):
     """What is sent."""
 
     def test_what_no_head_may_hold(self) -> None:
@@ -359,7 +359,7 @@ def has_tab(headers: oracle.Headers) -> bool:
     return any(b"\t" in value for values in headers.values() for value in values)
 
 
-class Differential(SynchronousTestCase):
+class DifferentialTests(SynchronousTestCase):
     """Two readers that share no line of code: what the one without leniency refuses, the other refuses.
 
     A subclass with another ``second`` runs the same properties against another reader.

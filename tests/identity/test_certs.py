@@ -29,7 +29,7 @@ from tests.identity.tls_pair import DAY, NOW
 ALPHA, BETA = ClusterID("alpha"), ClusterID("beta")
 
 
-class Making(SynchronousTestCase):
+class CreateTests(SynchronousTestCase):
     """New keys and certificates."""
 
     def test_certificate_is_self_signed_back_dated_and_serves_both_sides(self) -> None:
@@ -68,7 +68,7 @@ class Making(SynchronousTestCase):
         self.assertEqual(certs.common_name(certs.generate(ClusterID("a" * 63), NOW).certificate), "a" * 63)
 
 
-class Loading(SynchronousTestCase):
+class LoadTests(SynchronousTestCase):
     """Keys and certificates given to us by the user."""
 
     def setUp(self) -> None:
@@ -121,7 +121,7 @@ class Loading(SynchronousTestCase):
         self.assertEqual(certs.common_name(certificate), "")
 
 
-class Pins(SynchronousTestCase):
+class PinTests(SynchronousTestCase):
     """The decision about a key."""
 
     mine = Fingerprint("sha256:" + "a" * 64)
@@ -160,7 +160,7 @@ class Pins(SynchronousTestCase):
             self.assertTrue(chains or pinned.get(claimed) == key)
 
 
-class Words(SynchronousTestCase):
+class FingerprintWordsTests(SynchronousTestCase):
     """Fingerprints as words."""
 
     def test_list_is_complete_and_readable(self) -> None:

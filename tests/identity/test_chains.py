@@ -72,7 +72,7 @@ def bounded(ours: Any, theirs: Any, *, dialling: bool) -> tuple[Recorder, Any]:
     return mine, made[0]
 
 
-class Cost(SynchronousTestCase):
+class CostTests(SynchronousTestCase):
     """Chains that are dear to verify, shown to both sides of a handshake."""
 
     def setUp(self) -> None:
@@ -168,7 +168,7 @@ class Cost(SynchronousTestCase):
                     knows.read_chain([leaf], ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
-class Unreadable(SynchronousTestCase):
+class UnreadableTests(SynchronousTestCase):
     """Certificates that the library does not read."""
 
     def test_anything_odd_is_a_refusal(self) -> None:
@@ -191,7 +191,7 @@ class Unreadable(SynchronousTestCase):
             self.assertNotIn("handshake", mine.seen)
 
 
-class Paces(SynchronousTestCase):
+class PaceTests(SynchronousTestCase):
     """How many handshakes begin."""
 
     def setUp(self) -> None:

@@ -36,7 +36,7 @@ OLD = Fingerprint("sha256:" + "0" * 64)
 BINDING = bytes(range(32))
 
 
-class Proofs(SynchronousTestCase):
+class ProofTests(SynchronousTestCase):
     """What an announcement proves, and where."""
 
     def test_it_holds_in_its_own_session_only(self) -> None:
@@ -60,7 +60,7 @@ class Proofs(SynchronousTestCase):
             self.assertFalse(is_proven(*what), what)
 
 
-class Orders(SynchronousTestCase):
+class OrderTests(SynchronousTestCase):
     """What the annotation says."""
 
     def test_round_trip(self) -> None:
@@ -72,7 +72,7 @@ class Orders(SynchronousTestCase):
         self.assertIsNone(order_of({}))
 
 
-class Table(SynchronousTestCase):
+class ReplacementTableTests(SynchronousTestCase):
     """Every situation and its step."""
 
     def test_steps(self) -> None:
@@ -234,7 +234,7 @@ class Rotating(RuleBasedStateMachine):
 Rotating.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 
 
-class AnyOrder(SynchronousTestCase):
+class AnyOrderTests(SynchronousTestCase):
     """The machine above, in orders that hypothesis chooses."""
 
     def test_either_key_works_at_any_point(self) -> None:

@@ -16,7 +16,7 @@ from liqod.webhook.configuration import Configuration, forge, matches
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Certificates(SynchronousTestCase):
+class CertificateTests(SynchronousTestCase):
     def test_it_verifies(self) -> None:
         """The leaf is signed by the CA, names addresses and hosts, and survives being kept in a Secret."""
         bundle = generate("liqod", ["10.0.0.1", "fd00::1", "liqod.example"], NOW)
@@ -68,7 +68,7 @@ class Certificates(SynchronousTestCase):
                 from_data(broken)
 
 
-class Configurations(SynchronousTestCase):
+class ConfigurationTests(SynchronousTestCase):
     def test_defaults_do_not_count(self) -> None:
         """A configuration with fields the API server added says the same; another CA or a second webhook does not."""
         wanted = forge("https://10.0.0.1:5873/mutate/pod", b"pem")

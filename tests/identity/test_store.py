@@ -17,7 +17,7 @@ from tests.identity.tls_pair import NOW
 ALPHA = ClusterID("alpha")
 
 
-class Files(SynchronousTestCase):
+class FileStoreTests(SynchronousTestCase):
     """A directory on disk."""
 
     def setUp(self) -> None:
@@ -104,7 +104,7 @@ class Files(SynchronousTestCase):
         self.assertRaisesRegex(IdentityError, "absent", store.load_files, self.path / "absent", certificate)
 
 
-class Secrets(SynchronousTestCase):
+class SecretStoreTests(SynchronousTestCase):
     """A Kubernetes Secret."""
 
     def test_round_trip(self) -> None:

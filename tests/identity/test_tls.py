@@ -59,7 +59,7 @@ class Foreign:
         return SSL.Connection(self.context, None)
 
 
-class Handshakes(SynchronousTestCase):
+class HandshakeTests(SynchronousTestCase):
     """What two ends see of each other."""
 
     def setUp(self) -> None:
@@ -183,7 +183,7 @@ class Handshakes(SynchronousTestCase):
         self.assertEqual(self.at_alpha.peer_certificate(server.transport).fingerprint, self.beta.fingerprint)
 
 
-class Authorities(SynchronousTestCase):
+class AuthorityTests(SynchronousTestCase):
     """Certificates that a configured CA signed, or seems to have."""
 
     def setUp(self) -> None:

@@ -297,7 +297,7 @@ class KubeletSides(TestCase):
         """Wait for the lender's pod to run; subclasses without nodes help."""
 
 
-class KubeletCases(KubeletSides):
+class KubeletCase(KubeletSides):
     """The cases; a subclass provides the clusters."""
 
     async def test_the_node_and_its_idle(self) -> None:

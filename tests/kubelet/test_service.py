@@ -15,7 +15,7 @@ from tests.kubelet import cases
 from tests.kubelet.reflection import sandboxes
 
 
-class KubeletTests(sandboxes.Sandboxes, cases.KubeletCases):
+class KubeletTests(sandboxes.Sandboxes, cases.KubeletCase):
     """The cases of virtual kubelets, each with two clusters of its own."""
 
     def way(self, server: str) -> str:

@@ -30,7 +30,7 @@ def term(*requirements: tuple[Any, ...], fields: tuple[tuple[Any, ...], ...] = (
     return msgspec.convert({"matchExpressions": rendered(requirements), "matchFields": rendered(fields)}, Term)
 
 
-class Selectors(SynchronousTestCase):
+class SelectorTests(SynchronousTestCase):
     def test_operators(self) -> None:
         """Each operator means what it means to the scheduler; what is malformed never holds."""
         table: list[tuple[tuple[Any, ...], bool]] = [
@@ -68,7 +68,7 @@ class Selectors(SynchronousTestCase):
         self.assertFalse(selects([named], "liqo-paris", {"metadata.name": "liqo-milan"}))
 
 
-class Meaning(SynchronousTestCase):
+class MeaningTests(SynchronousTestCase):
     def test_the_label_alone(self) -> None:
         """Without an object, or with one that is being deleted, all clusters, here and there, the default name."""
         leaving = msgspec.structs.replace(
@@ -91,7 +91,7 @@ class Meaning(SynchronousTestCase):
         self.assertEqual(policy_of("shop", offloading(podOffloadingStrategy="Remote")).placement, REMOTE)
 
 
-class Selecting(SynchronousTestCase):
+class SelectTests(SynchronousTestCase):
     def ask(self, found: NamespaceOffloading | None, *, enabled: bool = True, labels: Any = LABELS) -> Selection:
         return select("shop", enabled=enabled, offloading=found, node="liqo-milan", labels=labels)
 

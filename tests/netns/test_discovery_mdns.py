@@ -72,7 +72,7 @@ class Peer:
         self.process.stdout.close()
 
 
-class OnTheLan(SynchronousTestCase):
+class LanTests(SynchronousTestCase):
     """Two clusters, or three, on one LAN."""
 
     def setUp(self) -> None:

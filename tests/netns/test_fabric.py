@@ -93,7 +93,7 @@ class FabricTests(SynchronousTestCase):
         return float(json.loads(said)["longest"])
 
 
-class ThreeAlike(FabricTests):
+class ThreeAlikeTests(FabricTests):
     """Three clusters, all with the same pod network, in a full mesh."""
 
     names = ("a", "b", "c")
@@ -115,7 +115,7 @@ class ThreeAlike(FabricTests):
         self.assertLess(self.silence(watched), STILL)
 
 
-class TwoAlike(FabricTests):
+class TwoAlikeTests(FabricTests):
     """Two clusters with the same pod network."""
 
     def test_large_transfers_pass_both_ways(self) -> None:

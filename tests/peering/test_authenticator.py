@@ -326,7 +326,7 @@ class AuthenticatorTests(AuthenticatorCase):
         self.assertEqual(bye.reason, "ClusterIDRepetition")
 
 
-class Mistakes(AuthenticatorCase):
+class MistakeTests(AuthenticatorCase):
     """Who cannot be whom it claims to be, or is not whom was called."""
 
     def test_each_has_its_reason(self) -> None:

@@ -55,7 +55,7 @@ def callers(pins: Any, records: Any, peers: Any) -> Callers:
     return Callers(cast(Any, Pins(pins, records)), peers)
 
 
-class Who(SynchronousTestCase):
+class CallerTests(SynchronousTestCase):
     """The holder of a key."""
 
     @given(st.none() | keys, st.none() | keys, st.none() | keys, keys)
@@ -92,7 +92,7 @@ class Who(SynchronousTestCase):
         self.assertEqual([found.caller(key) for key in KEYS], [ROME, MILAN, None])
 
 
-class Where(SynchronousTestCase):
+class AddressTests(SynchronousTestCase):
     """Where a peer's relay is."""
 
     def test_where_the_session_is_comes_first_if_we_dialled(self) -> None:

@@ -43,7 +43,7 @@ class Empty:
         return Nothing()
 
 
-class Guessing(SynchronousTestCase):
+class GuessTests(SynchronousTestCase):
     """PairingTokens that nobody issued."""
 
     def test_the_api_server_is_asked_a_bounded_number_of_times_a_minute(self) -> None:
@@ -100,7 +100,7 @@ class Pinned:
         return None
 
 
-class Announcements(SynchronousTestCase):
+class AnnouncementTests(SynchronousTestCase):
     """Who may announce a cluster's next key."""
 
     def test_only_who_holds_the_pinned_key(self) -> None:

@@ -46,7 +46,7 @@ class Server:
         self.data = None
 
 
-class Memory(SynchronousTestCase):
+class TombstoneTests(SynchronousTestCase):
     """What is remembered, and until when."""
 
     def begin(self) -> None:

@@ -93,7 +93,7 @@ class Bad(SynchronousTestCase):
         self.assertNotIn("Traceback", self.rome.log.read_text())
 
 
-class Surroundings(Bad):
+class EnvironmentTests(Bad):
     """Each test breaks one thing that the daemon stands on, and mends it."""
 
     def test_no_api_server_and_a_wrong_clock(self) -> None:
@@ -170,7 +170,7 @@ class Surroundings(Bad):
         return bool(self.rome.cluster.run(["ss", "-Hltn", f"sport = :{port}"]).strip())
 
 
-class Callers(Bad):
+class CallerTests(Bad):
     """Bad callers on the peering port of a daemon that has a session."""
 
     def test_bad_callers(self) -> None:

@@ -40,7 +40,7 @@ CHANGED = {
 }  # fmt: skip
 
 
-class NodeAndPods(Steps):
+class NodeAndPodsTests(Steps):
     """One walk; the tests are its steps, in the order of their numbers."""
 
     def test_01_the_node_begins_empty(self) -> None:

@@ -66,7 +66,7 @@ def ingress(name: str, **fields: Any) -> dict[str, Any]:
     return made("Ingress", name, "networking.k8s.io/v1", spec=spec, **fields)
 
 
-class Reflection(Steps):
+class ReflectionTests(Steps):
     """One walk; the tests are its steps, in the order of their numbers."""
 
     def test_01_namespaces(self) -> None:

@@ -6,7 +6,7 @@ from tests.hosting import isolation_cases
 from tests.real.sides import Asked
 
 
-class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCases):
+class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
     """The cases of hosting, each with a tenant of its own on one cluster."""
 
     cluster_count = 1

@@ -6,7 +6,7 @@ from tests.kubelet import cases
 from tests.real.sides import Pair
 
 
-class KubeletsOnRealClusters(Pair, cases.KubeletCases):
+class KubeletsOnRealClustersTests(Pair, cases.KubeletCase):
     """The cases of virtual kubelets, each with cluster IDs and namespaces of its own."""
 
     # On a busy machine the changes that one patch is to tell are further apart.

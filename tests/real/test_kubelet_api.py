@@ -35,7 +35,7 @@ except OSError as error:
 """
 
 
-class KubectlOnVirtualNodes(PairTests):
+class KubectlOnVirtualNodesTests(PairTests):
     """Steps in the order of their numbers."""
 
     def _kubectl(self, *args: str, input: str | None = None, timeout: float = 120.0) -> str:

@@ -22,7 +22,7 @@ from tests.testbed.cluster import Cluster
 NODE = "liqo-milan"
 
 
-class ProviderCases(Steps):
+class ProviderTests(Steps):
     """The cases, in the order of their numbers; each has pods of its own."""
 
     configuration = ""

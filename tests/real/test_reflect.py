@@ -21,7 +21,7 @@ from tests.kubelet.reflection import cases, tokens_and_claims_cases
 from tests.real.sides import Pair
 
 
-class ReflectionOnRealClusters(Pair, cases.ReflectionCases):
+class ReflectionOnRealClustersTests(Pair, cases.ReflectionCase):
     """The cases of reflection, each with cluster IDs and namespaces of its own."""
 
     async def test_custom_endpoints(self) -> None:
@@ -156,5 +156,5 @@ class ReflectionOnRealClusters(Pair, cases.ReflectionCases):
         await self.lender.patch(SERVICES, "fine", {"spec": {"type": "NodePort"}}, self.remote)
 
 
-class NeedsOnRealClusters(Pair, tokens_and_claims_cases.TokenCases):
+class TokensOnRealClustersTests(Pair, tokens_and_claims_cases.TokenCase):
     """What pods need besides, each case with cluster IDs and namespaces of its own."""

@@ -25,7 +25,7 @@ from tests.testbed.lan import TEST_ADDRESS
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-class TwoClusters(RealClusters):
+class TwoClustersTests(RealClusters):
     """Two clusters with a real node each."""
 
     def _start(self, cluster: Cluster, *manifests: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ class TwoClusters(RealClusters):
             one.run(["busybox", "ping", "-c", "1", "-W", "1", "203.0.113.1"])
 
 
-class Ending(SynchronousTestCase):
+class EndTests(SynchronousTestCase):
     """Nothing stays behind, however a run ends."""
 
     _SCRIPT = """

@@ -26,7 +26,7 @@ REFLECTED = "endpointslice.reflection.liqo.io"
 SERVICE, PORT = "db", 8080
 
 
-class ThreeClusters(SynchronousTestCase):
+class ThreeClustersTests(SynchronousTestCase):
     """Steps in the order of their numbers: rome has the service, a pod of it runs in each of the three."""
 
     _testbed: ClassVar[Testbed | None] = None

@@ -7,7 +7,7 @@ from tests.real.sides import Asked
 from tests.webhook import cases
 
 
-class WebhookOnRealClusters(Asked, cases.WebhookCases):
+class WebhookOnRealClustersTests(Asked, cases.WebhookCase):
     """The cases of the webhook, each with namespaces of its own."""
 
     cluster_count = 1

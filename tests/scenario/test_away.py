@@ -35,7 +35,7 @@ def directly(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, peering=msgspec.structs.replace(settings.peering, api="direct"))
 
 
-class Away(ScenarioCase):
+class AwayTests(ScenarioCase):
     def begin(self, change: Callable[[Settings], Settings] = unchanged) -> tuple[Scene, Side, Side]:
         """Have a peering with three pods that tolerate an unready node as long as all pods do."""
         scene = self.scene()

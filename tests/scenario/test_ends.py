@@ -14,7 +14,7 @@ from tests.scenario.test_kill import Ledger, finishing
 JOB = "job"
 
 
-class Ends(ScenarioCase):
+class EndTests(ScenarioCase):
     def begin(self) -> tuple[Scene, Side, Side]:
         """Have a peering that has offloaded before."""
         scene = self.scene()

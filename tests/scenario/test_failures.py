@@ -136,7 +136,7 @@ def has_key(side: Side) -> bool:
     return side.daemon.home is not None
 
 
-class Failures(ScenarioCase):
+class FailureTests(ScenarioCase):
     def pair(self, change: Callable[[Settings], Settings] = unchanged) -> Pair:
         return Pair(self.scene(), change)
 
@@ -303,7 +303,7 @@ SIDE = st.integers(0, 1)
 class Trouble(RuleBasedStateMachine):
     """Breaks and heals one pair."""
 
-    def __init__(self, case: Failures) -> None:
+    def __init__(self, case: FailureTests) -> None:
         super().__init__()
         self.case = case
 

@@ -31,7 +31,7 @@ def lasting(settings: Settings) -> Settings:
     )
 
 
-class Idle(ScenarioCase):
+class IdleTests(ScenarioCase):
     def an_hour(self, limits: Mapping[tuple[str, str], int], *, last: bool) -> None:
         scene = self.scene()
         rome, milan = scene.peered(lasting if last else unchanged)

@@ -86,7 +86,7 @@ def finishing(name: str) -> dict[str, Any]:
     }
 
 
-class Kills(ScenarioCase):
+class KillTests(ScenarioCase):
     def setUp(self) -> None:
         self.points = 0
         self.landed = 0

@@ -18,7 +18,7 @@ LIMITS = {
 """Seconds on the simulated clock, where computing takes no time: what is left is waiting, and the network."""
 
 
-class Path(ScenarioCase):
+class PathTests(ScenarioCase):
     def walk(self, scene: Scene) -> dict[str, float]:
         rome, milan = scene.side("rome", nodes=(SMALL,), peers=(2,)), scene.side("milan")
         rome.start()

@@ -14,7 +14,7 @@ from tests.scenario.side import Side
 LENDERS = ("milan", "turin", "genoa")
 
 
-class Policies(ScenarioCase):
+class PolicyTests(ScenarioCase):
     def meet(self, policy: str, maximum: int) -> Scene:
         """Have a borrower with a policy that trusts three lenders, and is trusted."""
 

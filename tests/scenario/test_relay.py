@@ -37,7 +37,7 @@ def served(lender: Side, borrower: Side) -> int:
     return relay.connections(ClusterID(borrower.id)) if relay is not None else 0
 
 
-class Relay(ScenarioCase):
+class RelayTests(ScenarioCase):
     def pair(self, scene: Scene, ours: str, theirs: str, *, walled: bool) -> tuple[Side, Side]:
         """Return a borrower and a lender that trust each other; ``walled``: neither reaches the other's API server."""
         rome = scene.side("rome", nodes=(SMALL,), peers=(2,), change=reached_by(ours))

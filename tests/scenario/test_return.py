@@ -136,7 +136,7 @@ def there(side: Side, name: str) -> bool:
     return any(one["metadata"]["name"] == name for one in side.objects(PODS))
 
 
-class Returns(ScenarioCase):
+class ReturnTests(ScenarioCase):
     def pair(self) -> tuple[Scene, Side, Side]:
         """Have two sides that dial each other, as those that find each other do, with pods at the lender."""
         scene = self.scene()

@@ -15,7 +15,7 @@ VIRTUAL_NODES = GroupResource("offloading.liqo.io", "virtualnodes")
 OWN = "liqo-system"
 
 
-class Keys(ScenarioCase):
+class KeyRotationTests(ScenarioCase):
     """Rome changes its key; milan is its peer."""
 
     def secret(self, side: Side) -> Json:

@@ -39,7 +39,7 @@ def remains(side: Side) -> list[str]:
     return found + [f"{side.name} {one['metadata']['name']}" for one in (*nodes, *spaces, *pins)]
 
 
-class Endings(ScenarioCase):
+class UnpeeringTests(ScenarioCase):
     """The end of a peering, with everything that can go wrong meanwhile."""
 
     def pair(self, change: Callable[[Settings], Settings] = unchanged) -> Pair:
@@ -250,7 +250,7 @@ class EndingTrouble(Trouble):
     """How many peerings were ended."""
     asked = False
 
-    def __init__(self, case: Endings) -> None:
+    def __init__(self, case: UnpeeringTests) -> None:
         super().__init__(case)  # type: ignore[arg-type]
 
     @initialize(which=SIDE, order=ORDERS, wait=WAITS)

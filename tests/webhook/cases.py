@@ -47,7 +47,7 @@ class Events:
             self.seen.append((str(regarding["name"]), reason))
 
 
-class WebhookCases(TestCase):
+class WebhookCase(TestCase):
     """The cases; a subclass provides the cluster."""
 
     admin: Client

@@ -10,7 +10,7 @@ from liqod.kube.client import Client
 from tests.webhook import cases
 
 
-class WebhookOnTheSandboxTests(cases.WebhookCases):
+class WebhookOnTheSandboxTests(cases.WebhookCase):
     """The cases of the webhook, each with a cluster of its own."""
 
     def setUp(self) -> Deferred[None]:  # type: ignore[override]

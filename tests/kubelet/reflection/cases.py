@@ -33,7 +33,7 @@ def annotated(name: str, **annotations: str) -> dict[str, Any]:
     }
 
 
-class ReflectionCases(KubeletSides):
+class ReflectionCase(KubeletSides):
     """The cases; each begins with a pod that has the namespace offloaded."""
 
     async def served(self) -> None:

@@ -6,7 +6,7 @@ from liqod.kube.resources import SERVICES
 from tests.kubelet.reflection import cases, sandboxes
 
 
-class ReflectionTests(sandboxes.Sandboxes, cases.ReflectionCases):
+class ReflectionTests(sandboxes.Sandboxes, cases.ReflectionCase):
     """The cases of reflection, each with two clusters of its own."""
 
     async def test_services_follow_the_ip_versions_of_the_lender(self) -> None:

@@ -34,7 +34,7 @@ def thing(spec: dict[str, Any], forced: str | None = None) -> WithSpec:
     return msgspec.json.decode(msgspec.json.encode({"metadata": metadata, "spec": spec}), type=WithSpec)
 
 
-class NodePorts(SynchronousTestCase):
+class NodePortTests(SynchronousTestCase):
     """Ports of this cluster's nodes are this cluster's."""
 
     @given(ports, st.sampled_from(["NodePort", "LoadBalancer", "ClusterIP"]), st.sampled_from([None, "false", "true"]))

@@ -45,7 +45,7 @@ def planned(one: Claim | None, *, offloaded: bool = True) -> Step:
     return plan(one, CLASSES, LENDERS, OFFERED, offloaded=offloaded)
 
 
-class Plans(SynchronousTestCase):
+class PlanTests(SynchronousTestCase):
     """One claim."""
 
     def test_where_its_pod_goes_decides(self) -> None:

@@ -6,7 +6,7 @@ from liqod.kube.resources import ENDPOINTSLICES, SHADOWPODS
 from tests.kubelet.reflection import sandboxes, tokens_and_claims_cases
 
 
-class TokenTests(sandboxes.Sandboxes, tokens_and_claims_cases.TokenCases):
+class TokenTests(sandboxes.Sandboxes, tokens_and_claims_cases.TokenCase):
     """The cases of tokens, each with two clusters of its own."""
 
     async def test_where_the_api_server_is(self) -> None:
@@ -34,5 +34,5 @@ class TokenTests(sandboxes.Sandboxes, tokens_and_claims_cases.TokenCases):
         self.assertEqual(values["KUBERNETES_PORT"], "tcp://kubernetes.default:6443")
 
 
-class ClaimTests(sandboxes.Sandboxes, tokens_and_claims_cases.ClaimCases):
+class ClaimTests(sandboxes.Sandboxes, tokens_and_claims_cases.ClaimCase):
     """The cases of storage, each with two clusters of its own."""

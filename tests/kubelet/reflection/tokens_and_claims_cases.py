@@ -46,7 +46,7 @@ def claims(token: str) -> dict[str, Any]:
     return dict(json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))))
 
 
-class TokenCases(KubeletSides):
+class TokenCase(KubeletSides):
     """Tokens of service accounts."""
 
     async def token_pod(self, name: str, **meta: Any) -> dict[str, Any]:
@@ -206,7 +206,7 @@ class TokenCases(KubeletSides):
         await self.secret("web")
 
 
-class ClaimCases(KubeletSides):
+class ClaimCase(KubeletSides):
     """Claims that follow their pods; the binding that the cluster's own controllers do is done by the cases.
 
     ``bound`` is what they do when there is a volume.
