@@ -24,7 +24,7 @@ _OFFERS = {
     "Pending": ("OfferPending", "the lender's offer is not accepted yet"),
     "Refused": ("OfferRefused", "the lender's offer is refused"),
     "Withdrawn": ("OfferWithdrawn", "the lender withdrew its offer"),
-    "Expired": ("OfferExpired", "the lender's offer expired: nothing was heard from it for its time to live"),
+    "Expired": ("OfferExpired", "the lender's offer expired: it was not renewed within its time to live"),
 }
 
 

@@ -99,6 +99,18 @@ class Skip:
 Decision = Create | Patch | DeleteShadow | DeleteHome | WriteStatus | Keep | Skip
 
 
+@frozen(kw_only=True)
+class _Observed:
+    """The objects of one pod in both clusters, and what statuses are forged with."""
+
+    home: HomePod | None
+    shadow: Shadow | None
+    remote: RemotePod | None
+    context: Context
+    tally: Tally | None
+    now: str
+
+
 def decide(
     home: HomePod | None,
     shadow: Shadow | None,
@@ -118,6 +130,7 @@ def decide(
     3339. ``lender_lost``: a deleted pod has waited for the lender long enough. ``ended``: the last state of a remote
     pod that terminated and is gone. ``grace_ignored``: the lender did not apply the requested grace period in time.
     """
+    observed = _Observed(home=home, shadow=shadow, remote=remote, context=context, tally=tally, now=now)
     for seen in (shadow, remote):
         if seen is not None and not is_ours(seen.metadata, context):
             return Skip(name_taken_report(seen.metadata.name, namespace))
@@ -126,16 +139,14 @@ def decide(
     if home is None:
         return _delete(shadow) if shadow is not None else Keep("there is no such pod")
     if home.metadata.deleting:
-        return _end(home, shadow, remote, context, tally, now, lender_lost, grace_ignored)
+        return _end(observed, lender_lost=lender_lost, grace_ignored=grace_ignored)
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         step = _finished(home, status, shadow, remote)
         more = isinstance(step, Keep) and shadow is not None and _says_more(home, status, remote)
         if not more or remote is None or tally is None:
             return step
-        return _write(
-            status, forge_status(status, decoded(remote.status), tally, context, now, decoded(home.spec)), None
-        )
+        return _reflect(observed, home, remote, tally)
     if shadow is None:
         if remote is not None:
             return Keep("the pod that an earlier ShadowPod left at the lender is still going away")
@@ -143,10 +154,8 @@ def decide(
     if home_uid(shadow.metadata) != home.metadata.uid:
         return _delete(shadow)
     if remote is None and ended is not None and tally is not None and _has_ended(home, shadow, ended):
-        return _write(
-            status, forge_status(status, decoded(ended.status), tally, context, now, decoded(home.spec)), None
-        )
-    return _follow(home, status, shadow, remote, context, tally, now)
+        return _reflect(observed, home, ended, tally)
+    return _follow(observed, home, shadow)
 
 
 def decide_unreachable(home: HomePod, decision: Decision, now: str, *, silent: bool) -> Decision:
@@ -212,34 +221,41 @@ def decide_refused(home: HomePod | None, reason: str, message: str, now: str) ->
     return _write(status, refused_status(status, reason, message, now), Report(reason, message))
 
 
-def _follow(
-    home: HomePod,
-    status: dict[str, Any],
-    shadow: Shadow,
-    remote: RemotePod | None,
-    context: Context,
-    tally: Tally | None,
-    now: str,
-) -> Decision:
+def _follow(observed: _Observed, home: HomePod, shadow: Shadow) -> Decision:
+    """Return the next step for a pod that has its ShadowPod: bring that up to date, or write the remote status home."""
+    status, remote, context, now = decoded(home.status), observed.remote, observed.context, observed.now
     spec = decoded(home.spec)
     forged = shadow.metadata.annotations.get(FORGED_ANNOTATION)
     if not shadow.metadata.deleting and forged != digest_of(home.metadata, spec, context):
         return Patch(forge_patch(home.metadata, spec, shadow.metadata, context))
-    said = shadow.status
+    verdict = shadow.status
     if remote is not None and home_uid(remote.metadata) not in ("", home.metadata.uid):
         remote = None
     if remote is None or remote.metadata.deleting or _returns(home, remote):
-        if said.phase in FINISHED:
-            return _write(status, _ended(status, said.phase, said.reason, said.message, now), None)
-        if said.reason:
-            reason, message = clean_reason(said.reason, "Refused"), clean_message(said.message)
+        if verdict.phase in FINISHED:
+            return _write(status, _ended(status, verdict.phase, verdict.reason, verdict.message, now), None)
+        if verdict.reason:
+            reason, message = clean_reason(verdict.reason, "Refused"), clean_message(verdict.message)
             return _write(status, refused_status(status, reason, message, now), Report(reason, message))
         message = "the pod at the lender is gone; it is re-created there"
         return _write(status, not_ready_status(status, "RemotePodMissing", message, now), None)
-    seen = decoded(remote.status)
-    if tally is None:
+    if observed.tally is None:
         return Keep("the restarts of the remote pod are not counted yet")
-    return _write(status, forge_status(status, seen, tally, context, now, spec), None)
+    return _reflect(observed, home, remote, observed.tally)
+
+
+def _reflect(observed: _Observed, home: HomePod, remote: RemotePod, tally: Tally) -> Decision:
+    """Return the write of a remote pod's status to the home pod."""
+    status = decoded(home.status)
+    forged = forge_status(
+        status,
+        decoded(remote.status),
+        tally=tally,
+        context=observed.context,
+        now=observed.now,
+        spec=decoded(home.spec),
+    )
+    return _write(status, forged, None)
 
 
 def _finished(home: HomePod, status: dict[str, Any], shadow: Shadow | None, remote: RemotePod | None) -> Decision:
@@ -275,7 +291,7 @@ def _ended_containers(status: dict[str, Any]) -> set[str]:
 def _note_end(shadow: Shadow, phase: str) -> Decision:
     """Annotate the ShadowPod with the phase in which its pod ended: without it the lender would re-create the pod."""
     if shadow.metadata.deleting or shadow.metadata.annotations.get(FINISHED_ANNOTATION) == phase:
-        return Keep("the lender is told that the pod has finished")
+        return Keep("the ShadowPod is annotated: the pod has finished")
     note = {"uid": shadow.metadata.uid, "annotations": {FINISHED_ANNOTATION: phase}}
     return Patch({"metadata": note})
 
@@ -310,16 +326,11 @@ def _ended(status: dict[str, Any], phase: str, reason: str, message: str, now: s
     return ended_status(not_ready_status(status, reason, message, now), phase, reason, message)
 
 
-def _end(
-    home: HomePod,
-    shadow: Shadow | None,
-    remote: RemotePod | None,
-    context: Context,
-    tally: Tally | None,
-    now: str,
-    lender_lost: bool,
-    grace_ignored: bool,
-) -> Decision:
+def _end(observed: _Observed, *, lender_lost: bool, grace_ignored: bool) -> Decision:
+    """Return the next step for a home pod that is being deleted."""
+    home, shadow, remote, tally = observed.home, observed.shadow, observed.remote, observed.tally
+    if home is None:
+        return Keep("there is no such pod")
     if lender_lost:
         return _delete_home(home)
     if shadow is not None and not shadow.metadata.deleting:
@@ -337,7 +348,7 @@ def _end(
         status, seen = decoded(home.status), decoded(remote.status)
         if seen.get("phase") in FINISHED and status.get("phase") not in FINISHED:
             # The Job controller reads the final phase; other changes of a terminating pod are not worth a request.
-            return _write(status, forge_status(status, seen, tally, context, now, decoded(home.spec)), None)
+            return _reflect(observed, home, remote, tally)
     return Keep("waiting for the pod at the lender to end")
 
 
@@ -349,7 +360,7 @@ def _end_with_grace(home: HomePod, shadow: Shadow) -> Decision:
     if shadow.metadata.annotations.get(DELETION_GRACE_ANNOTATION) != str(grace):
         note = {"uid": shadow.metadata.uid, "annotations": {DELETION_GRACE_ANNOTATION: str(grace)}}
         return Patch({"metadata": note})
-    return Keep("the lender is told with which grace the pod is to end", again=GRACE_DEADLINE)
+    return Keep("the ShadowPod is annotated with the grace period of the deletion", again=GRACE_DEADLINE)
 
 
 def _delete(shadow: Shadow) -> Decision:
@@ -370,8 +381,8 @@ def _write(old: dict[str, Any], new: dict[str, Any], report: Report | None) -> D
         return Keep("the status is up to date")
     news = report
     if report is not None:
-        told = {(c.get("type"), c.get("reason"), c.get("message")) for c in old.get("conditions") or []}
-        news = None if (OFFLOADED_CONDITION, report.reason, report.message) in told else report
+        recorded = {(c.get("type"), c.get("reason"), c.get("message")) for c in old.get("conditions") or []}
+        news = None if (OFFLOADED_CONDITION, report.reason, report.message) in recorded else report
     return WriteStatus(new, news)
 
 

@@ -47,6 +47,7 @@ _CONTAINER_KINDS: Final = ("initContainerStatuses", "containerStatuses", "epheme
 def forge_status(
     home: Mapping[str, Any],
     remote: Mapping[str, Any],
+    *,
     tally: Tally,
     context: Context,
     now: str,
@@ -69,8 +70,10 @@ def forge_status(
     _ephemeral(status, home, spec)
     gates = [gate.get("conditionType") for gate in spec.get("readinessGates") or []]
     # The condition of a readiness gate is owned by its controller in the home cluster.
-    said = [one for one in remote.get("conditions") or [] if one.get("type") not in gates or one["type"] in _NODE_OWNED]
-    conditions = _conditions(home.get("conditions") or [], said, now)
+    reported = [
+        one for one in remote.get("conditions") or [] if one.get("type") not in gates or one["type"] in _NODE_OWNED
+    ]
+    conditions = _conditions(home.get("conditions") or [], reported, now)
     if gates:
         conditions = _through_gates(gates, conditions, home.get("conditions") or [], now)
     if conditions:

@@ -49,9 +49,9 @@ class EventLimiter(Generic[T]):
         """Return whether to record an event now; else a warning is queued, replacing an earlier one of its key."""
         waiting = self._waiting.get(urgency)
         if waiting is None:
-            told = not len(self) and self._take(1.0 + RESERVE, now)
-            self.dropped += not told
-            return told
+            is_recorded = not len(self) and self._take(1.0 + RESERVE, now)
+            self.dropped += not is_recorded
+            return is_recorded
         if not len(self) and self._take(1.0, now):
             return True
         waiting[key] = event

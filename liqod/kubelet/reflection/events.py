@@ -91,11 +91,13 @@ class EventReflector(MultiService):
     def _receive(self, local: str, event: Event) -> None:
         if policy.objection(event.metadata.annotations, self._listing):
             return
-        told = forge(event, self._context)
-        if told is None or self._home(local, told) is None:
+        home_event = forge(event, self._context)
+        if home_event is None or self._home(local, home_event) is None:
             return
-        if self._limiter.add((local, event.metadata.name), (local, told), _urgency(told), self._reactor.seconds()):
-            self._record(local, told)
+        if self._limiter.add(
+            (local, event.metadata.name), (local, home_event), _urgency(home_event), self._reactor.seconds()
+        ):
+            self._record(local, home_event)
         self._schedule()
 
     def _schedule(self) -> None:
@@ -109,28 +111,30 @@ class EventReflector(MultiService):
             self._record(*due)
         self._schedule()
 
-    def _record(self, local: str, told: HomeEvent) -> None:
-        found = self._home(local, told)
-        if found is None:
+    def _record(self, local: str, home_event: HomeEvent) -> None:
+        home = self._home(local, home_event)
+        if home is None:
             return
-        version, meta = found
-        self._recorder.emit(reference_to(version, told.kind, meta), told.type, told.reason, told.message)
+        version, meta = home
+        self._recorder.emit(
+            reference_to(version, home_event.kind, meta), home_event.type, home_event.reason, home_event.message
+        )
 
-    def _home(self, local: str, told: HomeEvent) -> tuple[str, ObjectMeta] | None:
+    def _home(self, local: str, home_event: HomeEvent) -> tuple[str, ObjectMeta] | None:
         """Return apiVersion and metadata of the home object of an event: a pod on the virtual node or a reflected one.
 
         None for other objects: a lender must not record events about arbitrary objects of the home cluster.
         """
-        key = Key(local, told.name)
-        if told.kind == "Pod":
+        key = Key(local, home_event.name)
+        if home_event.kind == "Pod":
             pod = self._pods.get(key)
             return None if pod is None else ("v1", pod.metadata)
-        kind, reflector = self._reflectors.get(told.kind, (None, None))
+        kind, reflector = self._reflectors.get(home_event.kind, (None, None))
         pair = reflector.pair(local) if reflector is not None else None
         if kind is None or pair is None:
             return None
-        home = pair.at_home(told.name)
-        there = pair.at_lender(kind.name_there(told.name, self._context))
+        home = pair.at_home(home_event.name)
+        there = pair.at_lender(kind.name_there(home_event.name, self._context))
         return None if home is None or there is None else (kind.home.api_version, home.metadata)
 
 
@@ -138,7 +142,7 @@ async def _stopped(watch: Informer[Event]) -> None:
     await maybeDeferred(watch.disownServiceParent)
 
 
-def _urgency(told: HomeEvent) -> Urgency:
-    if told.type != "Warning":
+def _urgency(home_event: HomeEvent) -> Urgency:
+    if home_event.type != "Warning":
         return Urgency.ORDINARY
-    return Urgency.VERDICT if told.is_verdict else Urgency.WARNING
+    return Urgency.VERDICT if home_event.is_verdict else Urgency.WARNING

@@ -283,7 +283,7 @@ class Reflector(Controller[Key]):
         """Record an event, once, when the object or a part of it is permanently not reflected."""
         desired, home = seen.desired, seen.home
         reason, objections = "EndpointNotExported", desired.objections if isinstance(desired, Desired) else ()
-        if isinstance(desired, Withheld) and desired.told:
+        if isinstance(desired, Withheld) and desired.recorded:
             reason, objections = "NotReflected", (desired.why,)
         news = objections != seen.tracked.objections
         seen.tracked.objections = objections if home is not None else ()

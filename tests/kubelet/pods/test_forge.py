@@ -279,7 +279,9 @@ HOME_PENDING: dict[str, Any] = {
 
 class StatusTests(SynchronousTestCase):
     def forge(self, home: dict[str, Any], remote: dict[str, Any], spec: dict[str, Any] | None = None) -> dict[str, Any]:
-        return forge_status(home, remote, tally(None, home, "r1", remote), CONTEXT, NOW, spec or {})
+        return forge_status(
+            home, remote, tally=tally(None, home, "r1", remote), context=CONTEXT, now=NOW, spec=spec or {}
+        )
 
     def test_addresses_and_classes(self) -> None:
         """Pod addresses are mapped, the host is the virtual node, and the class stays the home pod's."""
@@ -291,7 +293,9 @@ class StatusTests(SynchronousTestCase):
             network=SimulatedNetwork(to_home=lambda address: address.replace("10.1.", "10.71.")),
         )
         remote = remote_status()
-        forged = forge_status(HOME_PENDING, remote, tally(None, {}, "r", remote), context, NOW, {})
+        forged = forge_status(
+            HOME_PENDING, remote, tally=tally(None, {}, "r", remote), context=context, now=NOW, spec={}
+        )
         self.assertEqual((forged["podIP"], forged["podIPs"]), ("10.71.0.9", [{"ip": "10.71.0.9"}]))
         self.assertEqual((forged["hostIP"], forged["hostIPs"]), ("10.0.0.1", [{"ip": "10.0.0.1"}]))
         self.assertEqual(forged["qosClass"], "BestEffort")
@@ -318,7 +322,9 @@ class StatusTests(SynchronousTestCase):
                 ),
             )
             remote = remote_status(podIP=there[0], podIPs=[{"ip": address} for address in there])
-            forged = forge_status(HOME_PENDING, remote, tally(None, {}, "r", remote), context, NOW, {})
+            forged = forge_status(
+                HOME_PENDING, remote, tally=tally(None, {}, "r", remote), context=context, now=NOW, spec={}
+            )
             self.assertEqual((forged["podIP"], forged["podIPs"]), (wanted[0]["ip"], wanted), (node_address, there))
 
     def test_a_pending_remote_pod_is_no_news(self) -> None:
@@ -443,7 +449,7 @@ class StatusTests(SynchronousTestCase):
         for uid, count, restarted in seen:
             remote = {"containerStatuses": [{"name": "main", "restartCount": count}]}
             known = tally(None if restarted else known, home, uid, remote)
-            home = forge_status(home, remote, known, CONTEXT, NOW, {})
+            home = forge_status(home, remote, tally=known, context=CONTEXT, now=NOW, spec={})
             now = home["containerStatuses"][0]["restartCount"]
             self.assertGreaterEqual(now, shown)
             shown = now

@@ -16,7 +16,14 @@ CONTEXT = Context(home=ClusterID("rome"), lender=ClusterID("milan"), node_name="
 
 class HostileStatusTests(SynchronousTestCase):
     def forge(self, home: dict[str, Any], remote: dict[str, Any], spec: dict[str, Any] | None = None) -> dict[str, Any]:
-        return forge_status(home, remote, tally(None, home, "r1", remote), CONTEXT, "2026-01-01T00:00:00Z", spec or {})
+        return forge_status(
+            home,
+            remote,
+            tally=tally(None, home, "r1", remote),
+            context=CONTEXT,
+            now="2026-01-01T00:00:00Z",
+            spec=spec or {},
+        )
 
     def test_gates_are_the_homes(self) -> None:
         """A lender that says that a readiness gate is open does not open it, nor close one that is open at home."""

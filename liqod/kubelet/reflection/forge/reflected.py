@@ -44,15 +44,15 @@ class Desired:
     objections: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Wanted({sorted(self.content)})"
+        return f"Desired({sorted(self.content)})"
 
 
 @frozen
 class Withheld:
-    """The object is not reflected, for the reason ``why``; ``told``: an event informs its owner."""
+    """The object is not reflected, for the reason ``why``; ``recorded``: as an event, too."""
 
     why: str
-    told: bool = False
+    recorded: bool = False
 
 
 @frozen

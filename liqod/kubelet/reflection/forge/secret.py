@@ -21,7 +21,7 @@ def forge(home: Secret, inputs: ForgeInputs) -> Desired | Withheld:
     """Return the Secret for the lender."""
     why = inputs.objection(home.metadata.annotations)
     if home.type == TOKEN_TYPE:
-        return Withheld(why or STAYS, told=not why)
+        return Withheld(why or STAYS, recorded=not why)
     return Withheld(why) if why else wanted(home.metadata, home.content(), inputs.context)
 
 
