@@ -33,8 +33,9 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.events import EventRecorder
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, SEARCHDOMAINS
+from liqod.kubelet.common.network import NoNetworks
+from liqod.kubelet.ports import HomeCluster
 from liqod.kubelet.service import Kubelets
-from liqod.kubelet.virtual_kubelet import HomeCluster
 from liqod.model.ids import Fingerprint
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.search_domain import SearchDomain
@@ -127,11 +128,18 @@ class Features:
             self.fabric = Fabric(reactor, client, self.informers, settings, address, wall=wall)
             networks = FabricNetworks(self.fabric)
         self.kubelets = Kubelets(
-            reactor,
-            HomeCluster(home.cluster_id, client, self.informers, self.recorder, address),
-            settings,
+            reactor=reactor,
+            home=HomeCluster(
+                cluster_id=home.cluster_id,
+                client=client,
+                informers=self.informers,
+                recorder=self.recorder,
+                node_address=address,
+                metrics=metrics,
+            ),
+            settings=settings,
             lenders=self.peering,
-            networks=networks,
+            networks=networks if networks is not None else NoNetworks(),
         )
         if networks is not None:
             networks.claimant = self.kubelets

@@ -1,13 +1,33 @@
-"""The interfaces that virtual kubelets need from other features."""
+"""What virtual kubelets need from outside: other features as interfaces, this cluster, and its records."""
 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
+from attrs import frozen
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from liqod.model.ids import ClusterID
+from liqod.flow.controller import NO_METRICS, ReconcileMetrics
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.resources import (
+    ADVERTISEMENTS,
+    FOREIGNCLUSTERS,
+    NAMESPACEOFFLOADINGS,
+    NAMESPACES,
+    NATTINGTABLES,
+    NODES,
+    VIRTUALNODES,
+)
+from liqod.kubelet.common.views import Namespace
+from liqod.model.ids import ClusterID, Key
+from liqod.model.names import ENABLED_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE, advertisement_name
+from liqod.model.objects.meta import Object
+from liqod.model.records.offloading import NamespaceOffloading
+from liqod.model.records.unpeering import order_of
+from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 
 
 class NamespaceGrants(Protocol):
@@ -22,12 +42,23 @@ class NamespaceGrants(Protocol):
         ...
 
 
-class Lenders(NamespaceGrants, Protocol):
-    """The lenders, as implemented by ``peering.service.Peering``."""
+class Relays(Protocol):
+    """The relays by which lenders' API servers are reached through their daemons."""
 
     def relay_of(self, peer: ClusterID) -> IStreamClientEndpoint | None:
         """Return the endpoint of a lender's API relay; None without one."""
         ...
+
+
+class NoRelays:
+    """Null object: no lender has a relay."""
+
+    def relay_of(self, peer: ClusterID) -> None:
+        """Return None."""
+
+
+class Lenders(NamespaceGrants, Relays, Protocol):
+    """The lenders, as implemented by ``peering.service.Peering``."""
 
     def peer_answered(self, peer: ClusterID) -> None:
         """Notify that the API server of a lender answers, so that its daemon is dialled at once."""
@@ -40,3 +71,52 @@ class Recorder(Protocol):
     def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
         """Record an event about an object; returns at once and never raises."""
         ...
+
+
+@frozen(kw_only=True)
+class HomeCluster:
+    """This cluster, as virtual kubelets use it; ``node_address`` is the InternalIP of their nodes."""
+
+    cluster_id: ClusterID
+    client: Client
+    informers: Informers
+    recorder: Recorder
+    node_address: str = ""
+    metrics: ReconcileMetrics = NO_METRICS
+
+
+@frozen
+class Records:
+    """The records of this cluster that all virtual kubelets watch."""
+
+    virtual_nodes: Informer[VirtualNode]
+    offers: Informer[Advertisement]
+    tables: Informer[NamespaceNattingTable]
+    enabled: Informer[Namespace]
+    """Namespaces with the label liqo.io/enabled=true."""
+    offloadings: Informer[NamespaceOffloading]
+    nodes: Informer[Object]
+    """Virtual nodes."""
+    peers: Informer[ForeignCluster]
+
+    @classmethod
+    def watched_by(cls, informers: Informers) -> Records:
+        """Return the shared caches of these records."""
+        return cls(
+            virtual_nodes=informers.of(VIRTUALNODES, VirtualNode),
+            offers=informers.of(ADVERTISEMENTS, Advertisement),
+            tables=informers.of(NATTINGTABLES, NamespaceNattingTable),
+            enabled=informers.of(NAMESPACES, Namespace, labels=f"{ENABLED_LABEL}=true"),
+            offloadings=informers.of(NAMESPACEOFFLOADINGS, NamespaceOffloading),
+            nodes=informers.of(NODES, Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"),
+            peers=informers.of(FOREIGNCLUSTERS, ForeignCluster),
+        )
+
+    def offer_of(self, lender: ClusterID) -> Advertisement | None:
+        """Return the offer of a lender; None without one."""
+        return self.offers.get(Key("", advertisement_name(lender)))
+
+    def is_given_up(self, lender: ClusterID) -> bool:
+        """Return whether an administrator declared a lender dead, so that nothing waits for it."""
+        peer = self.peers.get(Key("", lender))
+        return peer is not None and peer.metadata.deleting and order_of(peer.metadata.annotations).kind == "dead"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from attrs import frozen
 from twisted.internet.defer import maybeDeferred
 
 from liqod.config.schema import Settings
+from liqod.flow.clocks import Reactor
 from liqod.flow.controller import After, Controller, Source, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
@@ -16,15 +17,15 @@ from liqod.kube.errors import KubeError
 from liqod.kube.resources import NATTINGTABLES, NODES
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.api.service import NodeAPI
-from liqod.kubelet.common.network import Networks, NoNetworks
+from liqod.kubelet.common.network import Networks
 from liqod.kubelet.common.readiness import is_back
 from liqod.kubelet.common.views import HomePod, Namespace, Node
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.offloading_status import OffloadingStatusController
-from liqod.kubelet.ports import Lenders
+from liqod.kubelet.ports import HomeCluster, Lenders, Records
 from liqod.kubelet.reflection.service import VolumeLocations
 from liqod.kubelet.reflection.shared_informers import NamespacedInformers
-from liqod.kubelet.virtual_kubelet import HomeCluster, Records, Shared, VirtualKubelet, same_kubelet, same_node
+from liqod.kubelet.virtual_kubelet import Shared, VirtualKubelet, same_kubelet, same_node
 from liqod.kubelet.volume_provisioner import LenderStorage, VolumeProvisioner
 from liqod.model.ids import ClusterID, Key, is_dns_label
 from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, REMOTE_CLUSTER_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
@@ -44,14 +45,15 @@ class Kubelets(Controller[Key]):
 
     def __init__(
         self,
-        reactor: Any,
+        *,
+        reactor: Reactor,
         home: HomeCluster,
         settings: Settings,
-        *,
         lenders: Lenders,
-        networks: Networks | None = None,
+        networks: Networks,
     ) -> None:
-        super().__init__(reactor)
+        super().__init__(reactor, metrics=home.metrics)
+        self._reactor = reactor
         self._home = home
         self._records = records = Records.watched_by(home.informers)
         self._kubelets: dict[Key, VirtualKubelet] = {}
@@ -67,7 +69,7 @@ class Kubelets(Controller[Key]):
             settings=settings,
             records=records,
             lenders=lenders,
-            networks=networks if networks is not None else NoNetworks(),
+            networks=networks,
             home_api=HomeApi(home.informers, settings.kubernetes.api_server_url, home.client.config.server),
             informers=NamespacedInformers(home.informers),
             home_version=self._home_version,
@@ -86,6 +88,7 @@ class Kubelets(Controller[Key]):
             tables=records.tables,
             records=records.virtual_nodes,
             nodes=records.nodes,
+            metrics=self._home.metrics,
         ).setServiceParent(self)
 
     def _add_volumes(self, settings: Settings) -> VolumeLocations | None:
@@ -100,6 +103,7 @@ class Kubelets(Controller[Key]):
             nodes=self._records.nodes,
             recorder=self._home.recorder,
             lenders=lenders,
+            metrics=self._home.metrics,
         )
         provisioner.setServiceParent(self)
         return VolumeLocations(provisioner, lenders)
@@ -108,7 +112,7 @@ class Kubelets(Controller[Key]):
         if not settings.kubelet.listen:
             return None
         address = settings.kubelet.node_address or self._home.node_address
-        api = NodeAPI(self.clock, self._home.client, self, listen=settings.kubelet.listen, address=address)
+        api = NodeAPI(self._reactor, self._home.client, self, listen=settings.kubelet.listen, address=address)
         api.setServiceParent(self)
         return api
 

@@ -6,121 +6,54 @@ from there. ``retire`` removes them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 from attrs import frozen
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from liqod.config.schema import Settings
+from liqod.flow.clocks import Reactor
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
-from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.client import Client
-from liqod.kube.errors import KubeError
 from liqod.kube.resources import (
-    ADVERTISEMENTS,
-    FOREIGNCLUSTERS,
-    NAMESPACEOFFLOADINGS,
-    NAMESPACES,
-    NATTINGTABLES,
-    NODES,
     PODS,
-    VIRTUALNODES,
 )
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.common.context import ApiServer, Context
 from liqod.kubelet.common.network import LenderNetwork, Networks
 from liqod.kubelet.common.readiness import Readiness, judge, judge_offer
-from liqod.kubelet.common.views import HomePod, Namespace
+from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.lender.access import LenderAccess
 from liqod.kubelet.lender.failover import Failover
 from liqod.kubelet.lender.health import REACHABLE_REASONS, LenderHealth
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.node.controller import NodeConfig, NodeController, NodeSources
-from liqod.kubelet.node.eviction import EvictionController
 from liqod.kubelet.node.forge import RENEWED
 from liqod.kubelet.node.network_condition import NetworkCondition
+from liqod.kubelet.node.toleration_controller import TolerationController
 from liqod.kubelet.pods.actions import PodActions
 from liqod.kubelet.pods.controller import PodController
-from liqod.kubelet.ports import Lenders, Recorder
+from liqod.kubelet.ports import HomeCluster, Lenders, Records
 from liqod.kubelet.reflection.service import Reflection, VolumeLocations
 from liqod.kubelet.reflection.shared_informers import NamespacedInformers
+from liqod.kubelet.retirement import Retirement
 from liqod.kubelet.tokens.controller import TokenController
 from liqod.kubelet.virtualnode_status import VirtualNodeStatusController
 from liqod.model.ids import ClusterID, Key
-from liqod.model.names import ENABLED_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE, advertisement_name
-from liqod.model.objects.meta import Object
+from liqod.model.names import advertisement_name
 from liqod.model.records.offer import Offer
-from liqod.model.records.offloading import NamespaceOffloading
-from liqod.model.records.unpeering import order_of
-from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
-
-DRAIN_DEADLINE: Final = 30.0
-EVICTION_DEADLINE: Final = 20.0
-"""Seconds of the drain in which pods are evicted, which respects PodDisruptionBudgets; then they are deleted."""
-
-RELEASE_DEADLINE: Final = 5.0
-DRAIN_STEP: Final = 0.25
+from liqod.model.records.views import Advertisement, VirtualNode
 
 
-@frozen
-class HomeCluster:
-    """This cluster, as virtual kubelets use it; ``node_address`` is the InternalIP of their nodes."""
-
-    cluster_id: ClusterID
-    client: Client
-    informers: Informers
-    recorder: Recorder
-    node_address: str = ""
-
-
-@frozen
-class Records:
-    """The records of this cluster that all virtual kubelets watch."""
-
-    virtual_nodes: Informer[VirtualNode]
-    offers: Informer[Advertisement]
-    tables: Informer[NamespaceNattingTable]
-    enabled: Informer[Namespace]
-    """Namespaces with the label liqo.io/enabled=true."""
-    offloadings: Informer[NamespaceOffloading]
-    nodes: Informer[Object]
-    """Virtual nodes."""
-    peers: Informer[ForeignCluster]
-
-    @classmethod
-    def watched_by(cls, informers: Informers) -> Records:
-        """Return the shared caches of these records."""
-        return cls(
-            virtual_nodes=informers.of(VIRTUALNODES, VirtualNode),
-            offers=informers.of(ADVERTISEMENTS, Advertisement),
-            tables=informers.of(NATTINGTABLES, NamespaceNattingTable),
-            enabled=informers.of(NAMESPACES, Namespace, labels=f"{ENABLED_LABEL}=true"),
-            offloadings=informers.of(NAMESPACEOFFLOADINGS, NamespaceOffloading),
-            nodes=informers.of(NODES, Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"),
-            peers=informers.of(FOREIGNCLUSTERS, ForeignCluster),
-        )
-
-    def offer_of(self, lender: ClusterID) -> Advertisement | None:
-        """Return the offer of a lender; None without one."""
-        return self.offers.get(Key("", advertisement_name(lender)))
-
-    def is_given_up(self, lender: ClusterID) -> bool:
-        """Return whether an administrator declared a lender dead, so that nothing waits for it."""
-        peer = self.peers.get(Key("", lender))
-        return peer is not None and peer.metadata.deleting and order_of(peer.metadata.annotations).kind == "dead"
-
-
-@frozen
+@frozen(kw_only=True)
 class Shared:
     """The objects that all virtual kubelets of a daemon share."""
 
-    reactor: Any
+    reactor: Reactor
     home: HomeCluster
     settings: Settings
     records: Records
@@ -139,10 +72,9 @@ class _HomeServices:
 
     shared: Shared
     network: LenderNetwork
-    with_tokens: bool
 
     def api_server(self) -> ApiServer | None:
-        return self.shared.home_api.server(self.network.to_lender) if self.with_tokens else None
+        return self.shared.home_api.server(self.network.to_lender) if has_tokens(self.shared.settings) else None
 
     def follows(self, storage_class: str) -> bool:
         locations = self.shared.locations
@@ -160,106 +92,25 @@ class VirtualKubelet(MultiService):
         self._shared = shared
         self._lender = lender = ClusterID(record.spec.cluster_id)
         self._unsubscribe: list[Callable[[], None]] = []
-        reactor, home, records, settings = shared.reactor, shared.home, shared.records, shared.settings
-        with_tokens = settings.kubelet.enable_apiserver_support and settings.reflection.serviceaccount.workers > 0
-        network = shared.networks.to(lender)
-        self.context = _context(shared, record, network, with_tokens=with_tokens)
-        node_name = record.spec.node_name
+        reactor, home, settings = shared.reactor, shared.home, shared.settings
+        self._network = shared.networks.to(lender)
+        self.context = _context(shared, record, self._network)
         self._pods: Informer[HomePod] = Informer(
-            home.client, PODS, HomePod, reactor, fields=f"spec.nodeName={node_name}"
+            home.client, PODS, HomePod, reactor, fields=f"spec.nodeName={record.spec.node_name}"
         )
         self._offer: Latest[Offer | None] = Latest(None)
-        self.access = LenderAccess(
-            reactor,
-            home.client,
-            lender,
-            setting=settings.peering.api,
-            relay=lambda: shared.lenders.relay_of(lender),
-        )
+        self.access = LenderAccess(reactor, home.client, lender, setting=settings.peering.api, relays=shared.lenders)
         self.health = LenderHealth(reactor, self.access.client, settings.kubelet.lease_duration * RENEWED)
         self.failover = Failover(reactor, self.access, self.health.state)
-        self.network_condition = NetworkCondition(reactor, network.status, str(lender))
+        self.network_condition = NetworkCondition(reactor, self._network.status, str(lender))
         self.readiness: Latest[Readiness] = Latest(self._judge())
-        self.node = NodeController(
-            reactor,
-            home.client,
-            NodeConfig(
-                node_name,
-                lender,
-                self.context.node_address,
-                settings.kubelet.lease_duration,
-                record.spec.labels,
-            ),
-            NodeSources(
-                readiness=self.readiness,
-                offer=self._offer,
-                home_version=shared.home_version,
-                api_port=shared.api_port,
-                network=self.network_condition.state if network.is_managed else None,
-                health=self.health.state,
-            ),
-        )
-        self.eviction = EvictionController(
-            reactor,
-            home.client,
-            self.node,
-            self._pods,
-            readiness=self.readiness,
-            evict_after=settings.kubelet.evict_after,
-        )
-        self.namespaces = NamespaceController(
-            reactor,
-            home.client,
-            context=self.context,
-            enabled=records.enabled,
-            offloadings=records.offloadings,
-            nodes=records.nodes,
-            tables=records.tables,
-            pods=self._pods,
-            grants=shared.lenders,
-        )
-        self.pods = PodController(
-            reactor,
-            self._pods,
-            PodActions(
-                reactor,
-                home.client,
-                context=self.context,
-                grants=self.namespaces,
-                health=self.health,
-                recorder=home.recorder,
-            ),
-            context=self.context,
-            namespaces=self.namespaces,
-            health=self.health,
-            network_usable=self.network_condition.usable,
-            workers=settings.kubelet.workers,
-            status_delay=settings.kubelet.status_delay,
-        )
+        self.node = self._node_controller()
+        self.tolerations = self._toleration_controller()
+        self.namespaces = self._namespace_controller()
+        self.pods = self._pod_controller()
         self.namespaces.pod_queue = self.pods
-        self.reflection = Reflection(
-            reactor,
-            settings.reflection,
-            self.context,
-            informers=shared.informers,
-            nodes=records.nodes,
-            pods=self._pods,
-            namespaces=self.namespaces,
-            health=self.health,
-            recorder=home.recorder,
-            locations=shared.locations,
-        )
-        self.status = VirtualNodeStatusController(
-            reactor,
-            home.client,
-            record.metadata.key,
-            records=records.virtual_nodes,
-            readiness=self.readiness,
-            node=self.node.state,
-            health=self.health.state,
-            access=self.access,
-            namespaces=self.namespaces,
-        )
+        self.reflection = self._reflection()
+        self.status = self._status_controller()
         for service in (
             self._pods,
             self.access,
@@ -267,29 +118,131 @@ class VirtualKubelet(MultiService):
             self.failover,
             self.network_condition,
             self.node,
-            self.eviction,
+            self.tolerations,
             self.namespaces,
             self.pods,
             self.reflection,
             self.status,
         ):
             service.setServiceParent(self)
-        if with_tokens:
-            self._add_tokens(settings.reflection.serviceaccount.workers)
+        if has_tokens(settings):
+            self._token_controller().setServiceParent(self)
 
-    def _add_tokens(self, workers: int) -> None:
-        home = self._shared.home
-        tokens = TokenController(
-            self._shared.reactor,
-            home.client,
+    # Composition
+
+    def _node_controller(self) -> NodeController:
+        shared, spec = self._shared, self.record.spec
+        config = NodeConfig(
+            name=spec.node_name,
+            cluster_id=self._lender,
+            address=self.context.node_address,
+            lease_duration=shared.settings.kubelet.lease_duration,
+            labels=spec.labels,
+        )
+        sources = NodeSources(
+            readiness=self.readiness,
+            offer=self._offer,
+            home_version=shared.home_version,
+            api_port=shared.api_port,
+            network=self.network_condition.state if self._network.is_managed else None,
+            health=self.health.state,
+        )
+        return NodeController(shared.reactor, shared.home.client, config, sources, metrics=shared.home.metrics)
+
+    def _toleration_controller(self) -> TolerationController:
+        shared = self._shared
+        return TolerationController(
+            shared.reactor,
+            shared.home.client,
+            self.node,
+            self._pods,
+            readiness=self.readiness,
+            evict_after=shared.settings.kubelet.evict_after,
+            metrics=shared.home.metrics,
+        )
+
+    def _namespace_controller(self) -> NamespaceController:
+        shared, records = self._shared, self._shared.records
+        return NamespaceController(
+            shared.reactor,
+            shared.home.client,
+            context=self.context,
+            enabled=records.enabled,
+            offloadings=records.offloadings,
+            nodes=records.nodes,
+            tables=records.tables,
+            pods=self._pods,
+            grants=shared.lenders,
+            metrics=shared.home.metrics,
+        )
+
+    def _pod_controller(self) -> PodController:
+        shared, settings = self._shared, self._shared.settings.kubelet
+        actions = PodActions(
+            shared.reactor,
+            shared.home.client,
+            context=self.context,
+            grants=self.namespaces,
+            health=self.health,
+            recorder=shared.home.recorder,
+        )
+        return PodController(
+            shared.reactor,
+            self._pods,
+            actions,
+            context=self.context,
+            namespaces=self.namespaces,
+            health=self.health,
+            network_usable=self.network_condition.usable,
+            workers=settings.workers,
+            status_delay=settings.status_delay,
+            metrics=shared.home.metrics,
+        )
+
+    def _reflection(self) -> Reflection:
+        shared = self._shared
+        return Reflection(
+            shared.reactor,
+            shared.settings.reflection,
+            self.context,
+            informers=shared.informers,
+            nodes=shared.records.nodes,
+            pods=self._pods,
+            namespaces=self.namespaces,
+            health=self.health,
+            recorder=shared.home.recorder,
+            locations=shared.locations,
+            metrics=shared.home.metrics,
+        )
+
+    def _status_controller(self) -> VirtualNodeStatusController:
+        shared = self._shared
+        return VirtualNodeStatusController(
+            shared.reactor,
+            shared.home.client,
+            self.record.metadata.key,
+            records=shared.records.virtual_nodes,
+            readiness=self.readiness,
+            node=self.node.state,
+            health=self.health.state,
+            access=self.access,
+            namespaces=self.namespaces,
+            metrics=shared.home.metrics,
+        )
+
+    def _token_controller(self) -> TokenController:
+        shared = self._shared
+        return TokenController(
+            shared.reactor,
+            shared.home.client,
             context=self.context,
             pods=self._pods,
             namespaces=self.namespaces,
             health=self.health,
-            recorder=home.recorder,
-            workers=workers,
+            recorder=shared.home.recorder,
+            workers=shared.settings.reflection.serviceaccount.workers,
+            metrics=shared.home.metrics,
         )
-        tokens.setServiceParent(self)
 
     def _judge(self) -> Readiness:
         offer = judge_offer(self._shared.records.offer_of(self._lender))
@@ -356,73 +309,27 @@ class VirtualKubelet(MultiService):
         self.health.session_resumed()
         self.namespaces.session_resumed()
 
-    # Retirement
-
     async def retire(self) -> None:
-        """Drain the node and remove it; raises KubeError if a part of it could not be removed.
-
-        All steps are tried before it raises, and again by the next call.
-
-        Pods are evicted, then deleted, then removed with grace period 0. The drain waits for the lender until its
-        deadlines at most, and not at all once an administrator declared it dead: the lender's own daemon, should it
-        return, deletes the rest.
-        """
-        reactor = self._shared.reactor
-        self._log.info("removing the virtual node {node}", node=self.context.node_name)
-        started = reactor.seconds()
-        await self._pods.when_synced()
-        await self._try("cordoning", self.node.cordon())
-        self.namespaces.retire()
-        await self._drain(started)
-        for pod in self._remaining_pods():
-            await self._try("removing a pod of", self._delete(pod, 0))
-        failed = [await self._try("removing", self.node.retire())]
-        await self.namespaces.release_all(reactor.seconds() + (0.0 if self._is_given_up() else RELEASE_DEADLINE))
-        table = self._shared.home.client.delete(NATTINGTABLES, str(self._lender))
-        failed.append(await self._try("removing the natting table of", table))
-        for error in filter(None, failed):
-            raise error
-        self._log.info("removed the virtual node {node}", node=self.context.node_name)
-
-    async def _drain(self, started: float) -> None:
-        """Wait until all namespaces are released; delete pods after ``EVICTION_DEADLINE``."""
-        reactor = self._shared.reactor
-        deleted: set[str] = set()
-        while self._is_occupied() and reactor.seconds() - started < DRAIN_DEADLINE:
-            if self._is_given_up() and self.namespaces.synced:
-                return
-            if reactor.seconds() - started > EVICTION_DEADLINE:
-                for pod in self._remaining_pods():
-                    if pod.metadata.uid not in deleted and not pod.metadata.deleting:
-                        deleted.add(pod.metadata.uid)
-                        await self._try("deleting a pod of", self._delete(pod, None))
-            await deferLater(reactor, DRAIN_STEP)
-
-    def _is_given_up(self) -> bool:
-        return self._shared.records.is_given_up(self._lender)
-
-    def _is_occupied(self) -> bool:
-        return not self.namespaces.synced or bool(self.namespaces.mappings())
-
-    def _remaining_pods(self) -> list[HomePod]:
-        mapped = self.namespaces.mappings()
-        return [pod for pod in self._pods.items() if pod.metadata.namespace in mapped]
-
-    async def _delete(self, pod: HomePod, grace: int | None) -> None:
-        meta = pod.metadata
-        await self._shared.home.client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=grace)
-
-    async def _try(self, what: str, work: Awaitable[object]) -> KubeError | None:
-        """Await a step and return its error, so that the next steps are taken even if it fails."""
-        try:
-            await work
-        except KubeError as error:
-            self._log.warn("{what} {node} failed: {error}", what=what, node=self.context.node_name, error=str(error))
-            return error
-        return None
+        """Drain the node and remove it (``Retirement``); raises KubeError if a part of it could not be removed."""
+        shared = self._shared
+        retirement = Retirement(
+            shared.reactor,
+            shared.home.client,
+            shared.records,
+            lender=self._lender,
+            node=self.node,
+            namespaces=self.namespaces,
+            pods=self._pods,
+        )
+        await retirement.run()
 
 
-def _context(shared: Shared, record: VirtualNode, network: LenderNetwork, *, with_tokens: bool) -> Context:
+def has_tokens(settings: Settings) -> bool:
+    """Return whether offloaded pods get tokens for the home API server."""
+    return settings.kubelet.enable_apiserver_support and settings.reflection.serviceaccount.workers > 0
+
+
+def _context(shared: Shared, record: VirtualNode, network: LenderNetwork) -> Context:
     patch, reflection = record.spec.offloading_patch, shared.settings.reflection
     return Context(
         home=shared.home.cluster_id,
@@ -432,7 +339,7 @@ def _context(shared: Shared, record: VirtualNode, network: LenderNetwork, *, wit
         labels_not_reflected=frozenset((*patch.labels_not_reflected, *reflection.skip_labels)),
         annotations_not_reflected=frozenset((*patch.annotations_not_reflected, *reflection.skip_annotations)),
         network=network,
-        services=_HomeServices(shared, network, with_tokens),
+        services=_HomeServices(shared, network),
     )
 
 

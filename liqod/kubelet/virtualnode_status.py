@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
+
+from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.aligned_timer import in_step
 from liqod.flow.clocks import wall_clock
-from liqod.flow.controller import After, Controller, Source, always, observe, watch
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, observe, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -38,7 +40,7 @@ class VirtualNodeStatusController(Controller[Key]):
 
     def __init__(
         self,
-        reactor: Any,
+        clock: IReactorTime,
         client: Client,
         key: Key,
         *,
@@ -48,15 +50,16 @@ class VirtualNodeStatusController(Controller[Key]):
         health: Latest[Readiness],
         access: LenderAccess,
         namespaces: NamespaceController,
+        metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
-        super().__init__(reactor, subject=f"of {key.name}")
+        super().__init__(clock, subject=f"of {key.name}", metrics=metrics)
         self._key = key
         self._readiness = readiness
         self._node = node
         self._health = health
         self._access = access
         self._namespaces = namespaces
-        self._cache: MutationCache[VirtualNode] = MutationCache(records, reactor)
+        self._cache: MutationCache[VirtualNode] = MutationCache(records, clock)
         self._status: StatusWriter[VirtualNode] = StatusWriter(
             client, VIRTUALNODES, VirtualNode, self._cache, versioned=False
         )

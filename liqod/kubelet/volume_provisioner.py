@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from attrs import evolve, frozen
+from twisted.internet.interfaces import IReactorTime
 
 from liqod.config.schema import Storage as Settings
 from liqod.flow.backoff import Backoff
-from liqod.flow.controller import After, Controller, Source, watch
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -77,7 +78,7 @@ class VolumeProvisioner(Controller[Key]):
 
     def __init__(
         self,
-        reactor: Any,
+        clock: IReactorTime,
         client: Client,
         informers: Informers,
         *,
@@ -85,8 +86,9 @@ class VolumeProvisioner(Controller[Key]):
         nodes: Informer[Object],
         recorder: Recorder,
         lenders: StorageLenders,
+        metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
-        super().__init__(reactor)
+        super().__init__(clock, metrics=metrics)
         self._client = client
         self._settings = settings
         self._nodes = nodes

@@ -16,6 +16,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import FailTest, TestCase
 
 from liqod.config.schema import Kubelet, Reflection, Settings
+from liqod.flow.clocks import installed_reactor
 from liqod.hosting.service import Hosting
 from liqod.hosting.tenants.access import ApiAccess
 from liqod.kube.cache.shared_informers import Informers
@@ -33,8 +34,8 @@ from liqod.kube.resources import (
     VIRTUALNODES,
     Resource,
 )
+from liqod.kubelet.ports import HomeCluster
 from liqod.kubelet.service import Kubelets
-from liqod.kubelet.virtual_kubelet import HomeCluster
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, remote_namespace, tenant_namespace
 from liqod.model.records.offer import PeerUnreachable
@@ -163,9 +164,9 @@ class KubeletSides(TestCase):
             ),
         )
         self.kubelets = Kubelets(
-            reactor,
-            HomeCluster(self.me, self.client, self.informers, self.events),
-            settings,
+            reactor=installed_reactor(),
+            home=HomeCluster(cluster_id=self.me, client=self.client, informers=self.informers, recorder=self.events),
+            settings=settings,
             lenders=self.session,
             networks=OneNetwork(self.network),
         )

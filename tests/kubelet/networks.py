@@ -7,6 +7,7 @@ from collections.abc import Callable
 from liqod.kubelet.common.context import ApiServer, NoHomeServices
 from liqod.kubelet.common.network import LenderNetwork, NoNetwork
 from liqod.kubelet.common.readiness import Readiness
+from liqod.kubelet.reflection.forge.reflected import NoHomeObjects
 from liqod.model.ids import ClusterID
 
 
@@ -74,3 +75,21 @@ class Services(NoHomeServices):
 
     def follows(self, storage_class: str) -> bool:
         return storage_class in self.classes
+
+
+class LenderObjects(NoHomeObjects):
+    """What the home cluster has of a lender: virtual nodes, and volumes whose data is there."""
+
+    def __init__(self, nodes: tuple[str, ...] = (), volumes: tuple[str, ...] = (), storage_class: str = "") -> None:
+        self.nodes = nodes
+        self.volumes = volumes
+        self.best_class = storage_class
+
+    def is_at_lender(self, node: str) -> bool:
+        return node in self.nodes
+
+    def holds(self, volume: str) -> bool:
+        return volume in self.volumes
+
+    def storage_class(self) -> str:
+        return self.best_class

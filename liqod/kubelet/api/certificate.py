@@ -12,11 +12,12 @@ import base64
 import binascii
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from attrs import field, frozen
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.defer import maybeDeferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.clocks import WallClock, utc_now
@@ -80,13 +81,13 @@ class Certificate:
 
     def __init__(
         self,
-        reactor: Any,
+        clock: IReactorTime,
         client: Client,
         address: str,
         show: Callable[[Shown], None],
         wall: WallClock = utc_now,
     ) -> None:
-        self._reactor = reactor
+        self._clock = clock
         self._client = client
         self._address = address
         self._show = show
@@ -157,11 +158,11 @@ class Certificate:
     async def _wait(self, name: str, approved: bool) -> bytes:
         """Wait for the certificate in a signing request by a watch of that object; raises NotSigned."""
         watch: Informer[_Request] = Informer(
-            self._client, REQUESTS, _Request, self._reactor, fields=f"metadata.name={name}"
+            self._client, REQUESTS, _Request, self._clock, fields=f"metadata.name={name}"
         )
         watch.startService()
         signed = until(watch, lambda: _is_decided(watch.get(Key("", name))))
-        signed.addTimeout(PATIENCE if approved else GIVE_UP, self._reactor)
+        signed.addTimeout(PATIENCE if approved else GIVE_UP, self._clock)
         try:
             await signed
             seen = watch.get(Key("", name))

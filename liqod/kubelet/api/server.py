@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from attrs import define
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IAddress
+from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import Factory, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -162,7 +162,7 @@ class Channels(Factory):
 
     noisy = False
 
-    def __init__(self, answer: Callable[[ApiRequest], Awaitable[None]], clock: Any) -> None:
+    def __init__(self, answer: Callable[[ApiRequest], Awaitable[None]], clock: IReactorTime) -> None:
         self._answer = answer
         self._clock = clock
 

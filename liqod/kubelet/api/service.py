@@ -14,7 +14,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from liqod.flow.clocks import utc_now
+from liqod.flow.clocks import Reactor, utc_now
 from liqod.flow.connections.handshake import https
 from liqod.flow.connections.listening import server_endpoint
 from liqod.flow.observe import Latest
@@ -55,7 +55,7 @@ class NodeAPI(MultiService):
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: Reactor,
         client: Client,
         nodes: Nodes,
         *,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from attrs import frozen
 from twisted.application.service import MultiService
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.observe import Latest
@@ -23,6 +22,7 @@ from liqod.kube.resources import SECRETS
 from liqod.kubelet.common.readiness import Readiness, not_known, not_ready
 from liqod.kubelet.common.views import Secret
 from liqod.kubelet.lender.endpoint_choice import Endpoint, EndpointSetting, allowed_endpoints
+from liqod.kubelet.ports import Relays
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import tenant_namespace
 
@@ -45,27 +45,26 @@ class LenderAccess(MultiService):
     """Reads the credential's Secret, and provides a client for the endpoint in use.
 
     The next request uses a new token; a new URL or CA needs a new client. A deleted Secret is reported in
-    ``readiness``, but the client is kept: the lender decides whether the credential is still valid. ``relay`` returns
-    the Twisted endpoint of the lender's relay; None without one.
+    ``readiness``, but the client is kept: the lender decides whether the credential is still valid.
     """
 
     _log = Logger()
 
     def __init__(
         self,
-        reactor: Any,
+        clock: IReactorTime,
         home: Client,
         lender: ClusterID,
         *,
-        setting: EndpointSetting = "auto",
-        relay: Callable[[], IStreamClientEndpoint | None] = lambda: None,
+        setting: EndpointSetting,
+        relays: Relays,
     ) -> None:
         super().__init__()
         namespace = tenant_namespace(lender)
-        self._reactor = reactor
+        self._clock = clock
         self._lender = lender
         self._setting = setting
-        self._relay = relay
+        self._relays = relays
         self._key = Key(namespace, SECRET_NAME)
         self.endpoints: Latest[tuple[Endpoint, ...]] = Latest(())
         """The endpoints that both sides allow, the preferred one first."""
@@ -82,7 +81,7 @@ class LenderAccess(MultiService):
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
         self._secrets: Informer[Secret] = Informer(
-            home, SECRETS, Secret, reactor, namespace=namespace, fields=f"metadata.name={SECRET_NAME}"
+            home, SECRETS, Secret, clock, namespace=namespace, fields=f"metadata.name={SECRET_NAME}"
         )
         self._secrets.setServiceParent(self)
         self._secrets.subscribe(self._changed)
@@ -113,9 +112,8 @@ class LenderAccess(MultiService):
             self.token_renewals.set(self.token_renewals.value + 1)
         changed = self._grant is None or (grant.api_url, grant.ca) != (self._grant.api_url, self._grant.ca)
         self._grant = grant
-        endpoints = allowed_endpoints(
-            self._setting, direct=bool(grant.api_url), relay=grant.relay and self._relay() is not None
-        )
+        relay = grant.relay and self._relays.relay_of(self._lender) is not None
+        endpoints = allowed_endpoints(self._setting, direct=bool(grant.api_url), relay=relay)
         if not endpoints:
             offered = "directly" if grant.api_url else "over its relay"
             sentence = (
@@ -142,11 +140,11 @@ class LenderAccess(MultiService):
         grant = self._grant
         if grant is None:
             return None
-        relay = self._relay() if endpoint == "relay" else None
+        relay = self._relays.relay_of(self._lender) if endpoint == "relay" else None
         if relay is not None:
-            return Client(over_relay(str(self._lender), relay), self._reactor, allowance=Allowance())
+            return Client(over_relay(str(self._lender), relay), self._clock, allowance=Allowance())
         config = from_grant(grant.api_url, grant.ca or None, lambda: self._token)
-        return Client(config, self._reactor, allowance=Allowance())
+        return Client(config, self._clock, allowance=Allowance())
 
     def _replace(self, client: Client | None) -> None:
         old = self.client.value

@@ -47,7 +47,7 @@ class Failover(Service):
         access: Endpoints,
         health: Latest[Readiness],
         *,
-        probe: Callable[[IReactorTime, Client], Awaitable[bool]] = probe,
+        probe: Callable[[IReactorTime, Client], Awaitable[Readiness]] = probe,
     ) -> None:
         self._clock = clock
         self._access = access
@@ -140,7 +140,7 @@ class Failover(Service):
         if client is None:
             return
         try:
-            succeeded = await self._probe(self._clock, client)
+            succeeded = (await self._probe(self._clock, client)).ready
         finally:
             await client.close()
         state = self._state

@@ -30,18 +30,29 @@ REACHABLE_REASONS: Final = frozenset(("CredentialRejected", "PeerNotReady"))
 ANSWERS: Final = Readiness(ready=True, reason="LenderAnswers", message="the lender's API server answers")
 
 
-async def probe(clock: IReactorTime, client: Client) -> bool:
-    """Return whether the API server behind a client answers, is ready and accepts our credential."""
+async def probe(clock: IReactorTime, client: Client) -> Readiness:
+    """Ask an API server whether it is ready and accepts our credential (GET /readyz).
+
+    Return ``ANSWERS``, or the reason: CredentialRejected, PeerNotReady, or PeerUnreachable without an answer.
+    """
     request = Deferred.fromCoroutine(client.raw("GET", "/readyz")).addTimeout(PROBE_TIMEOUT, clock)
     try:
         await request
-    except (Unauthorized, ServerError, Throttled):
-        return False
+    except Unauthorized:
+        return not_ready(
+            "CredentialRejected",
+            "the lender does not accept the credential it granted; a new one comes when the clusters are connected",
+        )
+    except (ServerError, Throttled) as error:
+        return not_ready("PeerNotReady", f"the lender's API server is not ready: {error.message[:200]}")
     except ApiError:
-        return True
-    except (KubeError, DeferredTimeout):
-        return False
-    return True
+        # 403 and 404 are answers to an authenticated request: the server is up and accepts our credential.
+        return ANSWERS
+    except DeferredTimeout:
+        return not_ready("PeerUnreachable", f"the lender's API server did not answer within {PROBE_TIMEOUT:g} s")
+    except KubeError as error:
+        return not_ready("PeerUnreachable", f"the lender's API server does not answer: {error}")
+    return ANSWERS
 
 
 @frozen
@@ -171,31 +182,15 @@ class LenderHealth(Service):
             # LenderAccess reports a missing credential; the health of the lender stays unknown.
             return
         started = self._clock.seconds()
-        request = Deferred.fromCoroutine(client.raw("GET", "/readyz")).addTimeout(PROBE_TIMEOUT, self._clock)
-        try:
-            await request
-        except Unauthorized:
-            self.state.set(
-                not_ready(
-                    "CredentialRejected",
-                    "the lender does not accept the credential it granted; a new one comes when the clusters are "
-                    "connected",
-                )
-            )
-        except (ServerError, Throttled) as error:
-            self.state.set(not_ready("PeerNotReady", f"the lender's API server is not ready: {error.message[:200]}"))
-        except ApiError:
-            # 403 and 404 are answers to an authenticated request: the server is up and accepts our credential.
+        health = await probe(self._clock, client)
+        if health.ready:
             self.request_succeeded()
-        except DeferredTimeout:
-            self._unanswered(client, started, f"the lender's API server did not answer within {PROBE_TIMEOUT:g} s")
-        except KubeError as error:
-            self._unanswered(client, started, f"the lender's API server does not answer: {error}")
-        else:
-            self.request_succeeded()
+            return
+        if health.reason not in REACHABLE_REASONS:
+            self._note_outage(client, started)
+        self.state.set(health)
 
-    def _unanswered(self, client: Client, started: float, message: str) -> None:
+    def _note_outage(self, client: Client, started: float) -> None:
         since = self._clock.seconds() if self._outage is None else self._outage.since
         self._outage = _Outage(client, since, started)
         client.path_is_doubtful()
-        self.state.set(not_ready("PeerUnreachable", message))

@@ -12,8 +12,9 @@ from typing import Any, Final, Protocol
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.interfaces import IReactorTime
 
-from liqod.flow.controller import After, Controller, Source, watch
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -88,7 +89,7 @@ class NamespaceController(Controller[str]):
 
     def __init__(
         self,
-        reactor: Any,
+        clock: IReactorTime,
         client: Client,
         *,
         context: Context,
@@ -98,8 +99,9 @@ class NamespaceController(Controller[str]):
         tables: Informer[NamespaceNattingTable],
         pods: Informer[HomePod],
         grants: NamespaceGrants,
+        metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
-        super().__init__(reactor, subject=f"at {context.lender}")
+        super().__init__(clock, subject=f"at {context.lender}", metrics=metrics)
         self.pod_queue: PodQueue = NoPodQueue()
         self._client = client
         self._context = context
@@ -109,7 +111,7 @@ class NamespaceController(Controller[str]):
         self._tables = tables
         self._pods = pods
         self._grants = grants
-        self._table = NattingTable(reactor, client, tables, context.lender)
+        self._table = NattingTable(clock, client, tables, context.lender)
         self._lender: Client | None = None
         self._tracked: dict[str, TrackedNamespace] = {}
         self._listeners: list[RemoteListener] = []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.clocks import wall_clock
-from liqod.flow.controller import After, Controller, Source, watch
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.resources import NAMESPACEOFFLOADINGS
@@ -32,7 +33,7 @@ class OffloadingStatusController(Controller[Key]):
 
     def __init__(
         self,
-        reactor: Any,
+        clock: IReactorTime,
         client: Client,
         home: ClusterID,
         *,
@@ -41,15 +42,16 @@ class OffloadingStatusController(Controller[Key]):
         tables: Informer[NamespaceNattingTable],
         records: Informer[VirtualNode],
         nodes: Informer[Object],
+        metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
-        super().__init__(reactor)
+        super().__init__(clock, metrics=metrics)
         self._home = home
         self._offloadings = offloadings
         self._enabled = enabled
         self._tables = tables
         self._records = records
         self._nodes = nodes
-        self._cache: MutationCache[NamespaceOffloading] = MutationCache(offloadings, reactor)
+        self._cache: MutationCache[NamespaceOffloading] = MutationCache(offloadings, clock)
         self._status = StatusWriter(client, NAMESPACEOFFLOADINGS, NamespaceOffloading, self._cache, versioned=False)
         self._refusals: Refusals[Key] = Refusals()
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from attrs import Factory, define, frozen
 from twisted.application.service import MultiService
 from twisted.internet.defer import DeferredList
+from twisted.internet.interfaces import IReactorTime
 
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -53,18 +54,18 @@ class RemoteNamespace(MultiService):
     """The caches of one remote namespace; ``since`` is when the watches started (reactor's clock)."""
 
     def __init__(
-        self, reactor: Any, client: Client, name: str, context: Context, listener: PodListener | None = None
+        self, clock: IReactorTime, client: Client, name: str, context: Context, listener: PodListener | None = None
     ) -> None:
         super().__init__()
         self.namespace = name
         self.client = client
-        self.since = float(reactor.seconds())
-        self.mutations: Mutations[str, Shadow] = Mutations(reactor)
+        self.since = clock.seconds()
+        self.mutations: Mutations[str, Shadow] = Mutations(clock)
         self._listener: PodListener = listener or NoListener()
         self._ended: dict[str, RemotePod] = {}
         labels = label_selector(ownership(context))
-        self._shadows: Informer[Shadow] = Informer(client, SHADOWPODS, Shadow, reactor, namespace=name, labels=labels)
-        self._pods: Informer[RemotePod] = Informer(client, PODS, RemotePod, reactor, namespace=name, labels=labels)
+        self._shadows: Informer[Shadow] = Informer(client, SHADOWPODS, Shadow, clock, namespace=name, labels=labels)
+        self._pods: Informer[RemotePod] = Informer(client, PODS, RemotePod, clock, namespace=name, labels=labels)
         self._shadows.subscribe(self._shadow_changed)
         self._pods.subscribe(self._pod_changed)
         self._pods.live.subscribe(lambda live: self._listener.caught_up() if live else None)

@@ -1,1 +1,1 @@
-"""The Node object of a virtual kubelet: its content, lease and conditions, and the eviction of its pods."""
+"""The Node object of a virtual kubelet: its content, lease and conditions, and the tolerations of its pods."""

@@ -8,16 +8,17 @@ heartbeats). So the node of a lender that does not answer becomes unreachable ev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.aligned_timer import in_step
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import wall_clock
-from liqod.flow.controller import After, Controller, Source, always, observe, watch
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, observe, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -43,27 +44,37 @@ from liqod.model.timestamps import rfc3339, rfc3339_micro
 LEASE: Final = "lease"
 
 
+class LeasedNode(Protocol):
+    """The node whose lease is renewed (``NodeController``)."""
+
+    @property
+    def uid(self) -> str | None:
+        """The node's UID; None without a node."""
+        ...
+
+
 class LeaseController(Controller[str]):
-    """Renews the lease of one virtual node, ``duration`` in seconds; ``node_uid`` returns None without a node."""
+    """Renews the lease of one virtual node, ``duration`` in seconds."""
 
     name = "virtual node lease"
 
     def __init__(
         self,
-        reactor: Any,
+        clock: IReactorTime,
         client: Client,
         node_name: str,
         *,
         duration: int,
-        node_uid: Callable[[], str | None],
+        node: LeasedNode,
         health: Latest[Readiness],
+        metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         # The cap leaves time for several attempts before the lease expires.
-        super().__init__(reactor, subject=f"of {node_name}", backoff=Backoff(cap=duration / 8))
+        super().__init__(clock, subject=f"of {node_name}", backoff=Backoff(cap=duration / 8), metrics=metrics)
         self._client = client
         self._node_name = node_name
         self._duration = duration
-        self._node_uid = node_uid
+        self._node = node
         self._health = health
 
     def sources(self) -> Iterable[Source[str]]:
@@ -71,7 +82,7 @@ class LeaseController(Controller[str]):
 
     async def reconcile(self, key: str) -> After | None:
         wait = After(in_step(self.clock.seconds(), self._duration * RENEWED))
-        uid = self._node_uid()
+        uid = self._node.uid
         if uid is None:
             return None
         if not self._health.value.ready:
@@ -100,7 +111,7 @@ NAME_TAKEN_RETRY: Final = 60.0
 """Seconds until the next attempt when another node has the name."""
 
 
-@frozen
+@frozen(kw_only=True)
 class NodeConfig:
     """The constant properties of a virtual node; ``lease_duration`` is in seconds."""
 
@@ -111,7 +122,7 @@ class NodeConfig:
     labels: Mapping[str, str] = {}
 
 
-@frozen
+@frozen(kw_only=True)
 class NodeSources:
     """The observed inputs of a Node; ``network`` None: liqod manages no network between the clusters."""
 
@@ -128,23 +139,32 @@ class NodeController(Controller[str]):
 
     name = "virtual node"
 
-    def __init__(self, reactor: Any, client: Client, config: NodeConfig, observed: NodeSources) -> None:
-        super().__init__(reactor, subject=config.name)
+    def __init__(
+        self,
+        clock: IReactorTime,
+        client: Client,
+        config: NodeConfig,
+        observed: NodeSources,
+        *,
+        metrics: ReconcileMetrics = NO_METRICS,
+    ) -> None:
+        super().__init__(clock, subject=config.name, metrics=metrics)
         self.state: Latest[Readiness] = Latest(not_known("the Node object was not read yet"))
         self._client = client
         self._config = config
         self._observed = observed
         self._retired = False
         self._key = Key("", config.name)
-        self._nodes: Informer[Node] = Informer(client, NODES, Node, reactor, fields=f"metadata.name={config.name}")
+        self._nodes: Informer[Node] = Informer(client, NODES, Node, clock, fields=f"metadata.name={config.name}")
         self._nodes.setServiceParent(self)
-        self._cache: MutationCache[Node] = MutationCache(self._nodes, reactor)
+        self._cache: MutationCache[Node] = MutationCache(self._nodes, clock)
         self._lease = LeaseController(
-            reactor,
+            clock,
             client,
             config.name,
             duration=config.lease_duration,
-            node_uid=self._own_uid,
+            node=self,
+            metrics=metrics,
             health=observed.health,
         )
         self._lease.setServiceParent(self)
@@ -191,7 +211,9 @@ class NodeController(Controller[str]):
         node = self._cache.get(self._key)
         return None if node is None or is_foreign(node, self._config.cluster_id) else node
 
-    def _own_uid(self) -> str | None:
+    @property
+    def uid(self) -> str | None:
+        """The UID of our node; None while there is none, and after ``retire``."""
         node = None if self._retired else self._own_node()
         return None if node is None else node.metadata.uid
 

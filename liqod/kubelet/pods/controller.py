@@ -14,7 +14,7 @@ from attrs import define, frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from liqod.flow.clocks import wall_clock
-from liqod.flow.controller import After, Controller, Source, observe, watch
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kubelet.common.context import Context
@@ -94,9 +94,10 @@ class PodController(Controller[Key]):
         network_usable: Latest[bool],
         workers: int,
         status_delay: float,
+        metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         self.workers = workers
-        super().__init__(clock, subject=f"at {context.lender}")
+        super().__init__(clock, subject=f"at {context.lender}", metrics=metrics)
         self._pods = pods
         self._actions = actions
         self._context = context

@@ -7,11 +7,10 @@ Above the rate limit warnings are queued and normal events are dropped (``event_
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
@@ -34,7 +33,7 @@ class EventReflector(MultiService):
 
     def __init__(
         self,
-        reactor: Any,
+        clock: IReactorTime,
         context: Context,
         listing: policy.Listing,
         *,
@@ -43,14 +42,14 @@ class EventReflector(MultiService):
         recorder: Recorder,
     ) -> None:
         super().__init__()
-        self._reactor = reactor
+        self._clock = clock
         self._context = context
         self._listing = listing
         self._pods = pods
         self._reflectors = {kind.home.kind: (kind, reflector) for kind, reflector in reflectors.items()}
         self._recorder = recorder
         self._watches: dict[str, Informer[Event]] = {}
-        self._limiter: EventLimiter[tuple[str, HomeEvent]] = EventLimiter(reactor.seconds())
+        self._limiter: EventLimiter[tuple[str, HomeEvent]] = EventLimiter(clock.seconds())
         self._timer: IDelayedCall | None = None
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
@@ -58,7 +57,7 @@ class EventReflector(MultiService):
     def open_namespace(self, local: str, remote: RemoteNamespace) -> None:
         """Start reflecting events of a namespace."""
         self.close_namespace(local)
-        watch: Informer[Event] = Informer(remote.client, EVENTS, Event, self._reactor, namespace=remote.namespace)
+        watch: Informer[Event] = Informer(remote.client, EVENTS, Event, self._clock, namespace=remote.namespace)
 
         def changed(key: Key, old: Event | None, new: Event | None) -> None:
             is_news = old is None or new is None or (old.count, old.message) != (new.count, new.message)
@@ -95,19 +94,19 @@ class EventReflector(MultiService):
         if home_event is None or self._home(local, home_event) is None:
             return
         if self._limiter.add(
-            (local, event.metadata.name), (local, home_event), _urgency(home_event), self._reactor.seconds()
+            (local, event.metadata.name), (local, home_event), _urgency(home_event), self._clock.seconds()
         ):
             self._record(local, home_event)
         self._schedule()
 
     def _schedule(self) -> None:
-        wait = self._limiter.wait(self._reactor.seconds())
+        wait = self._limiter.wait(self._clock.seconds())
         if wait is not None and self._timer is None and self.running:
-            self._timer = self._reactor.callLater(wait, self._next)
+            self._timer = self._clock.callLater(wait, self._next)
 
     def _next(self) -> None:
         self._timer = None
-        if (due := self._limiter.due(self._reactor.seconds())) is not None:
+        if (due := self._limiter.due(self._clock.seconds())) is not None:
             self._record(*due)
         self._schedule()
 

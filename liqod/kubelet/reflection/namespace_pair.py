@@ -8,6 +8,7 @@ from typing import Any
 from attrs import Factory, define
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.interfaces import IReactorTime
 
 from liqod.kube.cache.informer import Informer
 from liqod.kube.writing.mutation_cache import Mutations
@@ -46,7 +47,7 @@ class NamespacePair(MultiService):
 
     def __init__(
         self,
-        reactor: Any,
+        clock: IReactorTime,
         kind: Kind,
         context: Context,
         *,
@@ -59,15 +60,15 @@ class NamespacePair(MultiService):
         self.local = local
         self.client = remote.client
         self.namespace = remote.namespace
-        self.since = float(reactor.seconds())
+        self.since = clock.seconds()
         self.home: Informer[Reflectable] = informers.acquire(kind.home, kind.home_view, local)
         # The API server filters by label: other objects, of any number, never reach this cache.
         labels = label_selector(ownership(context)) + (f",!{kind.unless}" if kind.unless else "")
         self.there: Informer[Reflectable] = Informer(
-            remote.client, kind.there, kind.there_view, reactor, namespace=remote.namespace, labels=labels
+            remote.client, kind.there, kind.there_view, clock, namespace=remote.namespace, labels=labels
         )
         self.there.setServiceParent(self)
-        self.mutations: Mutations[str, Reflectable] = Mutations(reactor)
+        self.mutations: Mutations[str, Reflectable] = Mutations(clock)
         self.tracked: dict[str, TrackedObject] = {}
         self._kind = kind
         self._context = context

@@ -9,8 +9,9 @@ import msgspec
 from attrs import frozen
 from twisted.application.service import MultiService
 from twisted.internet.defer import maybeDeferred
+from twisted.internet.interfaces import IReactorTime
 
-from liqod.flow.controller import After, Controller, Source, observe
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe
 from liqod.flow.tasks import Tasks
 from liqod.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from liqod.kube.writing.refusals import READ_AGAIN
@@ -84,7 +85,7 @@ class Reflector(Controller[Key]):
 
     def __init__(
         self,
-        reactor: Any,
+        clock: IReactorTime,
         kind: Kind,
         *,
         context: Context,
@@ -93,10 +94,11 @@ class Reflector(Controller[Key]):
         health: LenderHealth,
         recorder: Recorder,
         workers: int,
+        metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         self.name = f"reflection of {kind.home.plural}"
         self.workers = workers
-        super().__init__(reactor, subject=f"to {context.lender}")
+        super().__init__(clock, subject=f"to {context.lender}", metrics=metrics)
         self.kind = kind
         self._context = context
         self._surroundings = surroundings

@@ -8,8 +8,10 @@ from typing import Any, Protocol
 from attrs import frozen
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IReactorTime
 
 from liqod.config.schema import Reflection as Settings
+from liqod.flow.controller import NO_METRICS, ReconcileMetrics
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kubelet.common.context import Context
@@ -85,7 +87,7 @@ class Reflection(MultiService):
 
     def __init__(
         self,
-        reactor: Any,
+        clock: IReactorTime,
         settings: Settings,
         context: Context,
         *,
@@ -96,6 +98,7 @@ class Reflection(MultiService):
         health: LenderHealth,
         recorder: Recorder,
         locations: VolumeLocations | None = None,
+        metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__()
         self.claims_revision: Latest[int] = Latest(0)
@@ -116,7 +119,7 @@ class Reflection(MultiService):
             workers = getattr(settings, kind.setting).workers
             if workers and (kind is not CLAIM or locations is not None):
                 reflector = self.reflectors[kind] = Reflector(
-                    reactor,
+                    clock,
                     kind,
                     context=context,
                     surroundings=self,
@@ -124,12 +127,13 @@ class Reflection(MultiService):
                     health=health,
                     recorder=recorder,
                     workers=workers,
+                    metrics=metrics,
                 )
                 reflector.setServiceParent(self)
         self.events: EventReflector | None = None
         if settings.event.workers:
             self.events = EventReflector(
-                reactor,
+                clock,
                 context,
                 settings.event.type,
                 pods=pods,
@@ -202,19 +206,39 @@ class Reflection(MultiService):
         pair = reflector.pair(local) if reflector is not None else None
         return pair.home if pair is not None else None
 
+    # Interface for forging (``HomeObjects``)
+
+    def service(self, key: Key) -> Reflectable | None:
+        """Return a service of an open namespace; None if there is none."""
+        services = self._home_informer(SERVICE, key.namespace)
+        return None if services is None else services.get(key)
+
+    def is_at_lender(self, node: str) -> bool:
+        """Return whether a node of the home cluster is a virtual node of the lender."""
+        if node == self._context.node_name:
+            return True
+        known = self._nodes.get(Key("", node))
+        return known is not None and known.metadata.labels.get(REMOTE_CLUSTER_LABEL) == str(self._context.lender)
+
+    def holds(self, volume: str) -> bool:
+        """Return whether the lender holds the data of a volume."""
+        return self._locations is not None and self._locations.holds(volume, self._context.lender)
+
+    def storage_class(self) -> str:
+        """Return the storage class for claims at the lender; empty: its default."""
+        return "" if self._locations is None else self._locations.storage_class(self._context.lender)
+
     # Interface for the reflectors (``Surroundings``)
 
     def inputs(self, kind: Kind, local: str) -> ForgeInputs:
         """Return the inputs for forging objects of a kind in a namespace."""
-        services, locations, lender = self._home_informer(SERVICE, local), self._locations, self._context.lender
-        caches = [self._nodes, services, None if locations is None else locations.volumes]
+        caches: list[Informer[Any] | None] = [self._nodes, self._home_informer(SERVICE, local)]
+        if self._locations is not None:
+            caches.append(self._locations.volumes)
         return ForgeInputs(
             context=self._context,
-            objection=lambda annotations: policy.objection(annotations, self._listings[kind]),
-            service=lambda name: services.get(Key(local, name)) if services is not None else None,
-            is_there=self._is_there,
-            holds=lambda volume: locations is not None and locations.holds(volume, lender),
-            storage_class=lambda: "" if locations is None else locations.storage_class(lender),
+            listing=self._listings[kind],
+            home=self,
             complete=all(cache.synced for cache in caches if cache is not None),
         )
 
@@ -225,13 +249,6 @@ class Reflection(MultiService):
     def claims_changed(self) -> None:
         """Increase ``claims_revision``: the set of claimed addresses changed."""
         self.claims_revision.set(self.claims_revision.value + 1)
-
-    def _is_there(self, node: str) -> bool:
-        """Return whether a node of the home cluster is a virtual node of the lender, which knows its pods itself."""
-        if node == self._context.node_name:
-            return True
-        known = self._nodes.get(Key("", node))
-        return known is not None and known.metadata.labels.get(REMOTE_CLUSTER_LABEL) == str(self._context.lender)
 
     def _service_changed(self, key: Key, old: Reflectable | None, new: Reflectable | None) -> None:
         """Enqueue the slices of a service whose annotations changed, which apply to its slices too."""

@@ -7,13 +7,14 @@ accepts it, and no log or ``repr`` shows one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from attrs import Factory, define, field, frozen
 from twisted.internet.defer import maybeDeferred
+from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.clocks import wall_clock
-from liqod.flow.controller import After, Controller, Source, observe, watch
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -115,7 +116,7 @@ class TokenController(Controller[Key]):
 
     def __init__(
         self,
-        reactor: Any,
+        clock: IReactorTime,
         client: Client,
         *,
         context: Context,
@@ -124,9 +125,10 @@ class TokenController(Controller[Key]):
         health: LenderHealth,
         recorder: Recorder,
         workers: int,
+        metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         self.workers = workers
-        super().__init__(reactor, subject=f"at {context.lender}")
+        super().__init__(clock, subject=f"at {context.lender}", metrics=metrics)
         self._client = client
         self._context = context
         self._pods = pods
@@ -134,7 +136,7 @@ class TokenController(Controller[Key]):
         self._health = health
         self._recorder = recorder
         self._watches: dict[str, _Watched] = {}
-        self._mutations: Mutations[Key, Object] = Mutations(reactor)
+        self._mutations: Mutations[Key, Object] = Mutations(clock)
         self._write_limiter = WriteLimiter(0.0)
         self._tracked: dict[Key, TrackedTokens] = {}
         self._tasks = Tasks()

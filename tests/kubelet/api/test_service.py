@@ -219,7 +219,7 @@ class NodeApiTests(TestCase):
         self.lender_client = Client(from_grant(f"http://{HERE}:{lender_port}/prefix", None, lambda: "granted"), reactor)
         self.nodes = OneNode(self.lender_client)
         bound: Deferred[None] = Deferred()
-        self.api = NodeAPI(reactor, self.home_client, self.nodes, listen=f"tcp:0:interface={HERE}", address=HERE)
+        self.api = NodeAPI(self.reactor, self.home_client, self.nodes, listen=f"tcp:0:interface={HERE}", address=HERE)
         self.api.bound_port.subscribe(lambda _: bound.callback(None))
         self.api.startService()
         self.addCleanup(self.home_client.close)

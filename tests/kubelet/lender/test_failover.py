@@ -27,6 +27,7 @@ from liqod.kubelet.lender.endpoint_choice import (
 )
 from liqod.kubelet.lender.failover import Failover
 from liqod.kubelet.lender.health import ANSWERS
+from liqod.kubelet.ports import NoRelays
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import tenant_namespace
 from liqod.model.objects.meta import ObjectMeta
@@ -156,9 +157,9 @@ class FailoverTests(SynchronousTestCase):
         self.up: set[Endpoint] = {"direct", "relay"}
         self.probes: list[Endpoint] = []
 
-        async def probe(_: Any, client: Any) -> bool:
+        async def probe(_: Any, client: Any) -> Readiness:
             self.probes.append(client.endpoint)
-            return client.endpoint in self.up
+            return ANSWERS if client.endpoint in self.up else FAILS
 
         self.failover = Failover(self.clock, self.access, self.health, probe=probe)
         self.failover.startService()
@@ -288,7 +289,7 @@ class CredentialTests(SynchronousTestCase):
     def test_no_common_endpoint(self) -> None:
         """A lender that offers only what the settings here exclude is named as such, with what to do."""
         clock: Any = Clock()
-        access = LenderAccess(clock, cast(Any, None), ClusterID("milan"), setting="direct", relay=lambda: None)
+        access = LenderAccess(clock, cast(Any, None), ClusterID("milan"), setting="direct", relays=NoRelays())
         key = Key(tenant_namespace(ClusterID("milan")), "liqo-credential")
         access._changed(key, None, secret(api_url="", token="", relay="true"))
         self.assertEqual(access.readiness.value.reason, "NoCommonWay")

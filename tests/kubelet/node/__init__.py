@@ -1,1 +1,1 @@
-"""Tests of the Node object, its lease, conditions and the eviction of its pods."""
+"""Tests of the Node object, its lease, conditions and the tolerations of its pods."""

@@ -42,6 +42,12 @@ class Leases:
         self.made, self.missing = self.made + 1, False
 
 
+class OneNode:
+    """A node that was created."""
+
+    uid = "u"
+
+
 class LeaseTests(SynchronousTestCase):
     """Forty seconds of life, and a daemon that is to keep them from passing."""
 
@@ -55,7 +61,7 @@ class LeaseTests(SynchronousTestCase):
             cast(Any, self.server),
             "liqo-milan",
             duration=int(LIFE),
-            node_uid=lambda: "u",
+            node=OneNode(),
             health=self.health,
         )
 

@@ -18,7 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.views import Node
-from liqod.kubelet.node.eviction import tainted_since
+from liqod.kubelet.node.toleration_controller import tainted_since
 from liqod.kubelet.node.tolerations import LEAD, Evict, Plan, Rest, Rewrite, original_tolerations, plan
 from liqod.kubelet.pods.forge import digest_of, forge_spec
 from liqod.model.ids import ClusterID

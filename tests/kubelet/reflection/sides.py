@@ -129,7 +129,7 @@ class Sides:
         self.clock = MemoryReactorClock()
         self.home, self.lender = Server(self.clock), lender(self.clock)
         self.recorder: Recorder = recorder if recorder is not None else Silent()
-        self.inputs = ForgeInputs(CONTEXT, objection=lambda annotations: "")
+        self.inputs = ForgeInputs(CONTEXT)
         self.begin()
 
     def begin(self) -> None:

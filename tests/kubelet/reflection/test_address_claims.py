@@ -14,6 +14,7 @@ from liqod.kubelet.reflection.forge.endpointslice import forge
 from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs
 from liqod.kubelet.reflection.kinds import ENDPOINTSLICE
 from liqod.kubelet.reflection.views import EndpointSlice
+from tests.kubelet.networks import LenderObjects
 from tests.kubelet.reflection.sides import CONTEXT, Sides
 
 SQL = {"name": "sql", "port": 5432, "protocol": "TCP"}
@@ -55,9 +56,7 @@ class Network(NoNetwork):
 
 def wanted(body: dict[str, Any], network: Network) -> Desired:
     """Return what the lender should have of a slice."""
-    inputs = ForgeInputs(
-        network.context(), objection=lambda annotations: "", is_there=lambda node: node == "liqo-lender"
-    )
+    inputs = ForgeInputs(network.context(), home=LenderObjects(nodes=("liqo-lender",)))
     desired = forge(msgspec.json.decode(msgspec.json.encode(body), type=EndpointSlice), inputs)
     assert isinstance(desired, Desired)
     return desired

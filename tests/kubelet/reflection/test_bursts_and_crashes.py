@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kubelet.reflection.forge.reflected import ForgeInputs
 from liqod.kubelet.reflection.kinds import CONFIGMAP, ENDPOINTSLICE
+from tests.kubelet.networks import LenderObjects
 from tests.kubelet.reflection.sides import CONTEXT, Sides
 
 SLICES = 3
@@ -59,7 +60,7 @@ class BurstTests(SynchronousTestCase):
         body = slice_of("db-0", 1)
         body["metadata"]["annotations"] = {"endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:00Z"}
         body["endpoints"].append({"addresses": ["10.9.9.9"], "nodeName": "liqo-lender"})
-        inputs = ForgeInputs(CONTEXT, objection=lambda annotations: "", is_there=lambda node: node == "liqo-lender")
+        inputs = ForgeInputs(CONTEXT, home=LenderObjects(nodes=("liqo-lender",)))
         self.sides.inputs = inputs
         self.sides.home.put("db-0", body)
         self.sides.pass_time(0.1)

@@ -19,7 +19,7 @@ from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withh
 from liqod.kubelet.reflection.kinds import CLAIM, CONFIGMAP, ENDPOINTSLICE, INGRESS, KINDS, SECRET, SERVICE, Kind
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import ClusterID, Key
-from tests.kubelet.networks import SimulatedNetwork
+from tests.kubelet.networks import LenderObjects, SimulatedNetwork
 
 CONTEXT = Context(ClusterID("home"), ClusterID("lender"), "liqo-lender")
 OURS = {"offloading.liqo.io/origin": "home", "offloading.liqo.io/destination": "lender"}
@@ -35,7 +35,7 @@ def home(kind: Kind, **fields: Any) -> Reflectable:
 
 
 def goal_of(kind: Kind, seen: Reflectable, context: Context = CONTEXT) -> Desired | Withheld:
-    inputs = ForgeInputs(context, objection=lambda annotations: policy.objection(annotations, "DenyList"))
+    inputs = ForgeInputs(context)
     return kind.forge(seen, inputs)
 
 
@@ -164,9 +164,7 @@ class ClaimTests(SynchronousTestCase):
     def desired(self, size: str = "1Gi", uid: str = "h1") -> Desired:
         spec = {"volumeName": "pvc-1", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
         body = {"metadata": {"name": "data", "namespace": "shop", "uid": uid}, "spec": spec}
-        inputs = ForgeInputs(
-            CONTEXT, objection=lambda _: "", holds=lambda name: name == "pvc-1", storage_class=lambda: "x"
-        )
+        inputs = ForgeInputs(CONTEXT, home=LenderObjects(volumes=("pvc-1",), storage_class="x"))
         desired = CLAIM.forge(thing(CLAIM.home_view, body), inputs)
         assert isinstance(desired, Desired)
         return desired

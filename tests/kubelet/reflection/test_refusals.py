@@ -132,7 +132,7 @@ class RefusalTests(SynchronousTestCase):
         ((name, reason, message),) = told.seen
         self.assertEqual((name, reason), ("token", "NotReflected"))
         self.assertIn("never expires; mount the pod's own token", message)
-        both.inputs = attrs.evolve(both.inputs, objection=lambda annotations: "it is annotated so")
+        both.inputs = attrs.evolve(both.inputs, listing="AllowList")
         put(both.home, "other", type=TOKEN_TYPE)
         both.pass_time(0.1)
         self.assertEqual((len(told.seen), lender.writes), (1, []))

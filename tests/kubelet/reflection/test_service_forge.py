@@ -18,7 +18,7 @@ from liqod.model.names import FORCE_NODE_PORT
 
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PLACE = Context(home=ClusterID("home"), lender=ClusterID("rome"), node_name="liqo-rome")
-CONTEXT = ForgeInputs(PLACE, lambda annotations: "")
+CONTEXT = ForgeInputs(PLACE)
 ports = st.lists(
     st.fixed_dictionaries(
         {"port": st.integers(1, 9)},

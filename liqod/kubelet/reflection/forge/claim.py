@@ -296,10 +296,10 @@ def forge_class(name: str) -> dict[str, Any]:
 def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
     """Return the claim for the lender; withheld unless its data is there."""
     spec = home.content().get("spec") or {}
-    if not spec.get("volumeName") or not inputs.holds(str(spec["volumeName"])):
+    if not spec.get("volumeName") or not inputs.home.holds(str(spec["volumeName"])):
         return Withheld("its data is not at this lender")
     annotations = home.metadata.annotations
-    storage_class = annotations.get(REMOTE_CLASS) or inputs.storage_class()
+    storage_class = annotations.get(REMOTE_CLASS) or inputs.home.storage_class()
     modes = [mode.strip() for mode in annotations.get(REMOTE_MODES, "").split(",") if mode.strip() in MODES]
     content: dict[str, Any] = {
         "accessModes": modes or spec.get("accessModes") or [],

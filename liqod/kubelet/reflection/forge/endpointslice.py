@@ -14,6 +14,7 @@ from liqod.kubelet.reflection import policy
 from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.forge.service import API_SERVER
 from liqod.kubelet.reflection.views import EndpointSlice, WithSpec
+from liqod.model.ids import Key
 from liqod.model.names import REFLECTED_SLICE, SERVICE_NAME_LABEL, SLICE_MANAGED_BY_LABEL
 
 # It changes with every endpoint of this cluster, also with those that are not reflected.
@@ -35,7 +36,7 @@ def forge(home: EndpointSlice, inputs: ForgeInputs) -> Desired | Withheld:
         return Withheld("it is of this cluster's API server")
     why = policy.explicit(meta.annotations)
     if why is None:
-        service = inputs.service(service_name) if service_name else None
+        service = inputs.home.service(Key(meta.namespace, service_name)) if service_name else None
         why = inputs.objection(meta.annotations if service is None else service.metadata.annotations)
     if why:
         return Withheld(why)
@@ -44,7 +45,7 @@ def forge(home: EndpointSlice, inputs: ForgeInputs) -> Desired | Withheld:
 
 def _desired(home: EndpointSlice, inputs: ForgeInputs) -> Desired:
     content = home.content()
-    elsewhere = [e for e in content.get("endpoints") or () if not inputs.is_there(e.get("nodeName") or "")]
+    elsewhere = [e for e in content.get("endpoints") or () if not inputs.home.is_at_lender(e.get("nodeName") or "")]
     is_name = home.address_type == "FQDN"
     singles = set() if is_name else _singles(elsewhere, inputs.context)
     never = {address: why for address in sorted(singles) if (why := inputs.context.network.objection(address))}

@@ -6,14 +6,16 @@ lists in one annotation the keys that came from home: only those are removed whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 import msgspec
-from attrs import frozen
+from attrs import Factory, frozen
 
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import ownership, reflected_annotations, reflected_labels
+from liqod.kubelet.reflection import policy
+from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, ObjectMeta
 
 KEYS_ANNOTATION: Final = "offloading.liqo.io/reflected-keys"
@@ -55,23 +57,57 @@ class Withheld:
     recorded: bool = False
 
 
+class HomeObjects(Protocol):
+    """The objects of the home cluster that forging reads besides the reflected one."""
+
+    def service(self, key: Key) -> Object | None:
+        """Return a service; None if there is none."""
+        ...
+
+    def is_at_lender(self, node: str) -> bool:
+        """Return whether a node is a virtual node of the lender, which knows the pods on it itself."""
+        ...
+
+    def holds(self, volume: str) -> bool:
+        """Return whether the lender holds the data of a volume."""
+        ...
+
+    def storage_class(self) -> str:
+        """Return the storage class for claims at the lender; empty: its default."""
+        ...
+
+
+class NoHomeObjects:
+    """Null object: there are no services, no other virtual nodes and no volumes."""
+
+    def service(self, key: Key) -> None:
+        """Return None."""
+
+    def is_at_lender(self, node: str) -> bool:
+        """Return False."""
+        return False
+
+    def holds(self, volume: str) -> bool:
+        """Return False."""
+        return False
+
+    def storage_class(self) -> str:
+        """Return an empty string."""
+        return ""
+
+
 @frozen
 class ForgeInputs:
-    """The inputs of forging besides the object.
-
-    ``objection`` returns why an object with these annotations is not reflected by the list type of its kind.
-    ``service`` returns a service of the namespace by name. ``is_there``: whether a node is a virtual node of the
-    lender. ``holds``: whether the lender holds the data of a volume. ``storage_class`` returns the class there.
-    ``complete``: all caches behind these have synced.
-    """
+    """The inputs of forging besides the object; ``complete``: all caches behind ``home`` have synced."""
 
     context: Context
-    objection: Callable[[Mapping[str, str]], str]
-    service: Callable[[str], Object | None] = lambda name: None
-    is_there: Callable[[str], bool] = lambda node: False
-    holds: Callable[[str], bool] = lambda volume: False
-    storage_class: Callable[[], str] = lambda: ""
+    listing: policy.Listing = "DenyList"
+    home: HomeObjects = Factory(NoHomeObjects)
     complete: bool = True
+
+    def objection(self, annotations: Mapping[str, str]) -> str:
+        """Return why an object with these annotations is not reflected; empty if it is."""
+        return policy.objection(annotations, self.listing)
 
 
 def wanted(

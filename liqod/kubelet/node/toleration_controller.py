@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
+
+from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.clocks import reactor_time
-from liqod.flow.controller import After, Controller, Source, observe, watch
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -34,23 +36,24 @@ ADMINISTRATIVE_REASONS: Final = ("OfferRefused", "OfferWithdrawn")
 admission plugin)."""
 
 
-class EvictionController(Controller[Key]):
+class TolerationController(Controller[Key]):
     """Reconciles the tolerations of one virtual node's pods; ``evict_after`` is in seconds, 0: never."""
 
-    name = "eviction"
+    name = "tolerations"
     workers = 4
 
     def __init__(
         self,
-        reactor: Any,
+        clock: IReactorTime,
         client: Client,
         node: NodeController,
         pods: Informer[HomePod],
         *,
         readiness: Latest[Readiness],
         evict_after: float,
+        metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
-        super().__init__(reactor, subject=f"from {node.node_name}")
+        super().__init__(clock, subject=f"of pods on {node.node_name}", metrics=metrics)
         self._client = client
         self._node = node
         self._pods = pods

@@ -1,0 +1,113 @@
+"""Removes a virtual node for good: drains it, releases its namespaces, and deletes its records."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from liqod.kube.cache.informer import Informer
+from liqod.kube.client import Client
+from liqod.kube.errors import KubeError
+from liqod.kube.resources import NATTINGTABLES, PODS
+from liqod.kubelet.common.views import HomePod
+from liqod.kubelet.namespaces.controller import NamespaceController
+from liqod.kubelet.node.controller import NodeController
+from liqod.kubelet.ports import Records
+from liqod.model.ids import ClusterID
+
+DRAIN_DEADLINE: Final = 30.0
+EVICTION_DEADLINE: Final = 20.0
+"""Seconds of the drain in which pods are evicted, which respects PodDisruptionBudgets; then they are deleted."""
+
+RELEASE_DEADLINE: Final = 5.0
+DRAIN_STEP: Final = 0.25
+
+
+class Retirement:
+    """One attempt to remove the virtual node of a lender; all steps are tried before ``run`` raises.
+
+    Pods are evicted, then deleted, then removed with grace period 0. The drain waits for the lender until its deadlines
+    at most, and not at all once an administrator declared it dead: the lender's own daemon, should it return, deletes
+    the rest.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        client: Client,
+        records: Records,
+        *,
+        lender: ClusterID,
+        node: NodeController,
+        namespaces: NamespaceController,
+        pods: Informer[HomePod],
+    ) -> None:
+        self._clock = clock
+        self._client = client
+        self._records = records
+        self._lender = lender
+        self._node = node
+        self._namespaces = namespaces
+        self._pods = pods
+
+    async def run(self) -> None:
+        """Drain the node and remove it; raises KubeError if a part of it could not be removed."""
+        clock, name = self._clock, self._node.node_name
+        self._log.info("removing the virtual node {node}", node=name)
+        started = clock.seconds()
+        await self._pods.when_synced()
+        await self._try("cordoning", self._node.cordon())
+        self._namespaces.retire()
+        await self._drain(started)
+        for pod in self._remaining_pods():
+            await self._try("removing a pod of", self._delete(pod, 0))
+        failed = [await self._try("removing", self._node.retire())]
+        await self._namespaces.release_all(clock.seconds() + (0.0 if self._is_given_up() else RELEASE_DEADLINE))
+        table = self._client.delete(NATTINGTABLES, str(self._lender))
+        failed.append(await self._try("removing the natting table of", table))
+        for error in filter(None, failed):
+            raise error
+        self._log.info("removed the virtual node {node}", node=name)
+
+    async def _drain(self, started: float) -> None:
+        """Wait until all namespaces are released; delete pods after ``EVICTION_DEADLINE``."""
+        clock = self._clock
+        deleted: set[str] = set()
+        while self._is_occupied() and clock.seconds() - started < DRAIN_DEADLINE:
+            if self._is_given_up() and self._namespaces.synced:
+                return
+            if clock.seconds() - started > EVICTION_DEADLINE:
+                for pod in self._remaining_pods():
+                    if pod.metadata.uid not in deleted and not pod.metadata.deleting:
+                        deleted.add(pod.metadata.uid)
+                        await self._try("deleting a pod of", self._delete(pod, None))
+            await deferLater(clock, DRAIN_STEP)
+
+    def _is_given_up(self) -> bool:
+        return self._records.is_given_up(self._lender)
+
+    def _is_occupied(self) -> bool:
+        return not self._namespaces.synced or bool(self._namespaces.mappings())
+
+    def _remaining_pods(self) -> list[HomePod]:
+        mapped = self._namespaces.mappings()
+        return [pod for pod in self._pods.items() if pod.metadata.namespace in mapped]
+
+    async def _delete(self, pod: HomePod, grace: int | None) -> None:
+        meta = pod.metadata
+        await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=grace)
+
+    async def _try(self, what: str, work: Awaitable[object]) -> KubeError | None:
+        """Await a step and return its error, so that the next steps are taken even if it fails."""
+        try:
+            await work
+        except KubeError as error:
+            self._log.warn("{what} {node} failed: {error}", what=what, node=self._node.node_name, error=str(error))
+            return error
+        return None
