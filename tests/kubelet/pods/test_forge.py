@@ -278,10 +278,11 @@ HOME_PENDING: dict[str, Any] = {
 
 
 class StatusTests(SynchronousTestCase):
-    def forge(self, home: dict[str, Any], remote: dict[str, Any], spec: dict[str, Any] | None = None) -> dict[str, Any]:
-        return forge_status(
-            home, remote, tally=tally(None, home, "r1", remote), context=CONTEXT, now=NOW, spec=spec or {}
-        )
+    def forge(
+        self, home: dict[str, Any], remote: dict[str, Any], spec: dict[str, Any] | None = None, context: Any = CONTEXT
+    ) -> dict[str, Any]:
+        counted = tally(None, home, "r1", remote)
+        return forge_status(home, remote, tally=counted, context=context, now=NOW, spec=spec or {})
 
     def test_addresses_and_classes(self) -> None:
         """Pod addresses are mapped, the host is the virtual node, and the class stays the home pod's."""
@@ -293,9 +294,7 @@ class StatusTests(SynchronousTestCase):
             network=SimulatedNetwork(to_home=lambda address: address.replace("10.1.", "10.71.")),
         )
         remote = remote_status()
-        forged = forge_status(
-            HOME_PENDING, remote, tally=tally(None, {}, "r", remote), context=context, now=NOW, spec={}
-        )
+        forged = self.forge(HOME_PENDING, remote, context=context)
         self.assertEqual((forged["podIP"], forged["podIPs"]), ("10.71.0.9", [{"ip": "10.71.0.9"}]))
         self.assertEqual((forged["hostIP"], forged["hostIPs"]), ("10.0.0.1", [{"ip": "10.0.0.1"}]))
         self.assertEqual(forged["qosClass"], "BestEffort")
@@ -322,9 +321,7 @@ class StatusTests(SynchronousTestCase):
                 ),
             )
             remote = remote_status(podIP=there[0], podIPs=[{"ip": address} for address in there])
-            forged = forge_status(
-                HOME_PENDING, remote, tally=tally(None, {}, "r", remote), context=context, now=NOW, spec={}
-            )
+            forged = self.forge(HOME_PENDING, remote, context=context)
             self.assertEqual((forged["podIP"], forged["podIPs"]), (wanted[0]["ip"], wanted), (node_address, there))
 
     def test_a_pending_remote_pod_is_no_news(self) -> None:
