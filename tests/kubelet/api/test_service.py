@@ -18,6 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
+from liqod.flow.clocks import installed_reactor
 from liqod.kube.client import Client
 from liqod.kube.connection.config import from_grant
 from liqod.kubelet.api import tunnel
@@ -219,7 +220,8 @@ class NodeApiTests(TestCase):
         self.lender_client = Client(from_grant(f"http://{HERE}:{lender_port}/prefix", None, lambda: "granted"), reactor)
         self.nodes = OneNode(self.lender_client)
         bound: Deferred[None] = Deferred()
-        self.api = NodeAPI(self.reactor, self.home_client, self.nodes, listen=f"tcp:0:interface={HERE}", address=HERE)
+        listen = f"tcp:0:interface={HERE}"
+        self.api = NodeAPI(installed_reactor(), self.home_client, self.nodes, listen=listen, address=HERE)
         self.api.bound_port.subscribe(lambda _: bound.callback(None))
         self.api.startService()
         self.addCleanup(self.home_client.close)
