@@ -173,4 +173,4 @@ class ShadowEndpointSlices(Controller[Key]):
 
     def _record_event(self, shadow: ShadowEndpointSlice, reason: str, message: str) -> None:
         regarding = reference_to(SHADOWENDPOINTSLICES.api_version, SHADOWENDPOINTSLICES.kind, shadow.metadata)
-        self._recorder.emit(regarding, "Warning", reason, message)
+        self._recorder.record_event(regarding, "Warning", reason, message)

@@ -46,7 +46,7 @@ class _Series:
 class Recorder(Protocol):
     """Destination of events: ``EventRecorder``, or a null object."""
 
-    def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+    def record_event(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
         """Record an event about an object; returns at once and never raises."""
         ...
 
@@ -54,7 +54,7 @@ class Recorder(Protocol):
 class EventRecorder:
     """Writes core/v1 Events from one component of one host.
 
-    ``emit`` returns at once and never raises. An event equal to an earlier one (object, type, reason, message)
+    ``record_event`` returns at once and never raises. An event equal to an earlier one (object, type, reason, message)
     increments its count, written at most every 10 s. Events above the rate are dropped and counted in ``dropped``.
     """
 
@@ -74,7 +74,7 @@ class EventRecorder:
         self._tasks = Tasks()
         self._trouble = ""
 
-    def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+    def record_event(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
         """Record an event about an object.
 
         ``regarding`` has apiVersion, kind, name, namespace and uid; ``type`` is Normal or Warning.

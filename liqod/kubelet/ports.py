@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from attrs import frozen
@@ -12,6 +12,7 @@ from liqod.flow.controller import NO_METRICS, ReconcileMetrics
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
+from liqod.kube.events import Recorder
 from liqod.kube.resources import (
     ADVERTISEMENTS,
     FOREIGNCLUSTERS,
@@ -62,14 +63,6 @@ class Lenders(NamespaceGrants, Relays, Protocol):
 
     def peer_answered(self, peer: ClusterID) -> None:
         """Notify that the API server of a lender answers, so that its daemon is dialled at once."""
-        ...
-
-
-class Recorder(Protocol):
-    """Records Kubernetes Events (``kube.events.EventRecorder``)."""
-
-    def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
-        """Record an event about an object; returns at once and never raises."""
         ...
 
 

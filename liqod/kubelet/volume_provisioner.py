@@ -20,11 +20,11 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound
+from liqod.kube.events import Recorder
 from liqod.kube.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from liqod.kube.writing.refusals import READ_AGAIN, Refusals, Retry, refusal_of
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
-from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reflection.forge import claim as forge
 from liqod.kubelet.reflection.forge.claim import AtHome, AtLender, Claim, Unselect, Volume
 from liqod.model.ids import ClusterID, Key
@@ -267,4 +267,6 @@ class VolumeProvisioner(Controller[Key]):
         return True
 
     def _report(self, claim: Claim, reason: str, message: str) -> None:
-        self._recorder.emit(reference_to("v1", "PersistentVolumeClaim", claim.metadata), "Warning", reason, message)
+        self._recorder.record_event(
+            reference_to("v1", "PersistentVolumeClaim", claim.metadata), "Warning", reason, message
+        )

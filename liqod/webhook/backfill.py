@@ -146,7 +146,7 @@ class Backfill:
         self._record_event(pod, RUNS_LOCALLY)
 
     def _record_event(self, pod: PlacedPod, message: str) -> None:
-        self._recorder.emit(reference_to("v1", "Pod", pod.metadata), "Warning", REASON, message)
+        self._recorder.record_event(reference_to("v1", "Pod", pod.metadata), "Warning", REASON, message)
 
 
 def _adds_affinity(patch: list[dict[str, Any]]) -> bool:

@@ -92,7 +92,7 @@ class Server:
 class Events:
     """Drops what is recorded."""
 
-    def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+    def record_event(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
         """Drop it."""
 
 

@@ -34,7 +34,7 @@ class EventTests(SynchronousTestCase):
         return self.refusal or (201, {})
 
     def emit(self, reason: str = "Offloaded", regarding: dict[str, str] | None = None) -> None:
-        self.recorder.emit(regarding or POD, "Normal", reason, "the pod runs on c2")
+        self.recorder.record_event(regarding or POD, "Normal", reason, "the pod runs on c2")
         self.server.flush()
 
     def advance(self, seconds: float) -> None:
@@ -100,7 +100,7 @@ class EventTests(SynchronousTestCase):
         self.patch(events, "REMEMBERED", 64)
         for number in range(300):
             for _ in range(2):
-                self.recorder.emit(POD, "Normal", f"Reason{number}", "again")
+                self.recorder.record_event(POD, "Normal", f"Reason{number}", "again")
             self.clock.advance(0.25)
             if number % 10 == 0:
                 self.server.flush()

@@ -51,7 +51,7 @@ class Events:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, str]] = []
 
-    def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+    def record_event(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
         self.seen.append((str(regarding["name"]), reason, message))
 
 

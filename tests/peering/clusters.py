@@ -102,7 +102,7 @@ class FakeRecorder:
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    def emit(self, regarding: Any, type: str, reason: str, message: str) -> None:
+    def record_event(self, regarding: Any, type: str, reason: str, message: str) -> None:
         self.reasons.append(reason)
 
 

@@ -63,7 +63,7 @@ class BackfillTests(SynchronousTestCase):
         self.reported: list[str] = []
         self.backfill = Backfill(cast(Any, self.server), cast(Any, self), lambda namespace: Policy(REMOTE))
 
-    def emit(self, regarding: Any, type: str, reason: str, message: str) -> None:
+    def record_event(self, regarding: Any, type: str, reason: str, message: str) -> None:
         self.reported.append(str(regarding["name"]))
 
     def has(self, *pods: PlacedPod) -> None:

@@ -43,7 +43,7 @@ class Server:
 class Nobody:
     """Takes events."""
 
-    def emit(self, *args: Any) -> None: ...
+    def record_event(self, *args: Any) -> None: ...
 
 
 def made(server: Server, offloadings: Offloadings | None = None) -> AdmissionWebhook:

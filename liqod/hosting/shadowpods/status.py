@@ -46,11 +46,11 @@ class ShadowPodReports:
     def record_event(self, shadow: ShadowPod, reason: str, message: str) -> None:
         """Record a warning about a ShadowPod."""
         regarding = reference_to(SHADOWPODS.api_version, SHADOWPODS.kind, shadow.metadata)
-        self._recorder.emit(regarding, "Warning", reason, message)
+        self._recorder.record_event(regarding, "Warning", reason, message)
 
     def record_update_refused(self, pod: Object, message: str) -> None:
         """Record a warning about a pod that cannot be changed; it is reflected to the borrower's own pod."""
-        self._recorder.emit(reference_to("v1", "Pod", pod.metadata), "Warning", "UpdateRefused", message)
+        self._recorder.record_event(reference_to("v1", "Pod", pod.metadata), "Warning", "UpdateRefused", message)
 
     def forget(self, key: Key) -> None:
         """Forget the refusals of a ShadowPod that is gone."""

@@ -12,6 +12,7 @@ from liqod.flow.clocks import wall_clock
 from liqod.flow.errors import ExpectedError
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unreachable
+from liqod.kube.events import Recorder
 from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kube.writing.refusals import READ_AGAIN
@@ -25,7 +26,6 @@ from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.pods.decide import Report, WriteStatus, decide_refused, name_taken_report
 from liqod.kubelet.pods.restarts import Tally
-from liqod.kubelet.ports import Recorder
 from liqod.model.ids import Key
 from liqod.model.objects.meta import reference_to
 from liqod.model.timestamps import rfc3339
@@ -224,7 +224,7 @@ class PodActions:
         written = await self._status.write(home, decision.status)
         if isinstance(written, Written) and decision.report is not None:
             reference, report = reference_to("v1", "Pod", home.metadata), decision.report
-            self._recorder.emit(reference, "Warning", report.reason, report.message)
+            self._recorder.record_event(reference, "Warning", report.reason, report.message)
 
     async def skip(self, home: HomePod | None, report: Report) -> float | None:
         """Report that an object that is not ours has the name; retry after ``NAME_TAKEN_RETRY``."""

@@ -14,11 +14,11 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
+from liqod.kube.events import Recorder
 from liqod.kube.resources import EVENTS
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
-from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reflection import policy
 from liqod.kubelet.reflection.event_limiter import EventLimiter, Urgency
 from liqod.kubelet.reflection.forge.event import Event, HomeEvent, forge
@@ -115,7 +115,7 @@ class EventReflector(MultiService):
         if home is None:
             return
         version, meta = home
-        self._recorder.emit(
+        self._recorder.record_event(
             reference_to(version, home_event.kind, meta), home_event.type, home_event.reason, home_event.message
         )
 

@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe
 from liqod.flow.tasks import Tasks
 from liqod.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from liqod.kube.events import Recorder
 from liqod.kube.writing.refusals import READ_AGAIN
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
@@ -30,7 +31,6 @@ from liqod.kubelet.common.refusals import (
 from liqod.kubelet.common.write_limiter import WriteLimiter
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
-from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reflection.decide import Create, Decision, Delete, Keep, Patch, Skip, decide
 from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
 from liqod.kubelet.reflection.kinds import Kind
@@ -309,7 +309,7 @@ class Reflector(Controller[Key]):
             "namespace": meta.namespace,
             "uid": meta.uid,
         }
-        self._recorder.emit(regarding, "Warning", reason, f"not reflected to {self._context.lender}: {message}")
+        self._recorder.record_event(regarding, "Warning", reason, f"not reflected to {self._context.lender}: {message}")
 
 
 def _write_digest(decision: Decision, desired: Desired | Withheld | None) -> Any:

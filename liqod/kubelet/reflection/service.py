@@ -14,12 +14,12 @@ from liqod.config.schema import Reflection as Settings
 from liqod.flow.controller import NO_METRICS, ReconcileMetrics
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
+from liqod.kube.events import Recorder
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
-from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reflection import policy
 from liqod.kubelet.reflection.events import EventReflector
 from liqod.kubelet.reflection.forge.claim import Volume, lender_of

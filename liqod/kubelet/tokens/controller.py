@@ -19,6 +19,7 @@ from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, ServerError, Throttled, Unreachable
+from liqod.kube.events import Recorder
 from liqod.kube.resources import SECRETS, SERVICEACCOUNTS
 from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
@@ -30,7 +31,6 @@ from liqod.kubelet.common.write_limiter import WriteLimiter
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
-from liqod.kubelet.ports import Recorder
 from liqod.kubelet.tokens import secret
 from liqod.kubelet.tokens.projection import secret_name
 from liqod.kubelet.tokens.secret import ACCOUNT_LABEL, NEVER, Mint, Minted, Remove, Rest, Taken
@@ -329,7 +329,7 @@ class TokenController(Controller[Key]):
 
     def _report(self, home: HomePod | None, reason: str, message: str) -> None:
         if home is not None:
-            self._recorder.emit(reference_to("v1", "Pod", home.metadata), "Warning", reason, message)
+            self._recorder.record_event(reference_to("v1", "Pod", home.metadata), "Warning", reason, message)
 
 
 def _pod_changed(key: Key, old: HomePod | None, new: HomePod | None) -> Iterable[Key]:

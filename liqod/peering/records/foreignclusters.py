@@ -313,7 +313,7 @@ class ForeignClusters(Controller[ClusterID]):
             if isinstance(outcome, Refusal):
                 raise Conflict(409, outcome.reason, outcome.message)
         if (event := transition(record.status, status)) is not None:
-            self._recorder.emit(reference(record), *event)
+            self._recorder.record_event(reference(record), *event)
         return again
 
     async def _add_finalizer(self, key: Key, record: ForeignCluster) -> ForeignCluster | None:

@@ -159,4 +159,4 @@ class EventRouter:
             self._emit(record, "Normal", "KeyRotated", message)
 
     def _emit(self, record: ForeignCluster, type: str, reason: str, message: str) -> None:
-        self._recorder.emit(reference(record), type, reason, message)
+        self._recorder.record_event(reference(record), type, reason, message)

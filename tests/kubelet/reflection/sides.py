@@ -11,11 +11,11 @@ from twisted.web.server import Request
 
 from liqod.flow.observe import Latest
 from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.events import Recorder
 from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
-from liqod.kubelet.ports import Recorder
 from liqod.kubelet.reflection.forge.reflected import ForgeInputs
 from liqod.kubelet.reflection.kinds import Kind
 from liqod.kubelet.reflection.reflector import Reflector
@@ -101,7 +101,7 @@ class Server:
 class Silent:
     """Takes events."""
 
-    def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+    def record_event(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
         raise AssertionError(f"nothing should be told: {reason} {message}")
 
 

@@ -43,7 +43,7 @@ class Events:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, str]] = []
 
-    def emit(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+    def record_event(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
         self.seen.append((regarding["name"], reason, message))
 
 
