@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from twisted.internet.defer import Deferred, gatherResults
@@ -24,6 +24,7 @@ from twisted.internet.task import react
 
 from benchmarks.measure import cpu_of, difference, table
 from benchmarks.relay_far import HOST, SPACE, api_url, keypair
+from liqod.flow.clocks import Reactor
 from liqod.identity.tls import PeerTLS
 from liqod.kube.client import Client
 from liqod.kube.connection.config import from_grant, over_relay
@@ -90,7 +91,7 @@ def began(directory: Path, role: str) -> process.Process:
     return far
 
 
-async def compare(reactor: Any, requests: int, rounds: int) -> None:
+async def compare(reactor: Reactor, requests: int, rounds: int) -> None:
     """Measure both ways in turns, and print the table."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

@@ -17,6 +17,7 @@ from twisted.internet import ssl
 from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
+from liqod.flow.clocks import Reactor
 from liqod.flow.tasks import Tasks
 from liqod.hosting.tenants.authorizer import permits, user_of
 from liqod.identity.certs import KeyPair, generate
@@ -64,7 +65,7 @@ class Fixed(Protocol):
             cast(Any, self.transport).write(ANSWER * count)
 
 
-def serve_api(directory: Path, reactor: Any) -> int:
+def serve_api(directory: Path, reactor: Reactor) -> int:
     """Listen as the API server; returns the port."""
     authority = Authority.create("benchmark-ca", datetime.now(UTC))
     leaf = authority.serving("api", [HOST])
@@ -102,7 +103,7 @@ class Times:
     handshake_timeout = 10.0
 
 
-def serve_relay(directory: Path, reactor: Any) -> int:
+def serve_relay(directory: Path, reactor: Reactor) -> int:
     """Listen as a lender's daemon does; returns the port."""
     tls = PeerTLS(keypair(directory, "lender"))
     callers = {keypair(directory, "borrower").fingerprint: BORROWER}

@@ -45,8 +45,8 @@ class Candidate:
     source: str
     cluster_id: str = ""
     cluster_name: str = ""
-    fingerprint: str = ""
-    stale: bool = False
+    fingerprint: str = attrs.field(default="", kw_only=True)
+    stale: bool = attrs.field(default=False, kw_only=True)
 
 
 def _texts(values: Iterable[str]) -> tuple[str, ...]:
@@ -138,7 +138,8 @@ def candidates_of(
             ranked[text] = rank
     best = sorted(ranked, key=lambda text: (ranked[text], text))[:MAX_ADDRESSES]
     return tuple(
-        Candidate(host, port, source, claims.cluster_id, claims.cluster_name, claims.fingerprint) for host in best
+        Candidate(host, port, source, claims.cluster_id, claims.cluster_name, fingerprint=claims.fingerprint)
+        for host in best
     )
 
 

@@ -327,15 +327,15 @@ class Controller(MultiService, Generic[K]):
         loops.startService()
 
     async def _prepare(self) -> None:
-        attempt, said = 0, ""
+        attempt, logged = 0, ""
         while True:
             try:
                 return await self.prepare()
             except CancelledError:
                 raise
             except Exception as error:
-                if (sentence := f"{type(error).__name__}: {error}") != said:
-                    said = sentence
+                if (sentence := f"{type(error).__name__}: {error}") != logged:
+                    logged = sentence
                     self._log_failure(error, "preparing")
             await deferLater(self.clock, self._backoff.delay(attempt))
             attempt += 1

@@ -178,7 +178,9 @@ class Client:
         token = ""
         while True:
             try:
-                page = await self.page(resource, namespace, view, labels, fields, limit, token)
+                page = await self.page(
+                    resource, namespace, view, labels=labels, fields=fields, limit=limit, token=token
+                )
             except Gone:
                 if not token:
                     raise
@@ -194,6 +196,7 @@ class Client:
         resource: Resource,
         namespace: str,
         view: type[T] | None,
+        *,
         labels: str = "",
         fields: str = "",
         limit: int = 500,

@@ -53,7 +53,7 @@ class LoopbackTests(TestCase):
         one, at_one = self.discover("alpha", 1111)
         _, at_two = self.discover("beta", 2222)
         await self.until(lambda: bool(at_one and at_two))
-        expected = Candidate("127.0.0.1", 2222, "mDNS", "beta", "turin", "sha256:" + "0" * 64)
+        expected = Candidate("127.0.0.1", 2222, "mDNS", "beta", "turin", fingerprint="sha256:" + "0" * 64)
         self.assertEqual((at_one, [found.port for found in at_two]), ([expected], [1111]))
         self.assertEqual(threading.active_count(), threads)
         await one.stopService()

@@ -166,13 +166,17 @@ class TargetTests(SynchronousTestCase):
             ("GET", "/api/v1/namespaces/a/pods?watch=true", Ask("watch", "", "pods", "", "a")),
             ("GET", "/api/v1/namespaces/a/pods?limit=1&watch=1", Ask("watch", "", "pods", "", "a")),
             ("GET", "/api/v1/namespaces/a/pods?watch=false", Ask("list", "", "pods", "", "a")),
-            ("GET", "/api/v1/namespaces/a/pods/b", Ask("get", "", "pods", "", "a", "b")),
-            ("GET", "/api/v1/namespaces/a/pods/b/log?follow=true", Ask("get", "", "pods", "log", "a", "b")),
-            ("POST", "/api/v1/namespaces/a/pods/b/exec?command=x", Ask("create", "", "pods", "exec", "a", "b")),
-            ("PUT", "/apis/apps/v1/namespaces/a/deployments/b", Ask("update", "apps", "deployments", "", "a", "b")),
-            ("PATCH", "/api/v1/namespaces/a/secrets/b", Ask("patch", "", "secrets", "", "a", "b")),
+            ("GET", "/api/v1/namespaces/a/pods/b", Ask("get", "", "pods", "", "a", name="b")),
+            ("GET", "/api/v1/namespaces/a/pods/b/log?follow=true", Ask("get", "", "pods", "log", "a", name="b")),
+            ("POST", "/api/v1/namespaces/a/pods/b/exec?command=x", Ask("create", "", "pods", "exec", "a", name="b")),
+            (
+                "PUT",
+                "/apis/apps/v1/namespaces/a/deployments/b",
+                Ask("update", "apps", "deployments", "", "a", name="b"),
+            ),
+            ("PATCH", "/api/v1/namespaces/a/secrets/b", Ask("patch", "", "secrets", "", "a", name="b")),
             ("DELETE", "/api/v1/namespaces/a/secrets", Ask("deletecollection", "", "secrets", "", "a")),
-            ("DELETE", "/api/v1/namespaces/a", Ask("delete", "", "namespaces", "", "", "a")),
+            ("DELETE", "/api/v1/namespaces/a", Ask("delete", "", "namespaces", "", "", name="a")),
             ("GET", "/api/v1/nodes", Ask("list", "", "nodes")),
             ("GET", "/readyz", Ask("get", path="/readyz")),
         ):
@@ -237,7 +241,7 @@ class PermissionTests(SynchronousTestCase):
             for what in rule["resources"]:
                 resource, _, subresource = what.partition("/")
                 for verb in rule["verbs"]:
-                    ask = Ask(verb, rule["apiGroups"][0], resource, subresource, "shop-rome", "x")
+                    ask = Ask(verb, rule["apiGroups"][0], resource, subresource, "shop-rome", name="x")
                     count += permits("rome", ask, "rome")
                     for tenant in ("", "milan"):
                         self.assertFalse(permits("rome", ask, tenant))
@@ -260,12 +264,12 @@ class PermissionTests(SynchronousTestCase):
             ("get", "apps", "secrets", ""),
             ("deletecollection", "", "secrets", ""),
         ):
-            self.assertFalse(permits("rome", Ask(verb, group, resource, subresource, "shop-rome", "x"), "rome"))
+            self.assertFalse(permits("rome", Ask(verb, group, resource, subresource, "shop-rome", name="x"), "rome"))
 
     def test_the_tenant_namespace(self) -> None:
         """Of the namespace that its account lies in a borrower sees that account, and nobody else's namespace."""
         namespace = user_of("rome").split(":")[2]
-        self.assertTrue(permits("rome", Ask("get", "", "serviceaccounts", "", namespace, "borrower"), ""))
-        self.assertFalse(permits("rome", Ask("get", "", "serviceaccounts", "", namespace, "default"), ""))
+        self.assertTrue(permits("rome", Ask("get", "", "serviceaccounts", "", namespace, name="borrower"), ""))
+        self.assertFalse(permits("rome", Ask("get", "", "serviceaccounts", "", namespace, name="default"), ""))
         self.assertFalse(permits("rome", Ask("list", "", "secrets", "", namespace), "rome"))
-        self.assertFalse(permits("milan", Ask("get", "", "serviceaccounts", "", namespace, "borrower"), ""))
+        self.assertFalse(permits("milan", Ask("get", "", "serviceaccounts", "", namespace, name="borrower"), ""))

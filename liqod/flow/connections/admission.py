@@ -43,10 +43,10 @@ class Limits:
     maximum: int
     per_address: int = PER_ADDRESS
     waiting: int = HALF_OPEN
-    handshakes: float = HANDSHAKES
-    burst: int = HANDSHAKES_BURST
-    handshakes_per_address: float = HANDSHAKES_PER_ADDRESS
-    burst_per_address: int = HANDSHAKES_BURST_PER_ADDRESS
+    handshakes: float = attrs.field(default=HANDSHAKES, kw_only=True)
+    burst: int = attrs.field(default=HANDSHAKES_BURST, kw_only=True)
+    handshakes_per_address: float = attrs.field(default=HANDSHAKES_PER_ADDRESS, kw_only=True)
+    burst_per_address: int = attrs.field(default=HANDSHAKES_BURST_PER_ADDRESS, kw_only=True)
 
 
 OF_API_SERVERS: Final = Limits(

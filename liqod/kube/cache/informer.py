@@ -206,10 +206,10 @@ class Informer(Service, Generic[V]):
                     self.resource,
                     self._namespace,
                     msgspec.Raw,
-                    self._selectors["labelSelector"],
-                    self._selectors["fieldSelector"],
-                    limit,
-                    token,
+                    labels=self._selectors["labelSelector"],
+                    fields=self._selectors["fieldSelector"],
+                    limit=limit,
+                    token=token,
                 )
             except Gone as error:
                 if not token:

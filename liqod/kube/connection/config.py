@@ -40,11 +40,11 @@ class ClientConfig:
     client_cert_pem: bytes | None = attrs.field(default=None, repr=False)
     client_key_pem: bytes | None = attrs.field(default=None, repr=False)
     token: Callable[[], str] | None = attrs.field(default=None, repr=False)
-    insecure: bool = False
-    tls_server_name: str = ""
-    renew_token: Callable[[], None] | None = attrs.field(default=None, repr=False)
-    renewal_blocks: bool = False
-    dial: Any = attrs.field(default=None, repr=False)
+    insecure: bool = attrs.field(default=False, kw_only=True)
+    tls_server_name: str = attrs.field(default="", kw_only=True)
+    renew_token: Callable[[], None] | None = attrs.field(default=None, repr=False, kw_only=True)
+    renewal_blocks: bool = attrs.field(default=False, kw_only=True)
+    dial: Any = attrs.field(default=None, repr=False, kw_only=True)
 
 
 def from_grant(url: str, ca_pem: bytes | None, token: Callable[[], str]) -> ClientConfig:
@@ -164,8 +164,8 @@ def _from_kubeconfig(named: str, context: str) -> ClientConfig:
         raise ConfigError(f"the kubeconfig {named} cannot be used: {error}") from error
     except Exception as error:
         # A broken file raises arbitrary errors in the loader. Later lines of the message may quote the file: drop them.
-        said = next(iter(str(error).splitlines()), "")
-        raise ConfigError(f"the kubeconfig {named} cannot be used: {type(error).__name__}: {said}") from error
+        detail = next(iter(str(error).splitlines()), "")
+        raise ConfigError(f"the kubeconfig {named} cannot be used: {type(error).__name__}: {detail}") from error
     return _with_token(config, configuration, named, context, user)
 
 

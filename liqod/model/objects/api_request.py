@@ -17,8 +17,8 @@ class Ask:
     resource: str = ""
     subresource: str = ""
     namespace: str = ""
-    name: str = ""
-    path: str = ""
+    name: str = attrs.field(default="", kw_only=True)
+    path: str = attrs.field(default="", kw_only=True)
 
     @property
     def what(self) -> str:

@@ -48,7 +48,7 @@ def ask_of(method: bytes, target: bytes) -> Ask:
     if not 1 <= len(rest) <= 3 or rest[0] == "watch":
         raise Rejected(403, "RelayBadRequest", "a path names a kind, an object, or one subresource of an object")
     resource, name, subresource = (*rest, "", "")[:3]
-    return Ask(_verb(verb, name, query), group, resource, subresource, namespace, name)
+    return Ask(_verb(verb, name, query), group, resource, subresource, namespace, name=name)
 
 
 def _verb(method: str, name: str, query: str) -> str:
