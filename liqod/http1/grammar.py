@@ -8,9 +8,12 @@ them differently (request smuggling, response splitting: RFC 9112, section 11), 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from liqod.http1.errors import Malformed
+
+CheckHead = Callable[[bytes, int], int | None]
 
 MAX_LENGTH_DIGITS: Final = 10
 MAX_SIZE_DIGITS: Final = 8
@@ -22,7 +25,7 @@ _HEAD: Final = re.compile(
     rb"[\t\x20]*+(?:[\x21-\x7e\x80-\xff]++(?:\x20++[\x21-\x7e\x80-\xff]++)*+)?[\t\x20]*+\r\n)*+"
     rb"\r\n"
 )
-_REQUEST_LINE: Final = re.compile(rb"[^ ]+ [^ ]+ HTTP/1\.1\r\n")
+_REQUEST_LINE: Final = re.compile(rb"([A-Za-z0-9!#$%&'*+.^_`|~-]+) ([\x21-\x7e]+) HTTP/1\.1\r\n")
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] [1-5][0-9][0-9][ \r]")
 _LENGTHS: Final = re.compile(rb"\ncontent-length:([^\r]*)", re.IGNORECASE)
 _CODING: Final = re.compile(rb"\ntransfer-encoding:", re.IGNORECASE)
@@ -46,6 +49,12 @@ def check_request_head(head: bytes, max_headers: int) -> int | None:
     if _REQUEST_LINE.match(head) is None:
         raise Malformed(505, "a request is METHOD, path and HTTP/1.1, with one space between them")
     return _check_fields(head, max_headers)
+
+
+def request_line(line: bytes) -> tuple[bytes, bytes] | None:
+    """Return method and target of the first line of a request, None where it is not exactly that."""
+    match = _REQUEST_LINE.fullmatch(line)
+    return (match[1], match[2]) if match is not None else None
 
 
 def check_response_head(head: bytes, max_headers: int) -> int | None:
@@ -77,11 +86,11 @@ def _check_fields(head: bytes, max_headers: int) -> int | None:
     return int(digits)
 
 
-def chunk_size(data: bytes, *, first: bool) -> int | None:
-    """Return the size of the chunk that begins here, None while its frame is not complete; raises Malformed.
+def chunk_frame(data: bytes, *, first: bool) -> tuple[int, int] | None:
+    """Return the size of the chunk that begins here and the bytes of its frame; None while that is not complete.
 
     ``first``: no chunk comes before, whose end would have to be read. The frame of the last chunk, of size 0, includes
-    the empty line that ends the body.
+    the empty line that ends the body. Raises Malformed.
     """
     start = 0 if first else 2
     if not b"\r\n".startswith(data[:start]):
@@ -93,11 +102,12 @@ def chunk_size(data: bytes, *, first: bool) -> int | None:
                 400, f"a chunk begins with its size in at most {MAX_SIZE_DIGITS} hex digits and nothing else"
             )
         return None
-    size = int(match[1], 16)
+    size, frame = int(match[1], 16), match.end()
     if size == 0:
-        end = data[match.end() : match.end() + 2]
+        end = data[frame : frame + 2]
         if not b"\r\n".startswith(end):
             raise Malformed(400, "a chunked body ends without trailers")
         if len(end) < 2:
             return None
-    return size
+        frame += 2
+    return size, frame

@@ -1,28 +1,15 @@
-"""Creates the h11 events of a connection, and reads their headers."""
+"""The events of a connection: how they are created, checked before they are sent, and their headers."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Final
 
-from h11 import Data, EndOfMessage, InformationalResponse, LocalProtocolError, Request, Response
+import attrs
 
-__all__ = [
-    "STREAM_HEADERS",
-    "Data",
-    "EndOfMessage",
-    "Header",
-    "InformationalResponse",
-    "Request",
-    "Response",
-    "fields",
-    "make_request",
-    "make_response",
-    "make_switch",
-    "tokens",
-]
+from liqod.http1 import grammar
+from liqod.http1.errors import Malformed
 
 Header = tuple[bytes, bytes]
 
@@ -37,55 +24,120 @@ STREAM_HEADERS: Final = frozenset(
     )
 )
 """Headers of an upgrade that concern the streams inside (SPDY, RFC 6455): both ends of those must see the same ones."""
+NO_BODY: Final = frozenset((204, 304))
+"""Status codes of responses that have no body, regardless of their headers (RFC 9112, section 6.3)."""
 
 _PHRASES: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
-_CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
-# The offending value is not quoted: headers may hold credentials.
-_UNFIT: Final = "a message with such a target or header is not HTTP/1.1, and is not sent"
+_CHUNKED: Final = (b"Transfer-Encoding", b"chunked")
+
+
+@attrs.frozen
+class Request:
+    """The head of a request; names of headers that were read are in lower case.
+
+    ``length``: bytes of the body, None where it is chunked. ``head``: the bytes to send, empty where it was read.
+    """
+
+    method: bytes
+    target: bytes
+    headers: tuple[Header, ...]
+    length: int | None = 0
+    head: bytes = attrs.field(default=b"", repr=False, eq=False, kw_only=True)
+
+
+@attrs.frozen
+class Response:
+    """The head of a response, with the fields of ``Request``.
+
+    ``to_close``: the length is unknown, and the body ends with the connection (RFC 9112, section 6.3).
+    """
+
+    status_code: int
+    headers: tuple[Header, ...]
+    length: int | None = 0
+    http_version: bytes = b"1.1"
+    to_close: bool = attrs.field(default=False, kw_only=True)
+    head: bytes = attrs.field(default=b"", repr=False, eq=False, kw_only=True)
+
+
+@attrs.frozen
+class InformationalResponse:
+    """The head of a response 1xx; 101 switches protocols."""
+
+    status_code: int
+    headers: tuple[Header, ...]
+    head: bytes = attrs.field(default=b"", repr=False, eq=False, kw_only=True)
+
+
+@attrs.frozen
+class Data:
+    """A part of a body."""
+
+    data: bytes
+
+
+@attrs.frozen
+class EndOfMessage:
+    """The end of a message, with or without a body."""
+
+
+Event = Request | Response | InformationalResponse | Data | EndOfMessage
 
 
 def make_request(method: bytes, target: bytes, headers: Sequence[Header]) -> Request:
     """Return the event that begins a request; raises ValueError for bytes that no head may hold."""
-    _check_values(headers)
-    try:
-        return Request(method=method, target=target, headers=list(headers))
-    except LocalProtocolError:
-        raise ValueError(_UNFIT) from None
+    # Their responses are framed differently (RFC 9112, section 6.3); nothing here sends them.
+    if method in (b"HEAD", b"CONNECT"):
+        raise ValueError("HEAD and CONNECT are not sent")
+    head, length = _serialize(b"%s %s HTTP/1.1\r\n" % (method, target), headers, grammar.check_request_head)
+    return Request(method, target, tuple(headers), length, head=head)
 
 
 def make_response(code: int, headers: Sequence[Header]) -> Response:
-    """Return the event that begins a response; raises ValueError for bytes that no head may hold."""
-    _check_values(headers)
-    try:
-        return Response(status_code=code, headers=list(headers), reason=_PHRASES.get(code, b"Unknown"))
-    except LocalProtocolError:
-        raise ValueError(_UNFIT) from None
+    """Return the event that begins a response; raises ValueError for bytes that no head may hold.
+
+    A body without a length is sent in chunks.
+    """
+    if code in NO_BODY:
+        headers = [header for header in headers if header[0].lower() not in (b"content-length", b"transfer-encoding")]
+    elif not any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in headers):
+        headers = [*headers, _CHUNKED]
+    head, length = _serialize(_status_line(code), headers, grammar.check_response_head)
+    return Response(code, tuple(headers), length, head=head)
 
 
 def make_switch(headers: Sequence[Header]) -> InformationalResponse:
     """Return the event that switches protocols; raises ValueError for bytes that no head may hold."""
-    _check_values(headers)
-    all_headers = [(b"Connection", b"Upgrade"), *headers]
+    all_headers = ((b"Connection", b"Upgrade"), *headers)
+    head, _ = _serialize(_status_line(101), all_headers, grammar.check_response_head)
+    return InformationalResponse(101, all_headers, head=head)
+
+
+def _status_line(code: int) -> bytes:
+    return b"HTTP/1.1 %d %s\r\n" % (code, _PHRASES.get(code, b"Unknown"))
+
+
+def _serialize(line: bytes, headers: Sequence[Header], check: grammar.CheckHead) -> tuple[bytes, int | None]:
+    """Return the bytes of a head, which pass the check of a head that is read, and the length of the body."""
+    head = b"".join([line, *[b"%s: %s\r\n" % header for header in headers], b"\r\n"])
     try:
-        return InformationalResponse(status_code=101, headers=all_headers, reason=_PHRASES[101])
-    except LocalProtocolError:
-        raise ValueError(_UNFIT) from None
-
-
-def _check_values(headers: Sequence[Header]) -> None:
-    """h11 refuses line breaks and zero bytes; other control characters are not sent either, as they are not read."""
-    if _CONTROL.search(b"".join([value for _, value in headers])) is not None:
-        raise ValueError(_UNFIT)
+        # Each header is one line: a line break inside a value would add one.
+        if head.count(b"\n") == len(headers) + 2:
+            return head, check(head, len(headers))
+    except Malformed:
+        pass
+    # The offending value is not quoted: headers may hold credentials.
+    raise ValueError("a message with such a target or header is not HTTP/1.1, and is not sent")
 
 
 def fields(message: Request | Response | InformationalResponse) -> dict[bytes, list[bytes]]:
     """Return the values of a message's headers by name in lower case."""
     found: dict[bytes, list[bytes]] = {}
-    for name, value in message.headers.raw_items():
+    for name, value in message.headers:
         found.setdefault(name.lower(), []).append(value)
     return found
 
 
 def tokens(values: Iterable[bytes]) -> frozenset[bytes]:
     """Return the members of a header that is a list, in lower case (RFC 9110, section 5.6.1)."""
-    return frozenset(token.strip().lower() for value in values for token in value.split(b","))
+    return frozenset([token.strip().lower() for value in values for token in value.split(b",")])

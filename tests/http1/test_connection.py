@@ -402,6 +402,27 @@ class DifferentialTests(SynchronousTestCase):
         self.assertEqual((again.method, again.target, again.length), (asked.method, asked.target, asked.length))
 
     @STEADILY
+    @given(st.sampled_from(REQUESTS[:2]), mangled([*REQUESTS, GET.replace(b"/api", b"/b") + b"\r\n"]))
+    @example(GET + b"\r\n", GET.replace(b"GET", b"P T") + b"\r\n")
+    @example(GET + b"\r\n", GET.replace(b"/api", b"/a\x01") + b"\r\n")
+    @example(GET + b"\r\n", GET.replace(b"Host", b"X-A: b\r\nHost") + b"\r\n")
+    @example(GET + b"\r\n", GET.replace(b"1.1", b"1.0") + b"\r\n")
+    def test_second_requests(self, before: bytes, head: bytes) -> None:
+        """A request that follows another on a connection is read as if it were the first, or refused as that would."""
+        connection = server(before + b"abc" * (b"Length" in before))
+        events_of(connection)
+        connection.send(make_response(204, []), EndOfMessage())
+        self.assertTrue(connection.start_next_cycle())
+        connection.receive(head)
+        try:
+            first = server(head).next_event()
+        except Malformed as malformed:
+            refused = self.assertRaises(Malformed, connection.next_event)
+            self.assertEqual(str(refused), str(malformed))
+            return
+        self.assertEqual(connection.next_event(), first)
+
+    @STEADILY
     @given(mangled(RESPONSES))
     @example(b"HTTP/2.0 200 OK\r\n\r\n")
     @example(b"HTTP/1.1 600 OK\r\n\r\n")

@@ -19,12 +19,6 @@ class NodeSpec(View, frozen=True):
     pod_cidrs: list[str] = msgspec.field(name="podCIDRs", default=[])
 
 
-class NodeInfo(View, frozen=True):
-    """The versions a node reports."""
-
-    kubelet_version: str = ""
-
-
 class NodeAddress(View, frozen=True):
     """One address of a node; ``type`` is InternalIP, ExternalIP, Hostname ..."""
 
@@ -37,7 +31,6 @@ class NodeStatus(View, frozen=True):
 
     allocatable: dict[str, str] = {}
     conditions: list[Condition] = []
-    node_info: NodeInfo = NodeInfo()
     addresses: list[NodeAddress] = []
 
 

@@ -50,6 +50,8 @@ RESPONSE_HEADERS: Final = frozenset(
     )
 )
 """Response headers that are forwarded, besides those of the body and of an upgrade."""
+_ANSWERED: Final = RESPONSE_HEADERS | {b"content-length"}
+_SWITCHED: Final = RESPONSE_HEADERS | STREAM_HEADERS
 CONNECTION_OPTIONS: Final = frozenset((b"keep-alive", b"close", b"upgrade"))
 
 # No authority (``//``), no fragment: a target that the API server would parse as another path does not match.
@@ -89,8 +91,7 @@ def examine(request: Request) -> Call:
         # the relay adds, such as Impersonate-User.
         raise _bad(400, "Connection names keep-alive, close or Upgrade, and no other header")
     upgrade = _upgrade(headers, options)
-    lengths = headers.get(b"content-length", ())
-    length = None if b"transfer-encoding" in headers else int(lengths[0]) if lengths else 0
+    length = request.length
     if upgrade and length != 0:
         raise _bad(400, "a request for an upgrade has no body")
     allowed = REQUEST_HEADERS | STREAM_HEADERS if upgrade else REQUEST_HEADERS
@@ -132,20 +133,16 @@ class Answer:
 def answer(response: Response) -> Answer:
     """Return the response to forward. A body without a length is forwarded in chunks."""
     headers = fields(response)
-    unbounded = not (
-        b"content-length" in headers or b"transfer-encoding" in headers or response.status_code in (204, 304)
-    )
     close = b"close" in tokens(headers.get(b"connection", ())) or response.http_version < b"1.1"
-    return Answer(
-        response.status_code, _only(headers, RESPONSE_HEADERS | {b"content-length"}), close or unbounded, unbounded
-    )
+    unbounded = response.to_close
+    return Answer(response.status_code, _only(headers, _ANSWERED), close or unbounded, unbounded)
 
 
 def switch(response: InformationalResponse) -> InformationalResponse:
     """Return the response 101 to forward."""
     headers = fields(response)
     upgrade = (b"Upgrade", b", ".join(headers.get(b"upgrade", ())))
-    return make_switch([*_only(headers, RESPONSE_HEADERS | STREAM_HEADERS), upgrade])
+    return make_switch([*_only(headers, _SWITCHED), upgrade])
 
 
 def _reject_identity(headers: Fields) -> None:
