@@ -67,11 +67,15 @@ class FabricNetwork:
         self._lender = lender
         self.status: Latest[Readiness] = Latest(self._status())
         self.translation: Latest[int] = Latest(0)
+        self._view = fabric.translation(lender)
 
     def refresh(self) -> None:
-        """Read the status again, and note that addresses may be translated to others."""
+        """Read the status again, and note where addresses may be translated to others."""
+        view = self._fabric.translation(self._lender)
+        if view != self._view:
+            self._view = view
+            self.translation.set(self.translation.value + 1)
         self.status.set(self._status())
-        self.translation.set(self.translation.value + 1)
 
     def _status(self) -> Readiness:
         is_up, message = self._fabric.status(self._lender)

@@ -164,6 +164,7 @@ def _network(settings: Settings) -> Iterator[str]:
         "pod-cidrs": network.pod_cidrs,
         "service-cidrs": network.service_cidrs,
         "pools": network.pools,
+        "accept": network.accept,
         "reserved": network.reserved,
         "external-cidr": [network.external_cidr],
         "external-cidr-6": [network.external_cidr_6] if network.external_cidr_6 else [],

@@ -233,7 +233,9 @@ class Network(Section, frozen=True):
     ``external-cidr`` of IPv4 where pods have IPv6 addresses. ``endpoints`` empty: this host's address and
     ``listen-port``. ``mtu`` 0: from the interface in use. The host of a daemon whose ``role`` is gateway holds the
     tunnels; daemons with the role node, on the other hosts, lead their pods there, and do nothing else. ``node`` is the
-    name of the Node that such a host is; empty: the one with this host's address.
+    name of the Node that such a host is; empty: the one with this host's address. A network of a peer is known here by
+    one out of ``pools``, unless ``accept`` holds it. ``rule_priority`` is that of the policy rule for peers' networks
+    (ip-rule(8)); with an overlay the one before it is used too.
     """
 
     mode: Literal["wireguard", "none"] = "none"
@@ -250,7 +252,9 @@ class Network(Section, frozen=True):
     external_cidr: str = "10.70.0.0/20"
     external_cidr_6: str = "fd4c:6971:6e00::/112"
     pools: list[str] = msgspec.field(default_factory=lambda: list(_POOLS))
+    accept: list[str] = []
     reserved: list[str] = []
+    rule_priority: Annotated[int, Meta(ge=2, le=32765)] = 18952
     mtu: Annotated[int, Meta(ge=0, le=65535)] = 0
     overlay_port: Annotated[int, Meta(ge=1, le=65535)] = 5876
     node: str = ""

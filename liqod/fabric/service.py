@@ -90,6 +90,10 @@ class Fabric(ConvergeLoop):
         """Return how a peer's pods reach one of our pod addresses; empty while that is not known."""
         return self._control.export_address(peer, address)
 
+    def translation(self, peer: ClusterID) -> object:
+        """Return a value that changes when an address of this cluster or of a peer may read otherwise at the other."""
+        return self._control.translation(peer)
+
     def status(self, peer: ClusterID) -> tuple[bool | None, str]:
         """Return whether packets cross to a peer now (None: not known yet), and a sentence about it."""
         return self._control.status(peer, self._agent.report())

@@ -52,7 +52,7 @@ class FakeKernel:
 
     def __init__(self) -> None:
         self.links: dict[str, FakeLink] = {"eth0": FakeLink("veth", 1500, True, ["192.0.2.1/24"])}
-        self.rules: set[tuple[str, str, str]] = set()
+        self.rules: set[tuple[str, str, str, str]] = set()
         self.routes: dict[str, dict[str, dict[str, Any]]] = {"4": {}, "6": {}}
         self.tables: dict[str, dict[str, Any]] = {}
         self.flows: set[tuple[str, str]] = set()
@@ -122,13 +122,13 @@ class FakeKernel:
 
     def _rule_line(self, version: str, verb: str, pref: str, words: list[str]) -> None:
         match words:
-            case ["lookup", table] if table == pref:
-                self._rule(verb, (version, pref, ""))
-            case ["iif", source, "lookup", table] if table == pref and verb == "add":
-                self._rule(verb, (version, pref, source))
-            case [] if verb == "del":
-                known = [rule for rule in self.rules if rule[:2] == (version, pref)]
-                self._rule("del", known[0] if known else (version, pref, ""))
+            case ["lookup", table, "protocol", "kernel"] if verb == "add":
+                self._rule(verb, (version, pref, table, ""))
+            case ["iif", source, "lookup", table, "protocol", "kernel"] if verb == "add":
+                self._rule(verb, (version, pref, table, source))
+            case ["lookup", table] if verb == "del":
+                known = [rule for rule in self.rules if rule[:3] == (version, pref, table)]
+                self._rule("del", known[0] if known else (version, pref, table, ""))
             case _:
                 raise AssertionError(f"ip rule {verb} pref {pref} {' '.join(words)} is not understood")
 
@@ -217,7 +217,7 @@ class FakeKernel:
                 return Output(0 if found else 1, "", said)
         raise AssertionError(f"conntrack {' '.join(words)} is not understood")
 
-    def _rule(self, verb: str, rule: tuple[str, str, str]) -> None:
+    def _rule(self, verb: str, rule: tuple[str, str, str, str]) -> None:
         if (verb == "add") == (rule in self.rules):
             raise Refused("RTNETLINK answers: File exists" if verb == "add" else "RTNETLINK answers: No such file")
         (self.rules.add if verb == "add" else self.rules.remove)(rule)
@@ -244,8 +244,8 @@ class FakeKernel:
                 return [self._as_json(name, link) for name, link in self.links.items()]
             case ["rule"]:
                 ours = [
-                    {"priority": int(pref), "table": pref, **({"iif": source} if source else {})}
-                    for shown, pref, source in sorted(self.rules)
+                    {"priority": int(pref), "table": table, **({"iif": source} if source else {})}
+                    for shown, pref, table, source in sorted(self.rules)
                     if shown == version
                 ]
                 return [{"priority": 0, "table": "local"}, *ours, {"priority": 32766, "table": "main"}]

@@ -89,9 +89,37 @@ def networks(draw: st.DrawFn) -> Network:
 class AllocationTests(SynchronousTestCase):
     """Which network stands for a peer's."""
 
-    def test_free_networks_are_kept_as_they_are(self) -> None:
-        """What overlaps nothing reads the same on both sides."""
-        self.assertEqual(allocate(nets("10.1.0.0/16"), [], nets("10.2.0.0/16"), [], POOLS), [net("10.1.0.0/16")])
+    def test_a_peer_does_not_choose_its_addresses_here(self) -> None:
+        """A peer names as its pods' what this host reaches by its default route alone: it gets none of it.
+
+        Not inside the pools either, where a name server of another network may be.
+        """
+        for text in ("10.1.0.0/16", "172.20.0.0/16", "100.64.0.0/16", "10.100.0.0/16", "8.8.0.0/16"):
+            self.assertEqual(allocate(nets(text), [], [], [], POOLS), [net("10.64.0.0/16")], text)
+        self.assertEqual(allocate(nets("fd00:9::/48"), [], [], [], POOLS), [net("fd4c:6971:6f00::/48")])
+
+    def test_what_the_host_needs_is_never_given(self) -> None:
+        """Name servers, next hops, API servers: the pools go past them."""
+        needed = nets("10.64.0.53/32", "10.65.0.1/32")
+        self.assertEqual(allocate(nets("10.1.0.0/16"), [], [], needed, POOLS), [net("10.66.0.0/16")])
+
+    def test_accepted_networks_are_kept_as_they_are(self) -> None:
+        """What the settings accept reads the same on both sides where nothing overlaps it, and stays so."""
+        accepted = nets("10.0.0.0/12", "fd00::/16")
+        for text, found in (
+            ("10.1.0.0/16", "10.1.0.0/16"),
+            ("10.2.0.0/16", "10.64.0.0/16"),
+            ("10.3.0.0/16", "10.64.0.0/16"),
+            ("10.32.0.0/16", "10.64.0.0/16"),
+            ("fd00:9::/48", "fd00:9::/48"),
+        ):
+            wanted, taken, avoided = nets(text), nets("10.2.0.0/24"), nets("10.3.0.5/32")
+            self.assertEqual(allocate(wanted, [], taken, avoided, POOLS, accepted=accepted), [net(found)], text)
+
+    def test_what_was_agreed_before_stays(self) -> None:
+        """A record from when a peer's free network was taken as it is keeps its peering as it was."""
+        held = nets("10.1.0.0/16")
+        self.assertEqual(allocate(held, held, nets("10.2.0.0/16"), [], POOLS), list(held))
 
     def test_overlaps_get_the_first_free_network_of_their_size(self) -> None:
         """The same pod network on both sides: the peer's becomes one from the pools, past what is taken there."""
@@ -224,8 +252,9 @@ class AgreementTests(SynchronousTestCase):
             self.assertNotEqual(found, net(text))
             self.assertEqual(allocate(wanted, wanted, [], [], nets("10.0.0.0/8", "fc00::/8")), [found])
         # The settings may say that they are free here.
-        for text in ("8.8.8.0/24", "100.64.0.0/16", "10.9.0.0/16", "fd00:9::/48"):
-            self.assertEqual(allocate(nets(text), [], [], [], nets("8.8.0.0/16")), [net(text)])
+        public = nets("8.8.8.0/24")
+        self.assertEqual(allocate(public, [], [], [], POOLS, accepted=nets("8.8.0.0/16")), list(public))
+        self.assertEqual(allocate(public, public, [], [], POOLS, accepted=nets("8.8.0.0/16")), list(public))
 
     def test_an_endpoint_that_leads_back_is_never_called(self) -> None:
         """Neither our own nor one in another peer's network here: a tunnel would be led into itself, or into another's.
@@ -271,13 +300,14 @@ class AgreementTests(SynchronousTestCase):
 
     def test_a_peer_that_names_anothers_networks_does_not_get_them(self) -> None:
         """Not at first, and not by changing what it names later: pods, external network, or a part of either."""
-        first = allocation(own(), config("b", side(pod_cidrs=["10.5.0.0/16"], external_cidr="10.6.0.0/20")), [], [])
+        ours = attrs.evolve(own(), accepted=nets("10.0.0.0/12"))
+        first = allocation(ours, config("b", side(pod_cidrs=["10.5.0.0/16"], external_cidr="10.6.0.0/20")), [], [])
         self.assertEqual(first.pod_cidrs, ["10.5.0.0/16"])
         before = side(pod_cidrs=["10.7.0.0/16"], external_cidr="10.8.0.0/20")
-        held = allocation(own(), config("c", before), [first], [])
+        held = allocation(ours, config("c", before), [first], [])
         for pods, external in (("10.5.0.0/16", "10.6.0.0/20"), ("10.5.128.0/17", "10.9.0.0/20"), ("10.6.0.0/16", "")):
             after = side(pod_cidrs=[pods], external_cidr=external)
-            moved = allocation(own(), config("c", after, held), [first], [])
+            moved = allocation(ours, config("c", after, held), [first], [])
             self.assertEqual(moved.reason, "")
             for one in given_to(moved):
                 self.assertIsNone(overlaps(one, given_to(first)), moved)

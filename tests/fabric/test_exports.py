@@ -388,8 +388,8 @@ class ExportRuleTests(SynchronousTestCase):
         machine = ExportedAddress("fd4d::7", "2001:db8::9", frozenset({("tcp", 80)}))
         for exports, versions in (((MACHINE,), {"4"}), ((machine,), {"6"}), ((MACHINE, machine), {"4", "6"})):
             script = nftables.render(attrs.evolve(DESIRED, links=(attrs.evolve(link, exports=exports),)))
-            self.assertEqual(set(re.findall(r"map @real_[0-9a-f]{12}_([46])\n", script)), versions)
-            self.assertEqual(set(re.findall(r"map real_[0-9a-f]{12}_([46]) \{", script)), versions)
+            self.assertEqual(set(re.findall(r"map @real_[0-9a-f]{64}_([46])\n", script)), versions)
+            self.assertEqual(set(re.findall(r"map real_[0-9a-f]{64}_([46]) \{", script)), versions)
             self.assertEqual("ct original ip6 daddr fd4d::/112 masquerade" in script, "6" in versions)
             own = "ct original ip6 daddr fd4d::/112 ct original ip6 daddr != fd4d::1 accept"
             self.assertEqual(own in script, "6" in versions)
@@ -438,8 +438,8 @@ class ExportRuleTests(SynchronousTestCase):
         turn(MACHINE)
         self.assertEqual(turn(MACHINE), ())
         (step,) = turn(MACHINE, POD)
-        self.assertRegex(step.stdin, r"add element inet liqod real_[0-9a-f]{12}_4 \{ 10\.74\.0\.8 : 10\.80\.0\.9 \}\n")
-        self.assertRegex(step.stdin, r"add element inet liqod whole_[0-9a-f]{12}_4 \{ 10\.74\.0\.8 \}\n")
+        self.assertRegex(step.stdin, r"add element inet liqod real_[0-9a-f]{64}_4 \{ 10\.74\.0\.8 : 10\.80\.0\.9 \}\n")
+        self.assertRegex(step.stdin, r"add element inet liqod whole_[0-9a-f]{64}_4 \{ 10\.74\.0\.8 \}\n")
         kernel.flows = {("10.72.0.5", "10.74.0.7"), ("10.72.0.5", "10.74.0.8")}
         turn(attrs.evolve(MACHINE, real="192.0.2.10"), POD)
         self.assertEqual(kernel.flows, {("10.72.0.5", "10.74.0.8")})

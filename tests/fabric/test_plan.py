@@ -9,9 +9,11 @@ import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel import routes, wireguard
+from liqod.fabric.agent.kernel.host_facts import name_servers
 from liqod.fabric.agent.kernel.model import Desired, Device, Observed, Route, Rules, Tunnel, TunnelPeer
 from liqod.fabric.agent.kernel.plan import plan, removal, show
 from liqod.fabric.agent.kernel.rules import conntrack, nftables
+from liqod.fabric.agent.kernel.rules.gateway_rules import gateway_sets
 from liqod.fabric.state.network import Link, Netmap
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import Network
@@ -104,7 +106,7 @@ table inet liqod {{
 }}
 
 # ip -4 -batch -
-rule add pref 18952 lookup 18952
+rule add pref 18952 lookup 18952 protocol kernel
 route replace 10.72.0.0/16 dev liqod table 18952 src 10.70.0.1
 route replace 10.73.0.0/20 dev liqod table 18952 src 10.70.0.1
 
@@ -140,7 +142,7 @@ def observed_after(desired: Desired = DESIRED, *, endpoint: str = "192.0.2.7:587
     return Observed(
         device=Device(desired.mtu, True, frozenset(desired.addresses), "wireguard"),
         tunnel=Tunnel(desired.public_key, desired.listen_port, peers),
-        policies=frozenset({4}),
+        policies=frozenset({(4, 18952)}),
         routes=routes.wanted_routes(desired),
         rules=Rules(mark(desired), count(desired), sets, frozenset(map(conntrack.flushed_mark, desired.links))),
     )
@@ -232,7 +234,7 @@ class PlanTests(SynchronousTestCase):
         closed = attrs.evolve(DESIRED, links=(attrs.evolve(LINK, pods=frozenset()),))
         more = attrs.evolve(DESIRED, links=(attrs.evolve(LINK, pods=frozenset({"10.201.0.5"})),))
         (step,) = plan(more, observed_after(closed), NOW)
-        self.assertRegex(step.stdin, r"^add element inet liqod pods_[0-9a-f]{12}_4 \{ 10\.201\.0\.5 \}\n$")
+        self.assertRegex(step.stdin, r"^add element inet liqod pods_[0-9a-f]{64}_4 \{ 10\.201\.0\.5 \}\n$")
 
     def test_the_number_of_rules_does_not_depend_on_the_host(self) -> None:
         """Three peers have one policy rule and one route for each of their networks."""
@@ -286,10 +288,36 @@ class ParsingTests(SynchronousTestCase):
         )
 
     def test_the_hosts_networks(self) -> None:
-        """Own routes, the default route and the loopback network are none of the host's networks."""
+        """Own routes, the default route and the loopback network are none of the host's networks; its next hop is."""
         text = (
             '[{"dst":"default","gateway":"10.98.0.254","dev":"eth0"},{"dst":"10.98.0.0/24","dev":"eth0"},'
             '{"dst":"10.72.0.0/16","dev":"liqod"},{"type":"local","dst":"127.0.0.0/8","dev":"lo"},'
             '{"type":"broadcast","dst":"10.98.0.255","dev":"eth0"}]'
         )
-        self.assertEqual(routes.host_networks(text, "liqod"), [net("10.98.0.0/24")])
+        self.assertEqual(routes.host_networks(text, "liqod"), [net("10.98.0.0/24"), net("10.98.0.254/32")])
+        many = (
+            '[{"dst":"default","nexthops":[{"gateway":"10.1.2.3"},{"via":{"host":"fd00::9"}}]},'
+            '{"dst":"default","gateway":"fe80::1"}]'
+        )
+        self.assertEqual(routes.host_networks(many, "liqod"), [net("10.1.2.3/32"), net("fd00::9/128")])
+
+    def test_name_servers(self) -> None:
+        """The addresses of resolv.conf(5), without a stub's on loopback; what is no address is passed over."""
+        text = "search rome\nnameserver 127.0.0.53\nnameserver 10.1.2.3\nnameserver fd00::53%eth0\nnameserver x\n#\n"
+        self.assertEqual(name_servers(text), [net("10.1.2.3/32"), net("fd00::53/128")])
+
+    def test_peers_with_similar_ids(self) -> None:
+        """Two peers whose IDs have equal beginnings of their hashes have sets of their own: the name has all of it."""
+        links = [attrs.evolve(LINK, peer=ClusterID(f"milan-{n}"), pods=frozenset({f"10.201.0.{n}"})) for n in range(9)]
+        sets = gateway_sets(attrs.evolve(DESIRED, links=tuple(links)))
+        self.assertEqual(sorted(map(sorted, sets.values())), [[f"10.201.0.{n}"] for n in range(9)])
+        self.assertEqual({len(name) for name in sets}, {len("pods__4") + 64})
+
+    def test_another_priority(self) -> None:
+        """A rule of another priority, from before the setting changed, goes; the new one is there instead."""
+        desired = attrs.evolve(DESIRED, priority=5000)
+        (step,) = routes.missing_route_steps(desired, Observed())
+        self.assertIn("rule add pref 5000 lookup 18952 protocol kernel\n", step.stdin)
+        old = Observed(policies=frozenset({(4, 18952), (4, 5000)}))
+        (step,) = routes.stale_route_steps(desired, old)
+        self.assertEqual(step.stdin, "rule del pref 18952 lookup 18952\n")

@@ -93,6 +93,20 @@ class NetworkTests(sandboxes.Sandboxes, cases.KubeletSides):
         reason = "NetworkReady" if crosses else "NetworkDown"
         self.network.status.set(Readiness(ready=crosses, reason=reason, message="as it is"))
 
+    async def test_another_mapping(self) -> None:
+        """Pods at home show the addresses by which they are reached: when the mapping changes, these follow."""
+        await self.pod("web")
+        await self.runs("web")
+        self.network.translate_home = lambda address: f"10.64.{address.partition('.')[2].partition('.')[2]}"
+        self.network.changed()
+        there = (await self.lender.get(PODS, "web", self.remote))["status"]["podIP"]
+
+        async def moved() -> bool:
+            status = (await self.home.get(PODS, "web", self.space))["status"]
+            return bool(status["podIP"] == self.network.translate_home(there))
+
+        await self.eventually(moved)
+
     async def test_a_dead_tunnel(self) -> None:
         """While no packet crosses pods are not ready at home and the node says so; nothing is deleted, and all of it
         comes back, also when a daemon was started in between.

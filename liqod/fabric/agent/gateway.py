@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from twisted.application.service import MultiService
 from twisted.internet.error import CannotListenError
@@ -14,7 +15,7 @@ from liqod.fabric.agent.converge import HOST
 from liqod.fabric.agent.kernel import device as devices
 from liqod.fabric.agent.kernel.address_watch import AddressWatch
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, observe
-from liqod.fabric.agent.kernel.host_facts import host_addresses, tunnel_mtu, uplink_mtu
+from liqod.fabric.agent.kernel.host_facts import host_addresses, name_servers, tunnel_mtu, uplink_mtu
 from liqod.fabric.agent.kernel.model import INWARD, Desired, Observed, Overlay, Step
 from liqod.fabric.agent.kernel.plan import plan, removal, show
 from liqod.fabric.agent.kernel.routes import host_networks
@@ -27,6 +28,9 @@ from liqod.flow.clocks import WallClock, utc_now
 from liqod.flow.controller import Source
 from liqod.flow.controller import observe as observe_value
 from liqod.flow.observe import Latest
+
+RESOLVERS: Final = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
+"""Where a host's name servers are: with systemd-resolved(8) the first has its stub, the second what stands behind."""
 
 
 class GatewayAgent(MultiService):
@@ -90,6 +94,7 @@ class GatewayAgent(MultiService):
             for version in (4, 6)
         ]
         networks = [one for output in routes for one in host_networks(output.out, network.device)]
+        networks += [one for path in RESOLVERS for one in name_servers(_text_of(path))]
         return HostReport(tunnel_mtu(network.mtu, self._uplink), tuple(networks))
 
     async def observe(self) -> NetworkReport:
@@ -154,6 +159,7 @@ class GatewayAgent(MultiService):
             links=desired.links,
             overlay=self._overlay(desired),
             moved=not self._converged_at <= self._addresses,
+            priority=network.rule_priority,
         )
 
     def _overlay(self, desired: DesiredNetwork) -> Overlay | None:
@@ -169,6 +175,7 @@ class GatewayAgent(MultiService):
             vteps=desired.vteps,
             table=INWARD,
             source=network.device,
+            priority=network.rule_priority - 1,
         )
 
     async def _apply(self, steps: tuple[Step, ...], what: str) -> None:
@@ -187,3 +194,10 @@ class GatewayAgent(MultiService):
         self._prober.set_targets(desired.probes.gateways, desired.mtu)
         self._pinger.open(own)
         self._pinger.set_targets(desired.probes.pods)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

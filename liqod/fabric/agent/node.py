@@ -109,7 +109,8 @@ class NodeFabric(ConvergeLoop):
     async def _plan(self) -> tuple[NodeDesired | None, tuple[Step, ...]]:
         shown = await checked(self._kernel, ("ip", "-j", "addr", "show"))
         uplink = uplink_mtu(shown.out, self._address)
-        desired = node_desired(self._settings.device, self._address, uplink, self._tunnels.items())
+        network, records = self._settings, self._tunnels.items()
+        desired = node_desired(network.device, self._address, uplink, records, priority=network.rule_priority)
         observed = await observe_node(self._kernel, self._device)
         return desired, node_plan(desired, observed) if desired is not None else node_removal(self._device, observed)
 

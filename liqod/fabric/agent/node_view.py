@@ -5,17 +5,20 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-from liqod.fabric.agent.kernel.model import TABLE, NodeDesired, Overlay
+from liqod.fabric.agent.kernel.model import PRIORITY, TABLE, NodeDesired, Overlay
 from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu
 from liqod.fabric.state.network import Vtep, parse_networks
 from liqod.model.objects.node import Node
 from liqod.model.records.network import Gateway, Network, TunnelEndpoint
 
 
-def node_desired(tunnel: str, local: str, uplink: int, records: Sequence[TunnelEndpoint]) -> NodeDesired | None:
+def node_desired(
+    tunnel: str, local: str, uplink: int, records: Sequence[TunnelEndpoint], *, priority: int = PRIORITY
+) -> NodeDesired | None:
     """Return what connects this host's pods with all peers; None while no record names a gateway on another host.
 
-    ``tunnel`` is the name of the gateways' device, ``local`` this host's address, ``uplink`` the MTU of its interface.
+    ``tunnel`` is the name of the gateways' device, ``local`` this host's address, ``uplink`` the MTU of its interface,
+    ``priority`` that of the policy rule.
     """
     usable = [record for record in records if _is_usable(record.spec.gateway, local)]
     if not usable:
@@ -33,6 +36,7 @@ def node_desired(tunnel: str, local: str, uplink: int, records: Sequence[TunnelE
         mtu=overlay_mtu(uplink, local),
         vteps=(Vtep(gateway.address, remote),),
         table=TABLE,
+        priority=priority,
         path_mtu=min((record.status.path_mtu for record in routed if record.status.path_mtu), default=0),
     )
     return NodeDesired(overlay, pods, remote)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
 from liqod.fabric.state.network import Vtep, parse_networks
 from liqod.model.names import OVERLAY_ANNOTATION
@@ -50,6 +51,17 @@ def node_addresses(nodes: Sequence[Node]) -> list[Network]:
     return parse_networks(
         one.address for node in nodes for one in node.status.addresses if one.type in ("InternalIP", "ExternalIP")
     )
+
+
+def api_server_addresses(*urls: str) -> list[Network]:
+    """Return the addresses in URLs of API servers, as networks of one address; URLs with a host name have none."""
+    hosts = []
+    for url in urls:
+        try:
+            hosts.append(urlsplit(url).hostname or "")
+        except ValueError:
+            continue
+    return [one for one in parse_networks(filter(None, hosts)) if not one.is_loopback]
 
 
 def find_vteps(nodes: Iterable[Node], own: str) -> tuple[Vtep, ...]:

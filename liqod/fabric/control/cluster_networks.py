@@ -12,6 +12,7 @@ from liqod.fabric.control.agreement.agreement import LocalNetwork
 from liqod.fabric.control.agreement.validation import external_network, external_six
 from liqod.fabric.control.cluster_facts import (
     ServiceCIDR,
+    api_server_addresses,
     find_vteps,
     node_addresses,
     pod_addresses,
@@ -41,8 +42,10 @@ _API_SERVICE: Final = "kubernetes"
 class ClusterNetworks:
     """Finds out this cluster's networks, or takes them from the settings."""
 
-    def __init__(self, client: Client, informers: Informers, settings: schema.Network) -> None:
+    def __init__(self, client: Client, informers: Informers, settings: schema.Network, advertised: str = "") -> None:
         self._client = client
+        # A host name needs no place here: its addresses are behind name servers and routes, which are avoided.
+        self._servers = api_server_addresses(client.config.server, advertised)
         self._settings = settings
         self._services: list[Network] | None = None
         self._nodes: Informer[Node] = informers.of(NODES, Node)
@@ -76,7 +79,7 @@ class ClusterNetworks:
                 "the network of this cluster's pods is not known: no node has a podCIDR; set network.pod-cidrs"
             )
         services = parse_networks(settings.service_cidrs) or await self._found_services()
-        reserved = [*services, *node_addresses(nodes), *parse_networks(settings.reserved)]
+        reserved = [*services, *node_addresses(nodes), *parse_networks(settings.reserved), *self._servers]
         external, six = external_network(settings.external_cidr, "network.external-cidr"), None
         if settings.external_cidr_6 and external.version == 4 and any(one.version == 6 for one in pods):
             six = external_six(settings.external_cidr_6, external)
@@ -91,6 +94,7 @@ class ClusterNetworks:
             next_key=next_key,
             services=tuple(services),
             six=six,
+            accepted=tuple(parse_networks(settings.accept)),
         )
 
     def vteps(self, own: str) -> tuple[Vtep, ...]:

@@ -117,6 +117,10 @@ class ExportedAddresses:
         whole = address in self._unnamed.get(peer, ())
         return export_refusal(address, policy, whole=whole) if policy is not None else ""
 
+    def limits(self, peer: ClusterID) -> object:
+        """Return what decides which addresses a peer may reach, to be compared."""
+        return self._policies.get(peer), self._unnamed.get(peer, frozenset())
+
     def assign(self, local: LocalNetwork, config: NetworkConfig) -> list[Export]:
         """Return the exports to write to the record of a peer."""
         peer = ClusterID(config.metadata.name)

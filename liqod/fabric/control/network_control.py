@@ -31,6 +31,7 @@ from liqod.model.records.network import (
     Network,
     NetworkConfig,
     Subnets,
+    exported_addresses,
     own_addresses,
     remote_addresses,
 )
@@ -61,7 +62,7 @@ class NetworkControl:
         self._clock = clock
         self._settings = settings.network
         self._address = address
-        self._networks = ClusterNetworks(client, informers, settings.network)
+        self._networks = ClusterNetworks(client, informers, settings.network, settings.kubernetes.api_server_url)
         self._records = Records(client, clock, informers, wall)
         self._ring = KeyRing(client, clock, informers, settings.kubernetes.namespace)
         self.exports = ExportedAddresses(self._records, closed=settings.network.policy == "closed")
@@ -96,6 +97,14 @@ class NetworkControl:
         """
         config = self._records.config(peer)
         return own_addresses(config).seen(address) if config is not None else ""
+
+    def translation(self, peer: ClusterID) -> object:
+        """Return all that the translation of addresses to and from a peer follows from, to be compared."""
+        config = self._records.config(peer)
+        if config is None:
+            return None
+        maps = remote_addresses(config), own_addresses(config), exported_addresses(config)
+        return maps, self.exports.limits(peer)
 
     def status(self, peer: ClusterID, report: NetworkReport) -> tuple[bool | None, str]:
         """Return whether packets cross to a peer now (None: not known yet), and a sentence about it."""

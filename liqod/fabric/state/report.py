@@ -24,7 +24,8 @@ DEAD_AFTER: Final = 5.0
 class HostReport:
     """The facts about the host that control decides from.
 
-    ``mtu`` is that of the tunnel's device, ``networks`` those that routes of the host lead to, its tunnel's left out.
+    ``mtu`` is that of the tunnel's device, ``networks`` what the host itself needs: those that its routes lead to (its
+    tunnel's left out), the next hops, the name servers.
     """
 
     mtu: int

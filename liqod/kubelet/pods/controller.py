@@ -117,6 +117,7 @@ class PodController(Controller[Key]):
         yield watch(self._pods, self._pod_changed)
         yield observe(self._health.state, self._health_changed)
         yield observe(self._network_usable, lambda _: self._all_keys())
+        yield observe(self._context.network.translation, lambda _: self._all_keys())
 
     async def prepare(self) -> None:
         # Before the first full list an object missing from the cache may exist: nothing may be deleted for its absence.

@@ -98,8 +98,7 @@ async def observe(kernel: Kernel, device: str) -> Observed:
     policies, table = set(), {}
     rules = await _rules(kernel)
     for version, text in rules.items():
-        if routes.has_policy(text):
-            policies.add(version)
+        policies.update((version, priority) for priority in routes.rule_priorities(text, TABLE))
         # A table that never had a route does not exist, which ip(8) reports as an error.
         shown = await kernel.run(("ip", f"-{version}", "-j", "route", "show", "table", str(TABLE)))
         if shown.code == 0:

@@ -1,10 +1,13 @@
-"""Facts about a host's interfaces, from ``ip -j addr show``. Pure."""
+"""Facts about a host: its interfaces, from ``ip -j addr show``, and its name servers. Pure."""
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from collections.abc import Collection
 from typing import Final
+
+from liqod.model.records.network import Network
 
 TUNNEL_OVERHEAD: Final = 80
 """Bytes that WireGuard adds to a packet over IPv6: 40 (IPv6) + 8 (UDP) + 32 (WireGuard data header and tag); over IPv4
@@ -31,6 +34,22 @@ def host_addresses(text: str, own: Collection[str]) -> frozenset[str]:
         for one in link.get("addr_info", [])
         if one.get("scope") == "global"
     )
+
+
+def name_servers(text: str) -> list[Network]:
+    """Return the addresses of the name servers in a resolv.conf(5), as networks of one address; no loopback ones."""
+    found = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) < 2 or words[0] != "nameserver":
+            continue
+        try:
+            one = ipaddress.ip_network(words[1].partition("%")[0])
+        except ValueError:
+            continue
+        if not (one.is_loopback or one.is_link_local):
+            found.append(one)
+    return found
 
 
 def tunnel_mtu(configured: int, uplink: int) -> int:

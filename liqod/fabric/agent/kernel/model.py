@@ -13,20 +13,29 @@ from liqod.model.records.network import Network
 # Policy rules are tried in the order of their priorities (ip-rule(8)); `main` and `default` are 32766 and 32767. Lower
 # numbers than those put our tables first, and what they do not know falls through to the host's own.
 TABLE: Final = 18952
-"""The number of our routing table, and the priority of the one policy rule (per IP version) that looks it up."""
+"""The number of our routing table; one policy rule for each IP version looks it up."""
 INWARD: Final = 18951
 """The same for what comes out of the tunnel and goes on to pods of other nodes.
 
-It comes before ``TABLE``: with equal networks on both sides, an answer to a peer must not be routed back to it.
+Its rule comes before that of ``TABLE``: with equal networks on both sides, an answer to a peer must not be routed back
+to it.
 """
+PRIORITY: Final = 18952
+"""The usual priority of the rule that looks up ``TABLE``; that of ``INWARD`` is one less."""
+PROTOCOL: Final = "kernel"
+"""What our rules say that they come from (ip-rule(8)): systemd-networkd removes those of others when it starts."""
+
+Policy = tuple[int, int]
+"""The IP version and the priority of a policy rule."""
 
 
 @attrs.frozen
 class Overlay:
     """What connects the hosts of one cluster: VXLAN from each node to the gateway, without learning or flooding.
 
-    ``table`` is the routing table with the routes to the VTEPs, ``source`` the only device whose packets use it,
-    empty for all packets. ``mtu`` is the device's, ``path_mtu`` the lower one behind its other end, 0 for none.
+    ``table`` is the routing table with the routes to the VTEPs, ``priority`` that of the rule that looks it up,
+    ``source`` the only device whose packets use it, empty for all packets. ``mtu`` is the device's, ``path_mtu`` the
+    lower one behind its other end, 0 for none.
     """
 
     device: str
@@ -38,6 +47,7 @@ class Overlay:
     table: int
     source: str = ""
     path_mtu: int = 0
+    priority: int = PRIORITY
 
 
 @attrs.frozen
@@ -65,17 +75,18 @@ class ObservedOverlay:
 
 @attrs.frozen
 class ObservedTable:
-    """The routing table of an overlay, and the IP versions whose policy rule looks it up."""
+    """The routing table of an overlay, and the policy rules that look it up."""
 
     routes: Mapping[Network, OverlayRoute] = attrs.field(factory=dict)
-    policies: frozenset[int] = frozenset()
+    policies: frozenset[Policy] = frozenset()
 
 
 @attrs.frozen
 class Desired:
     """The desired state of a gateway's kernel. ``create`` is the command that creates a missing device.
 
-    ``keepalive`` is in seconds; ``moved``: the host lost an address since the kernel was observed last.
+    ``keepalive`` is in seconds; ``moved``: the host lost an address since the kernel was observed last; ``priority`` is
+    that of the policy rule.
     """
 
     device: str
@@ -90,6 +101,7 @@ class Desired:
     keepalive: int = 10
     overlay: Overlay | None = None
     moved: bool = False
+    priority: int = PRIORITY
 
 
 @attrs.frozen
@@ -146,11 +158,11 @@ class Rules:
 
 @attrs.frozen
 class Observed:
-    """What the kernel has now; ``policies`` are the IP versions whose policy rule looks up our table."""
+    """What the kernel has now; ``policies`` are the rules that look up our table."""
 
     device: Device | None = None
     tunnel: Tunnel | None = None
-    policies: frozenset[int] = frozenset()
+    policies: frozenset[Policy] = frozenset()
     routes: Mapping[Network, Route] = attrs.field(factory=dict)
     rules: Rules | None = None
     overlay: ObservedOverlay | None = None

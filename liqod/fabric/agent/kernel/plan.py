@@ -44,7 +44,9 @@ def plan(desired: Desired, observed: Observed, now: float) -> tuple[Step, ...]:
 def removal(device: str, observed: Observed) -> tuple[Step, ...]:
     """Return the steps that remove all that we ever made on a gateway."""
     steps: list[Step] = []
-    lines = dict.fromkeys(observed.policies, f"rule del pref {TABLE} lookup {TABLE}\n")
+    lines: dict[int, str] = {}
+    for version, priority in sorted(observed.policies):
+        lines[version] = lines.get(version, "") + f"{routes.delete_rule(priority, TABLE)}\n"
     for network in sorted(observed.routes, key=str):
         version = network.version
         lines[version] = f"route del {network} table {TABLE}\n" + lines.get(version, "")

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from liqod.fabric.agent.kernel.model import TABLE, Desired, Device, Observed, Route, Step
+from liqod.fabric.agent.kernel.model import PROTOCOL, TABLE, Desired, Device, Observed, Policy, Route, Step
 from liqod.model.records.network import Network
 
 UNSPECIFIC = ("default", "0.0.0.0/0", "::/0")
@@ -32,9 +32,21 @@ def parse_device(text: str) -> Device | None:
     return Device(int(link["mtu"]), "UP" in link.get("flags", []), addresses, kind)
 
 
-def has_policy(text: str) -> bool:
-    """Return whether ``ip -j rule`` lists the rule that looks up our table."""
-    return any(str(one.get("table")) == str(TABLE) and one.get("priority") == TABLE for one in _items(text))
+def rule_priorities(text: str, table: int, source: str = "") -> frozenset[int]:
+    """Return the priorities of the rules of ``ip -j rule`` that look up a table for what a device received, or all."""
+    found = [one for one in _items(text) if (str(one.get("table")), one.get("iif", "")) == (str(table), source)]
+    return frozenset(int(one["priority"]) for one in found)
+
+
+def add_rule(priority: int, table: int, source: str = "") -> str:
+    """Return the command that adds a policy rule, without its IP version."""
+    where = f"iif {source} " if source else ""
+    return f"rule add pref {priority} {where}lookup {table} protocol {PROTOCOL}"
+
+
+def delete_rule(priority: int, table: int) -> str:
+    """Return the command that removes a policy rule, without its IP version."""
+    return f"rule del pref {priority} lookup {table}"
 
 
 def parse_routes(text: str) -> dict[Network, Route]:
@@ -47,16 +59,21 @@ def parse_routes(text: str) -> dict[Network, Route]:
 
 
 def host_networks(text: str, own_device: str) -> list[Network]:
-    """Return the networks of the host's own routes, from ``ip -j route show table all``."""
+    """Return the networks of the host's own routes and their next hops, from ``ip -j route show table all``."""
     found = set()
     for one in _items(text):
         kind, dst = one.get("type", "unicast"), str(one.get("dst", ""))
-        if one.get("dev") == own_device or kind not in ("unicast", "local") or dst in UNSPECIFIC:
+        if one.get("dev") == own_device or kind not in ("unicast", "local"):
+            continue
+        for hop in (one, *one.get("nexthops", ())):
+            if gateway := hop.get("gateway") or (hop.get("via") or {}).get("host"):
+                found.add(ipaddress.ip_network(gateway))
+        if dst in UNSPECIFIC:
             continue
         network = ipaddress.ip_network(dst)
         if not (network.is_loopback or network.is_link_local or network.is_multicast):
             found.add(network)
-    return sorted(found, key=str)
+    return sorted((one for one in found if not one.is_link_local), key=str)
 
 
 def device_steps(desired: Desired, observed: Device | None) -> Iterator[Step]:
@@ -89,8 +106,8 @@ def missing_route_steps(desired: Desired, observed: Observed) -> Iterator[Step]:
     """Yield the policy rules and the routes that are missing or differ."""
     wanted = wanted_routes(desired)
     lines = [
-        f"-{version} rule add pref {TABLE} lookup {TABLE}"
-        for version in sorted({network.version for network in wanted} - observed.policies)
+        f"-{version} {add_rule(priority, TABLE)}"
+        for version, priority in sorted(_policies(desired, wanted) - observed.policies)
     ]
     for network, route in wanted.items():
         if observed.routes.get(network) != route:
@@ -105,10 +122,14 @@ def stale_route_steps(desired: Desired, observed: Observed) -> Iterator[Step]:
     # With the table named, a route of the host to the same network is not deleted: the default table is ``main``.
     lines = [f"-{network.version} route del {network} table {TABLE}" for network in sorted(gone, key=str)]
     lines += [
-        f"-{version} rule del pref {TABLE} lookup {TABLE}"
-        for version in sorted(observed.policies - {network.version for network in wanted})
+        f"-{version} {delete_rule(priority, TABLE)}"
+        for version, priority in sorted(observed.policies - _policies(desired, wanted))
     ]
     yield from _per_version(lines)
+
+
+def _policies(desired: Desired, wanted: Iterable[Network]) -> frozenset[Policy]:
+    return frozenset((network.version, desired.priority) for network in wanted)
 
 
 def _replace(network: Network, route: Route) -> str:

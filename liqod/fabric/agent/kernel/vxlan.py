@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from liqod.fabric.agent.kernel.model import ObservedOverlay, ObservedTable, Overlay, OverlayRoute, Step
-from liqod.fabric.agent.kernel.routes import parse_device
+from liqod.fabric.agent.kernel.routes import add_rule, delete_rule, parse_device, rule_priorities
 from liqod.model.records.network import Network
 
 OVERHEAD: Final = {4: 50, 6: 70}
@@ -73,7 +73,9 @@ def parse_table(routes: Sequence[str], rules: Mapping[int, str], table: int, sou
             gateway = str(one.get("gateway") or one.get("via", {}).get("host", ""))
             mtu = max((int(metric.get("mtu", 0)) for metric in one.get("metrics", [])), default=0)
             found[ipaddress.ip_network(one["dst"])] = OverlayRoute(gateway, str(one.get("dev", "")), mtu)
-    policies = frozenset(version for version, text in rules.items() if _has_rule(text, table, source))
+    policies = frozenset(
+        (version, priority) for version, text in rules.items() for priority in rule_priorities(text, table, source)
+    )
     return ObservedTable(found, policies)
 
 
@@ -141,18 +143,20 @@ def wanted_routes(wanted: Overlay) -> dict[Network, OverlayRoute]:
 def table_steps(wanted: Overlay, seen: ObservedTable) -> Iterator[Step]:
     """Yield the routes and policy rules that are missing or differ, then the removal of stale ones."""
     routes = wanted_routes(wanted)
-    versions = {network.version for network in routes}
+    policies = {(network.version, wanted.priority) for network in routes}
     for version in (4, 6):
-        lines = []
-        if version in versions - seen.policies:
-            lines.append(f"rule add pref {wanted.table} {_from(wanted.source)}lookup {wanted.table}")
+        lines = [
+            add_rule(priority, wanted.table, wanted.source)
+            for at, priority in sorted(policies - seen.policies)
+            if at == version
+        ]
         for network, route in routes.items():
             if network.version == version and seen.routes.get(network) != route:
                 lines.append(_replace(network, route, wanted.table))
         gone = [network for network in seen.routes if network.version == version and network not in routes]
         lines += [f"route del {network} table {wanted.table}" for network in sorted(gone, key=str)]
-        if version in seen.policies - versions:
-            lines.append(f"rule del pref {wanted.table}")
+        stale = sorted(seen.policies - policies)
+        lines += [delete_rule(priority, wanted.table) for at, priority in stale if at == version]
         if lines:
             yield Step(("ip", f"-{version}", "-batch", "-"), "\n".join(lines) + "\n")
 
@@ -162,8 +166,7 @@ def removal_steps(device: str, table: int, seen: ObservedOverlay | None, routes:
     for version in (4, 6):
         mine = sorted((network for network in routes.routes if network.version == version), key=str)
         lines = [f"route del {network} table {table}" for network in mine]
-        if version in routes.policies:
-            lines.append(f"rule del pref {table}")
+        lines += [delete_rule(priority, table) for at, priority in sorted(routes.policies) if at == version]
         if lines:
             yield Step(("ip", f"-{version}", "-batch", "-"), "\n".join(lines) + "\n")
     if seen is not None:
@@ -180,17 +183,6 @@ def _replace(network: Network, route: OverlayRoute, table: int) -> str:
     via = f"inet6 {route.gateway}" if network.version == 4 and ":" in route.gateway else route.gateway
     metric = f" mtu lock {route.mtu}" if route.mtu else ""
     return f"route replace {network} via {via} dev {route.device} onlink table {table}{metric}"
-
-
-def _has_rule(rules: str, table: int, source: str) -> bool:
-    return any(
-        (str(one.get("table")), one.get("priority"), one.get("iif", "")) == (str(table), table, source)
-        for one in _items(rules)
-    )
-
-
-def _from(source: str) -> str:
-    return f"iif {source} " if source else ""
 
 
 def _items(text: str) -> list[Mapping[str, Any]]:

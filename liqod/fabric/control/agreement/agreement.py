@@ -31,7 +31,8 @@ from liqod.model.records.offer import Refusal
 class LocalNetwork:
     """This cluster's side. ``reserved`` are its ``services``, its nodes and what the settings keep free.
 
-    ``six`` is the external network of IPv6, where ``external`` is of IPv4 and pods have both.
+    ``six`` is the external network of IPv6, where ``external`` is of IPv4 and pods have both. What is inside
+    ``accepted`` is taken from peers as they name it.
     """
 
     pods: tuple[Network, ...]
@@ -44,6 +45,7 @@ class LocalNetwork:
     next_key: str = ""
     services: tuple[Network, ...] = ()
     six: Network | None = None
+    accepted: tuple[Network, ...] = ()
 
     @property
     def side(self) -> Side:
@@ -98,7 +100,9 @@ def allocation(
             wanted.append(external_six(side.external_six, None))
         taken = [*own.pods, *own.externals, *own.reserved, *(one for other in others for one in assigned(other))]
         held = _held(side, config.spec.remap)
-        found = allocate(wanted, held, taken, [*avoided, *endpoint_networks(side.endpoints)], own.pools)
+        found = allocate(
+            wanted, held, taken, [*avoided, *endpoint_networks(side.endpoints)], own.pools, accepted=own.accepted
+        )
     except Refusal as refusal:
         return Subnets(reason=refusal.reason, message=refusal.message)
     texts = [str(one) for one in found]

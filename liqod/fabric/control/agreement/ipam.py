@@ -1,9 +1,8 @@
 """Assigns a network here to each network of a peer. Pure and deterministic: the records are the only memory.
 
-An assignment is kept as long as it fits. A free network is taken as it is, so that addresses are the same on both
-sides; one that overlaps anything is replaced by the first free one of its size from the pools. So is one of public
-addresses: a peer that announced such a one as its pods' would get this host's traffic to those addresses of the
-Internet.
+An assignment is kept as long as it fits. Each network of a peer is known here by the first free one of its size from
+the pools: which addresses are routed to a peer is not the peer's choice, or it would get this host's traffic to what
+the host reaches by its default route. Only inside the networks that the settings accept it is taken as it is.
 """
 
 from __future__ import annotations
@@ -21,8 +20,10 @@ def allocate(
     taken: Iterable[Network],
     avoided: Iterable[Network],
     pools: Sequence[Network],
+    *,
+    accepted: Sequence[Network] = (),
 ) -> list[Network]:
-    """Return one network here for each of a peer's, aligned with ``wanted``.
+    """Return one network here for each of a peer's, aligned with ``wanted``; ``accepted`` are taken as they are.
 
     ``held`` is what the peer has already, None for nothing. ``taken`` are the networks of this cluster and of other
     peers, which nothing may overlap; ``avoided`` (routes of the host, say) counts for a new choice and does not undo
@@ -33,7 +34,10 @@ def allocate(
     assigned: list[Network] = []
     for index, network in enumerate(wanted):
         before = held[index] if len(held) == len(wanted) else None
-        choice = _keep(network, before, blocked, pools) or _fresh(network, [*blocked, *avoid], pools)
+        choice = _keep(network, before, blocked, [*pools, *accepted])
+        if choice is None:
+            free = _is_inside(network, accepted) and overlaps(network, [*blocked, *avoid]) is None
+            choice = network if free else _fresh(network, [*blocked, *avoid], pools)
         assigned.append(choice)
         blocked.append(choice)
     return assigned
@@ -52,8 +56,12 @@ def _overlap(one: Network, two: Network) -> bool:
 
 
 def _is_private(network: Network, pools: Iterable[Network]) -> bool:
-    """Return whether a network may be assigned: it is not public (``ipaddress``: IANA registries), or in a pool."""
-    return not network.is_global or any(pool.version == network.version and _holds(pool, network) for pool in pools)
+    """Return whether a network may stay assigned: it is not public (``ipaddress``: IANA registries), or in a pool."""
+    return not network.is_global or _is_inside(network, pools)
+
+
+def _is_inside(network: Network, wider: Iterable[Network]) -> bool:
+    return any(one.version == network.version and _holds(one, network) for one in wider)
 
 
 def _holds(pool: Network, network: Network) -> bool:
@@ -69,8 +77,6 @@ def _keep(
 
 
 def _fresh(wanted: Network, blocked: Sequence[Network], pools: Sequence[Network]) -> Network:
-    if overlaps(wanted, blocked) is None and _is_private(wanted, pools):
-        return wanted
     for pool in pools:
         if pool.version == wanted.version and pool.prefixlen <= wanted.prefixlen:
             found = _first_free(pool, wanted.prefixlen, blocked)
@@ -79,7 +85,8 @@ def _fresh(wanted: Network, blocked: Sequence[Network], pools: Sequence[Network]
     raise Refusal(
         "PoolExhausted",
         f"no free network of the size of {wanted} is left in the pools "
-        f"({', '.join(map(str, pools)) or 'there are none'}); add one to network.pools",
+        f"({', '.join(map(str, pools)) or 'there are none'}); add one to network.pools, or the network itself "
+        "to network.accept",
     )
 
 

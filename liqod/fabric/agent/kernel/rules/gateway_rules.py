@@ -194,7 +194,7 @@ def overlay_guard(overlay: Overlay | None) -> list[str]:
 
 
 def _set_name(link: Link, version: int) -> str:
-    return f"pods_{_short(link)}_{version}"
+    return f"pods_{_digest(link)}_{version}"
 
 
 def _exports(link: Link) -> list[tuple[str, str, Network]]:
@@ -212,11 +212,12 @@ def _exports_of(link: Link, family: str) -> list[ExportedAddress]:
 
 
 def _export_name(what: str, link: Link, family: str) -> str:
-    return f"{what}_{_short(link)}_{4 if family == 'ip' else 6}"
+    return f"{what}_{_digest(link)}_{4 if family == 'ip' else 6}"
 
 
-def _short(link: Link) -> str:
-    return hashlib.sha256(link.peer.encode()).hexdigest()[:12]
+def _digest(link: Link) -> str:
+    # The whole digest: the ID is the peer's choice, and two peers whose sets had one name would share their pods.
+    return hashlib.sha256(link.peer.encode()).hexdigest()
 
 
 def _versions(link: Link) -> list[int]:
