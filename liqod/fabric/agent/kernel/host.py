@@ -17,11 +17,14 @@ from liqod.fabric.agent.kernel.model import (
     Observed,
     ObservedOverlay,
     ObservedTable,
+    Policy,
+    Route,
     Rules,
     Step,
 )
 from liqod.fabric.agent.kernel.rules import nftables
 from liqod.flow.errors import ExpectedError
+from liqod.model.records.network import Network
 
 DEADLINE: Final = 15.0
 TOOLS: Final = {
@@ -95,7 +98,8 @@ async def observe(kernel: Kernel, device: str) -> Observed:
     tunnel = None
     if link is not None:
         tunnel = wireguard.parse_dump((await kernel.run(("wg", "show", device, "dump"))).out)
-    policies, table = set(), {}
+    policies: set[Policy] = set()
+    table: dict[Network, Route] = {}
     rules = await _rules(kernel)
     for version, text in rules.items():
         policies.update((version, priority) for priority in routes.rule_priorities(text, TABLE))
