@@ -1,103 +1,147 @@
 """``liqodctl``: the group of all commands; each acts on the own cluster only.
 
-Exit status: 0 success, 1 failure, 2 wrong usage or configuration. A failure has a stable code (LQ...), message, hint.
+Exit status: 0 success, 1 failure, 2 wrong usage or configuration, 130 interrupted, 141 output closed by its reader. A
+failure has a stable code (LQ...), a message and a hint.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
-from importlib import import_module
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
+from pathlib import Path
 
 import click
-from click.shell_completion import BashComplete, FishComplete, ZshComplete
-from rich.text import Text
 
-from liqod.cli.console import errors
+from liqod.cli.console import errors, terminal
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.session import console
+from liqod.cli.console.group import Commands
+from liqod.cli.console.options import Options, group_options, output_options
+from liqod.cli.console.render import Format
 
 PROGRAM = "liqodctl"
-_COMMANDS = {
-    "demo": "liqod.cli.setup.demo:demo",
-    "install": "liqod.cli.setup.install:install",
-    "uninstall": "liqod.cli.setup.install:uninstall",
-    "check": "liqod.cli.setup.check:check",
-    "discover": "liqod.cli.status.status:discover",
-    "trust": "liqod.cli.peering.trust:trust",
-    "distrust": "liqod.cli.peering.trust:distrust",
-    "rotate-key": "liqod.cli.peering.rotate_key:rotate_key",
-    "unpeer": "liqod.cli.peering.unpeer:unpeer",
-    "token": "liqod.cli.peering.token:token",
-    "peer": "liqod.cli.peering.peer:peer",
-    "dns-records": "liqod.cli.peering.dns_records:dns_records",
-    "accept": "liqod.cli.peering.offers:accept",
-    "refuse": "liqod.cli.peering.offers:refuse",
-    "cordon": "liqod.cli.workloads.drain:cordon",
-    "uncordon": "liqod.cli.workloads.drain:uncordon",
-    "drain": "liqod.cli.workloads.drain:drain",
-    "offload": "liqod.cli.workloads.offload:offload",
-    "unoffload": "liqod.cli.workloads.offload:unoffload",
-    "explain": "liqod.cli.status.explain:explain",
-    "status": "liqod.cli.status.status:status",
-    "plan": "liqod.cli.network.plan:plan",
-    "netcheck": "liqod.cli.network.netcheck:netcheck",
-    "test": "liqod.cli.network.e2e_test:test",
-    "bench": "liqod.cli.network.e2e_test:bench",
-    "rotate-tunnel-key": "liqod.cli.network.plan:rotate_tunnel_key",
+PLUGIN = "kubectl-liqod"
+"""The name under which ``kubectl`` finds the program as ``kubectl liqod``."""
+TRACEBACK = "LIQODCTL_TRACEBACK"
+"""Set in the environment, it lets a defect end with its traceback."""
+
+COMMANDS = {
+    "See": {
+        "status": ("liqod.cli.status.status:status", "Show this cluster's peerings"),
+        "discover": ("liqod.cli.status.status:discover", "List clusters in sight, with their words"),
+        "explain": ("liqod.cli.status.explain:explain", "Explain a pod, peer, node, ..., or a code"),
+        "check": ("liqod.cli.setup.check:check", "Check the installation"),
+    },
+    "Peer": {
+        "peer": ("liqod.cli.peering.peer:peer", "Peer by a token or an address"),
+        "token": ("liqod.cli.peering.token:token", "Create, list, revoke pairing tokens"),
+        "trust": ("liqod.cli.peering.trust:trust", "Trust a peer's key"),
+        "distrust": ("liqod.cli.peering.trust:distrust", "Revoke the trust in a peer at once"),
+        "unpeer": ("liqod.cli.peering.unpeer:unpeer", "End a peering on both sides"),
+        "accept": ("liqod.cli.peering.offers:accept", "Accept a peer's offer"),
+        "refuse": ("liqod.cli.peering.offers:refuse", "Refuse a peer's offer"),
+        "rotate-key": ("liqod.cli.peering.rotate_key:rotate_key", "Replace this cluster's key"),
+        "dns-records": ("liqod.cli.peering.dns_records:dns_records", "Print DNS records to publish"),
+    },
+    "Offload": {
+        "offload": ("liqod.cli.workloads.offload:offload", "Run a namespace's pods elsewhere, too"),
+        "unoffload": ("liqod.cli.workloads.offload:unoffload", "Bring a namespace's pods home"),
+        "cordon": ("liqod.cli.workloads.drain:cordon", "Schedule no new pods on a peer"),
+        "uncordon": ("liqod.cli.workloads.drain:uncordon", "Schedule pods on a peer again"),
+        "drain": ("liqod.cli.workloads.drain:drain", "Evict the pods that run at a peer"),
+    },
+    "Network": {
+        "netcheck": ("liqod.cli.network.netcheck:netcheck", "Check the path to a peer hop by hop"),
+        "test": ("liqod.cli.network.e2e_test:test", "Test connectivity with pods"),
+        "bench": ("liqod.cli.network.e2e_test:bench", "Measure throughput or latency"),
+        "plan": ("liqod.cli.network.plan:plan", "Preview changes of this host's network"),
+        "rotate-tunnel-key": ("liqod.cli.network.plan:rotate_tunnel_key", "Replace the WireGuard key"),
+    },
+    "Set up": {
+        "install": ("liqod.cli.setup.install:install", "Install liqod in this cluster"),
+        "uninstall": ("liqod.cli.setup.install:uninstall", "Remove liqod from this cluster"),
+        "demo": ("liqod.cli.setup.demo:demo", "Show two simulated clusters at work"),
+    },
 }
-
-
-class Commands(click.Group):
-    """Imports a command when it is used: ``liqodctl version`` needs neither Twisted nor TLS."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_COMMANDS, *super().list_commands(ctx)]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        where = _COMMANDS.get(cmd_name)
-        if where is None:
-            return super().get_command(ctx, cmd_name)
-        module, _, name = where.partition(":")
-        command: click.Command = getattr(import_module(module), name)
-        return command
+"""By section, each command with the place of its code and its help in one line."""
 
 
 def _print_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        click.echo(f"{PROGRAM} {own_version()}")
+        terminal.echo(f"{PROGRAM} {own_version()}")
         ctx.exit()
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands, sections=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )
+@group_options
 def cli() -> None:
     """Peer this Kubernetes cluster with others; lend and borrow free resources.
 
     Every command acts on your own cluster only. The kubeconfig is that of --kubeconfig, else $KUBECONFIG, else the one
     in the daemon's configuration, else ~/.kube/config.
+
+    \b
+    Examples:
+      liqodctl status                     what is peered, and what is wrong
+      liqodctl trust milan                trust a cluster that was discovered
+      liqodctl offload namespace shop     let pods run in other clusters
     """
 
 
-@cli.command()
-def version() -> None:
-    """Show the version."""
-    click.echo(f"{PROGRAM} {own_version()}")
+@cli.command(short_help="Show the version")
+@output_options
+def version(options: Options) -> None:
+    """Show the version of this program.
+
+    \b
+    Example:
+      liqodctl version -o json
+    """
+    publish(options, f"{PROGRAM} {own_version()}", {"program": PROGRAM, "version": own_version()})
 
 
-@cli.command()
+@cli.command(short_help="Print a shell's completion script")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print the shell completion script; to load it: eval "$(liqodctl completion bash)"."""
+@output_options
+def completion(options: Options, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    Names of peers, namespaces, pods and contexts are completed by way of kubectl.
+
+    \b
+    Examples:
+      eval "$(liqodctl completion bash)"
+      liqodctl completion fish > ~/.config/fish/completions/liqodctl.fish
+    """
+    from click.shell_completion import BashComplete, FishComplete, ZshComplete
+
     kind = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}[shell]
-    click.echo(kind(cli, {}, PROGRAM, "_LIQODCTL_COMPLETE").source())
+    script = kind(cli, {}, PROGRAM, "_LIQODCTL_COMPLETE").source()
+    publish(options, script.rstrip("\n"), {"shell": shell, "script": script})
+
+
+def publish(options: Options, text: str, result: object) -> None:
+    """Print the result of a command that uses no cluster."""
+    if not options.is_document:
+        terminal.echo(text)
+        return
+    from liqod.cli.console.render import as_text
+
+    form: Format = options.output
+    terminal.echo_document(as_text(result, form, ascii_only=not terminal.is_unicode(sys.stdout)))
 
 
 def own_version() -> str:
     """Return the installed version, or "(from a checkout)" where the distribution is not installed."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed_version
+
     try:
         return installed_version("liqod")
     except PackageNotFoundError:
@@ -106,23 +150,72 @@ def own_version() -> str:
 
 def main() -> None:
     """Run the command line and exit with its status."""
+    terminal.prepare()
+    status = errors.FAILED
+    try:
+        status = _run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        status = errors.BROKEN_PIPE
+    except OSError as error:
+        status = _complain(_of_output(error))
+    if status == errors.BROKEN_PIPE:
+        # The interpreter flushes standard output once more at its exit, which would fail again.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)
+
+
+def _run() -> int:
+    name = Path(sys.argv[0]).name
     try:
         # standalone_mode=False makes click raise instead of printing and exiting, so that the codes and hints are ours.
-        cli.main(prog_name=PROGRAM, standalone_mode=False)
+        cli.main(
+            prog_name="kubectl liqod" if name == PLUGIN else PROGRAM,
+            standalone_mode=False,
+            complete_var="_LIQODCTL_COMPLETE",
+        )
     except CliError as error:
-        terminal = console(stderr=True)
-        terminal.print(Text(f"{error.code}: {error.message}", style="red"), soft_wrap=True)
-        if error.hint:
-            terminal.print(Text(f"  {error.hint}"), soft_wrap=True)
-        sys.exit(error.status)
+        return _complain(error)
     except click.exceptions.Exit as exit_:
-        sys.exit(exit_.exit_code)
+        return exit_.exit_code
     except click.UsageError as error:
         error.show()
-        sys.exit(errors.USAGE)
+        return errors.USAGE
     except click.ClickException as error:
         error.show()
-        sys.exit(errors.FAILED)
-    except click.Abort:
-        click.echo("interrupted", err=True)
-        sys.exit(errors.FAILED)
+        return errors.FAILED
+    except (click.Abort, KeyboardInterrupt):
+        terminal.echo("interrupted", err=True)
+        return errors.INTERRUPTED
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        return _complain(_of_output(error) if error.errno == errno.ENOSPC else _defect(error))
+    except Exception as error:
+        return _complain(_defect(error))
+    return 0
+
+
+def _of_output(error: OSError) -> CliError:
+    return CliError(
+        errors.FILE, f"the output cannot be written: {(error.strerror or str(error)).lower()}", "write it elsewhere"
+    )
+
+
+def _defect(error: Exception) -> CliError:
+    if os.environ.get(TRACEBACK):
+        raise error
+    return CliError(
+        errors.DEFECT,
+        f"a defect of liqod: {type(error).__name__}: {error}",
+        f"please report it, with the traceback that {TRACEBACK}=1 shows",
+    )
+
+
+def _complain(error: CliError) -> int:
+    with contextlib.suppress(OSError):
+        terminal.echo_wrapped(f"{error.code}: {error.message}", "red", hanging="  ", err=True)
+        if error.hint:
+            terminal.echo_wrapped(error.hint, indent="  ", err=True)
+    return error.status

@@ -365,7 +365,7 @@ class AgainstTests(TestCase):
         await manifests.ensure(self.client)
         await self.peer("c2", "milan")
         output = await self.liqodctl("unpeer", "c2", "--yes")
-        self.assertIn("1 objects removed", output)
+        self.assertIn("1 object removed", output)
         await self.peer("c2", "milan")
         await self.client.patch(FOREIGNCLUSTERS, "c2", {"metadata": {"finalizers": [FINALIZER]}})
         self.assertIn("LQ3002", await self.liqodctl("unpeer", "c2", "--yes", status=1))
@@ -384,7 +384,7 @@ class AgainstTests(TestCase):
             await self.client.delete(resource, "c2")
         output = await ending
         for kind in ("ForeignCluster", "NetworkConfig", "TunnelEndpoint"):
-            self.assertRegex(output, f" {kind} +c2 +removed")
+            self.assertRegex(output, f"(?m)^{kind} +c2 +removed")
         self.assertIn("3 objects removed", output)
 
     async def test_decide(self) -> None:
@@ -415,7 +415,7 @@ class AgainstTests(TestCase):
         await manifests.ensure(self.client)
         endpoints = [{"address": "10.0.0.2:5872", "source": "mDNS"}]
         await self.peer("c2", "milan", seenFingerprint=KEY, words=words(KEY), endpoints=endpoints)
-        output = await self.liqodctl("discover")
+        output = await self.liqodctl("discover", "-o", "wide")
         for text in ("this cluster:", "milan", words(KEY), "mDNS", "10.0.0.2:5872"):
             self.assertIn(text, output)
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import yaml
-from rich.console import Console
+from hypothesis import given
+from hypothesis.strategies import fixed_dictionaries, integers, lists, none, text
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.console.errors import AMBIGUOUS, NO_SUCH_PEER, CliError
 from liqod.cli.console.findings import bad, failed, good, lines, warning
-from liqod.cli.console.render import age, as_documents, as_table, as_text, cell
-from liqod.cli.status.peers import STATUS_COLUMNS, brief, discover_rows, find, status_rows
+from liqod.cli.console.render import age, as_documents, as_text, cell
+from liqod.cli.console.table import display_width, layout
+from liqod.cli.status.peers import STATUS_COLUMNS, STATUS_WIDE, brief, discover_rows, find, status_rows
+from liqod.model.diagnosis.cluster import ClusterFacts
 from liqod.model.objects.meta import Condition, ObjectMeta
+from liqod.model.objects.node import Node, NodeSpec, NodeStatus
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import (
     Advertisement,
@@ -29,10 +35,23 @@ from liqod.model.records.views import (
 )
 
 
-def shown(rows: list[dict[str, object]], columns: dict[str, str], width: int = 200) -> str:
-    out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(as_table(rows, columns))
-    return out.getvalue()
+def shown(
+    rows: list[dict[str, object]], columns: dict[str, str], width: int | None = None, beneath: Sequence[str] = ()
+) -> str:
+    return "".join("".join(part for part, _ in line) + "\n" for line in layout(rows, columns, width, beneath))
+
+
+def facts(*peers: ForeignCluster, **more: Any) -> ClusterFacts:
+    return ClusterFacts(peers=peers, **more)
+
+
+def real_node(name: str, *, ready: str = "True", unschedulable: bool = False) -> Node:
+    conditions = [Condition("Ready", ready)]
+    return Node(
+        metadata=ObjectMeta(name=name),
+        spec=NodeSpec(unschedulable=unschedulable),
+        status=NodeStatus(conditions=conditions),
+    )
 
 
 def cluster(peer: str, name: str = "", **status: object) -> ForeignCluster:
@@ -74,21 +93,28 @@ class StatusTests(SynchronousTestCase):
             status=AdvertisementStatus(phase="Accepted"),
         )
         node = VirtualNode(spec=VirtualNodeSpec(cluster_id="c2", node_name="liqo-milan"))
-        (row,) = status_rows([peer], [offer], [node], {"liqo-milan": True}, {"liqo-milan": 3})
+        known = facts(peer, offers=[offer], virtual_nodes=[node], nodes=[real_node("liqo-milan", unschedulable=True)])
+        (row,) = status_rows(known, {"liqo-milan": 3})
         self.assertEqual(
             row,
             {
                 "name": "milan",
                 "id": "c2",
                 "phase": "Ready",
+                "state": "Ready,cordoned",
                 "why": "",
                 "offer": "cpu 4, memory 8Gi, and 1 more",
                 "decision": "Accepted",
+                "borrowing": "cpu 4, memory 8Gi, and 1 more",
                 "lent": "cpu 2",
                 "verdict": "Accepted",
+                "lending": "cpu 2",
                 "node": "liqo-milan",
+                "cordoned": True,
                 "api": "relay",
+                "tunnel": "",
                 "pods": 3,
+                "stranger": False,
             },
         )
         self.assertIn("liqo-milan", shown([row], STATUS_COLUMNS))
@@ -101,7 +127,7 @@ class StatusTests(SynchronousTestCase):
         ]
         first = cluster("c1", phase="TrustPending", conditions=broken)
         second = cluster("c2", phase="Refused", reason="ClusterIDRepetition", message="two keys", conditions=broken)
-        rows = status_rows([second, first], [], [], {}, {})
+        rows = status_rows(facts(second, first), {})
         self.assertEqual(
             [row["why"] for row in rows], ["KeyUnknown: nobody trusts it", "ClusterIDRepetition: two keys"]
         )
@@ -109,8 +135,9 @@ class StatusTests(SynchronousTestCase):
     def test_node_not_ready(self) -> None:
         """A virtual node that is not there or not ready says so."""
         node = VirtualNode(spec=VirtualNodeSpec(cluster_id="c2", node_name="liqo-milan"))
-        (absent,) = status_rows([cluster("c2")], [], [node], {}, {})
-        (down,) = status_rows([cluster("c2")], [], [node], {"liqo-milan": False}, {})
+        (absent,) = status_rows(facts(cluster("c2"), virtual_nodes=[node]), {})
+        down_node = real_node("liqo-milan", ready="False")
+        (down,) = status_rows(facts(cluster("c2"), virtual_nodes=[node], nodes=[down_node]), {})
         self.assertEqual((absent["node"], down["node"]), ("liqo-milan (not created yet)", "liqo-milan (not ready)"))
 
     def test_the_words_of_a_key_stay_together(self) -> None:
@@ -121,7 +148,8 @@ class StatusTests(SynchronousTestCase):
             "words": said,
             "addresses": "[fe80::1]:5872, " * 4,
         }
-        self.assertIn(said, shown([row], {"id": "CLUSTER ID", "words": "FINGERPRINT WORDS", "addresses": "AT"}, 80))
+        columns = {"id": "CLUSTER ID", "words": "FINGERPRINT WORDS", "addresses": "AT"}
+        self.assertIn(said, shown([row], columns, 80, ["words"]))
 
     def test_discover(self) -> None:
         """Each address and each way of finding is shown once."""
@@ -137,19 +165,68 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual(brief({"pods": "3", "cpu": "1"}), "cpu 1, pods 3")
 
 
+class LayoutTests(SynchronousTestCase):
+    """Tables on terminals of any width."""
+
+    def test_status_at_80(self) -> None:
+        """A healthy peer takes one line of 80 columns."""
+        row: dict[str, object] = {
+            "name": "milan",
+            "state": "Ready",
+            "borrowing": "cpu 4, memory 8Gi",
+            "lending": "cpu 2, memory 4Gi",
+            "node": "liqo-milan",
+            "pods": 3,
+        }
+        self.assertEqual(len(shown([row], STATUS_COLUMNS, 80).splitlines()), 2)
+
+    @given(
+        rows=lists(
+            fixed_dictionaries({key: text(max_size=60) for key in ("name", "state", "node", "why")}),
+            min_size=1,
+            max_size=4,
+        ),
+        width=integers(1, 200) | none(),
+    )
+    def test_lossless(self, rows: list[dict[str, object]], width: int | None) -> None:
+        """Whatever the width, every character of every cell is there, and no line is wider."""
+        columns = {"name": "PEER", "state": "STATE", "node": "NODE", "why": "WHY"}
+        output = shown(rows, columns, width, ["why"])
+        for row in rows:
+            for key in columns:
+                wanted = Counter("".join(cell(row[key]).split()))
+                if cell(row[key]) != "-":
+                    self.assertLessEqual(wanted, Counter("".join(output.split())))
+        if width is not None and width >= 2:
+            self.assertEqual([line for line in output.splitlines() if display_width(line) > width], [])
+
+    def test_order(self) -> None:
+        """A cell that is folded can still be read: its parts are in order, below one another."""
+        columns = {"name": "PEER", "why": "WHY"}
+        for width in (60, 30, 12):
+            output = shown([{"name": "milan", "why": "one two three four five six seven"}], columns, width)
+            places = [output.index(word) for word in ["one", "two", "three", "four", "five", "six", "seven"]]
+            self.assertEqual(places, sorted(places), width)
+
+    def test_pipe(self) -> None:
+        """Without a terminal a row is a line, however long."""
+        row: dict[str, object] = dict.fromkeys(STATUS_WIDE, "x" * 300)
+        self.assertEqual(len(shown([row], STATUS_WIDE).splitlines()), 2)
+
+
 class OutputTests(SynchronousTestCase):
     def test_hostile(self) -> None:
         """What a peer calls itself can neither control the terminal nor use markup."""
-        text = shown([{"name": "\x1b[2Jrome[red]x[/]", "phase": "Ready"}], {"name": "PEER", "phase": "STATE"})
-        self.assertNotIn("\x1b", text)
-        self.assertIn("[red]x[/]", text)
+        output = shown([{"name": "\x1b[2Jrome[red]x[/]", "phase": "Ready"}], {"name": "PEER", "phase": "STATE"})
+        self.assertNotIn("\x1b", output)
+        self.assertIn("[red]x[/]", output)
 
     def test_cells(self) -> None:
         """Lists, tables, flags and nothing have their own texts."""
         self.assertEqual(cell(["a", "b"]), "a, b")
         self.assertEqual(cell({"b": 1, "a": 2}), "a 2, b 1")
         self.assertEqual((cell(True), cell(False), cell(None), cell("")), ("yes", "no", "-", "-"))
-        self.assertEqual(cell("Ready"), "[green]Ready[/]")
+        self.assertEqual(cell("[red]x[/]"), "[red]x[/]")
 
     def test_formats(self) -> None:
         """JSON and YAML carry the same values."""
@@ -168,7 +245,7 @@ class OutputTests(SynchronousTestCase):
         """Findings are grouped with their marks and counted; only bad ones fail."""
         found = [good("API", "answers"), bad("Ports", "taken", "free it"), warning("API", "slow", "wait")]
         self.assertEqual(
-            [text for text, _ in lines(found)],
+            [line for line, _ in lines(found)],
             [
                 "API",
                 "  ✓ answers",

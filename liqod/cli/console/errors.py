@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from liqod.kube.errors import ApiError, Forbidden, KubeError, NotFound, Unauthorized, Unreachable
+if TYPE_CHECKING:
+    from liqod.kube.errors import KubeError
 
 FAILED: Final = 1
 USAGE: Final = 2
+INTERRUPTED: Final = 130
+"""128 + SIGINT, as shells report it."""
+BROKEN_PIPE: Final = 141
+"""128 + SIGPIPE."""
 
 CONFIGURATION: Final = "LQ1001"
 KUBECONFIG: Final = "LQ1002"
@@ -54,6 +59,9 @@ class CliError(Exception):
 
 def from_kube(error: KubeError, server: str) -> CliError:
     """Return the CliError for a failed request to the API server."""
+    # Imported here, so that completion and ``version`` need not wait for it.
+    from liqod.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
+
     match error:
         case Unreachable():
             return CliError(

@@ -1,25 +1,23 @@
-"""The session of a command: its options for cluster and output, and a client of the own API server."""
+"""The session of a command: a client of the own API server, and its output."""
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
-from collections.abc import Callable, Coroutine
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
-import click
-from rich.console import Console
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferTimeout
 
-from liqod.cli.console import errors
+from liqod.cli.console import errors, terminal
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.render import Format, Row, as_table, as_text
+from liqod.cli.console.options import Options
+from liqod.cli.console.progress import Progress
+from liqod.cli.console.render import Row, as_text
 from liqod.cli.console.run import run
-from liqod.config.load import DEFAULT_PATH, ConfigError, load
+from liqod.cli.console.table import layout
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
 from liqod.kube.client import Client
@@ -27,72 +25,83 @@ from liqod.kube.connection import config as kube_config
 from liqod.kube.errors import KubeError
 
 T = TypeVar("T")
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @attrs.frozen
-class Options:
-    """The common options: which cluster, which configuration, which output format."""
+class Output:
+    """What a command prints: lines and tables for people, or one document for programs."""
 
-    kubeconfig: str = ""
-    context: str = ""
-    config: str = ""
-    output: Format = "table"
-
-    def settings(self, *, look_at_files: bool = True) -> Settings:
-        """Return the settings; without --config, a missing default file means default settings. Raises CliError."""
-        path = self.config or (DEFAULT_PATH if Path(DEFAULT_PATH).exists() else "")
-        try:
-            return load(path, os.environ, look_at_files=look_at_files)
-        except ConfigError as error:
-            hint = "correct the configuration; etc/liqod.toml documents every setting"
-            raise CliError(errors.CONFIGURATION, "\n  ".join(error.problems), hint, errors.USAGE) from None
-
-
-@attrs.frozen
-class Session:
-    """What a running command works with: reactor, client, settings, options."""
-
-    reactor: Reactor
-    client: Client
-    settings: Settings
     options: Options
 
-    def show(self, rows: list[dict[str, Any]], columns: dict[str, str], *, title: str = "", empty: str = "") -> None:
-        """Print rows in the selected format; ``empty`` is printed instead of an empty table."""
-        show(self.options.output, rows, columns, title=title, empty=empty)
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line for people."""
+        if not self.options.is_document:
+            terminal.echo_wrapped(text, style, hanging="  ")
 
-    async def within(self, seconds: float, waiting: Deferred[T], what: str) -> T:
-        """Return the result of a Deferred; raises CliError when it takes longer than ``seconds``."""
+    def print_line(self, text: str) -> None:
+        """Print a line for people as it is, to be copied or piped."""
+        if not self.options.is_document:
+            terminal.echo(text)
+
+    def table(
+        self, rows: Sequence[Row], columns: Mapping[str, str], *, beneath: Sequence[str] = (), empty: str = ""
+    ) -> None:
+        """Print rows for people; ``empty`` is printed instead of an empty table, ``beneath`` as in ``layout``."""
+        if self.options.is_document:
+            return
+        if not rows:
+            if empty:
+                self.say(empty)
+            return
+        for line in layout(rows, columns, terminal.width(), beneath):
+            terminal.echo_parts(line)
+
+    def publish(self, result: Any) -> None:
+        """Print the result of the command for programs; called once by every command."""
+        if self.options.is_document:
+            ascii_only = not terminal.is_unicode(sys.stdout)
+            terminal.echo_document(as_text(result, self.options.output, ascii_only=ascii_only))
+
+    def show(
+        self,
+        rows: list[dict[str, Any]],
+        columns: Mapping[str, str],
+        *,
+        beneath: Sequence[str] = (),
+        empty: str = "",
+    ) -> None:
+        """Print rows as a table, or publish them."""
+        self.table(rows, columns, beneath=beneath, empty=empty)
+        self.publish(rows)
+
+
+@attrs.frozen
+class Session(Output):
+    """What a running command works with: reactor, client, settings, options."""
+
+    reactor: Reactor = attrs.field(kw_only=True)
+    client: Client = attrs.field(kw_only=True)
+    settings: Settings = attrs.field(kw_only=True)
+
+    async def within(
+        self, seconds: float, waiting: Deferred[T], what: str, why: Callable[[], Awaitable[str]] | None = None
+    ) -> T:
+        """Return the result of a Deferred; raises CliError when it takes longer than ``seconds``.
+
+        A terminal shows what is waited for, and how long. ``why`` finds the hint of the error.
+        """
         waiting.addTimeout(seconds, self.reactor)
-        try:
-            return await waiting
-        except DeferTimeout:
-            raise CliError(
-                errors.TIMED_OUT,
-                f"timed out after {seconds:g} s waiting for {what}",
-                "`liqodctl status` shows the reason; --timeout waits longer",
-            ) from None
-
-
-def show(
-    output: Format, rows: list[dict[str, Any]], columns: dict[str, str], *, title: str = "", empty: str = ""
-) -> None:
-    """Print rows as a table, JSON or YAML."""
-    if output != "table":
-        click.echo(as_text(rows, output), nl=False)
-    elif rows:
-        plain: list[Row] = list(rows)
-        console().print(as_table(plain, columns, title))
-    elif empty:
-        click.echo(empty)
-
-
-def console(*, stderr: bool = False) -> Console:
-    """Return the terminal; a stream that is none gets no colours and 160 columns, or $COLUMNS."""
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else int(os.environ.get("COLUMNS", "160"))
-    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+        with Progress(self.reactor, what, quiet=self.options.is_document):
+            try:
+                return await waiting
+            except DeferTimeout:
+                pass
+        hint = await why() if why is not None else ""
+        raise CliError(
+            errors.TIMED_OUT,
+            f"timed out after {seconds:g} s waiting for {what}",
+            hint or "`liqodctl status` shows the reason; --timeout waits longer",
+        )
 
 
 def in_cluster(
@@ -108,7 +117,7 @@ def in_cluster(
     async def command(reactor: Reactor) -> T:
         client = Client(config, reactor, user_agent="liqodctl")
         try:
-            return await work(Session(reactor, client, settings, options))
+            return await work(Session(options, reactor=reactor, client=client, settings=settings))
         except KubeError as error:
             raise errors.from_kube(error, config.server) from error
         finally:
@@ -131,39 +140,3 @@ def client_config(options: Options, settings: Settings, *, as_daemon: bool = Fal
         return kube_config.load(named or kubernetes.kubeconfig, context)
     except kube_config.ConfigError as error:
         raise CliError(errors.KUBECONFIG, str(error), "select a kubeconfig with --kubeconfig") from None
-
-
-def cluster_options(command: Command) -> Command:
-    """Add the common options to a command; they arrive as one argument ``options``."""
-
-    @functools.wraps(command)
-    def gather(kubeconfig: str, context: str, config: str, output: Format, **others: Any) -> Any:
-        return command(options=Options(kubeconfig, context, config, output), **others)
-
-    wrapped: Any = gather
-    # click lists options in the order of decoration from the inside out, so the last one here is shown first.
-    for option in (
-        click.option(
-            "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Output format."
-        ),
-        click.option("--config", default="", metavar="FILE", help=f"Configuration of the daemon [{DEFAULT_PATH}]."),
-        click.option("--context", default="", metavar="NAME", help="Context in the kubeconfig."),
-        click.option("--kubeconfig", default="", metavar="FILE", help="Kubeconfig of your own cluster."),
-    ):
-        wrapped = option(wrapped)
-    decorated: Command = wrapped
-    return decorated
-
-
-def wait_options(default: bool, seconds: float) -> Callable[[Command], Command]:
-    """Add --wait/--no-wait and --timeout to a command."""
-
-    def decorate(command: Command) -> Command:
-        length = click.FloatRange(min=0, min_open=True)
-        timeout = click.option(
-            "--timeout", type=length, default=seconds, show_default=True, metavar="SECONDS", help="Timeout of --wait."
-        )
-        wait = click.option("--wait/--no-wait", default=default, show_default=True, help="Wait for completion.")
-        return wait(timeout(command))
-
-    return decorate

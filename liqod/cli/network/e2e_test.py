@@ -8,9 +8,10 @@ from typing import Any
 import attrs
 import click
 
-from liqod.cli.console import errors
+from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.session import Options, Session, cluster_options, in_cluster, show
+from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.cli.network import test_pods
 from liqod.cli.status.peers import find, label
@@ -38,7 +39,7 @@ def test_pod_options(command: Any) -> Any:
 
 
 @click.command()
-@click.argument("peer", metavar="NAME|ID")
+@click.argument("peer", metavar="PEER", shell_complete=complete.peers)
 @test_pod_options
 @cluster_options
 def test(options: Options, peer: str, image: str, timeout: float) -> None:
@@ -46,6 +47,10 @@ def test(options: Options, peer: str, image: str, timeout: float) -> None:
 
     Shows that pods are offloaded, are reachable from this cluster, and reach this cluster. Uses a namespace of its own
     and deletes it afterwards.
+
+    \b
+    Example:
+      liqodctl test milan
     """
 
     async def work(session: Session) -> list[dict[str, Any]]:
@@ -57,7 +62,7 @@ def test(options: Options, peer: str, image: str, timeout: float) -> None:
             return rows
 
     rows = in_cluster(options, work)
-    show(options.output, rows, {"what": "WHAT", "result": "RESULT", "address": "ADDRESS"})
+    Output(options).show(rows, {"what": "WHAT", "result": "RESULT", "address": "ADDRESS"})
     if any(row["result"] != "good" for row in rows):
         raise CliError(
             errors.TEST_FAILED, "not every pod reached the other", "`liqodctl netcheck` shows the hop that fails"
@@ -65,14 +70,19 @@ def test(options: Options, peer: str, image: str, timeout: float) -> None:
 
 
 @click.command()
-@click.argument("peer", metavar="NAME|ID")
+@click.argument("peer", metavar="PEER", shell_complete=complete.peers)
 @click.argument("what", type=click.Choice(["throughput", "latency"]))
 @click.option("--megabytes", type=click.IntRange(1, 10000), default=200, show_default=True, help="Amount of data.")
 @click.option("--count", type=click.IntRange(1, 10000), default=20, show_default=True, help="Number of pings.")
 @test_pod_options
 @cluster_options
 def bench(options: Options, *, peer: str, what: str, megabytes: int, count: int, image: str, timeout: float) -> None:
-    """Measure throughput or latency between a pod in this cluster and one at a peer."""
+    """Measure throughput or latency between a pod in this cluster and one at a peer.
+
+    \b
+    Example:
+      liqodctl bench milan throughput --megabytes 500
+    """
 
     async def work(session: Session) -> dict[str, Any]:
         amount = megabytes if what == "throughput" else 0
@@ -94,7 +104,7 @@ def bench(options: Options, *, peer: str, what: str, megabytes: int, count: int,
             return {"what": "latency", "minMs": least, "avgMs": mean, "maxMs": most, "lostPercent": lost}
 
     row = in_cluster(options, work)
-    show(options.output, [row], {key: key for key in row})
+    Output(options).show([row], {key: key for key in row})
 
 
 async def _found(session: Session, peer: str) -> ForeignCluster:

@@ -7,13 +7,13 @@ import statistics
 from collections.abc import AsyncIterator, Sequence
 
 import click
-from rich.text import Text
 
-from liqod.cli.console import errors
+from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.findings import Finding, bad, failed, good, lines, warning
-from liqod.cli.console.render import as_text
-from liqod.cli.console.session import Options, Session, cluster_options, console, in_cluster
+from liqod.cli.console.findings import Finding, bad, failed, good, warning
+from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.report import report
+from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.status.peers import find, label
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, observe
 from liqod.fabric.agent.kernel.model import Observed
@@ -33,7 +33,7 @@ SIZES = (64, 576, 1280, 1400, 1420, 1500, 4000, 8920)
 
 
 @click.command()
-@click.argument("peer", metavar="NAME|ID")
+@click.argument("peer", metavar="PEER", shell_complete=complete.peers)
 @click.option(
     "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Number of probes of each size."
 )
@@ -42,6 +42,10 @@ def netcheck(options: Options, peer: str, count: int) -> None:
     """Check the network path to a peer's pods hop by hop, and report the first hop that fails.
 
     On the gateway's host packets are sent through the tunnel; elsewhere only the records are checked.
+
+    \b
+    Example:
+      liqodctl netcheck milan
     """
 
     async def work(session: Session) -> list[Finding]:
@@ -49,12 +53,7 @@ def netcheck(options: Options, peer: str, count: int) -> None:
         return [finding async for finding in _hops(session, cluster, count)]
 
     findings = in_cluster(options, work)
-    if options.output != "table":
-        click.echo(as_text([finding.as_row() for finding in findings], options.output), nl=False)
-    else:
-        terminal = console()
-        for text, style in lines(findings):
-            terminal.print(Text(text, style=style), soft_wrap=True)
+    report(options, findings)
     if failed(findings):
         first = next(finding for finding in findings if finding.verdict == "bad")
         raise CliError(errors.CHECK, f"the path fails at: {first.group}", first.hint or "see above")

@@ -12,7 +12,9 @@ from liqod.agent.host.address import own_address
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.findings import Finding, bad, good, warning
-from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
+from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.session import Output, Session, in_cluster
+from liqod.cli.console.terminal import echo_document
 from liqod.fabric.agent.kernel import preflight
 from liqod.fabric.agent.kernel.device import is_under_systemd
 from liqod.fabric.agent.kernel.host import HostKernel, KernelError, apply, observe, observe_node
@@ -35,6 +37,10 @@ def plan(options: Options) -> None:
     """Print the changes that the daemon would make to this host's network, as ip, wg, bridge and nft commands.
 
     Nothing is changed. Run it as root on the gateway's host, or on a node with `role = "node"`.
+
+    \b
+    Example:
+      liqodctl plan
     """
 
     async def work(session: Session) -> str:
@@ -42,7 +48,10 @@ def plan(options: Options) -> None:
             return '# nothing: mode = "none" under [network] disables the network fabric\n'
         return await _preview(session)
 
-    click.echo(in_cluster(options, work), nl=False)
+    script = in_cluster(options, work)
+    if not options.is_document:
+        echo_document(script)
+    Output(options).publish({"script": script})
 
 
 async def _preview(session: Session) -> str:
@@ -64,7 +73,12 @@ async def _preview(session: Session) -> str:
 @click.command("rotate-tunnel-key")
 @cluster_options
 def rotate_tunnel_key(options: Options) -> None:
-    """Rotate the WireGuard key without interruption: the daemon waits until every peer has the new one."""
+    """Rotate the WireGuard key without interruption: the daemon waits until every peer has the new one.
+
+    \b
+    Example:
+      liqodctl rotate-tunnel-key
+    """
 
     async def work(session: Session) -> None:
         try:
@@ -73,7 +87,8 @@ def rotate_tunnel_key(options: Options) -> None:
             raise CliError(
                 errors.NO_IDENTITY, "the tunnel has no key yet", "the daemon creates it with the first peer"
             ) from None
-        click.echo(f"the next key is {key.public}; the daemon uses it when every peer has it")
+        session.say(f"the next key is {key.public}; the daemon uses it when every peer has it")
+        session.publish({"nextKey": key.public})
 
     in_cluster(options, work)
 

@@ -9,7 +9,8 @@ import click
 from liqod.agent.host.address import own_address
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
+from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.peering.token import listening_port
 from liqod.cli.status.whoami import own_cluster
 from liqod.discovery.candidate import Announcement, instance_label
@@ -24,7 +25,12 @@ from liqod.model.records.search_domain import is_domain
 @click.option("--ttl", type=click.IntRange(1, 86400), default=300, show_default=True, help="TTL in seconds.")
 @cluster_options
 def dns_records(options: Options, domain: str, host: str, addresses: tuple[str, ...], ttl: int) -> None:
-    """Print the DNS records to publish in DOMAIN; clusters with a SearchDomain for it discover this one."""
+    """Print the DNS records to publish in DOMAIN; clusters with a SearchDomain for it discover this one.
+
+    \b
+    Example:
+      liqodctl dns-records example.com --address 203.0.113.7
+    """
     if not is_domain(domain) or (host and not is_domain(host)):
         raise CliError(errors.CONFIGURATION, f"{(host or domain)[:80]!r} is not a DNS name", "", errors.USAGE)
 
@@ -44,7 +50,9 @@ def dns_records(options: Options, domain: str, host: str, addresses: tuple[str, 
         except ValueError as error:
             raise CliError(errors.CONFIGURATION, str(error), "--address takes IP addresses", errors.USAGE) from None
         name = host or f"{instance_label(me)}.{domain}"
-        for line in zone_lines(me, domain, name, plain, ttl):
-            click.echo(line)
+        lines = list(zone_lines(me, domain, name, plain, ttl))
+        for line in lines:
+            session.print_line(line)
+        session.publish({"domain": domain, "records": lines})
 
     in_cluster(options, work)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from liqod.cli.console import errors
+from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
+from liqod.cli.console.options import Options, cluster_options, wait_options
 from liqod.cli.console.render import join_reason
-from liqod.cli.console.session import Options, Session, cluster_options, in_cluster, wait_options
+from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.cli.status.peers import brief, find, label
 from liqod.kube.errors import NotFound
@@ -17,20 +18,30 @@ from liqod.model.records.views import Advertisement, Decision, ForeignCluster
 
 
 @click.command()
-@click.argument("name", metavar="NAME|ID")
+@click.argument("name", metavar="PEER", shell_complete=complete.peers)
 @wait_options(default=False, seconds=30)
 @cluster_options
 def accept(options: Options, name: str, wait: bool, timeout: float) -> None:
-    """Accept a peer's offer: its virtual node is created."""
+    """Accept a peer's offer: its virtual node is created.
+
+    \b
+    Example:
+      liqodctl accept milan --wait
+    """
     in_cluster(options, lambda session: _decide(session, name, "Accept", "Accepted", timeout if wait else 0))
 
 
 @click.command()
-@click.argument("name", metavar="NAME|ID")
+@click.argument("name", metavar="PEER", shell_complete=complete.peers)
 @wait_options(default=False, seconds=30)
 @cluster_options
 def refuse(options: Options, name: str, wait: bool, timeout: float) -> None:
-    """Refuse a peer's offer: its virtual node is drained and removed."""
+    """Refuse a peer's offer: its virtual node is drained and removed.
+
+    \b
+    Example:
+      liqodctl refuse milan
+    """
     in_cluster(options, lambda session: _decide(session, name, "Refuse", "Refused", timeout if wait else 0))
 
 
@@ -47,7 +58,9 @@ async def _decide(session: Session, name: str, decision: Decision, phase: str, s
         ) from None
     if offer.spec.decision != decision:
         await session.client.patch(ADVERTISEMENTS, record, {"spec": {"decision": decision}}, view=None)
-    click.echo(f"{label(cluster)}: {brief(offer.spec.offer.resources) or 'nothing'}: {decision.lower()}")
+    resources = offer.spec.offer.resources
+    session.say(f"{label(cluster)}: {brief(resources) or 'nothing'}: {decision.lower()}")
+    final = offer
     if seconds:
 
         def decided(now: Advertisement | None) -> bool:
@@ -56,4 +69,14 @@ async def _decide(session: Session, name: str, decision: Decision, phase: str, s
         waiting = until(session, ADVERTISEMENTS, Advertisement, offer.metadata.key, decided)
         await session.within(seconds, waiting, f"the offer to be {phase.lower()}")
         final = await session.client.get(ADVERTISEMENTS, record, view=Advertisement)
-        click.echo(f"{label(cluster)}: {phase} {join_reason(final.status.reason, final.status.message)}".rstrip())
+        session.say(f"{label(cluster)}: {phase} {join_reason(final.status.reason, final.status.message)}".rstrip())
+    session.publish(
+        {
+            "peer": cluster.metadata.name,
+            "name": label(cluster),
+            "decision": decision,
+            "resources": resources,
+            "phase": final.status.phase,
+            "reason": final.status.reason,
+        }
+    )

@@ -10,7 +10,8 @@ from twisted.internet.defer import Deferred
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.session import Options, Session, cluster_options, in_cluster, wait_options
+from liqod.cli.console.options import Options, cluster_options, wait_options
+from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.cli.peering.probe_peer import probe_peer
 from liqod.cli.peering.token import PORT, with_port
@@ -30,14 +31,20 @@ _REFUSALS = ("TokenRefused", "UnexpectedKey", "ClusterIDRepetition", "KeyInUse")
 
 
 @click.command()
-@click.argument("target", metavar="TOKEN|HOST[:PORT]")
+@click.argument("target", metavar="TOKEN|HOST")
 @wait_options(default=True, seconds=30)
 @cluster_options
 def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
     """Peer with the issuer of a pairing token, or add the cluster at an address.
 
     A token establishes trust in both directions; no further command is needed on either side. An address only yields a
-    key: compare its words with the other administrator, then run `liqodctl trust`.
+    key: compare its words with the other administrator, then run `liqodctl trust`. HOST is a name or an IP address,
+    with a port if it is not 5872.
+
+    \b
+    Examples:
+      liqodctl peer liqo1.eyJ...          a token of `liqodctl token create`
+      liqodctl peer 203.0.113.7
     """
 
     async def with_token(session: Session) -> None:
@@ -46,10 +53,12 @@ def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
             raise CliError(errors.BAD_TOKEN, "this token was issued by this cluster", "use it in the other cluster")
         await _invite(session, token)
         await _record(session, token.issuer, token.addresses, {"fingerprint": token.fingerprint})
-        click.echo(f"invited by {token.name or token.issuer} at {', '.join(token.addresses)}")
+        session.say(f"invited by {token.name or token.issuer} at {', '.join(token.addresses)}")
         if wait:
             await session.within(timeout, _settled(session, token.issuer), f"a session with {token.issuer}")
-            await _print_outcome(session, token.issuer)
+            await _check_outcome(session, token.issuer)
+        result = {"peer": token.issuer, "name": token.name, "addresses": token.addresses, "connected": wait}
+        session.publish({**result, "fingerprint": token.fingerprint, "trusted": True})
 
     async def at_address(session: Session) -> None:
         address = with_port(target, PORT)
@@ -62,12 +71,15 @@ def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
                 errors.PEER_UNREACHABLE, f"{address} is this cluster", "give the address of the other cluster"
             )
         await _record(session, ClusterID(found.cluster_id), [address], {})
-        click.echo(
-            f"at {address} is {found.cluster_id}\n  key    {found.fingerprint}\n  words  {words(found.fingerprint)}"
-        )
+        spoken = words(found.fingerprint)
+        session.say(f"at {address} is {found.cluster_id}")
+        session.say(f"  key    {found.fingerprint}")
+        session.say(f"  words  {spoken}")
         if mine.words:
-            click.echo(f"this cluster's own words are {mine.words}")
-        click.echo(f"compare both with the other admin, then: liqodctl trust {found.cluster_id} --words '...'")
+            session.say(f"this cluster's own words are {mine.words}")
+        session.say(f"compare both with the other admin, then: liqodctl trust {found.cluster_id} --words '...'")
+        result = {"peer": found.cluster_id, "name": "", "addresses": [address], "connected": False}
+        session.publish({**result, "fingerprint": found.fingerprint, "words": spoken, "trusted": False})
 
     in_cluster(options, with_token if target.strip().startswith(PREFIX) else at_address)
 
@@ -137,9 +149,9 @@ def _refusal(cluster: ForeignCluster) -> str:
     return condition.message if condition is not None and condition.reason in _REFUSALS else ""
 
 
-async def _print_outcome(session: Session, peer: ClusterID) -> None:
+async def _check_outcome(session: Session, peer: ClusterID) -> None:
     cluster = await session.client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
     if is_true(cluster.status.conditions, "Authenticated"):
-        click.echo(f"connected with {label(cluster)}: both clusters trust each other")
+        session.say(f"connected with {label(cluster)}: both clusters trust each other", "green")
         return
     raise CliError(errors.NOT_JOINED, _refusal(cluster), "ask the other admin for a new token")

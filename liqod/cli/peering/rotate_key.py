@@ -8,7 +8,8 @@ import click
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
+from liqod.cli.console.options import Options, cluster_options, timeout_option
+from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.cli.peering.token import parse_ttl
 from liqod.cli.status.whoami import own_cluster
@@ -30,14 +31,7 @@ from liqod.model.records.rotation import IDENTITY_SECRET, ORDER, PROGRESS, Order
     "--now", "at_once", is_flag=True, help="Wait for connected peers only; all others must trust this cluster again."
 )
 @click.option("--cancel", is_flag=True, help="Cancel a pending rotation; the key is kept.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=30,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to watch; the rotation continues without this command.",
-)
+@timeout_option(30, "How long to watch; the rotation continues without this command.")
 @cluster_options
 def rotate_key(options: Options, within: timedelta | None, at_once: bool, cancel: bool, timeout: float) -> None:
     """Give this cluster a new key.
@@ -45,6 +39,11 @@ def rotate_key(options: Options, within: timedelta | None, at_once: bool, cancel
     The daemon announces the next key to every peer in a session authenticated by the current one. When all have stored
     it, or the grace period is over, the next key replaces the current one. A peer that has not received it by then
     refuses this cluster until its administrator compares the new words and trusts it again.
+
+    \b
+    Examples:
+      liqodctl rotate-key
+      liqodctl rotate-key --within 2h
     """
     if sum((within is not None, at_once, cancel)) > 1:
         raise click.UsageError("--within, --now and --cancel exclude each other")
@@ -61,13 +60,15 @@ def rotate_key(options: Options, within: timedelta | None, at_once: bool, cancel
             ) from None
         ordered = ORDER in secret.metadata.annotations
         if cancel and not ordered:
-            click.echo("no rotation is pending")
+            session.say("no rotation is pending")
+            session.publish({"state": "none"})
             return
         order = None if cancel else Order(0.0 if at_once else within.total_seconds() if within else None).render()
         change = {"metadata": {"annotations": {ORDER: order, PROGRESS: None}}}
         await session.client.patch(SECRETS, IDENTITY_SECRET, change, namespace, view=None)
         if cancel:
-            click.echo("cancelled; the key is kept")
+            session.say("cancelled; the key is kept")
+            session.publish({"state": "cancelled"})
             return
         shown = [""]
 
@@ -76,12 +77,14 @@ def rotate_key(options: Options, within: timedelta | None, at_once: bool, cancel
             progress = annotations.get(PROGRESS, "")
             if progress and progress != shown[0]:
                 shown[0] = progress
-                click.echo(progress)
+                session.say(progress)
             return bool(progress) and ORDER not in annotations
 
         watched = until(session, SECRETS, Object, Key(namespace, IDENTITY_SECRET), settled)
         await session.within(timeout, watched, "the end of the rotation, which continues in the daemon")
         now = await own_cluster(session)
-        click.echo(f"key    {now.fingerprint}\nwords  {now.words}")
+        session.say(f"key    {now.fingerprint}")
+        session.say(f"words  {now.words}")
+        session.publish({"state": "done", "fingerprint": now.fingerprint, "words": now.words})
 
     in_cluster(options, work)

@@ -13,7 +13,10 @@ import click
 from liqod.agent.host.address import own_address
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
+from liqod.cli.console.group import Group
+from liqod.cli.console.options import Options, cluster_options, group_options
+from liqod.cli.console.session import Session, in_cluster
+from liqod.cli.console.terminal import echo_wrapped
 from liqod.cli.status.whoami import own_cluster
 from liqod.config.schema import Settings
 from liqod.identity.pairing import MAX_ADDRESSES, SECRET_BYTES, Token, verifier
@@ -28,9 +31,15 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 MAX_TTL = timedelta(days=30)
 
 
-@click.group()
+@click.group(cls=Group)
+@group_options
 def token() -> None:
-    """Pairing tokens; the administrator of the other cluster runs `liqodctl peer TOKEN`."""
+    """Pairing tokens; the administrator of the other cluster runs `liqodctl peer TOKEN`.
+
+    \b
+    Example:
+      liqodctl token create --ttl 10m
+    """
 
 
 def parse_ttl(context: click.Context, option: click.Parameter, text: str) -> timedelta:
@@ -53,7 +62,13 @@ def parse_ttl(context: click.Context, option: click.Parameter, text: str) -> tim
 )
 @cluster_options
 def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None:
-    """Print a new token. Its bearer may peer with this cluster, once: treat it like a password."""
+    """Print a new token. Its bearer may peer with this cluster, once: treat it like a password.
+
+    \b
+    Examples:
+      liqodctl token create
+      liqodctl token create --ttl 10m --address gateway.example.com:5872
+    """
 
     async def work(session: Session) -> None:
         mine = await own_cluster(session)
@@ -88,15 +103,12 @@ def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None
         }
         await _delete_expired(session)
         await session.client.create(SECRETS, body, view=None)
-        if options.output == "table":
-            click.echo(made.text)
-            click.echo(
-                f"valid for one cluster until {expires:%Y-%m-%d %H:%M:%S} UTC; there run: liqodctl peer TOKEN",
-                err=True,
-            )
-        else:
-            row = {"id": made.id, "token": made.text, "expires": expires.isoformat(), "addresses": made.addresses}
-            session.show([row], {})
+        session.print_line(made.text)
+        if not options.is_document:
+            until = f"{expires:%Y-%m-%d %H:%M:%S} UTC"
+            echo_wrapped(f"valid for one cluster until {until}; there run: liqodctl peer TOKEN", err=True)
+        row = {"id": made.id, "token": made.text, "expires": expires.isoformat(), "addresses": made.addresses}
+        session.publish([row])
 
     in_cluster(options, work)
 
@@ -104,7 +116,12 @@ def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None
 @token.command("list")
 @cluster_options
 def list_tokens(options: Options) -> None:
-    """List the tokens of this cluster, without their secrets: only a verifier is stored."""
+    """List the tokens of this cluster, without their secrets: only a verifier is stored.
+
+    \b
+    Example:
+      liqodctl token list
+    """
 
     async def work(session: Session) -> None:
         session.show([row_of(body) for body in await _tokens(session)], COLUMNS, empty="there are no tokens")
@@ -116,14 +133,20 @@ def list_tokens(options: Options) -> None:
 @click.argument("token_id", metavar="TOKEN")
 @cluster_options
 def revoke(options: Options, token_id: str) -> None:
-    """Revoke a token. A peering made with it remains: `liqodctl unpeer` ends it."""
+    """Revoke a token. A peering made with it remains: `liqodctl unpeer` ends it.
+
+    \b
+    Example:
+      liqodctl token revoke 0a1b2c3d4e5f6071
+    """
 
     async def work(session: Session) -> None:
         known = [body["metadata"]["name"] for body in await _tokens(session)]
         if token_name(token_id) not in known:
             raise CliError(errors.BAD_TOKEN, f"there is no token {token_id}", "`liqodctl token list` shows them")
         await session.client.delete(SECRETS, token_name(token_id), session.settings.kubernetes.namespace)
-        click.echo(f"token {token_id} is revoked")
+        session.say(f"token {token_id} is revoked")
+        session.publish({"id": token_id, "state": "revoked"})
 
     in_cluster(options, work)
 

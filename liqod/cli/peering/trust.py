@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from liqod.cli.console import errors
+from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.session import Options, Session, cluster_options, in_cluster, wait_options
+from liqod.cli.console.options import Options, cluster_options, timeout_option, wait_options, yes_option
+from liqod.cli.console.session import Session, in_cluster
+from liqod.cli.console.terminal import confirm
 from liqod.cli.console.wait import until
+from liqod.cli.status.facts import peer_hint
 from liqod.cli.status.peers import find, is_true, label
 from liqod.identity.fingerprint_words import COUNT, words
 from liqod.kube.resources import FOREIGNCLUSTERS
@@ -19,10 +20,10 @@ from liqod.model.records.views import ForeignCluster
 
 
 @click.command()
-@click.argument("name", metavar="NAME|ID")
+@click.argument("name", metavar="PEER", shell_complete=complete.peers)
 @click.option("--fingerprint", default="", metavar="sha256:...", help="Require this key.")
 @click.option("--words", "spoken", default="", metavar="WORDS", help="Require these words.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @wait_options(default=False, seconds=30)
 @cluster_options
 def trust(options: Options, *, name: str, fingerprint: str, spoken: str, yes: bool, wait: bool, timeout: float) -> None:
@@ -30,45 +31,53 @@ def trust(options: Options, *, name: str, fingerprint: str, spoken: str, yes: bo
 
     Compare the words with those that `liqodctl discover` prints in the other cluster, over a channel that an attacker
     cannot change, such as a phone call.
+
+    \b
+    Examples:
+      liqodctl trust milan --wait
+      liqodctl trust milan --words 'temple actor curtain ...'
     """
 
     async def work(session: Session) -> None:
         cluster = find(name, (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
         key = wanted_key(cluster, fingerprint, spoken)
-        click.echo(f"{label(cluster)} ({cluster.metadata.name})\n  key    {key}\n  words  {words(key)}")
+        session.say(f"{label(cluster)} ({cluster.metadata.name})")
+        session.say(f"  key    {key}")
+        session.say(f"  words  {words(key)}")
         if cluster.spec.fingerprint == key:
-            click.echo("already trusted")
+            session.say("already trusted")
         else:
             if not (yes or fingerprint or spoken):
                 confirm("Does the other side show the same words?")
             patch = {"metadata": {"annotations": {DISTRUSTED: None}}, "spec": pinned(cluster, key)}
             await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, patch, view=None)
-            click.echo("trusted; the other side must trust this cluster, too")
+            session.say("trusted; the other side must trust this cluster, too")
         if wait:
             done = until(session, FOREIGNCLUSTERS, ForeignCluster, cluster.metadata.key, _authenticated)
-            await session.within(timeout, done, f"a session with {label(cluster)}")
-            click.echo("connected")
+            await session.within(
+                timeout, done, f"a session with {label(cluster)}", lambda: peer_hint(session, cluster.metadata.name)
+            )
+            session.say("connected", "green")
+        result = {"peer": cluster.metadata.name, "name": label(cluster), "trusted": True, "connected": wait}
+        session.publish({**result, "fingerprint": key, "words": words(key)})
 
     in_cluster(options, work)
 
 
 @click.command()
-@click.argument("name", metavar="NAME|ID")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=30,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait until its access has ended.",
-)
+@click.argument("name", metavar="PEER", shell_complete=complete.peers)
+@yes_option
+@timeout_option(30, "How long to wait until its access has ended.")
 @cluster_options
 def distrust(options: Options, name: str, yes: bool, timeout: float) -> None:
     """Revoke the trust in a peer: its access ends at once, and no resources are lent in either direction.
 
     Use it for a compromised key: no CA, setting or pairing token makes it trusted again, under any cluster ID, before
     `liqodctl trust`. To end a peering in an orderly way, use `liqodctl unpeer`.
+
+    \b
+    Example:
+      liqodctl distrust milan
     """
 
     async def work(session: Session) -> None:
@@ -83,13 +92,14 @@ def distrust(options: Options, name: str, yes: bool, timeout: float) -> None:
         key = cluster.spec.fingerprint or cluster.status.seen_fingerprint
         patch = {"metadata": {"annotations": {DISTRUSTED: key}}, "spec": spec}
         await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, patch, view=None)
-        click.echo(f"{label(cluster)} is no longer trusted")
+        session.say(f"{label(cluster)} is no longer trusted")
         if _has_access(cluster):
             ended = until(
                 session, FOREIGNCLUSTERS, ForeignCluster, cluster.metadata.key, lambda now: not _has_access(now)
             )
             await session.within(timeout, ended, f"the access of {label(cluster)} to end")
-            click.echo("its access to this cluster has ended")
+            session.say("its access to this cluster has ended")
+        session.publish({"peer": cluster.metadata.name, "name": label(cluster), "trusted": False, "access": False})
 
     in_cluster(options, work)
 
@@ -139,19 +149,6 @@ def wanted_key(cluster: ForeignCluster, fingerprint: str, spoken: str) -> Finger
             "this may be a man in the middle; compare again, and do not trust it before both sides agree",
         )
     return key
-
-
-def confirm(question: str) -> None:
-    """Ask for confirmation on a terminal. Raises CliError where there is none, or the answer is no."""
-    if not sys.stdin.isatty():
-        raise CliError(
-            errors.NOT_CONFIRMED,
-            "confirmation is required, and there is no terminal",
-            "add --yes",
-            errors.USAGE,
-        )
-    if not click.confirm(question):
-        raise CliError(errors.NOT_CONFIRMED, "not confirmed: nothing was changed")
 
 
 def _authenticated(cluster: ForeignCluster | None) -> bool:

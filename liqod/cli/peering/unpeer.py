@@ -8,12 +8,14 @@ from typing import Any
 import click
 from twisted.internet.task import deferLater
 
-from liqod.cli.console import errors
+from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
+from liqod.cli.console.options import Options, cluster_options, yes_option
+from liqod.cli.console.render import plural
+from liqod.cli.console.session import Session, in_cluster
+from liqod.cli.console.terminal import confirm
 from liqod.cli.console.wait import until
 from liqod.cli.peering.removal_report import REPORT_COLUMNS, FoundObject, objects_of, report_rows
-from liqod.cli.peering.trust import confirm
 from liqod.cli.status.peers import find, label
 from liqod.cli.status.whoami import leader
 from liqod.kube.errors import NotFound
@@ -29,7 +31,7 @@ OWN_WORK = 130.0
 
 
 @click.command()
-@click.argument("name", metavar="NAME|ID")
+@click.argument("name", metavar="PEER", shell_complete=complete.peers)
 @click.option("--dead", is_flag=True, help="The peer is gone: do not wait for it.")
 @click.option(
     "--timeout",
@@ -39,12 +41,17 @@ OWN_WORK = 130.0
     metavar="SECONDS",
     help="How long to wait until the peer has released what it borrows.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @cluster_options
 def unpeer(options: Options, name: str, dead: bool, timeout: float, yes: bool) -> None:
     """End a peering: both sides drain their virtual nodes, release what they borrow, and delete each other's records.
 
     A peer that does not respond in time is notified when it reconnects. Prints what was removed in this cluster.
+
+    \b
+    Examples:
+      liqodctl unpeer milan
+      liqodctl unpeer milan --dead        it is gone for good
     """
 
     async def work(session: Session) -> None:
@@ -62,17 +69,16 @@ def unpeer(options: Options, name: str, dead: bool, timeout: float, yes: bool) -
         before = await objects_of(session, peer)
         order = Order("dead") if dead else Order("asked", timeout)
         await _order(session, cluster, order)
-        if options.output == "table":
-            click.echo(f"ending the peering with {label(cluster)}")
+        session.say(f"ending the peering with {label(cluster)}")
         gone = until(session, FOREIGNCLUSTERS, ForeignCluster, cluster.metadata.key, _is_over(cluster))
         patience = order.wait(connected=True) + OWN_WORK
         await session.within(patience, gone, f"the end of the peering with {label(cluster)}")
         rows = await _report(session, peer, before)
         session.show(rows, REPORT_COLUMNS, empty="nothing was left of it")
         left = [row for row in rows if row["state"] == "left"]
-        if options.output == "table":
-            click.echo(f"{len(rows) - len(left)} objects removed" + (f", {len(left)} left" if left else ""))
-            click.echo(await _peer_outcome(session, peer, label(cluster)))
+        if not options.is_document:
+            session.say(f"{plural(len(rows) - len(left), 'object')} removed" + (f", {len(left)} left" if left else ""))
+            session.say(await _peer_outcome(session, peer, label(cluster)))
         if left:
             raise CliError(
                 errors.LEFT_BEHIND,

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import click
-from rich.text import Text
+import msgspec
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.protocol import Factory, Protocol
 
@@ -18,11 +18,13 @@ from liqod.agent.host.address import own_address
 from liqod.agent.host.clock_check import judge, server_time
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.findings import Finding, bad, failed, good, lines, warning
-from liqod.cli.console.render import as_text
+from liqod.cli.console.findings import Finding, bad, failed, good, warning
+from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.report import report
 from liqod.cli.console.run import run
-from liqod.cli.console.session import Options, Session, client_config, cluster_options, console
+from liqod.cli.console.session import Session, client_config
 from liqod.cli.network.plan import host_findings
+from liqod.cli.setup.foreign import foreign_findings
 from liqod.cli.status.whoami import leader, own_cluster
 from liqod.config.checks import port_of
 from liqod.config.schema import Settings
@@ -36,15 +38,28 @@ from liqod.webhook.configuration import NAME as WEBHOOK
 
 Part = Callable[[Session], AsyncIterator[Finding]]
 
+MINIMUM = (1, 30)
+"""The oldest release of Kubernetes that has all that the daemon needs (ValidatingAdmissionPolicy v1)."""
 CONNECT_TIMEOUT = 3.0
 """Seconds that a TCP connect to a port may take."""
+
+
+class _Version(msgspec.Struct):
+    major: str = ""
+    minor: str = ""
 
 
 @click.command()
 @click.option("--pre", is_flag=True, help="Only the prerequisites of an installation.")
 @cluster_options
 def check(options: Options, pre: bool) -> None:
-    """Check configuration, API server, rights, CRDs, clock, ports, webhook and daemon."""
+    """Check configuration, API server, rights, CRDs, clock, ports, webhook and daemon.
+
+    \b
+    Examples:
+      liqodctl check --pre                before `liqodctl install`
+      liqodctl check -o json
+    """
     findings: list[Finding] = []
     try:
         # With --pre the configuration may name the kubeconfig that `install` will write.
@@ -58,24 +73,15 @@ def check(options: Options, pre: bool) -> None:
         async def work(reactor: Reactor) -> None:
             client = Client(config, reactor, user_agent="liqodctl", timeout=10.0)
             try:
-                session = Session(reactor, client, settings, options)
+                session = Session(options, reactor=reactor, client=client, settings=settings)
                 findings.extend([finding async for finding in examine(session, pre=pre)])
             finally:
                 await client.close()
 
         run(work)
-    _report(options, findings)
+    report(options, findings)
     if failed(findings):
         raise CliError(errors.CHECK, "some checks failed", "follow the hints above")
-
-
-def _report(options: Options, findings: list[Finding]) -> None:
-    if options.output != "table":
-        click.echo(as_text([finding.as_row() for finding in findings], options.output), nl=False)
-        return
-    terminal = console()
-    for text, style in lines(findings):
-        terminal.print(Text(text, style=style), soft_wrap=True)
 
 
 async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
@@ -98,8 +104,8 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
         )
     for finding in await host_findings(session):
         yield finding
-    after: tuple[Part, ...] = () if pre else (_crds, _daemon, _ports, _webhook)
-    for part in (_rights, _clock, *after):
+    after: tuple[Part, ...] = (foreign_findings,) if pre else (_crds, _daemon, _ports, _webhook)
+    for part in (_version, _rights, _clock, *after):
         try:
             async for finding in part(session):
                 yield finding
@@ -109,6 +115,16 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
     if pre:
         for finding in _free_ports(session.settings):
             yield finding
+
+
+async def _version(session: Session) -> AsyncIterator[Finding]:
+    version = msgspec.json.decode(await session.client.raw("GET", "/version"), type=_Version)
+    shown = f"Kubernetes {version.major}.{version.minor}"
+    numbers = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in (version.major, version.minor))
+    if numbers < MINIMUM:
+        yield bad("API server", f"{shown} is too old", "liqod needs Kubernetes 1.30 or newer")
+    else:
+        yield good("API server", shown)
 
 
 async def _rights(session: Session) -> AsyncIterator[Finding]:

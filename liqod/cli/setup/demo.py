@@ -8,22 +8,30 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 from twisted.logger import globalLogBeginner, textFileLogObserver
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
+from liqod.cli.console.options import Options, output_options
 from liqod.cli.console.run import run
-from liqod.cli.console.session import console
+from liqod.cli.console.session import Output
 
 
 @click.command()
 @click.option("--stay", is_flag=True, help="Keep both clusters running until Ctrl-C, to try kubectl on them.")
-def demo(stay: bool) -> None:
+@output_options
+def demo(options: Options, stay: bool) -> None:
     """Show two clusters that discover each other, and run pods of one in the other.
 
     Everything runs in this process and on 127.0.0.1: nothing is installed, no other cluster is changed.
+
+    \b
+    Examples:
+      liqodctl demo
+      liqodctl demo --stay
     """
     try:
         from liqod.cli.setup.narrator import Narrator
@@ -35,7 +43,10 @@ def demo(stay: bool) -> None:
         raise CliError(errors.DEMO, "the simulated clusters (kubesandbox) are not installed", hint) from None
     with _log_directory() as directory:
         try:
-            run(lambda reactor: Demo(reactor, Narrator(reactor, console(), directory), stay=stay).run())
+            output = Output(options)
+            steps: list[dict[str, Any]] = []
+            run(lambda reactor: Demo(reactor, Narrator(reactor, output, directory, steps), stay=stay).run())
+            output.publish({"steps": steps})
         except DemoFailed as error:
             kept = Path(tempfile.gettempdir()) / "liqod-demo.log"
             shutil.copy(directory / "liqod.log", kept)

@@ -12,10 +12,11 @@ from liqod.agent.account.names import ACCOUNT
 from liqod.agent.account.objects import account, roles
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.render import as_documents
-from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
+from liqod.cli.console.options import Options, cluster_options, yes_option
+from liqod.cli.console.render import as_documents, plural
+from liqod.cli.console.session import Output, Session, in_cluster
+from liqod.cli.console.terminal import confirm, echo_document
 from liqod.cli.network.plan import leave_host
-from liqod.cli.peering.trust import confirm
 from liqod.cli.setup.account import (
     ensure_account,
     installed,
@@ -25,6 +26,7 @@ from liqod.cli.setup.account import (
     token_of,
     write_private,
 )
+from liqod.cli.setup.foreign import refuse_foreign
 from liqod.cli.status.whoami import leader
 from liqod.hosting.tenants import policies
 from liqod.hosting.tenants.access import ensure_borrower_role
@@ -66,6 +68,7 @@ RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUST
 
 @click.command()
 @click.option("--print", "only_print", is_flag=True, help="Print the objects as YAML and install nothing.")
+@click.option("--adopt", is_flag=True, help="Take over CRDs that another installation (Helm, Liqo) manages.")
 @click.option(
     "--daemon-kubeconfig",
     default="",
@@ -73,11 +76,16 @@ RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUST
     help="Write a kubeconfig for the daemon's account, which has only the rights that it needs.",
 )
 @cluster_options
-def install(options: Options, only_print: bool, daemon_kubeconfig: str) -> None:
+def install(options: Options, only_print: bool, adopt: bool, daemon_kubeconfig: str) -> None:
     """Install liqod in your own cluster; requires administrator rights.
 
     Creates the CRDs, the namespace, an account for the daemon with the rights for this configuration, and the role of
     borrowers. Run it again after an upgrade and after a change of the configuration; it is idempotent.
+
+    \b
+    Examples:
+      liqodctl install --daemon-kubeconfig /etc/liqod/kubeconfig
+      liqodctl install --print | less
     """
     # The configuration may name the kubeconfig that this command will write.
     settings = options.settings(look_at_files=False)
@@ -88,27 +96,39 @@ def install(options: Options, only_print: bool, daemon_kubeconfig: str) -> None:
         bounded = [*admission_policies.policies(home), *admission_policies.bindings(home)]
         borrowers = [*policies.policies(), *policies.bindings(), borrower_role(services=True)]
         spaces = [namespace, *storage_objects(settings)]
-        click.echo(as_documents([*manifests.definitions(), *spaces, *own, *bounded, *borrowers]), nl=False)
+        objects = [*manifests.definitions(), *spaces, *own, *bounded, *borrowers]
+        if options.output == "json":
+            Output(options).publish(objects)
+        else:
+            echo_document(as_documents(objects))
         return
 
     async def work(session: Session) -> None:
+        changes: list[str] = []
+
+        def changed(line: str) -> None:
+            changes.append(line)
+            session.say(line)
+
+        await refuse_foreign(session, adopt=adopt)
         for name in await manifests.ensure(session.client):
-            click.echo(f"CustomResourceDefinition {name}: installed")
+            changed(f"CustomResourceDefinition {name}: installed")
         try:
             await session.client.create(NAMESPACES, namespace)
-            click.echo(f"namespace {namespace['metadata']['name']}: created")
+            changed(f"namespace {namespace['metadata']['name']}: created")
         except AlreadyExists:
             pass
         await ensure_borrower_role(session.client)
         async for line in ensure_policies(session):
-            click.echo(line)
+            changed(line)
         async for line in ensure_account(session):
-            click.echo(line)
+            changed(line)
         if daemon_kubeconfig:
             write_private(daemon_kubeconfig, kubeconfig(session.client.config, await token_of(session)))
             who = f"{settings.kubernetes.namespace}/{ACCOUNT}"
-            click.echo(f"{daemon_kubeconfig}: written; the daemon's kubeconfig, account {who}")
-        click.echo("installed; run `liqodctl check`, then start the daemon")
+            changed(f"{daemon_kubeconfig}: written; the daemon's kubeconfig, account {who}")
+        session.say("installed; run `liqodctl check`, then start the daemon", "green")
+        session.publish({"installed": True, "changes": changes})
 
     in_cluster(options, work, settings)
 
@@ -141,30 +161,39 @@ def namespace_object(name: str) -> dict[str, Any]:
 @click.command()
 @click.option("--force", is_flag=True, help="Even with peerings, or while the daemon is running.")
 @click.option("--this-host", is_flag=True, help="Only this host's network configuration, nothing in the cluster.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @cluster_options
 def uninstall(options: Options, force: bool, this_host: bool, yes: bool) -> None:
     """Remove liqod from your own cluster and print what was removed.
 
     Records, virtual nodes, tenant namespaces with everything that peers run in them, the webhook, the cluster's key,
     the CRDs, and the network configuration of this host. Stop the daemon first.
+
+    \b
+    Examples:
+      liqodctl uninstall
+      liqodctl uninstall --this-host      only this host's network
     """
 
     async def work(session: Session) -> None:
         if this_host:
-            for line in await leave_host(session):
-                click.echo(f"removed {line}")
+            _show_removed(session, await leave_host(session), "nothing of liqod was found on this host")
             return
         await _refuse_if_in_use(session, force)
         if not yes:
             confirm("Remove liqod, its records and the cluster's key from this cluster?")
         # The host first: its configuration is derived from the records, so a retry needs them.
         receipt = [*await leave_host(session), *await remove_all(session)]
-        for line in receipt:
-            click.echo(f"removed {line}")
-        click.echo(f"{len(receipt)} objects removed" if receipt else "nothing of liqod was found")
+        _show_removed(session, receipt, "nothing of liqod was found")
 
     in_cluster(options, work)
+
+
+def _show_removed(session: Session, receipt: list[str], empty: str) -> None:
+    for line in receipt:
+        session.say(f"removed {line}")
+    session.say(f"{plural(len(receipt), 'object')} removed" if receipt else empty)
+    session.publish({"removed": receipt})
 
 
 async def _refuse_if_in_use(session: Session, force: bool) -> None:

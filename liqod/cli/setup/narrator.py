@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
-import click
-from rich.console import Console
-from rich.markup import escape
 from twisted.internet.defer import CancelledError, Deferred
 
-from liqod.cli.console.render import as_table
-from liqod.cli.console.session import Options, Session
-from liqod.cli.status.peers import DISCOVER_COLUMNS, STATUS_COLUMNS, discover_rows
-from liqod.cli.status.status import gather
+from liqod.cli.console import terminal
+from liqod.cli.console.options import Options
+from liqod.cli.console.session import Output, Session
+from liqod.cli.status.facts import cluster_facts
+from liqod.cli.status.peers import DISCOVER_COLUMNS, discover_rows, status_rows
+from liqod.cli.status.status import pods_by_node, show_peers
 from liqod.demo.side import Side
 from liqod.demo.story import shop_pods
 from liqod.flow.clocks import Reactor
@@ -21,30 +22,36 @@ POD_COLUMNS = {"cluster": "CLUSTER", "namespace": "NAMESPACE", "name": "POD", "p
 
 
 class Narrator:
-    """The Audience of the demonstration that prints to a terminal."""
+    """The Audience of the demonstration that prints to a terminal; each step is added to ``steps`` as well."""
 
-    def __init__(self, reactor: Reactor, terminal: Console, directory: Path) -> None:
+    def __init__(self, reactor: Reactor, output: Output, directory: Path, steps: list[dict[str, Any]]) -> None:
         self._reactor = reactor
-        self._terminal = terminal
+        self._output = output
         self._directory = directory
+        self._steps = steps
+        self._step = ""
 
     def begin(self, text: str) -> None:
-        self._terminal.print(f"[bold]{escape(text)}[/]")
+        self._step = text
+        self._output.say(text, "bold")
 
     def done(self, text: str, seconds: float) -> None:
-        self._terminal.print(f"  [green]✓[/] {escape(text)} [dim]({seconds:.2f} s)[/]")
+        self._steps.append({"step": self._step, "outcome": text, "seconds": round(seconds, 2)})
+        self._output.say(f"  ✓ {text} ({seconds:.2f} s)", "green")
 
     def note(self, text: str) -> None:
-        self._terminal.print(f"  {escape(text)}")
+        self._output.say(f"  {text}")
 
     async def discovered(self, side: Side) -> None:
         self._command(side, "liqodctl discover")
-        self._terminal.print(as_table(discover_rows(side.peers.items()), DISCOVER_COLUMNS))
+        rows = discover_rows(side.peers.items())
+        self._output.table(rows, DISCOVER_COLUMNS, beneath=["words"])
 
     async def status(self, side: Side) -> None:
         self._command(side, "liqodctl status")
-        rows = await gather(Session(self._reactor, side.client, side.settings, Options()))
-        self._terminal.print(as_table(rows, STATUS_COLUMNS))
+        session = Session(Options(), reactor=self._reactor, client=side.client, settings=side.settings)
+        facts = await cluster_facts(session)
+        show_peers(self._output, facts, status_rows(facts, await pods_by_node(session, facts)))
 
     async def pods(self, home: Side, lender: Side) -> None:
         self._command(home, "kubectl get pods -o wide", lender)
@@ -59,23 +66,26 @@ class Narrator:
             for side in (home, lender)
             for pod in shop_pods(side)
         ]
-        self._terminal.print(as_table(rows, POD_COLUMNS))
+        self._output.table(rows, POD_COLUMNS)
 
     async def keep_running(self, sides: tuple[Side, Side]) -> None:
-        self._terminal.print("\nBoth clusters keep running until Ctrl-C. In another terminal:\n")
+        self._output.print_line("\nBoth clusters keep running until Ctrl-C. In another terminal:\n")
         for side in sides:
             path = self._directory / f"{side.name}.kubeconfig"
             path.touch(mode=0o600)
             path.write_text(side.cluster.kubeconfig())
-            click.echo(f"  export KUBECONFIG={path}     # {side.name}")
-        click.echo("  kubectl get nodes; kubectl get pods -A -o wide; kubectl get foreignclusters; liqodctl status")
-        click.echo(f"\nThe daemons' log: {self._directory / 'liqod.log'}")
+            self._output.print_line(f"  export KUBECONFIG={path}     # {side.name}")
+        # A demonstration from a checkout runs in a virtual environment that is not on the path of the user.
+        command = sys.argv[0] if sys.argv[0].endswith("/liqodctl") else "liqodctl"
+        self._output.print_line("  kubectl get nodes; kubectl get pods -A -o wide; kubectl get foreignclusters")
+        self._output.print_line(f"  {command} status")
+        self._output.print_line(f"\nThe daemons' log: {self._directory / 'liqod.log'}")
         forever: Deferred[None] = Deferred()
         try:
             await forever
         except CancelledError:
-            click.echo("\nBoth clusters are stopped.")
+            terminal.echo("\nBoth clusters are stopped.", err=self._output.options.is_document)
 
     def _command(self, side: Side, command: str, other: Side | None = None) -> None:
         where = f"{side.name} and {other.name}" if other is not None else side.name
-        self._terminal.print(f"  [dim]{where}$ {command}[/]")
+        self._output.say(f"  {where}$ {command}", "dim")

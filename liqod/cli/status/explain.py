@@ -7,11 +7,13 @@ from typing import Any, Final
 
 import attrs
 import click
+import msgspec
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.render import as_text, join_reason
-from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
+from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.render import join_reason
+from liqod.cli.console.session import Session, in_cluster
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import (
     NAMESPACEOFFLOADINGS,
@@ -24,11 +26,16 @@ from liqod.kube.resources import (
 from liqod.model.ids import Key
 from liqod.model.names import ENABLED_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.objects.meta import Object
+from liqod.model.objects.node_selector import NodeSelector, selects
 from liqod.model.records.offloading import LOCAL, NAME, REMOTE, NamespaceOffloading, policy_of
 from liqod.model.records.views import NamespaceNattingTable, VirtualNode
 from liqod.webhook.placement import TooManyTerms, mutations, tolerates
 
 COLUMNS: Final = {"what": "WHAT", "state": "STATE", "why": "WHY"}
+STALE: Final = (
+    "its own node affinity or nodeSelector excludes every selected virtual node: its template says so, or it was "
+    "created for an earlier setting of its namespace; that cannot be changed: delete it, and its owner re-creates it"
+)
 OFFLOADED: Final = "liqo.io/Offloaded"
 
 
@@ -58,6 +65,20 @@ def findings(facts: Facts) -> list[dict[str, str]]:
     if offloaded:
         rows.append(_row("lender", offloaded.get("reason", ""), offloaded.get("message", "")))
     return [*rows, _result(facts, spec, status, offloaded)]
+
+
+def allows(pod: Mapping[str, Any], node: str, labels: Mapping[str, str]) -> bool:
+    """Return whether a pod's own nodeSelector and required node affinity allow a node."""
+    spec = pod.get("spec") or {}
+    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
+        return False
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    if not affinity:
+        return True
+    selector = msgspec.convert(affinity, NodeSelector, strict=False)
+    return selects(selector.node_selector_terms or (), node, labels)
 
 
 def _row(what: str, state: str, why: str = "") -> dict[str, str]:
@@ -123,6 +144,8 @@ def _cluster(facts: Facts, record: VirtualNode) -> dict[str, str]:
         return _row(what, "not selected", "the namespace is not enabled")
     if not policy_of(name, facts.offloading).includes(node, labels):
         return _row(what, "not selected", "by the NamespaceOffloading")
+    if not allows(facts.pod, node, labels):
+        return _row(what, "excluded", "by the pod's own node affinity or nodeSelector")
     table = facts.tables.get(peer, NamespaceNattingTable())
     remote, mapping = table.spec.natting_table.get(name), table.status.mappings.get(name)
     if remote is None:
@@ -158,8 +181,11 @@ def _verdict(
         return where, "it was created before podOffloadingStrategy became Remote; delete it to move it"
     if node:
         return where, "the scheduler preferred this node; virtual nodes were allowed, too"
-    if not any(policy.includes(one, labels) for one, labels in facts.nodes.items()):
+    selected = {one: labels for one, labels in facts.nodes.items() if policy.includes(one, labels)}
+    if not selected:
         return where, "no virtual node is selected for its namespace"
+    if not any(allows(facts.pod, one, labels) for one, labels in selected.items()):
+        return where, STALE
     return where, _scheduler(status) or "it has not been scheduled yet"
 
 
@@ -194,11 +220,8 @@ def explain(options: Options, name: str, namespace: str) -> None:
 
 async def _explain(session: Session, key: Key) -> None:
     rows = findings(await _gather(session, key))
-    if session.options.output == "table":
-        session.show(rows, COLUMNS)
-    else:
-        document = {"pod": str(key), "answer": rows[-1], "findings": rows[:-1]}
-        click.echo(as_text(document, session.options.output), nl=False)
+    session.table(rows, COLUMNS, beneath=["why"])
+    session.publish({"pod": str(key), "answer": rows[-1], "findings": rows[:-1]})
 
 
 async def _gather(session: Session, key: Key) -> Facts:

@@ -7,30 +7,50 @@ from typing import Any
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
+from liqod.cli.console.group import did_you_mean
 from liqod.cli.console.render import join_reason, printable
-from liqod.model.names import advertisement_name
+from liqod.model.diagnosis.cluster import ClusterFacts, is_stranger
 from liqod.model.objects.meta import Condition, find_condition
-from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode
+from liqod.model.objects.node import Node
+from liqod.model.records.views import Advertisement, ForeignCluster
 
 STATUS_COLUMNS = {
     "name": "PEER",
-    "phase": "STATE",
-    "why": "WHY",
+    "state": "STATE",
+    "borrowing": "BORROWING",
+    "lending": "LENDING",
+    "node": "NODE",
+    "pods": "PODS",
+}
+STATUS_WIDE = {
+    "name": "PEER",
+    "id": "CLUSTER ID",
+    "state": "STATE",
     "offer": "OFFER",
     "decision": "OUR VERDICT",
     "lent": "LENDING",
     "verdict": "THEIR VERDICT",
     "node": "NODE",
     "api": "API ROUTE",
+    "tunnel": "TUNNEL",
     "pods": "PODS",
+    "why": "WHY",
 }
 DISCOVER_COLUMNS = {
+    "name": "PEER",
+    "phase": "STATE",
+    "trusted": "TRUSTED",
+    "found": "FOUND BY",
+    "words": "FINGERPRINT WORDS",
+}
+DISCOVER_WIDE = {
     "name": "PEER",
     "id": "CLUSTER ID",
     "phase": "STATE",
     "trusted": "TRUSTED",
     "words": "FINGERPRINT WORDS",
     "found": "FOUND BY",
+    "since": "SINCE",
     "addresses": "ADDRESSES",
 }
 
@@ -49,10 +69,12 @@ def find(wanted: str, clusters: Iterable[ForeignCluster]) -> ForeignCluster:
         raise CliError(
             errors.AMBIGUOUS, f"{wanted} is the name of several peers: {both}", "give the cluster ID instead"
         )
-    names = ", ".join(sorted(label(cluster) for cluster in known)) or "none yet"
+    names = sorted(label(cluster) for cluster in known)
+    close = did_you_mean(wanted, [*names, *(cluster.metadata.name for cluster in known)])
+    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     raise CliError(
         errors.NO_SUCH_PEER,
-        f"there is no peer {wanted}; known: {names}",
+        f"there is no peer {printable(wanted)[:80]}{close}; known: {shown or 'none yet'}",
         "`liqodctl discover` lists the clusters that were discovered",
     )
 
@@ -81,46 +103,67 @@ def why(cluster: ForeignCluster, offer: Advertisement | None) -> str:
     return ""
 
 
-def status_rows(
-    clusters: Iterable[ForeignCluster],
-    offers: Iterable[Advertisement],
-    nodes: Iterable[VirtualNode],
-    ready_nodes: Mapping[str, bool],
-    pods: Mapping[str, int],
-) -> list[dict[str, Any]]:
-    """Return one row per peer; ``ready_nodes`` and ``pods`` are by node name."""
-    offer_of = {offer.metadata.name: offer for offer in offers}
-    node_of = {node.spec.cluster_id: node.spec.node_name for node in nodes}
-    rows = []
-    for cluster in sorted(clusters, key=lambda cluster: (label(cluster), cluster.metadata.name)):
-        peer = cluster.metadata.name
-        offer = offer_of.get(advertisement_name(peer))
-        node = node_of.get(peer, "")
-        lent = cluster.status.lent
-        rows.append(
-            {
-                "name": label(cluster),
-                "id": peer,
-                "phase": cluster.status.phase or "Unknown",
-                "why": why(cluster, offer),
-                "offer": brief(offer.spec.offer.resources) if offer is not None else "",
-                "decision": offer.status.phase or "Pending" if offer is not None else "",
-                "lent": brief(lent.resources) if lent is not None else "",
-                "verdict": lent.verdict if lent is not None else "",
-                "node": _node(node, ready_nodes),
-                "api": cluster.status.api,
-                "pods": pods.get(node, 0) if node else "",
-            }
-        )
-    return rows
+def status_rows(facts: ClusterFacts, pods: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return one row per peer; ``pods`` is by node name."""
+    node_of = {node.spec.cluster_id: node.spec.node_name for node in facts.virtual_nodes}
+    return [
+        _status_row(cluster, facts, node_of.get(cluster.metadata.name, ""), pods) for cluster in _sorted(facts.peers)
+    ]
 
 
-def _node(name: str, ready: Mapping[str, bool]) -> str:
+def _sorted(clusters: Iterable[ForeignCluster]) -> list[ForeignCluster]:
+    return sorted(clusters, key=lambda cluster: (label(cluster), cluster.metadata.name))
+
+
+def _status_row(
+    cluster: ForeignCluster, facts: ClusterFacts, node_name: str, pods: Mapping[str, int]
+) -> dict[str, Any]:
+    peer = cluster.metadata.name
+    offer, lent = facts.offer_of(peer), cluster.status.lent
+    node = facts.node(node_name)
+    phase = cluster.status.phase or "Unknown"
+    cordoned = node is not None and node.spec.unschedulable
+    tunnel = next((one.status for one in facts.tunnels if one.metadata.name == peer), None)
+    offered = brief(offer.spec.offer.resources) if offer is not None else ""
+    decision = offer.status.phase or "Pending" if offer is not None else ""
+    lending = brief(lent.resources) if lent is not None else ""
+    return {
+        "name": label(cluster),
+        "id": peer,
+        "phase": phase,
+        "state": f"{phase},cordoned" if cordoned else phase,
+        "why": why(cluster, offer),
+        "offer": offered,
+        "decision": decision,
+        "borrowing": _share(offered, decision),
+        "lent": lending,
+        "verdict": lent.verdict if lent is not None else "",
+        "lending": _share(lending, lent.verdict or "Offered") if lent is not None else "",
+        "node": _node(node_name, node),
+        "cordoned": cordoned,
+        "api": cluster.status.api,
+        "tunnel": " ".join(filter(None, (tunnel.phase, tunnel.rtt))) if tunnel is not None else "",
+        "pods": pods.get(node_name, 0) if node_name else "",
+        "stranger": is_stranger(cluster),
+    }
+
+
+def _share(resources: str, verdict: str) -> str:
+    """Return resources with the verdict on them, which is left out where they are in use."""
+    return (
+        resources
+        if verdict == "Accepted"
+        else " ".join(filter(None, (verdict.lower(), resources and f"({resources})")))
+    )
+
+
+def _node(name: str, node: Node | None) -> str:
     if not name:
         return ""
-    if name not in ready:
+    if node is None:
         return f"{name} (not created yet)"
-    return name if ready[name] else f"{name} (not ready)"
+    ready = find_condition(node.status.conditions, "Ready")
+    return name if ready is not None and ready.status == "True" else f"{name} (not ready)"
 
 
 def brief(resources: Mapping[str, str]) -> str:
@@ -131,10 +174,15 @@ def brief(resources: Mapping[str, str]) -> str:
 
 
 def discover_rows(clusters: Iterable[ForeignCluster]) -> list[dict[str, Any]]:
-    """Return one row per peer: identity, how it was discovered, whether it is trusted."""
+    """Return one row per peer: identity, how it was discovered, whether it is trusted.
+
+    ``found`` is empty for a cluster that no source shows now: its addresses are the last ones known.
+    """
     rows = []
-    for cluster in sorted(clusters, key=lambda cluster: (label(cluster), cluster.metadata.name)):
+    for cluster in _sorted(clusters):
         endpoints = [*cluster.status.endpoints, *cluster.spec.endpoints]
+        discovered = find_condition(cluster.status.conditions, "Discovered")
+        gone = discovered is not None and discovered.status != "True"
         rows.append(
             {
                 "name": label(cluster),
@@ -143,7 +191,8 @@ def discover_rows(clusters: Iterable[ForeignCluster]) -> list[dict[str, Any]]:
                 "trusted": is_true(cluster.status.conditions, "Authenticated"),
                 "words": cluster.status.words,
                 "fingerprint": cluster.status.seen_fingerprint,
-                "found": sorted({endpoint.source for endpoint in endpoints}),
+                "found": ["no longer in sight"] if gone else sorted({endpoint.source for endpoint in endpoints}),
+                "since": discovered.last_transition_time if discovered is not None else "",
                 "addresses": sorted({endpoint.address for endpoint in endpoints}),
             }
         )

@@ -1,91 +1,208 @@
-"""``status`` and ``discover``: tables of the peers."""
+"""``status`` and ``discover``: the peers, what is wrong with them, and who else is in sight."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import click
+from twisted.internet.task import deferLater
 
-from liqod.cli.console.render import as_text
-from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
+from liqod.cli.console import complete, terminal
+from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.render import join_reason, plural
+from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status.browse import browse
-from liqod.cli.status.peers import DISCOVER_COLUMNS, STATUS_COLUMNS, discover_rows, status_rows
-from liqod.cli.status.whoami import leader, own_cluster
-from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NODES, PODS, VIRTUALNODES
-from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
-from liqod.model.objects.meta import Condition, Object, View, find_condition
-from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode
+from liqod.cli.status.facts import advice_of, cluster_facts
+from liqod.cli.status.peers import (
+    DISCOVER_COLUMNS,
+    DISCOVER_WIDE,
+    STATUS_COLUMNS,
+    STATUS_WIDE,
+    discover_rows,
+    find,
+    label,
+    status_rows,
+)
+from liqod.cli.status.whoami import own_cluster
+from liqod.kube.resources import FOREIGNCLUSTERS, PODS
+from liqod.model.diagnosis.cluster import ClusterFacts, diagnose, problems_of, strangers
+from liqod.model.diagnosis.problem import Problem
+from liqod.model.objects.meta import Object
+from liqod.model.records.views import ForeignCluster
+
+MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "info": ("-", "")}
+WATCH_INTERVAL = 2.0
+"""Seconds between two looks of --watch."""
+NAMES = 12
+"""Strangers whose names are shown; the others are counted."""
 
 
-class NodeStatus(View, frozen=True):
-    """The conditions of a node."""
-
-    conditions: list[Condition] = []
-
-
-class Node(Object, frozen=True):
-    """A node with its conditions."""
-
-    status: NodeStatus = NodeStatus()
+def watch_option(command: Any) -> Any:
+    """Add --watch."""
+    return click.option("-w", "--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")(command)
 
 
 @click.command()
+@click.argument("peer", metavar="[PEER]", default="", shell_complete=complete.peers)
+@watch_option
 @cluster_options
-def status(options: Options) -> None:
-    """Show every peering: its state and reason, and what is offered, lent and used."""
-    in_cluster(options, _status)
+def status(options: Options, peer: str, watch: bool) -> None:
+    """Show every peering: its state, what is borrowed and lent, and what is wrong.
+
+    With PEER, show everything that is known about it.
+
+    \b
+    Examples:
+      liqodctl status
+      liqodctl status milan
+      liqodctl status -o wide --watch
+    """
+    if watch and options.is_document:
+        raise click.UsageError("--watch is for people; it goes with -o table and -o wide only")
+
+    async def show(session: Session) -> None:
+        facts = await cluster_facts(session)
+        if peer:
+            _show_peer(session, facts, find(peer, facts.peers))
+        else:
+            _show_all(session, facts, await pods_by_node(session, facts))
+
+    async def work(session: Session) -> None:
+        while True:
+            if watch and terminal.width() is not None:
+                terminal.clear_screen()
+            await show(session)
+            if not watch:
+                return
+            await deferLater(session.reactor, WATCH_INTERVAL)
+
+    in_cluster(options, work)
 
 
-async def _status(session: Session) -> None:
-    rows = await gather(session)
-    leads = await leader(session)
-    daemon = "no daemon is running"
-    if leads is not None:
-        daemon = f"daemon {leads.holder}" + ("" if leads.alive else f" last renewed its lease {leads.age:.0f} s ago")
-    if session.options.output == "table":
-        click.echo(daemon)
-        session.show(
-            rows, STATUS_COLUMNS, empty="no peers yet; `liqodctl discover` lists the clusters that were discovered"
-        )
-    else:
-        document: dict[str, Any] = {
+async def pods_by_node(session: Session, facts: ClusterFacts) -> dict[str, int]:
+    """Return the number of pods on each virtual node."""
+    counts = {}
+    for node in facts.nodes:
+        name = node.metadata.name
+        listing = await session.client.list(PODS, view=Object, fields=f"spec.nodeName={name}")
+        counts[name] = len(listing.items)
+    return counts
+
+
+def _show_all(session: Session, facts: ClusterFacts, pods: dict[str, int]) -> None:
+    rows = status_rows(facts, pods)
+    problems = diagnose(facts)
+    session.say(_daemon(facts))
+    show_peers(session, facts, rows)
+    show_problems(session, problems)
+    leads = facts.leader
+    session.publish(
+        {
             "daemon": {"holder": leads.holder, "alive": leads.alive} if leads is not None else None,
             "peers": rows,
+            "problems": [as_row(problem) for problem in problems],
         }
-        click.echo(as_text(document, session.options.output), nl=False)
+    )
 
 
-async def gather(session: Session) -> list[dict[str, Any]]:
-    """Return the rows of the status table."""
-    client = session.client
-    clusters = (await client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items
-    offers = (await client.list(ADVERTISEMENTS, view=Advertisement)).items
-    records = (await client.list(VIRTUALNODES, view=VirtualNode)).items
-    nodes = (await client.list(NODES, view=Node, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}")).items
-    ready, pods = {}, {}
-    for node in nodes:
-        condition = find_condition(node.status.conditions, "Ready")
-        ready[node.metadata.name] = condition is not None and condition.status == "True"
-        listing = await client.list(PODS, view=Object, fields=f"spec.nodeName={node.metadata.name}")
-        pods[node.metadata.name] = len(listing.items)
-    return status_rows(clusters, offers, records, ready, pods)
+def _daemon(facts: ClusterFacts) -> str:
+    leads = facts.leader
+    if leads is None:
+        return "no daemon is running"
+    return f"daemon {leads.holder}" + ("" if leads.alive else f" last renewed its lease {leads.age:.0f} s ago")
+
+
+def show_peers(output: Output, facts: ClusterFacts, rows: Sequence[dict[str, Any]]) -> None:
+    """Print the table of peers, and the clusters that nobody has trusted in one line."""
+    peered = [row for row in rows if not row["stranger"]]
+    met = strangers(facts.peers)
+    wide = output.options.output == "wide"
+    empty = "no peers yet; `liqodctl discover` lists the clusters that were discovered"
+    output.table(peered, STATUS_WIDE if wide else STATUS_COLUMNS, beneath=["why"], empty=empty)
+    if met:
+        names = ", ".join(label(peer) for peer in met[:NAMES])
+        more = f" and {len(met) - NAMES} more" if len(met) > NAMES else ""
+        verb = "is" if len(met) == 1 else "are"
+        output.say(
+            f"{plural(len(met), 'other cluster')} in sight {verb} not trusted: {names}{more}; "
+            "`liqodctl discover` shows their words, `liqodctl trust NAME` trusts one"
+        )
+
+
+def show_problems(output: Output, problems: Sequence[Problem]) -> None:
+    """Print problems for people: a mark, the object with the reason, and what to do."""
+    if output.options.is_document:
+        return
+    for problem in problems:
+        mark, style = MARKS[problem.severity]
+        since = f" (since {problem.since})" if problem.since else ""
+        text = f"{mark} {problem.kind} {problem.name}: {join_reason(problem.code, problem.cause)}{since}"
+        terminal.echo_wrapped(text, style, hanging="  ")
+        if advice := advice_of(problem):
+            terminal.echo_wrapped(advice, indent="    ")
+
+
+def as_row(problem: Problem) -> dict[str, Any]:
+    """Return a problem as plain values."""
+    return {**attrs.asdict(problem), "advice": advice_of(problem)}
+
+
+def _show_peer(session: Session, facts: ClusterFacts, cluster: ForeignCluster) -> None:
+    peer = cluster.metadata.name
+    problems = problems_of(facts, peer)
+    (row,) = status_rows(attrs.evolve(facts, peers=[cluster]), {})
+    del row["pods"]
+    details = {**row, **{key: value for key, value in discover_rows([cluster])[0].items() if key not in row}}
+    conditions = [
+        {
+            "type": one.type,
+            "status": one.status,
+            "since": one.last_transition_time,
+            "why": join_reason(one.reason, one.message),
+        }
+        for one in cluster.status.conditions
+    ]
+    shown = [{"what": key, "value": value} for key, value in details.items() if value not in ("", None, [])]
+    session.table(shown, {"what": "WHAT", "value": "VALUE"})
+    session.say("")
+    columns = {"type": "CONDITION", "status": "STATUS", "since": "SINCE", "why": "WHY"}
+    session.table(conditions, columns, beneath=["why"])
+    show_problems(session, problems)
+    session.publish({**details, "conditions": conditions, "problems": [as_row(problem) for problem in problems]})
 
 
 @click.command()
 @click.option(
     "--listen", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Also browse by mDNS for so long."
 )
+@watch_option
 @cluster_options
-def discover(options: Options, listen: float | None) -> None:
-    """List the known clusters with the words of their keys, and how each was discovered."""
+def discover(options: Options, listen: float | None, watch: bool) -> None:
+    """List the known clusters with the words of their keys, and how each was discovered.
+
+    \b
+    Examples:
+      liqodctl discover
+      liqodctl discover --listen 5        also without the daemon
+    """
+    if watch and options.is_document:
+        raise click.UsageError("--watch is for people; it goes with -o table and -o wide only")
 
     async def work(session: Session) -> None:
-        me = await own_cluster(session)
-        rows = discover_rows((await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
-        if listen is not None:
-            rows += await browse(session, listen, {me.cluster_id, *(row["id"] for row in rows)})
-        if options.output == "table":
-            click.echo(f"this cluster: {me.cluster_id}  words: {me.words or '- (no key yet: start the daemon)'}")
-        session.show(rows, DISCOVER_COLUMNS, empty="no other cluster was discovered")
+        while True:
+            me = await own_cluster(session)
+            rows = discover_rows((await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
+            if listen is not None:
+                rows += await browse(session, listen, {me.cluster_id, *(row["id"] for row in rows)})
+            if watch and terminal.width() is not None:
+                terminal.clear_screen()
+            session.say(f"this cluster: {me.cluster_id}  words: {me.words or '- (no key yet: start the daemon)'}")
+            columns = DISCOVER_WIDE if options.output == "wide" else DISCOVER_COLUMNS
+            session.show(rows, columns, beneath=["words", "addresses"], empty="no other cluster was discovered")
+            if not watch:
+                return
+            await deferLater(session.reactor, WATCH_INTERVAL)
 
     in_cluster(options, work)

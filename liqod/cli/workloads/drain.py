@@ -8,9 +8,11 @@ from typing import Final
 import click
 from twisted.internet.task import deferLater
 
-from liqod.cli.console import errors
+from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.session import Options, Session, cluster_options, in_cluster
+from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.session import Session, in_cluster
+from liqod.cli.console.terminal import echo_wrapped
 from liqod.cli.status.peers import find, label
 from liqod.kube.errors import ApiError, Conflict, NotFound, Throttled
 from liqod.kube.resources import FOREIGNCLUSTERS, NODES, PODS
@@ -33,23 +35,38 @@ class _Pod(Object, frozen=True):
 
 
 @click.command()
-@click.argument("name", metavar="NODE|PEER")
+@click.argument("name", metavar="NODE|PEER", shell_complete=complete.peers)
 @cluster_options
 def cordon(options: Options, name: str) -> None:
-    """Mark a virtual node as unschedulable; its pods keep running."""
-    in_cluster(options, lambda session: _set_unschedulable(session, name, unschedulable=True))
+    """Mark a virtual node as unschedulable; its pods keep running.
+
+    \b
+    Example:
+      liqodctl cordon milan
+    """
+    in_cluster(options, lambda session: _cordon(session, name, unschedulable=True))
 
 
 @click.command()
-@click.argument("name", metavar="NODE|PEER")
+@click.argument("name", metavar="NODE|PEER", shell_complete=complete.peers)
 @cluster_options
 def uncordon(options: Options, name: str) -> None:
-    """Mark a virtual node as schedulable."""
-    in_cluster(options, lambda session: _set_unschedulable(session, name, unschedulable=False))
+    """Mark a virtual node as schedulable.
+
+    \b
+    Example:
+      liqodctl uncordon milan
+    """
+    in_cluster(options, lambda session: _cordon(session, name, unschedulable=False))
+
+
+async def _cordon(session: Session, name: str, *, unschedulable: bool) -> None:
+    nodes = await _set_unschedulable(session, name, unschedulable=unschedulable)
+    session.publish({"nodes": nodes, "unschedulable": unschedulable})
 
 
 @click.command()
-@click.argument("name", metavar="NODE|PEER")
+@click.argument("name", metavar="NODE|PEER", shell_complete=complete.peers)
 @click.option(
     "--timeout",
     type=click.FloatRange(1, 86400),
@@ -64,6 +81,11 @@ def drain(options: Options, name: str, timeout: float, force: bool) -> None:
     """Drain a virtual node: cordon it, then evict its pods; their controllers re-create them elsewhere.
 
     Disruption budgets are respected; pods of DaemonSets are kept. The peer need not be connected.
+
+    \b
+    Examples:
+      liqodctl drain milan
+      liqodctl drain milan --force --timeout 60
     """
     in_cluster(options, lambda session: _drain(session, name, timeout, force=force))
 
@@ -72,7 +94,7 @@ async def _set_unschedulable(session: Session, name: str, *, unschedulable: bool
     nodes = await _nodes(session, name)
     for node in nodes:
         await session.client.patch(NODES, node, {"spec": {"unschedulable": unschedulable or None}}, view=None)
-        click.echo(f"{node}: {'cordoned' if unschedulable else 'uncordoned'}")
+        session.say(f"{node}: {'cordoned' if unschedulable else 'uncordoned'}")
     return nodes
 
 
@@ -106,6 +128,7 @@ async def _drain(session: Session, name: str, timeout: float, *, force: bool) ->
     await _set_unschedulable(session, name, unschedulable=True)
     end = session.reactor.seconds() + timeout
     reported: set[str] = set()
+    evicted: list[str] = []
     while True:
         left = await _pods(session, nodes)
         if not left:
@@ -116,9 +139,11 @@ async def _drain(session: Session, name: str, timeout: float, *, force: bool) ->
         for pod in left:
             if not pod.metadata.deleting and await _evict(session, pod) and pod.metadata.uid not in reported:
                 reported.add(pod.metadata.uid)
-                click.echo(f"evicted {pod.metadata.key}")
+                evicted.append(str(pod.metadata.key))
+                session.say(f"evicted {pod.metadata.key}")
         await deferLater(session.reactor, min(RETRY_INTERVAL, max(0.1, end - session.reactor.seconds())))
-    click.echo(f"{', '.join(nodes)}: drained")
+    session.say(f"{', '.join(nodes)}: drained")
+    session.publish({"nodes": nodes, "evicted": evicted})
 
 
 async def _pods(session: Session, nodes: Sequence[str]) -> list[_Pod]:
@@ -160,9 +185,9 @@ async def _timed_out(session: Session, nodes: Sequence[str], left: Sequence[_Pod
         try:
             await session.client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace=0)
         except ApiError as error:
-            click.echo(f"{pod.metadata.key}: {error.message}", err=True)
+            echo_wrapped(f"{pod.metadata.key}: {error.message}", err=True)
         else:
-            click.echo(f"deleted {pod.metadata.key}")
+            session.say(f"deleted {pod.metadata.key}")
     end = session.reactor.seconds() + FORCE_TIMEOUT
     while remaining := await _pods(session, nodes):
         if session.reactor.seconds() >= end:

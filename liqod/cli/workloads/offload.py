@@ -7,9 +7,11 @@ from typing import Any, Final
 import click
 from twisted.internet.defer import Deferred, maybeDeferred
 
-from liqod.cli.console import errors
+from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.session import Options, Session, cluster_options, in_cluster, wait_options
+from liqod.cli.console.group import Group
+from liqod.cli.console.options import Options, cluster_options, group_options, wait_options
+from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.kube.cache import wait
 from liqod.kube.cache.informer import Informer
@@ -34,26 +36,38 @@ COLUMNS: Final = {
 _FORBIDDEN: Final = ("kube-system", "kube-public", "kube-node-lease")
 
 
-@click.group()
+@click.group(cls=Group, aliases={"ns": "namespace", "namespaces": "namespace"})
+@group_options
 def offload() -> None:
-    """Run pods in other clusters."""
+    """Allow the pods of a namespace to run in other clusters.
+
+    \b
+    Example:
+      liqodctl offload namespace shop
+    """
 
 
-@click.group()
+@click.group(cls=Group, aliases={"ns": "namespace", "namespaces": "namespace"})
+@group_options
 def unoffload() -> None:
-    """Run pods in this cluster again."""
+    """Bring the pods of a namespace home.
+
+    \b
+    Example:
+      liqodctl unoffload namespace shop --wait
+    """
 
 
 @offload.command("namespace")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete.namespaces)
 @click.option(
     "--placement",
-    type=click.Choice([LOCAL, REMOTE, BOTH]),
+    type=click.Choice([LOCAL, REMOTE, BOTH], case_sensitive=False),
     help="Where new pods may run [LocalAndRemote].",
 )
 @click.option(
     "--strategy",
-    type=click.Choice([DEFAULT_NAME, SAME_NAME, SELECTED_NAME]),
+    type=click.Choice([DEFAULT_NAME, SAME_NAME, SELECTED_NAME], case_sensitive=False),
     help="Name of the remote namespace: name and cluster ID, the same name, or --remote-name [DefaultName].",
 )
 @click.option("--remote-name", default="", metavar="NAME", help="Name of the remote namespace, with SelectedName.")
@@ -62,7 +76,7 @@ def unoffload() -> None:
     "selectors",
     multiple=True,
     metavar="LABELS",
-    help="Select clusters by labels of their virtual nodes: 'region=eu,tier in (gold)'; repeatable, ORed [all].",
+    help="Clusters, by labels of their virtual nodes: 'region=eu,tier in (gold)'; repeatable, ORed; '' is all [all].",
 )
 @wait_options(default=False, seconds=60)
 @cluster_options
@@ -80,6 +94,12 @@ def offload_namespace(
     """Allow the pods of a namespace to run in other clusters; by default in all of them, and in this one.
 
     With --wait, return when every selected cluster has the namespace, or needs none before the first pod.
+
+    \b
+    Examples:
+      liqodctl offload namespace shop
+      liqodctl offload namespace shop --placement Remote --selector region=eu
+      liqodctl offload namespace shop --selector ''    all clusters again
     """
     spec = wanted_spec(placement, strategy, remote_name, selectors)
 
@@ -87,7 +107,7 @@ def offload_namespace(
         await _enable(session, name, spec)
         if wait:
             await _settled(session, name, timeout)
-        session.show([await _row(session, name)], COLUMNS)
+        session.show([await _row(session, name)], COLUMNS, beneath=["why"])
 
     in_cluster(options, work)
 
@@ -97,7 +117,7 @@ def wanted_spec(
 ) -> dict[str, Any]:
     """Return the spec of a NamespaceOffloading for these options; empty when the label is sufficient.
 
-    Raises CliError for options that exclude each other.
+    A ``clusterSelector`` of None removes an earlier one. Raises CliError for options that exclude each other.
     """
     if remote_name and strategy not in (None, SELECTED_NAME):
         raise CliError(
@@ -112,7 +132,9 @@ def wanted_spec(
         spec |= {"namespaceMappingStrategy": SELECTED_NAME, "remoteNamespaceName": remote_name}
     elif strategy:
         spec["namespaceMappingStrategy"] = strategy
-    if selectors:
+    if selectors == ("",):
+        spec["clusterSelector"] = None
+    elif selectors:
         spec["clusterSelector"] = {"nodeSelectorTerms": [_term(selector) for selector in selectors]}
     return spec
 
@@ -124,7 +146,7 @@ def _term(selector: str) -> dict[str, Any]:
     except ValueError as error:
         raise CliError(errors.CONFIGURATION, f"--selector: {error}", "", errors.USAGE) from None
     if not requirements:
-        raise CliError(errors.CONFIGURATION, "--selector is empty", "omit it to select all clusters", errors.USAGE)
+        raise CliError(errors.CONFIGURATION, "--selector is blank", "--selector '' selects all clusters", errors.USAGE)
     return {"matchExpressions": [_requirement(one) for one in requirements]}
 
 
@@ -144,13 +166,31 @@ async def _enable(session: Session, name: str, spec: dict[str, Any]) -> None:
         )
     if spec:
         # The record before the label: with the label alone, pods could be offloaded to clusters that are not selected.
-        body = {"metadata": {"name": NAME, "namespace": name}, "spec": spec}
+        await _check_name(session, name, spec)
+        wanted = {key: value for key, value in spec.items() if value is not None}
+        body = {"metadata": {"name": NAME, "namespace": name}, "spec": wanted}
         try:
             await session.client.create(NAMESPACEOFFLOADINGS, body, name, view=None)
         except AlreadyExists:
             await session.client.patch(NAMESPACEOFFLOADINGS, NAME, {"spec": spec}, name, view=None)
     if found.metadata.labels.get(ENABLED_LABEL) != "true":
         await session.client.patch(NAMESPACES, name, {"metadata": {"labels": {ENABLED_LABEL: "true"}}}, view=None)
+
+
+async def _check_name(session: Session, name: str, spec: dict[str, Any]) -> None:
+    """Raise CliError for a remote name other than the one that the namespace has already: it cannot be changed."""
+    strategy = spec.get("namespaceMappingStrategy")
+    wanted = {SAME_NAME: name, SELECTED_NAME: spec.get("remoteNamespaceName", "")}.get(strategy or "", "")
+    if not wanted:
+        return
+    for table in (await session.client.list(NATTINGTABLES, view=NamespaceNattingTable)).items:
+        mapped = table.spec.natting_table.get(name, wanted)
+        if mapped != wanted:
+            raise CliError(
+                errors.REFUSED,
+                f"the namespace {name} is {mapped} at {table.metadata.name} already; the name cannot be changed",
+                f"`liqodctl unoffload namespace {name} --wait` first; its pods come home meanwhile",
+            )
 
 
 async def _namespace(session: Session, name: str) -> Object:
@@ -210,13 +250,17 @@ def row_of(namespace: Object, found: Offloading) -> dict[str, Any]:
 
 
 @unoffload.command("namespace")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete.namespaces)
 @wait_options(default=False, seconds=120)
 @cluster_options
 def unoffload_namespace(options: Options, name: str, wait: bool, timeout: float) -> None:
     """Stop offloading a namespace: its remote pods are evicted, so that their controllers re-create them here.
 
     Then the reflected objects are removed in the other clusters. With --wait, return when none is left.
+
+    \b
+    Example:
+      liqodctl unoffload namespace shop --wait
     """
 
     async def work(session: Session) -> None:
@@ -225,7 +269,7 @@ def unoffload_namespace(options: Options, name: str, wait: bool, timeout: float)
         if wait:
             await session.within(timeout, _unmapped(session, name), f"the pods of {name} to leave the other clusters")
         await session.client.delete(NAMESPACEOFFLOADINGS, NAME, name)
-        session.show([await _row(session, name)], COLUMNS)
+        session.show([await _row(session, name)], COLUMNS, beneath=["why"])
 
     in_cluster(options, work)
 

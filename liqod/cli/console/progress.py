@@ -1,0 +1,52 @@
+"""Shows what a command waits for: a line with a running clock on a terminal, one plain line elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from twisted.internet.interfaces import IDelayedCall
+
+from liqod.cli.console import terminal
+from liqod.flow.clocks import Reactor
+
+QUIET: Final = 1.0
+"""Seconds before a wait is worth a line."""
+TICK: Final = 1.0
+
+
+class Progress:
+    """A context in which something is waited for; what it prints goes to standard error."""
+
+    def __init__(self, reactor: Reactor, what: str, *, quiet: bool = False) -> None:
+        self._reactor = reactor
+        self._what = what
+        self._live = terminal.is_terminal(sys.stderr)
+        self._off = quiet and not self._live
+        self._since = reactor.seconds()
+        self._next: IDelayedCall | None = None
+        self._shown = False
+
+    def __enter__(self) -> Progress:
+        if not self._off:
+            self._next = self._reactor.callLater(QUIET, self._tick)
+        return self
+
+    def __exit__(self, failed: object, *_: object) -> None:
+        if self._next is not None and self._next.active():
+            self._next.cancel()
+        if self._shown and self._live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def _tick(self) -> None:
+        waited = self._reactor.seconds() - self._since
+        self._shown = True
+        if not self._live:
+            terminal.echo(f"waiting for {self._what}", err=True)
+            return
+        room = (terminal.width(sys.stderr) or terminal.DEFAULT_WIDTH) - 1
+        text = terminal.shown(f"… waiting for {self._what} ({waited:.0f} s)", sys.stderr)
+        sys.stderr.write("\r\x1b[K" + text[:room])
+        sys.stderr.flush()
+        self._next = self._reactor.callLater(TICK, self._tick)
