@@ -148,8 +148,8 @@ def _default_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, action in before.items():
+            signal.signal(number, action)
 
 
 def clear_screen() -> None:
