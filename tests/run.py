@@ -8,6 +8,7 @@ unsteady test fails the run; elsewhere what was left out is listed with its reas
 from __future__ import annotations
 
 import argparse
+import resource
 import signal
 import sys
 import time
@@ -46,7 +47,8 @@ def main(argv: Sequence[str]) -> int:
     progress.repeat()
     if args.junit:
         write_junit(args.junit, progress.outcomes)
-    print(f"took {time.monotonic() - begin:.0f} s")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"took {time.monotonic() - begin:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processors")
     results = [result for outcome in progress.outcomes for result in outcome.results]
     lines, status = report(results, on_ci=on_ci())
     print("\n".join(lines), flush=True)

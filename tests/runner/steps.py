@@ -1,8 +1,8 @@
 """Which steps a run has: the checks of the source, and the test modules, found by where they are.
 
 A module's folder says what it needs: ``tests/real`` real clusters, ``tests/netns`` root, ``tests/contract`` the
-programs of a control plane, any other nothing but this machine. Those others share processes, several of one folder in
-each.
+programs of a control plane, any other nothing but this machine. Those others share processes, several of one package in
+each; the scenarios, which compute all the time, begin first of them and a few at a time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ PATIENT: Final = (REAL, NETNS, CONTRACT)
 """What waits for other programs and for the network, and takes as much longer on a slow machine as these do."""
 UNIT_LIMIT: Final = 600.0
 REAL_LIMIT: Final = 1500.0
-TOGETHER: Final = 8
-"""Modules of one folder that share a process at most: to start one takes longer than most modules run."""
+TOGETHER: Final = 12
+"""Modules of one package that share a process at most: to start one takes longer than most modules run."""
+SCENARIO: Final = "tests.scenario"
+FEW: Final = 3
+"""Scenario modules that share a process at most."""
 LONG: Final = (
     "tests.real.test_three",
     "tests.real.test_node",
@@ -50,6 +53,7 @@ LONG: Final = (
     "tests.kubelet.test_service",
     "tests.peering.test_service",
     "tests.kubelet.reflection.test_service",
+    "tests.peering.test_distrust",
 )
 """Modules that take longest: they begin first, each in a process of its own, so that none is left alone at the end."""
 
@@ -95,16 +99,25 @@ def steps_of(names: Iterable[str], patience: float = 1.0) -> list[Step]:
     for name in names:
         (rest if is_unit(name) and name not in LONG else apart).append(name)
     together = []
-    for _, folder in groupby(rest, key=lambda name: name.rpartition(".")[0]):
-        group = list(folder)
+    for package, members in groupby(sorted(rest, key=_begins), key=package_of):
+        group = list(members)
         # Even shares, so that none is left over with a single module.
-        shares = -(-len(group) // TOGETHER)
+        shares = -(-len(group) // (FEW if package == SCENARIO else TOGETHER))
         together += [group[number::shares] for number in range(shares)]
     steps = [
         *(trial(name, patience=patience) for name in apart),
         *(trial(*group, patience=patience) for group in together),
     ]
     return sorted(steps, key=lambda step: not step.is_real)
+
+
+def package_of(name: str) -> str:
+    """Return the package below ``tests`` that a test is about."""
+    return ".".join(name.split(".")[:2])
+
+
+def _begins(name: str) -> tuple[bool, str]:
+    return package_of(name) != SCENARIO, package_of(name)
 
 
 def checks() -> list[Step]:
