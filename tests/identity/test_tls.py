@@ -115,14 +115,20 @@ class HandshakeTests(SynchronousTestCase):
         self.assertEqual(self.refusal(self.at_alpha, object()), "NotTLS")
 
     def test_long_chain_is_refused(self) -> None:
-        """A peer that shows more certificates than any sane chain is refused, seen from either end."""
-        extra = b"".join(certs.generate(ALPHA, NOW).certificate_pem for _ in range(tls.MAX_CHAIN))
-        bloated = KeyPair(self.beta.key_pem, self.beta.certificate_pem + extra)
-        other = tls.PeerTLS(bloated)
-        server, client, _ = join(self.at_alpha.server_creator(), other.client_creator())
-        self.assertEqual(self.refusal(self.at_alpha, server.transport), "ChainTooLong")
-        server, client, _ = join(other.server_creator(), self.at_alpha.client_creator())
-        self.assertEqual(self.refusal(self.at_alpha, client.transport), "ChainTooLong")
+        """Both ends count alike: a peer may show MAX_CHAIN certificates, its own included, and not one more."""
+        extra = [certs.generate(ALPHA, NOW).certificate_pem for _ in range(tls.MAX_CHAIN)]
+        for shown, is_refused in ((tls.MAX_CHAIN, False), (tls.MAX_CHAIN + 1, True)):
+            other = tls.PeerTLS(
+                KeyPair(self.beta.key_pem, self.beta.certificate_pem + b"".join(extra[: shown - 1])), now=lambda: NOW
+            )
+            server, _, _ = join(self.at_alpha.server_creator(), other.client_creator())
+            _, client, _ = join(other.server_creator(), self.at_alpha.client_creator())
+            for end in (server, client):
+                if is_refused:
+                    self.assertEqual(self.refusal(self.at_alpha, end.transport), "ChainTooLong")
+                else:
+                    seen = self.at_alpha.peer_certificate(end.transport)
+                    self.assertEqual(seen.fingerprint, self.beta.fingerprint)
 
     def test_enormous_chain_breaks_the_handshake(self) -> None:
         """OpenSSL ends a handshake whose certificates pass 100 KB, so that a stranger cannot fill memory."""

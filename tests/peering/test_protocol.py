@@ -18,6 +18,7 @@ from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, Verdict, Welc
 from liqod.wire.session import NEED_DATA, Session
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+KEY = "sha256:" + "0" * 64
 TIMES = Peering(ping_interval=10.0, handshake_timeout=5.0)
 
 
@@ -25,7 +26,7 @@ class ReadsCertificates:
     """A TLS side in which every handshake went well."""
 
     def peer_certificate(self, transport: object) -> PeerCertificate:
-        return PeerCertificate(Fingerprint("sha256:" + "0" * 64), False, "peer", NOW, NOW)
+        return PeerCertificate(Fingerprint(KEY), False, "peer", NOW, NOW)
 
     def refusal(self, transport: object) -> None:
         return None
@@ -39,13 +40,19 @@ class Transport(StringTransport):
     def abortConnection(self) -> None:
         self.aborted = True
 
+    def unregisterProducer(self) -> None:
+        # That of TLS has nothing to do without a producer (twisted.protocols.tls).
+        if self.producer is not None:
+            super().unregisterProducer()
+
 
 class RecordingOwner:
-    """An owner that keeps what it is told; ``answer`` is what it judges."""
+    """An owner that records its calls; ``answer`` is its decision, for which it waits until ``pending`` fires."""
 
     def __init__(self) -> None:
         self.trace: list[str] = []
         self.answer: Bye | None = None
+        self.pending: Deferred[None] | None = None
 
     def hello(self, connection: PeerConnection) -> Hello:
         return Hello("us", "us", 1, 0, 0, [])
@@ -55,6 +62,8 @@ class RecordingOwner:
 
     async def authenticate(self, connection: PeerConnection, hello: Hello, join: Join | None) -> Bye | None:
         self.trace.append(f"authenticate {hello.cluster_id}")
+        if self.pending is not None:
+            await self.pending
         return self.answer
 
     def established(self, connection: PeerConnection) -> None:
@@ -109,6 +118,48 @@ class ConnectionTests(SynchronousTestCase):
         self.lose()
         self.assertEqual(self.owner.trace, ["closed HandshakeTimeout"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_a_dialer_that_expects_a_key(self) -> None:
+        """It greets only a listener with that key; another one gets not a byte, and without expectation any is met."""
+        table = (("", Hello, ""), (KEY, Hello, ""), ("sha256:" + "1" * 64, None, "closed UnexpectedKey"))
+        for expected, greeting, end in table:
+            owner, transport, listener = RecordingOwner(), Transport(), Session("listener")
+            connection = PeerConnection(
+                "dialer",
+                owner,
+                tls=cast(Any, ReadsCertificates()),
+                clock=self.clock,
+                times=TIMES,
+                expected_key=expected,
+            )
+            connection.makeConnection(transport)
+            connection.handshakeCompleted()
+            if greeting is None:
+                self.assertEqual(transport.value(), b"")
+                self.assertTrue(transport.aborted)
+            else:
+                listener.receive_data(transport.value())
+                self.assertIsInstance(listener.next_event(), greeting)
+                self.assertFalse(transport.aborted)
+            connection.connectionLost()
+            self.assertEqual(owner.trace, [end or "closed ConnectionLost"])
+
+    def test_a_check_of_the_peer_that_fails(self) -> None:
+        """The peer gets a Bye, and the log the failure; only a check that the connection's end stopped is no failure,
+        one that fails by itself after that end is logged all the same.
+        """
+        for lost, fails, logged in ((False, True, 1), (True, False, 0), (True, True, 1)):
+            self.setUp()
+            self.owner.pending = Deferred(lambda check, fails=fails: check.errback(KeyError("x")) if fails else None)
+            self.connection.handshakeCompleted()
+            self.says(Hello("peer", "peer", 1, 0, 0, []))
+            if lost:
+                self.lose()
+            else:
+                self.owner.pending.errback(KeyError("x"))
+                self.assertEqual([type(event) for event in self.heard()], [Hello, Bye])
+                self.lose()
+            self.assertEqual(len(self.flushLoggedErrors(KeyError)), logged)
 
     def test_events_reach_the_owner_only_in_an_established_session(self) -> None:
         """Judged, then established, then events; the end is told once, and no timer is left."""
