@@ -40,6 +40,12 @@ EQUIVALENT: Final = (
         "an empty text is no date",
     ),
     Equivalent(
+        "liqod.peering.trust.rotation",
+        "KeyRotation._audience",
+        "knows=knows == wanted,",
+        "without a next key no step asks which peers know it",
+    ),
+    Equivalent(
         "liqod.hosting.shadowpods.forge",
         "_resizable",
         "return [*(spec.containers), *sidecars]",

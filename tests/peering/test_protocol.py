@@ -150,13 +150,14 @@ class ConnectionTests(SynchronousTestCase):
         """
         for lost, fails, logged in ((False, True, 1), (True, False, 0), (True, True, 1)):
             self.setUp()
-            self.owner.pending = Deferred(lambda check, fails=fails: check.errback(KeyError("x")) if fails else None)
+            check: Deferred[None] = Deferred((lambda one: one.errback(KeyError("x"))) if fails else None)
+            self.owner.pending = check
             self.connection.handshakeCompleted()
             self.says(Hello("peer", "peer", 1, 0, 0, []))
             if lost:
                 self.lose()
             else:
-                self.owner.pending.errback(KeyError("x"))
+                check.errback(KeyError("x"))
                 self.assertEqual([type(event) for event in self.heard()], [Hello, Bye])
                 self.lose()
             self.assertEqual(len(self.flushLoggedErrors(KeyError)), logged)
