@@ -13,7 +13,7 @@ from typing import Any, Final
 from attrs import define
 
 from liqod.flow.backoff import Backoff
-from liqod.kube.errors import ApiError, Forbidden, NotFound, ServerError, Throttled, Unauthorized, Unreachable
+from liqod.kube.errors import ApiError, Forbidden, Invalid, NotFound, ServerError, Throttled, Unauthorized, Unreachable
 from liqod.kube.writing.refusals import LATER, READ_AGAIN, Retry, refusal_of
 
 SETTLING_TIME: Final = 10.0
@@ -51,6 +51,18 @@ def meaning_of(error: ApiError | Unreachable, *, granted_for: float, creating: b
     if isinstance(error, Forbidden | NotFound):
         return Meaning.SETTLING if granted_for < SETTLING_TIME else Meaning.REFUSED
     return Meaning.OUTDATED if refusal_of(error, creating=creating).retry is Retry.AT_ONCE else Meaning.REFUSED
+
+
+_REASONS: Final[dict[type[ApiError], str]] = {
+    Forbidden: "RemoteForbidden",
+    Invalid: "RemoteInvalid",
+    NotFound: "RemoteNotFound",
+}
+
+
+def refusal_reason(error: ApiError) -> str:
+    """Return the reason of a refused write for conditions and events (docs/operations.md)."""
+    return _REASONS.get(type(error), "RemoteApiError")
 
 
 def is_namespace_missing(error: NotFound) -> bool:

@@ -18,10 +18,10 @@ from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kube.writing.refusals import READ_AGAIN
 from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.meta import is_ours
 from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning, meaning_of
 from liqod.kubelet.common.views import HomePod, Shadow, decoded
+from liqod.kubelet.lender.failed_writes import failed_write
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.pods.decide import Report, WriteStatus, decide_refused, name_taken_report
@@ -183,7 +183,8 @@ class PodActions:
         except (ApiError, Unreachable) as error:
             tracked.shadow_deletion = None
             if meaning_of(error, granted_for=float("inf")) is Meaning.NO_ANSWER:
-                self._postpone(error)
+                self._health.request_failed()
+                raise Postponed(str(error)) from error
             raise
         remote.mutations.forget(key.name)
         self._health.request_succeeded()
@@ -247,23 +248,16 @@ class PodActions:
         Raises ``Postponed`` without an answer, and the error itself for 429 and 5xx.
         """
         tracked, now = pod.tracked, self._clock.seconds()
-        meaning = meaning_of(error, granted_for=now - remote.since, creating=creating)
-        if meaning is Meaning.NO_ANSWER:
-            self._postpone(error)
-        if meaning is Meaning.OVERLOADED or not isinstance(error, ApiError):
-            raise error
-        delay = tracked.attempts.delay(meaning)
-        if meaning is Meaning.REFUSED:
+        granted_for = now - remote.since
+        failed = failed_write(error, tracked.attempts, self._health, granted_for=granted_for, creating=creating)
+        if failed.meaning is Meaning.NO_ANSWER:
+            raise Postponed(str(error)) from error
+        if failed.is_refused:
             if isinstance(error, Forbidden | NotFound):
                 self._grants.request_again(home.metadata.namespace)
-            tracked.retry_at = now + delay
-            message = f"the lender refuses the pod: {clean_message(error.message)}"
-            await self._report(home, Report(f"Remote{type(error).__name__}", message))
-        return delay
-
-    def _postpone(self, error: Exception) -> None:
-        self._health.request_failed()
-        raise Postponed(str(error)) from error
+            tracked.retry_at = now + failed.delay
+            await self._report(home, Report(failed.reason, f"the lender refuses the pod: {failed.message}"))
+        return failed.delay
 
     async def _report(self, home: HomePod, report: Report) -> None:
         """Write a report to the home pod as condition and event, unless the pod has it already."""

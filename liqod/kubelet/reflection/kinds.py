@@ -47,7 +47,7 @@ class Kind:
     difference is in an immutable field, so the object must be re-created. ``pause``: minimum seconds between two writes
     of one object. ``setting``: the name in the configuration. ``unless``: objects of ours with this label are not
     reflected ones. ``objection``: why an object of ours may not be updated. ``lasting``: objects at the lender hold
-    data and are kept when they are no longer desired. ``claiming``: objects contain addresses that the lender's pods
+    data and are kept when they are no longer desired. ``has_claims``: objects contain addresses that the lender's pods
     must reach.
     """
 
@@ -65,7 +65,7 @@ class Kind:
     unless: str = ""
     objection: Callable[[Reflectable, Desired], str] = _no_objection
     lasting: bool = False
-    claiming: bool = False
+    has_claims: bool = False
 
 
 CONFIGMAP: Final = Kind(
@@ -104,7 +104,7 @@ ENDPOINTSLICE: Final = Kind(
     endpointslice.forge,
     endpointslice.observe,
     pause=SLICE_PAUSE,
-    claiming=True,
+    has_claims=True,
 )
 CLAIM: Final = Kind(
     "persistentvolumeclaim",

@@ -13,22 +13,16 @@ from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe
 from liqod.flow.tasks import Tasks
-from liqod.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from liqod.kube.errors import AlreadyExists, ApiError, Unreachable
 from liqod.kube.events import Recorder
 from liqod.kube.writing.refusals import READ_AGAIN
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.meta import is_ours
 from liqod.kubelet.common.readiness import Readiness
-from liqod.kubelet.common.refusals import (
-    NAME_TAKEN_RETRY,
-    Attempts,
-    Meaning,
-    is_namespace_missing,
-    is_namespace_terminating,
-    meaning_of,
-)
+from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning
 from liqod.kubelet.common.write_limiter import WriteLimiter
+from liqod.kubelet.lender.failed_writes import failed_write
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.reflection.decide import Create, Decision, Delete, Keep, Patch, Skip, decide
@@ -45,8 +39,6 @@ INCOMPLETE_RETRY: Final = 5.0
 """Seconds until an incomplete object, a part of which is not known yet, is forged again."""
 INPUTS_RETRY: Final = 0.2
 """Seconds until an object is forged again because other caches have not synced."""
-NO_ANSWER_RETRY: Final = 5.0
-"""Seconds after which a request without an answer is repeated if the lender answers other requests meanwhile."""
 MAX_OBJECTIONS: Final = 500
 """Maximum length in characters of an event about parts that are not reflected (the API allows 1024)."""
 
@@ -248,32 +240,29 @@ class Reflector(Controller[Key]):
     def _failed(self, seen: _Object, error: ApiError | Unreachable, *, creating: bool) -> After:
         """Handle a failed write; return when to try again. Raises the error itself for 429 and 5xx."""
         now, pair, tracked = self.clock.seconds(), seen.pair, seen.tracked
-        meaning = meaning_of(error, granted_for=now - pair.since, creating=creating)
-        if meaning is Meaning.NO_ANSWER:
-            self._health.request_failed()
+        try:
+            failed = failed_write(
+                error, tracked.attempts, self._health, granted_for=now - pair.since, creating=creating
+            )
+        except (ApiError, Unreachable):
+            self._write_limiter.failed(seen.key, READ_AGAIN, now)
+            raise
+        if failed.meaning is Meaning.NO_ANSWER:
             tracked.postponed = True
             pair.tracked.setdefault(seen.key.name, tracked)
-            delay = NO_ANSWER_RETRY
-        elif meaning is Meaning.OVERLOADED or not isinstance(error, ApiError):
-            self._write_limiter.failed(seen.key, READ_AGAIN, now)
-            raise error
-        else:
-            delay = tracked.attempts.delay(meaning)
-        if meaning is Meaning.OUTDATED:
+        elif failed.meaning is Meaning.OUTDATED:
             pair.mutations.forget(seen.name)
-        elif meaning is Meaning.REFUSED and isinstance(error, ApiError):
-            if isinstance(error, NotFound) and is_namespace_missing(error):
-                self._surroundings.namespace_missing(seen.key.namespace)
-            if not is_namespace_terminating(error):
-                message = f"the lender refuses it: {clean_message(error.message)}"
-                self._report(seen.home, f"Remote{type(error).__name__}", message)
-        self._write_limiter.failed(seen.key, delay, now)
-        return After(delay)
+        if failed.namespace_missing:
+            self._surroundings.namespace_missing(seen.key.namespace)
+        if failed.is_refused and not failed.namespace_terminating:
+            self._report(seen.home, failed.reason, f"the lender refuses it: {failed.message}")
+        self._write_limiter.failed(seen.key, failed.delay, now)
+        return After(failed.delay)
 
     # Claims and events
 
     def _note_claims(self, seen: _Object) -> None:
-        if not self.kind.claiming:
+        if not self.kind.has_claims:
             return
         claims = seen.desired.claims if isinstance(seen.desired, Desired) else frozenset()
         before = seen.tracked.claims or frozenset()

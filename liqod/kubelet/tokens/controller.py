@@ -25,9 +25,10 @@ from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.readiness import Readiness
-from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning, meaning_of
+from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.common.write_limiter import WriteLimiter
+from liqod.kubelet.lender.failed_writes import failed_write
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
@@ -39,8 +40,6 @@ from liqod.model.names import REFLECTION_MANAGER
 from liqod.model.objects.meta import Object, View, label_selector, reference_to
 from liqod.model.timestamps import parse_rfc3339
 
-NO_ANSWER_RETRY: Final = 5.0
-"""Seconds after which a request without an answer is repeated if the lender answers other requests meanwhile."""
 KEEP_UNSENT: Final = 30.0
 """Seconds for which tokens that the lender did not accept are kept for the next attempt, to save TokenRequests."""
 
@@ -305,18 +304,16 @@ class TokenController(Controller[Key]):
     def _failed(self, pod: _Pod, error: ApiError | Unreachable) -> After:
         """Handle a failed write at the lender; return when to try again. Raises the error itself for 429 and 5xx."""
         self._mutations.forget(pod.key)
-        granted_for = self.clock.seconds() - pod.remote.since
-        meaning = meaning_of(error, granted_for=granted_for, creating=pod.there is None)
-        if meaning is Meaning.NO_ANSWER:
-            self._health.request_failed()
+        granted_for, creating = self.clock.seconds() - pod.remote.since, pod.there is None
+        failed = failed_write(error, pod.tracked.attempts, self._health, granted_for=granted_for, creating=creating)
+        if failed.meaning is Meaning.NO_ANSWER:
             self._postpone(pod.key, pod.tracked)
-            return After(NO_ANSWER_RETRY)
-        if meaning is Meaning.OVERLOADED or not isinstance(error, ApiError):
-            raise error
-        if meaning is Meaning.REFUSED:
-            message = f"its tokens are not kept at {self._context.lender}: {clean_message(error.message)}"
-            self._report(pod.home, f"Remote{type(error).__name__}", message)
-        return After(pod.tracked.attempts.delay(meaning))
+        if failed.namespace_missing:
+            self._namespaces.request_again(pod.key.namespace)
+        if failed.is_refused:
+            message = f"its tokens are not kept at {self._context.lender}: {failed.message}"
+            self._report(pod.home, failed.reason, message)
+        return After(failed.delay)
 
     def _postpone(self, key: Key, tracked: TrackedTokens) -> None:
         tracked.postponed = True
