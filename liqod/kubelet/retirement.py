@@ -14,7 +14,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import NATTINGTABLES, PODS
 from liqod.kubelet.common.views import HomePod
-from liqod.kubelet.namespaces.controller import NamespaceController
+from liqod.kubelet.namespaces.controller import NamespaceController, OtherNodes
 from liqod.kubelet.node.controller import NodeController
 from liqod.kubelet.ports import Records
 from liqod.model.ids import ClusterID
@@ -32,7 +32,7 @@ class Retirement:
 
     Pods are evicted, then deleted, then removed with grace period 0. The drain waits for the lender until its deadlines
     at most, and not at all once an administrator declared it dead: the lender's own daemon, should it return, deletes
-    the rest.
+    the rest. The natting table and the remote namespaces stay while the lender has another virtual node.
     """
 
     _log = Logger()
@@ -46,6 +46,7 @@ class Retirement:
         lender: ClusterID,
         node: NodeController,
         namespaces: NamespaceController,
+        others: OtherNodes,
         pods: Informer[HomePod],
     ) -> None:
         self._clock = clock
@@ -54,6 +55,7 @@ class Retirement:
         self._lender = lender
         self._node = node
         self._namespaces = namespaces
+        self._others = others
         self._pods = pods
 
     async def run(self) -> None:
@@ -68,18 +70,26 @@ class Retirement:
         for pod in self._remaining_pods():
             await self._try("removing a pod of", self._delete(pod, 0))
         failed = [await self._try("removing", self._node.retire())]
-        await self._namespaces.release_all(clock.seconds() + (0.0 if self._is_given_up() else RELEASE_DEADLINE))
-        table = self._client.delete(NATTINGTABLES, str(self._lender))
-        failed.append(await self._try("removing the natting table of", table))
+        if self._others.exist():
+            self._others.leave()
+        else:
+            failed.append(await self._remove_shared())
         for error in filter(None, failed):
             raise error
         self._log.info("removed the virtual node {node}", node=name)
+
+    async def _remove_shared(self) -> KubeError | None:
+        """Release the namespaces and remove the natting table: no other virtual node of the lender needs them."""
+        left = 0.0 if self._is_given_up() else RELEASE_DEADLINE
+        await self._namespaces.release_all(self._clock.seconds() + left)
+        table = self._client.delete(NATTINGTABLES, str(self._lender))
+        return await self._try("removing the natting table of", table)
 
     async def _drain(self, started: float) -> None:
         """Wait until all namespaces are released; delete pods after ``EVICTION_DEADLINE``."""
         clock = self._clock
         deleted: set[str] = set()
-        while self._is_occupied() and clock.seconds() - started < DRAIN_DEADLINE:
+        while self._namespaces.occupied and clock.seconds() - started < DRAIN_DEADLINE:
             if self._is_given_up() and self._namespaces.synced:
                 return
             if clock.seconds() - started > EVICTION_DEADLINE:
@@ -91,9 +101,6 @@ class Retirement:
 
     def _is_given_up(self) -> bool:
         return self._records.is_given_up(self._lender)
-
-    def _is_occupied(self) -> bool:
-        return not self._namespaces.synced or bool(self._namespaces.mappings())
 
     def _remaining_pods(self) -> list[HomePod]:
         mapped = self._namespaces.mappings()

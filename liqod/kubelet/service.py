@@ -59,6 +59,7 @@ class Kubelets(Controller[Key]):
         self._kubelets: dict[Key, VirtualKubelet] = {}
         self._orphans: dict[Key, VirtualNode] = {}
         self._orphaned_tables: set[Key] = set()
+        self._left: set[Key] = set()
         self._home_version: Latest[str] = Latest("")
         self._add_offloading_status()
         locations = self._add_volumes(settings)
@@ -151,6 +152,27 @@ class Kubelets(Controller[Key]):
         """Return the virtual nodes with clients of their lenders."""
         return [kubelet.lender() for kubelet in self._kubelets.values()]
 
+    def others(self, key: Key, spec: VirtualNodeSpec) -> list[VirtualKubelet | None]:
+        """Return the kubelets of the same lender's other virtual nodes; None for a record whose kubelet does not run.
+
+        Those that were drained and leave are not counted.
+        """
+        running = {
+            kubelet.context.node_name: kubelet
+            for known, kubelet in self._kubelets.items()
+            if known != key and known not in self._left and kubelet.context.lender == spec.cluster_id
+        }
+        recorded = {
+            record.spec.node_name
+            for record in self._records.virtual_nodes.items()
+            if record.spec.cluster_id == spec.cluster_id and not record.metadata.deleting
+        }
+        return [running.get(name) for name in (recorded | running.keys()) - {spec.node_name}]
+
+    def leave(self, key: Key) -> None:
+        """Note that a virtual node was drained and leaves to the others of its lender what they share."""
+        self._left.add(key)
+
     # The controller
 
     def sources(self) -> Iterable[Source[Key]]:
@@ -232,13 +254,33 @@ class Kubelets(Controller[Key]):
         await self._stop_kubelet(key, kubelet)
 
     def _start_kubelet(self, key: Key, record: VirtualNode) -> VirtualKubelet:
-        kubelet = self._kubelets[key] = VirtualKubelet(self._shared, record)
+        kubelet = self._kubelets[key] = VirtualKubelet(self._shared, record, _OtherNodes(self, key, record.spec))
         kubelet.setServiceParent(self)
         return kubelet
 
     async def _stop_kubelet(self, key: Key, kubelet: VirtualKubelet) -> None:
         self._kubelets.pop(key, None)
+        self._left.discard(key)
         await maybeDeferred(kubelet.disownServiceParent)
+
+
+@frozen
+class _OtherNodes:
+    """The other virtual nodes of one node's lender (``OtherNodes``)."""
+
+    kubelets: Kubelets
+    key: Key
+    spec: VirtualNodeSpec
+
+    def exist(self) -> bool:
+        return bool(self.kubelets.others(self.key, self.spec))
+
+    def use(self, local: str) -> bool:
+        others = self.kubelets.others(self.key, self.spec)
+        return any(kubelet is None or kubelet.namespaces.uses(local) for kubelet in others)
+
+    def leave(self) -> None:
+        self.kubelets.leave(self.key)
 
 
 @frozen

@@ -30,7 +30,7 @@ from liqod.kubelet.lender.access import LenderAccess
 from liqod.kubelet.lender.failover import Failover
 from liqod.kubelet.lender.health import REACHABLE_REASONS, LenderHealth
 from liqod.kubelet.lender.home_api import HomeApi
-from liqod.kubelet.namespaces.controller import NamespaceController
+from liqod.kubelet.namespaces.controller import NamespaceController, OtherNodes
 from liqod.kubelet.node.controller import NodeConfig, NodeController, NodeSources
 from liqod.kubelet.node.forge import RENEWED
 from liqod.kubelet.node.network_condition import NetworkCondition
@@ -86,10 +86,11 @@ class VirtualKubelet(MultiService):
 
     _log = Logger()
 
-    def __init__(self, shared: Shared, record: VirtualNode) -> None:
+    def __init__(self, shared: Shared, record: VirtualNode, others: OtherNodes) -> None:
         super().__init__()
         self.record = record
         self._shared = shared
+        self._others = others
         self._lender = lender = ClusterID(record.spec.cluster_id)
         self._unsubscribe: list[Callable[[], None]] = []
         reactor, home, settings = shared.reactor, shared.home, shared.settings
@@ -173,6 +174,7 @@ class VirtualKubelet(MultiService):
             tables=records.tables,
             pods=self._pods,
             grants=shared.lenders,
+            others=self._others,
             metrics=shared.home.metrics,
         )
 
@@ -319,6 +321,7 @@ class VirtualKubelet(MultiService):
             lender=self._lender,
             node=self.node,
             namespaces=self.namespaces,
+            others=self._others,
             pods=self._pods,
         )
         await retirement.run()

@@ -96,6 +96,7 @@ class KubeletSides(TestCase):
     """Patches that tell that a pod runs: more where its steps are further apart than ``status_delay``."""
     reflection = Reflection()
     network: SimulatedNetwork
+    kubelets_of: type[Kubelets] = Kubelets
 
     def way(self, server: str) -> str:
         """Return the URL by which the borrower is to reach the lender."""
@@ -163,7 +164,7 @@ class KubeletSides(TestCase):
                 lease_duration=12,
             ),
         )
-        self.kubelets = Kubelets(
+        self.kubelets = self.kubelets_of(
             reactor=installed_reactor(),
             home=HomeCluster(cluster_id=self.me, client=self.client, informers=self.informers, recorder=self.events),
             settings=settings,

@@ -48,6 +48,8 @@ from liqod.model.records.views import MappingStatus, NamespaceNattingTable
 BY_NAMESPACE: Final = "namespace"
 DRAIN_INTERVAL: Final = 2.0
 """Seconds between two attempts to evict the remaining pods: a PodDisruptionBudget can refuse an eviction (429)."""
+LEFT_INTERVAL: Final = 30.0
+"""Seconds until it is checked again whether other virtual nodes of the lender use a namespace that this one left."""
 WATCH_TIMEOUT: Final = 10.0
 """Seconds after which the grant of a namespace whose watches fail is requested again."""
 TOLERATED: Final = 3
@@ -78,6 +80,37 @@ class NoPodQueue:
         """Do nothing."""
 
 
+class OtherNodes(Protocol):
+    """The other virtual nodes of the same lender, which use the same natting table and remote namespaces."""
+
+    def exist(self) -> bool:
+        """Return whether there is another virtual node that does not leave."""
+        ...
+
+    def use(self, local: str) -> bool:
+        """Return whether another one offloads a namespace or has pods in it; True while this is not known."""
+        ...
+
+    def leave(self) -> None:
+        """Note that this node is removed and leaves to the others what they share: they count it no more."""
+        ...
+
+
+class NoOtherNodes:
+    """Null object: the lender has a single virtual node."""
+
+    def exist(self) -> bool:
+        """Return False."""
+        return False
+
+    def use(self, local: str) -> bool:
+        """Return False."""
+        return False
+
+    def leave(self) -> None:
+        """Do nothing."""
+
+
 class NamespaceController(Controller[str]):
     """Reconciles the namespaces of one virtual node, by their local name.
 
@@ -99,6 +132,7 @@ class NamespaceController(Controller[str]):
         tables: Informer[NamespaceNattingTable],
         pods: Informer[HomePod],
         grants: NamespaceGrants,
+        others: OtherNodes,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, subject=f"at {context.lender}", metrics=metrics)
@@ -111,6 +145,7 @@ class NamespaceController(Controller[str]):
         self._tables = tables
         self._pods = pods
         self._grants = grants
+        self._others = others
         self._table = NattingTable(clock, client, tables, context.lender)
         self._lender: Client | None = None
         self._tracked: dict[str, TrackedNamespace] = {}
@@ -155,8 +190,8 @@ class NamespaceController(Controller[str]):
         tracked, status = self._tracked.get(local, TrackedNamespace()), self._table.status(local)
         if tracked.remote is not None and tracked.remote.namespace == entry:
             return Offloaded(tracked.remote, draining=isinstance(selection, Excluded))
-        if isinstance(selection, Excluded) and (status is None or status.phase != plan.READY):
-            # It is not granted, so there is nothing at the lender to wait for.
+        if isinstance(selection, Excluded) and (status is None or status.phase != plan.READY or tracked.left):
+            # It is not granted, or other nodes alone use it: there is nothing at the lender to wait for.
             return NotOffloaded(selection.message)
         if status is not None and status.phase == plan.REFUSED:
             return Refused(status.reason, status.message)
@@ -187,6 +222,21 @@ class NamespaceController(Controller[str]):
     def mappings(self) -> dict[str, str]:
         """Return all mappings, remote by local name."""
         return dict(self._table.forward)
+
+    def uses(self, local: str) -> bool:
+        """Return whether this node offloads a namespace or has pods in it; True while this is not known."""
+        if not self.synced or not isinstance(self._selection(local), Excluded):
+            return True
+        return any(True for _ in self._live_pods(local))
+
+    @property
+    def occupied(self) -> bool:
+        """Whether ``retire`` is not complete: namespaces are not released, or those of other nodes have our pods."""
+        if not self.synced:
+            return True
+        if self._others.exist():
+            return any(True for local in self._table.forward for _ in self._live_pods(local))
+        return bool(self._table.forward)
 
     def pending_reasons(self) -> list[str]:
         """Return a message for each mapped namespace that is not ready."""
@@ -309,6 +359,8 @@ class NamespaceController(Controller[str]):
             case plan.Drain(remote):
                 return await self._drain(local, remote)
             case plan.Release(remote):
+                if self._others.exist() and (self._retiring or self._others.use(local)):
+                    return self._leave(local)
                 await self._release(local, remote)
             case plan.Rest():
                 if local in self._table.forward:
@@ -393,6 +445,13 @@ class NamespaceController(Controller[str]):
         self._forget(local)
         self.enqueue_pods(local)
 
+    def _leave(self, local: str) -> After:
+        """Stop using a namespace that other virtual nodes of the lender use."""
+        self._unwatch(local)
+        self._track(local).left = True
+        self.enqueue_pods(local)
+        return After(LEFT_INTERVAL)
+
     async def _write_status(self, local: str, phase: str, reason: str, message: str) -> None:
         await self._table.write_status(local, MappingStatus(phase=phase, reason=reason, message=message))
         self.enqueue_pods(local)
@@ -414,6 +473,7 @@ class NamespaceController(Controller[str]):
         listener = _Pods(local, self)
         tracked.remote = RemoteNamespace(self.clock, self._lender, name, self._context, listener)
         tracked.remote.setServiceParent(self)
+        tracked.left = False
         self._notify(local, tracked.remote)
 
     def _unwatch(self, local: str) -> None:

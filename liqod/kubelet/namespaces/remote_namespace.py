@@ -169,6 +169,8 @@ class TrackedNamespace:
     """The watched remote namespace."""
     request_again: bool = False
     """The lender refused a write in it: its grant must be requested again."""
+    left: bool = False
+    """Not used by this virtual node any more, but by others of the lender."""
     unanswered: int = 0
     """Requests for it since the last usable answer."""
     attempts: Attempts = Factory(Attempts)
