@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import configparser
 import os
 import shutil
 import subprocess
@@ -30,6 +31,13 @@ def run(argv: list[str], *, cwd: Path, path: str = "") -> str:
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(argv)}: {done.stdout}{done.stderr}")
     return done.stdout
+
+
+def released_version() -> str:
+    """Return the version, which stands in setup.cfg and nowhere else."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(CHECKOUT / "setup.cfg")
+    return parser["metadata"]["version"]
 
 
 class InstalledTests(SynchronousTestCase):
@@ -94,7 +102,31 @@ class InstalledTests(SynchronousTestCase):
 
     def test_command(self) -> None:
         """``liqodctl --version`` names the version of the package."""
-        self.assertIn("0.1.0", self._output("liqodctl", "--version"))
+        self.assertEqual(self._output("liqodctl", "--version"), f"liqodctl {released_version()}\n")
+
+    def test_daemon_version(self) -> None:
+        """``twistd liqod --version`` names the same one."""
+        self.assertEqual(self._output("python", "-c", TWISTD, "liqod", "--version"), f"liqod {released_version()}\n")
+
+    def test_kubectl_plugin(self) -> None:
+        """``kubectl liqod`` runs the program ``kubectl-liqod``."""
+        self.assertIn("Usage: liqodctl", self._output("kubectl-liqod", "--help"))
+
+    def test_installs_a_host(self) -> None:
+        """The package alone has all that a host needs: configuration, units, user and completions."""
+        root = Path(self.mktemp()).absolute()
+        (root / "usr/lib/systemd").mkdir(parents=True)
+        (root / "usr/lib/systemd/systemd").touch()
+        shown = self._output("liqodctl", "install", "--host", "--dry-run", "--root", str(root))
+        for name in (
+            "liqod.toml",
+            "liqod.service",
+            "liqod-tunnel@.service",
+            "sysusers.d",
+            "_liqodctl",
+            "kubectl-liqod",
+        ):
+            self.assertIn(name, shown)
 
     def test_contents(self) -> None:
         """The wheel holds the type marker, the plugin and the resource definitions, and no tests."""
@@ -103,6 +135,9 @@ class InstalledTests(SynchronousTestCase):
         names = zipfile.ZipFile(wheel).namelist()
         self.assertIn("liqod/py.typed", names)
         self.assertIn("twisted/plugins/liqod_plugin.py", names)
+        host = "liqod/cli/setup/host/files"
+        shipped = {f"{host}/liqod.toml", *(f"{host}/systemd/{file.name}" for file in (CHECKOUT / "systemd").iterdir())}
+        self.assertEqual(shipped - set(names), set())
         self.assertTrue(any(name.startswith("liqod/kube/manifests/") and name.endswith(".yaml") for name in names))
         self.assertEqual([name for name in names if name.startswith(("tests/", "benchmarks/"))], [])
         self.assertNotIn("twisted/__init__.py", names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import grp
 import os
 import tempfile
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.render import as_documents
 from liqod.cli.console.session import Session
+from liqod.cli.setup.host.wanted import CONFIGURATION, USER
 from liqod.config.schema import Settings
 from liqod.kube.connection.config import ClientConfig
 from liqod.kube.errors import NotFound
@@ -141,18 +143,22 @@ def kubeconfig(config: ClientConfig, token: str) -> str:
 def write_private(name: str, text: str) -> None:
     """Write a file with mode 0600 atomically; an existing file keeps its owner.
 
-    Raises CliError.
+    In /etc/liqod the daemon's group may read it, where there is one, and only root may change it. Raises CliError.
     """
     path = Path(name).expanduser()
+    readers = daemon_group() if path.parent == Path(CONFIGURATION).parent and os.geteuid() == 0 else None
     try:
         handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 os.fchmod(file.fileno(), 0o600)
                 file.write(text)
+                if readers is not None:
+                    os.fchown(file.fileno(), 0, readers)
+                    os.fchmod(file.fileno(), 0o640)
                 with contextlib.suppress(FileNotFoundError):
                     before = path.stat()
-                    if (before.st_uid, before.st_gid) != (os.getuid(), os.getgid()):
+                    if readers is None and (before.st_uid, before.st_gid) != (os.getuid(), os.getgid()):
                         os.fchown(file.fileno(), before.st_uid, before.st_gid)
             Path(scratch).replace(path)
         except BaseException:
@@ -162,3 +168,11 @@ def write_private(name: str, text: str) -> None:
         raise CliError(
             errors.FILE, f"{path} cannot be written: {(error.strerror or str(error)).lower()}", "choose another file"
         ) from None
+
+
+def daemon_group() -> int | None:
+    """Return the ID of the group that the daemon's service runs as, or None where it was not created."""
+    try:
+        return grp.getgrnam(USER).gr_gid
+    except KeyError:
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from liqod.cli.console.options import Options, cluster_options, yes_option
 from liqod.cli.console.render import as_documents, plural
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.console.terminal import confirm, echo_document
+from liqod.cli.main import cli
 from liqod.cli.network.plan import leave_host
 from liqod.cli.setup.account import (
     ensure_account,
@@ -27,6 +29,7 @@ from liqod.cli.setup.account import (
     write_private,
 )
 from liqod.cli.setup.foreign import refuse_foreign
+from liqod.cli.setup.host.commands import host_options, install_host, refuse_host_options, uninstall_host
 from liqod.cli.status.whoami import leader
 from liqod.hosting.tenants import policies
 from liqod.hosting.tenants.access import ensure_borrower_role
@@ -75,9 +78,12 @@ RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUST
     metavar="FILE",
     help="Write a kubeconfig for the daemon's account, which has only the rights that it needs.",
 )
+@host_options("Set up this host, not the cluster: configuration, user, units, completions.")
 @cluster_options
-def install(options: Options, only_print: bool, adopt: bool, daemon_kubeconfig: str) -> None:
-    """Install liqod in your own cluster; requires administrator rights.
+def install(
+    options: Options, only_print: bool, adopt: bool, daemon_kubeconfig: str, *, host: bool, root: Path, dry_run: bool
+) -> None:
+    """Install liqod in your own cluster; requires administrator rights. With --host: as a service of this host.
 
     Creates the CRDs, the namespace, an account for the daemon with the rights for this configuration, and the role of
     borrowers. Run it again after an upgrade and after a change of the configuration; it is idempotent.
@@ -86,7 +92,14 @@ def install(options: Options, only_print: bool, adopt: bool, daemon_kubeconfig: 
     Examples:
       liqodctl install --daemon-kubeconfig /etc/liqod/kubeconfig
       liqodctl install --print | less
+      liqodctl install --host --dry-run       the service of this host, and nothing in the cluster
     """
+    if host:
+        if only_print or adopt or daemon_kubeconfig:
+            raise click.UsageError("--host goes with --dry-run and --root only.")
+        install_host(Output(options), cli, root=root, dry_run=dry_run)
+        return
+    refuse_host_options(root, dry_run)
     # The configuration may name the kubeconfig that this command will write.
     settings = options.settings(look_at_files=False)
     namespace = namespace_object(settings.kubernetes.namespace)
@@ -162,8 +175,11 @@ def namespace_object(name: str) -> dict[str, Any]:
 @click.option("--force", is_flag=True, help="Even with peerings, or while the daemon is running.")
 @click.option("--this-host", is_flag=True, help="Only this host's network configuration, nothing in the cluster.")
 @yes_option
+@host_options("Remove what `install --host` wrote to this host, and nothing in the cluster.")
 @cluster_options
-def uninstall(options: Options, force: bool, this_host: bool, yes: bool) -> None:
+def uninstall(
+    options: Options, force: bool, this_host: bool, yes: bool, *, host: bool, root: Path, dry_run: bool
+) -> None:
     """Remove liqod from your own cluster and print what was removed.
 
     Records, virtual nodes, tenant namespaces with everything that peers run in them, the webhook, the cluster's key,
@@ -173,7 +189,14 @@ def uninstall(options: Options, force: bool, this_host: bool, yes: bool) -> None
     Examples:
       liqodctl uninstall
       liqodctl uninstall --this-host      only this host's network
+      liqodctl uninstall --host           only this host's service and unchanged configuration
     """
+    if host:
+        if force or this_host:
+            raise click.UsageError("--host goes with --dry-run and --root only.")
+        uninstall_host(Output(options), root=root, dry_run=dry_run)
+        return
+    refuse_host_options(root, dry_run)
 
     async def work(session: Session) -> None:
         if this_host:

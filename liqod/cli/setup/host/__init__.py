@@ -1,0 +1,1 @@
+"""The installation on a host: configuration, user, units, polkit rule and completions."""

@@ -1,0 +1,226 @@
+"""Observes a host and carries out what was planned for it; ``root`` is its root directory, "/" for this host."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.setup.host.plan import ABSENT, OTHER, Account, Observed, Plan, Receipt, parents
+from liqod.cli.setup.host.wanted import POLKIT, RECEIPT, USER, Entry, digest_of
+
+RECEIPT_LIMIT: Final = 1 << 20
+SYSTEMD: Final = ("usr/lib/systemd/systemd", "lib/systemd/systemd")
+POLKIT_PLACES: Final = (POLKIT, "/usr/share/polkit-1")
+
+
+def has_polkit(root: Path) -> bool:
+    """Return whether polkit is installed."""
+    return any(_at(root, place).is_dir() for place in POLKIT_PLACES)
+
+
+def observe(root: Path, paths: Iterable[str]) -> Observed:
+    """Return what there is of some paths, and of those of the receipt. Raises CliError where it cannot be read."""
+    receipt = read_receipt(root)
+    everything = {*paths, *(receipt.entries if receipt else ())}
+    try:
+        return Observed(
+            {path: _digest(_at(root, path)) for path in everything},
+            frozenset(path for path in parents([*everything, RECEIPT]) if _at(root, path).is_dir()),
+            _account(root),
+            receipt,
+        )
+    except OSError as error:
+        raise _failure(error) from None
+
+
+def preflight(root: Path, prefix: str, plan: Plan) -> list[str]:
+    """Return why the plan cannot be carried out: no systemd, no rights, a read-only file system, a private place."""
+    if not any((root / place).exists() for place in SYSTEMD):
+        return ["there is no systemd here; run `twistd -n liqod` by the service manager that there is"]
+    if root == Path("/") and os.geteuid() != 0:
+        return ["only root may install a service: run it as root, or with sudo"]
+    refusals = []
+    changed = [change.path for change in plan.changes if change.verb in ("write", "replace")]
+    for path in dict.fromkeys(_nearest(root, path) for path in [*changed, RECEIPT]):
+        if not path.resolve().is_relative_to(root.resolve()):
+            refusals.append(f"{path} leads out of {root} by a symbolic link")
+        elif not os.access(path, os.W_OK | os.X_OK):
+            read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+            refusals.append(f"{path} cannot be written: {'the file system is read-only' if read_only else 'no rights'}")
+    if plan.create_user and not shutil.which("systemd-sysusers"):
+        refusals.append(f"systemd-sysusers, which creates the user {USER}, is not installed")
+    if root == Path("/"):
+        refusals += [
+            f"{directory} is closed to the user {USER}, who runs what is in {prefix}; create the Python environment in "
+            "/opt/liqod"
+            for directory in [Path(prefix), *Path(prefix).parents]
+            if not directory.stat().st_mode & stat.S_IXOTH
+        ]
+    return refusals
+
+
+def install(root: Path, entries: Sequence[Entry], plan: Plan) -> None:
+    """Carry out a plan for an installation, all but ``save_receipt`` at its end. Raises CliError."""
+    try:
+        for directory in plan.receipt.directories:
+            _at(root, directory).mkdir(mode=0o755, exist_ok=True)
+        save_receipt(root, plan.receipt)
+        verbs = {change.path: change.verb for change in plan.changes}
+        for entry in entries:
+            if verbs[entry.path] in ("write", "replace"):
+                _write(_at(root, entry.path), entry)
+        if plan.create_user:
+            _run("systemd-sysusers", f"--root={root}", str(_at(root, "/etc/sysusers.d/liqod.conf")))
+    except OSError as error:
+        raise _failure(error) from None
+
+
+def remove(root: Path, plan: Plan) -> list[str]:
+    """Carry out a plan for a removal; returns what was removed. Raises CliError."""
+    removed = []
+    try:
+        for path in plan.receipt.entries:
+            _scratch(_at(root, path)).unlink(missing_ok=True)
+        for change in plan.changes:
+            if change.verb == "remove":
+                _at(root, change.path).unlink(missing_ok=True)
+                removed.append(change.path)
+        if plan.remove_user:
+            prefix = [] if root == Path("/") else ["--prefix", str(root)]
+            _run("userdel", *prefix, USER)
+            # With USERGROUPS_ENAB in login.defs(5) the group went with its user.
+            if f"\n{USER}:" in "\n" + _at(root, "/etc/group").read_text(encoding="utf-8", errors="replace"):
+                _run("groupdel", *prefix, USER)
+            removed.append(f"the user {USER}")
+        # The receipt goes last, so that an interrupted removal can be repeated.
+        _at(root, RECEIPT).unlink(missing_ok=True)
+        for directory in sorted(plan.receipt.directories, key=lambda path: -path.count("/")):
+            with contextlib.suppress(OSError):
+                _at(root, directory).rmdir()
+                removed.append(directory)
+    except OSError as error:
+        raise _failure(error) from None
+    return removed
+
+
+def reload_systemd(root: Path) -> None:
+    """Have systemd read its units again, where it runs and is this host's. Raises CliError."""
+    if root == Path("/") and Path("/run/systemd/system").is_dir():
+        _run("systemctl", "daemon-reload")
+
+
+def is_active(root: Path) -> bool:
+    """Return whether this host's systemd runs the daemon, or would at its next start."""
+    if root != Path("/") or not Path("/run/systemd/system").is_dir():
+        return False
+    return any(
+        subprocess.run(["systemctl", "--quiet", question, "liqod.service"], check=False).returncode == 0  # noqa: S603, S607
+        for question in ("is-active", "is-enabled")
+    )
+
+
+def read_receipt(root: Path) -> Receipt | None:
+    """Return the receipt, or None where there is none. Raises CliError for one that cannot be used."""
+    path = _at(root, RECEIPT)
+    try:
+        with path.open("rb") as file:
+            said = json.loads(file.read(RECEIPT_LIMIT))
+        return Receipt(
+            {str(path): [str(one) for one in digests] for path, digests in said["entries"].items()},
+            [str(directory) for directory in said["directories"]],
+            bool(said["user"]),
+        )
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _failure(error) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        hint = "remove it; then `install --host` begins as on a new host, and refuses files that differ"
+        raise CliError(errors.FILE, f"{path} is damaged", hint) from None
+
+
+def save_receipt(root: Path, receipt: Receipt) -> None:
+    """Write the receipt. Raises CliError."""
+    body = {
+        "entries": dict(sorted(receipt.entries.items())),
+        "directories": sorted(receipt.directories),
+        "user": receipt.user,
+    }
+    try:
+        _write(_at(root, RECEIPT), Entry(RECEIPT, f"{json.dumps(body, indent=1)}\n".encode()))
+    except OSError as error:
+        raise _failure(error) from None
+
+
+def _write(path: Path, entry: Entry) -> None:
+    """Write a file or link at once or not at all."""
+    scratch = _scratch(path)
+    scratch.unlink(missing_ok=True)
+    if entry.target:
+        scratch.symlink_to(entry.target)
+    else:
+        # O_EXCL: nothing that somebody else put there is written through.
+        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(entry.content)
+            file.flush()
+            os.fsync(file.fileno())
+    scratch.replace(path)
+
+
+def _scratch(path: Path) -> Path:
+    return path.with_name(f".{path.name}.liqod-new")
+
+
+def _at(root: Path, path: str) -> Path:
+    return root / path.lstrip("/")
+
+
+def _nearest(root: Path, path: str) -> Path:
+    """Return the nearest directory above a path that is there."""
+    return next(parent for parent in _at(root, path).parents if parent.is_dir())
+
+
+def _digest(path: Path) -> str:
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT
+    if stat.S_ISLNK(mode):
+        return digest_of(b"", str(path.readlink()))
+    return digest_of(path.read_bytes()) if stat.S_ISREG(mode) else OTHER
+
+
+def _account(root: Path) -> Account | None:
+    try:
+        text = _at(root, "/etc/passwd").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    for line in text.splitlines():
+        fields = line.split(":")
+        if fields[0] == USER and len(fields) == 7 and fields[2].isdigit():
+            return Account(int(fields[2]), fields[6])
+    return None
+
+
+def _run(*words: str) -> None:
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603
+    except FileNotFoundError:
+        raise CliError(errors.HOST, f"{words[0]} is not installed", "install it, and run this again") from None
+    if done.returncode != 0:
+        raise CliError(errors.HOST, f"{' '.join(words)} failed: {done.stderr.strip()}", "mend that, and run this again")
+
+
+def _failure(error: OSError) -> CliError:
+    what = f"{error.filename}: {(error.strerror or str(error)).lower()}"
+    return CliError(errors.FILE, what, "mend that, and run this again: it goes on where it was interrupted")

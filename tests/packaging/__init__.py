@@ -1,0 +1,1 @@
+"""Tests of the installation on a host and of the packages."""

@@ -1,0 +1,231 @@
+"""``liqodctl install --host`` and ``uninstall --host`` on a temporary root directory, with real files and programs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.options import Options
+from liqod.cli.console.session import Output
+from liqod.cli.main import cli
+from liqod.cli.setup.host.commands import install_host, uninstall_host
+from liqod.cli.setup.host.wanted import RECEIPT
+from tests.environment import require
+
+ACCOUNTS = {
+    "passwd": "root:x:0:0:root:/root:/bin/sh\n",
+    "group": "root:x:0:\n",
+    "shadow": "root:*:1::::::\n",
+    "gshadow": "root:*::\n",
+}
+NOT_COMPARED = ("passwd-", "group-", "shadow-", "gshadow-", ".pwd.lock")
+"""Backups and the lock of passwd(5), which every program that changes users leaves behind."""
+OPT = "/opt/liqod"
+
+
+class HostCase(SynchronousTestCase):
+    """A root directory with what a bare Debian has of the files that matter."""
+
+    def setUp(self) -> None:
+        require(
+            "" if shutil.which("systemd-sysusers") and shutil.which("userdel") else "no systemd-sysusers, or userdel"
+        )
+        require("" if os.geteuid() == 0 else "creating users in a root directory needs root")
+        self.root = Path(self.mktemp()).absolute()
+        for directory in ("etc/systemd/system", "etc/polkit-1/rules.d", "usr/lib/systemd", "usr/local/bin"):
+            (self.root / directory).mkdir(parents=True)
+        (self.root / "usr/lib/systemd/systemd").touch()
+        for name, text in ACCOUNTS.items():
+            (self.root / "etc" / name).write_text(text)
+
+    def listing(self) -> dict[str, tuple[int, str]]:
+        """Return mode and content of everything in the root directory."""
+        found = {}
+        for path in sorted(self.root.rglob("*")):
+            if path.name not in NOT_COMPARED:
+                content = str(path.readlink()) if path.is_symlink() else path.read_text() if path.is_file() else ""
+                found[str(path.relative_to(self.root))] = (path.lstat().st_mode, content)
+        return found
+
+    def install(self, *, dry_run: bool = False) -> None:
+        """Install with the environment of the packages."""
+        install_host(Output(Options()), cli, root=self.root, dry_run=dry_run, prefix=OPT)
+
+    def run_command(self, *words: str) -> Result:
+        """Run a command of ``liqodctl`` on the root directory."""
+        return CliRunner().invoke(cli, [*words, "--root", str(self.root)])
+
+
+class InstallTests(HostCase):
+    def test_before_and_after(self) -> None:
+        """After installing and uninstalling everything is as it was, users and directories too."""
+        before = self.listing()
+        self.assertEqual(self.run_command("install", "--host").exit_code, 0)
+        self.assertNotEqual(self.listing(), before)
+        self.assertEqual(self.run_command("uninstall", "--host").exit_code, 0)
+        self.assertEqual(self.listing(), before)
+
+    def test_what_is_installed(self) -> None:
+        """The configuration, units that name the environment, the polkit rule, the user, completions and programs."""
+        self.install()
+        unit = (self.root / "etc/systemd/system/liqod.service").read_text()
+        self.assertIn("ExecStart=/opt/liqod/bin/twistd -n liqod", unit)
+        self.assertIn("[kubernetes]", (self.root / "etc/liqod/liqod.toml").read_text())
+        self.assertIn("polkit.addRule", (self.root / "etc/polkit-1/rules.d/liqod-tunnel.rules").read_text())
+        self.assertIn("liqod:x:", (self.root / "etc/passwd").read_text())
+        self.assertIn("_LIQODCTL_COMPLETE", (self.root / "etc/bash_completion.d/liqodctl").read_text())
+        self.assertEqual(os.readlink(self.root / "usr/local/bin/kubectl-liqod"), "/opt/liqod/bin/kubectl-liqod")
+        self.assertEqual(stat.S_IMODE((self.root / RECEIPT.lstrip("/")).stat().st_mode), 0o644)
+
+    def test_other_environment(self) -> None:
+        """The unit names the environment that was installed from."""
+        install_host(Output(Options()), cli, root=self.root, dry_run=False, prefix="/srv/elsewhere")
+        unit = (self.root / "etc/systemd/system/liqod.service").read_text()
+        self.assertIn("ExecStart=/srv/elsewhere/bin/twistd ", unit)
+        self.assertNotIn("/opt/liqod/", unit)
+
+    def test_dry_run(self) -> None:
+        """--dry-run shows every file and changes nothing; so does that of the removal."""
+        before = self.listing()
+        shown = self.run_command("install", "--host", "--dry-run").output
+        self.assertEqual(self.listing(), before)
+        self.install()
+        after = self.listing()
+        for path in set(after) - set(before) - {RECEIPT.lstrip("/")}:
+            if not (self.root / path).is_dir():
+                self.assertIn(f"would write /{path}\n", shown)
+        self.assertIn("would remove /etc/liqod/liqod.toml", self.run_command("uninstall", "--host", "--dry-run").output)
+        self.assertEqual(self.listing(), after)
+
+    def test_again(self) -> None:
+        """A second run writes nothing at all."""
+        self.install()
+        unit = self.root / "etc/systemd/system/liqod.service"
+        before, stamp = self.listing(), unit.stat().st_mtime_ns
+        self.install()
+        self.assertEqual((self.listing(), unit.stat().st_mtime_ns), (before, stamp))
+
+    def test_without_polkit(self) -> None:
+        """Without polkit there is no rule, and no directory for it."""
+        shutil.rmtree(self.root / "etc/polkit-1")
+        self.install()
+        self.assertFalse((self.root / "etc/polkit-1").exists())
+
+    def test_changed_configuration(self) -> None:
+        """A configuration that was changed survives a second installation and the removal."""
+        self.install()
+        configuration = self.root / "etc/liqod/liqod.toml"
+        configuration.write_text('[cluster]\nname = "rome"\n')
+        self.install()
+        uninstall_host(Output(Options()), root=self.root, dry_run=False)
+        self.assertEqual(configuration.read_text(), '[cluster]\nname = "rome"\n')
+        self.assertEqual([path.name for path in configuration.parent.iterdir()], ["liqod.toml"])
+
+    def test_existing_configuration(self) -> None:
+        """A configuration that was there before is kept, and is not ours to remove."""
+        (self.root / "etc/liqod").mkdir()
+        configuration = self.root / "etc/liqod/liqod.toml"
+        configuration.write_text("# mine\n")
+        before = self.listing()
+        self.install()
+        uninstall_host(Output(Options()), root=self.root, dry_run=False)
+        self.assertEqual(self.listing(), before)
+
+    def test_existing_user(self) -> None:
+        """A system user that was there before is used, and stays."""
+        with (self.root / "etc/passwd").open("a") as file:
+            file.write("liqod:x:200:200::/var/lib/liqod:/usr/sbin/nologin\n")
+        before = self.listing()
+        self.install()
+        uninstall_host(Output(Options()), root=self.root, dry_run=False)
+        self.assertEqual(self.listing(), before)
+
+
+class InterruptedTests(HostCase):
+    def test_resumed(self) -> None:
+        """An installation that ended in the middle is completed by the next, or taken back."""
+        before = self.listing()
+        self.install()
+        complete = self.listing()
+        for name in ("etc/systemd/system/liqod.service", "usr/local/bin/liqodctl"):
+            (self.root / name).unlink()
+        (self.root / "etc/systemd/system/.liqod.service.liqod-new").write_text("half a un")
+        self.install()
+        self.assertEqual(self.listing(), complete)
+        (self.root / "usr/local/bin/.liqodctl.liqod-new").symlink_to("nowhere")
+        (self.root / "usr/local/bin/liqodctl").unlink()
+        uninstall_host(Output(Options()), root=self.root, dry_run=False)
+        self.assertEqual(self.listing(), before)
+
+    def test_removal_without_installation(self) -> None:
+        """Where nothing was installed nothing is removed."""
+        before = self.listing()
+        self.assertIn("nothing to remove", self.run_command("uninstall", "--host").output)
+        self.assertEqual(self.listing(), before)
+
+
+class RefusalTests(HostCase):
+    """What is in the way is said before anything was changed."""
+
+    def assert_refused(self, reason: str) -> None:
+        before = self.listing()
+        with self.assertRaises(CliError) as caught:
+            self.install()
+        self.assertRegex(caught.exception.message, reason)
+        self.assertEqual(self.listing(), before)
+
+    def test_foreign_unit(self) -> None:
+        """A unit of that name that this command did not write."""
+        (self.root / "etc/systemd/system/liqod.service").write_text("[Service]\nExecStart=/bin/true\n")
+        self.assert_refused("liqod.service exists, and was not written by this command; move it away")
+
+    def test_changed_unit(self) -> None:
+        """A unit that was changed, after an installation."""
+        self.install()
+        with (self.root / "etc/systemd/system/liqod.service").open("a") as file:
+            file.write("Nice=5\n")
+        self.assert_refused("liqod.service was changed; move it away .*drop-in")
+
+    def test_directory(self) -> None:
+        """A directory where a file belongs."""
+        (self.root / "etc/liqod/liqod.toml").mkdir(parents=True)
+        self.assert_refused("liqod.toml exists")
+
+    def test_user_who_may_log_in(self) -> None:
+        """A person's account of that name."""
+        with (self.root / "etc/passwd").open("a") as file:
+            file.write("liqod:x:1001:1001::/var/lib/liqod:/bin/bash\n")
+        self.assert_refused("there is a user liqod who may log in")
+
+    def test_no_systemd(self) -> None:
+        """A host without systemd."""
+        (self.root / "usr/lib/systemd/systemd").unlink()
+        self.assert_refused("no systemd")
+
+    def test_way_out(self) -> None:
+        """A symbolic link that leads out of the root directory is not followed."""
+        outside = Path(self.mktemp()).absolute()
+        outside.mkdir()
+        (self.root / "etc/systemd/system").rmdir()
+        (self.root / "etc/systemd/system").symlink_to(outside)
+        self.assert_refused("leads out of")
+        self.assertEqual(list(outside.iterdir()), [])
+
+    def test_damaged_receipt(self) -> None:
+        """A receipt that cannot be read is named."""
+        (self.root / "etc/liqod").mkdir()
+        (self.root / RECEIPT.lstrip("/")).write_text('{"entries": []}')
+        self.assert_refused("host-installation.json is damaged")
+
+    def test_options(self) -> None:
+        """Options that need --host are refused without it."""
+        for words in (["install", "--dry-run"], ["uninstall", "--dry-run"]):
+            result = CliRunner().invoke(cli, words)
+            self.assertEqual(result.exit_code, 2)
+            self.assertIn("need --host", result.output)
