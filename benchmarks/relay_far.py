@@ -8,10 +8,12 @@ it listens on to a file of its name in DIRECTORY.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
+import attrs
 from kubesandbox.auth.pki import Authority
 from twisted.internet import ssl
 from twisted.internet.protocol import Factory, Protocol
@@ -24,7 +26,7 @@ from liqod.identity.certs import KeyPair, generate
 from liqod.identity.tls import PeerTLS
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig
-from liqod.model.ids import ClusterID
+from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.api_request import Ask
 from liqod.peering.relay.service import Relay
 from liqod.peering.session.connection_limits import ConnectionLimits
@@ -87,6 +89,23 @@ class Rights:
         return user_of(peer)
 
 
+@attrs.frozen
+class Callers:
+    """The clusters that lent keys are known of."""
+
+    known: Mapping[Fingerprint, ClusterID]
+
+    def caller(self, key: Fingerprint) -> ClusterID | None:
+        return self.known.get(key)
+
+
+class Refusals:
+    """Prints what is refused."""
+
+    def record(self, reason: str, source: str, message: str) -> None:
+        print(reason, source, message)
+
+
 class Owner:
     """Nobody who lets sessions in: the port is asked for its relay only."""
 
@@ -108,14 +127,14 @@ def serve_relay(directory: Path, reactor: Reactor) -> int:
     tls = PeerTLS(keypair(directory, "lender"))
     callers = {keypair(directory, "borrower").fingerprint: BORROWER}
     config = ClientConfig(api_url(directory), ca_pem=(directory / "ca.crt").read_bytes(), token=lambda: "own")
-    note = print
+    refusals = Refusals()
     relay = Relay(
         client=Client(config, reactor),
         clock=reactor,
         tls=tls,
         rights=Rights(),
-        caller_of=callers.get,
-        refused=note,
+        callers=Callers(callers),
+        refusals=refusals,
         tasks=Tasks(),
     )
     owner = Owner()
@@ -123,7 +142,7 @@ def serve_relay(directory: Path, reactor: Reactor) -> int:
     def connection(address: str) -> PeerConnection:
         return PeerConnection("listener", cast(Any, owner), tls=tls, clock=reactor, times=Times(), address=address)
 
-    owner.admission = ConnectionLimits(connection, 512, note, reactor)
+    owner.admission = ConnectionLimits(connection, 512, refusals.record, reactor)
     listener = Listener(reactor, f"tcp:0:interface={HOST}", tls, owner.admission, relay.protocol)
     listener.startService()
     return listener.port

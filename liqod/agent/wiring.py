@@ -39,6 +39,7 @@ from liqod.kubelet.service import Kubelets
 from liqod.model.ids import Fingerprint
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.search_domain import SearchDomain
+from liqod.peering.ports import OwnCluster
 from liqod.peering.service import Peering
 from liqod.webhook.service import AdmissionWebhook
 
@@ -113,15 +114,18 @@ class Features:
             client=client,
             informers=self.informers,
             settings=settings,
-            cluster_id=home.cluster_id,
-            cluster_name=home.cluster_name,
-            tls=PeerTLS(home.keypair, home.ca_pem, now=wall),
-            lender=self.hosting,
+            cluster=OwnCluster(
+                id=home.cluster_id,
+                name=home.cluster_name,
+                tls=PeerTLS(home.keypair, home.ca_pem, now=wall),
+                # Wall clock: the monotonic clock restarts at boot, and offers of a later epoch must compare as newer.
+                epoch=int(wall().timestamp()),
+            ),
+            tenants=self.hosting,
             recorder=self.recorder,
-            # Wall clock: the monotonic clock restarts at boot, and offers of a later epoch must compare as newer.
-            epoch=int(wall().timestamp()),
-            key_changed=self._announce_key,
+            metrics=metrics,
         )
+        self.peering.own_key.subscribe(self._announce_key)
         self.fabric: Fabric | None = None
         networks: FabricNetworks | None = None
         if settings.network.mode != "none":

@@ -51,6 +51,10 @@ TAINT_EFFECT: Final = "NoExecute"
 MAX_NAME: Final = 63
 
 
+CREDENTIAL_SECRET: Final = "liqo-credential"  # noqa: S105 -- the name of the object, nothing secret
+"""The Secret in a peer's tenant namespace: at a borrower it holds the access to the lender, at a lender the token."""
+
+
 def tenant_namespace(cluster_id: str) -> str:
     """Return the name of a peer's tenant namespace, in either cluster."""
     return f"liqo-tenant-{cluster_id}"

@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+import attrs
+
+from liqod.identity.tls import PeerTLS
 from liqod.model.ids import ClusterID
 from liqod.model.objects.api_request import Ask
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.offer import AccessGrant
 
 
-class Lender(Protocol):
-    """Grants borrowers access to this cluster; every method may raise ``Refusal``."""
+@attrs.frozen(kw_only=True)
+class OwnCluster:
+    """This cluster as its peers know it; ``epoch`` increases with every start of the daemon."""
+
+    id: ClusterID
+    name: str
+    tls: PeerTLS
+    epoch: int
+
+
+class Tenants(Protocol):
+    """The borrowers that this cluster grants access; every method may raise ``Refusal``. Hosting implements it."""
 
     async def admit(self, peer: ClusterID, offered: Mapping[str, str]) -> AccessGrant:
         """Make the peer a tenant with the offered quota, and return its access to the API server. Idempotent."""

@@ -6,9 +6,10 @@ sent. Sightings of discovery are only hints where to dial.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
+import attrs
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
@@ -16,20 +17,19 @@ from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
 from liqod.flow.tasks import Tasks
 from liqod.identity.fingerprint_words import words
-from liqod.identity.tls import PeerTLS
-from liqod.model.ids import ClusterID, Fingerprint
-from liqod.peering.ports import Sighting
+from liqod.model.ids import ClusterID
+from liqod.peering.controller import PeeringContext
+from liqod.peering.ports import OwnCluster, Sighting
 from liqod.peering.records.foreignclusters import ForeignClusters
-from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.session.address_book import AddressBook
 from liqod.peering.session.connection_limits import ConnectionLimits
-from liqod.peering.session.dialer import NOWHERE, Dialer
+from liqod.peering.session.dialer import NOWHERE, Dialer, Target
 from liqod.peering.session.peer import ConnectionProblem, Peer, addresses
 from liqod.peering.session.protocol import JOINING, RELAY, PeerConnection
-from liqod.peering.session.refusal_log import RefusalLog
 from liqod.peering.session.tiebreak import Opened, newcomer_stays
-from liqod.peering.trust.authenticator import Authenticator
-from liqod.peering.trust.pairing import REFUSED, Invitations, PairingTokens
+from liqod.peering.trust.authenticator import Authenticator, KeySubscriber
+from liqod.peering.trust.pairing import REFUSED
+from liqod.peering.trust.records import TrustRecords
 from liqod.wire.events import Bye, Event, Hello, Join
 
 OLDEST_MINOR: Final = 0
@@ -37,8 +37,8 @@ NEWEST_MINOR: Final = 1
 """The supported minor versions of liqod/1: 1 adds NewKey and KeyNoted."""
 
 
-class SessionSubscriber(Protocol):
-    """Subscribes to the events of sessions."""
+class SessionSubscriber(KeySubscriber, Protocol):
+    """Subscribes to the events of sessions: ``routing.event_router.EventRouter``."""
 
     def session_opened(self, peer: Peer) -> None:
         """A session was established."""
@@ -58,11 +58,41 @@ class SessionSubscriber(Protocol):
     def peer_unpeered(self, peer: Peer) -> None:
         """A trusted peer reports that it ended the peering."""
 
-    def key_mismatch(self, peer: ClusterID, seen: Fingerprint) -> None:
-        """A certificate with another key than the pinned one claims the peer's ID."""
 
-    def key_rotated(self, peer: ClusterID, new: Fingerprint) -> None:
-        """The peer uses the key that it announced; the previous one is no longer valid."""
+@attrs.frozen(eq=False)
+class PeerTarget:
+    """A cluster, dialled at all its addresses."""
+
+    sessions: Sessions
+    expected: ClusterID
+
+    def addresses(self) -> Sequence[str]:
+        return self.sessions.addresses_of(self.expected)
+
+    def expected_key(self) -> str:
+        return self.sessions.invited_key(self.expected)
+
+    def unreachable(self, why: str) -> None:
+        self.sessions.peer_unreachable(self.expected, why)
+
+
+@attrs.frozen(eq=False)
+class AddressTarget:
+    """An address whose cluster is not known; ``fingerprint`` is the key that is expected there, empty for any."""
+
+    sessions: Sessions
+    address: str
+    fingerprint: str
+    expected: None = None
+
+    def addresses(self) -> Sequence[str]:
+        return [self.address]
+
+    def expected_key(self) -> str:
+        return self.sessions.records.successor(self.fingerprint)
+
+    def unreachable(self, why: str) -> None:
+        self.sessions.address_unreachable(self.address, why)
 
 
 class Sessions:
@@ -74,53 +104,44 @@ class Sessions:
         self,
         *,
         reactor: Reactor,
+        context: PeeringContext,
         settings: Settings,
-        cluster_id: ClusterID,
-        cluster_name: str,
-        tls: PeerTLS,
-        epoch: int,
-        refusals: RefusalLog,
+        cluster: OwnCluster,
+        records: ForeignClusters,
+        trust: TrustRecords,
         tasks: Tasks,
         subscriber: SessionSubscriber,
-        records: ForeignClusters,
-        peers: dict[ClusterID, Peer],
         random: Callable[[], float],
-        tombstones: Tombstones,
-        tokens: PairingTokens,
-        invitations: Invitations,
     ) -> None:
-        self.peers = peers
+        self.peers = context.peers
         self.records = records
         self.ready = False
-        self.me = cluster_id
+        self.me = cluster.id
         self._reactor = reactor
         self._settings = settings.peering
-        self._name = cluster_name
-        self._tls = tls
-        self._epoch = epoch
-        self._refusals = refusals
+        self._cluster = cluster
+        self._tls = cluster.tls
+        self._refusals = context.refusals
         self._tasks = tasks
         self._subscriber = subscriber
         self._random = random
-        self._invitations = invitations
-        self._address_book = AddressBook(cluster_id, peers, self.peer, self._follow, self._sightings_changed)
+        self._invitations = trust.invitations
+        self._address_book = AddressBook(cluster.id, self.peers, self)
         self._authenticator = Authenticator(
-            me=cluster_id,
-            tls=tls,
+            cluster=cluster,
             clock=reactor,
             settings=settings,
             records=records,
-            tombstones=tombstones,
-            tokens=tokens,
-            refusals=refusals,
+            tombstones=trust.tombstones,
+            tokens=trust.tokens,
+            refusals=context.refusals,
             tasks=tasks,
-            peer=self.peer,
-            problem=self._set_problem,
+            directory=self,
             subscriber=subscriber,
         )
         self._connections: set[PeerConnection] = set()
         self._stopped: Deferred[None] | None = None
-        self.admission = ConnectionLimits(self._incoming, self._settings.max_sessions, refusals.record, reactor)
+        self.admission = ConnectionLimits(self._incoming, self._settings.max_sessions, self._refusals.record, reactor)
 
     def _incoming(self, address: str) -> PeerConnection:
         connection = PeerConnection(
@@ -135,25 +156,39 @@ class Sessions:
         """Return a peer; creates an unknown one with its dialer."""
         peer = self.peers.get(cluster_id)
         if peer is None:
-            dialer = Dialer(
-                reactor=self._reactor,
-                tls=self._tls,
-                owner=self,
-                times=self._settings,
-                random=self._random,
-                addresses=lambda: self._addresses(cluster_id),
-                unreachable=lambda why: self._unreachable(cluster_id, why),
-                expected=cluster_id,
-                expected_key=lambda: self._invitations.key_of(cluster_id),
-            )
+            dialer = self._dialer(PeerTarget(self, cluster_id))
             peer = self.peers[cluster_id] = Peer(cluster_id, dialer, self._reactor.seconds())
         return peer
 
-    def _addresses(self, cluster_id: ClusterID) -> list[str]:
+    def unnamed_dialer(self, address: str, fingerprint: str) -> Dialer:
+        """Return a new dialer of an address at which only a given key (or any, if empty) is expected."""
+        return self._dialer(AddressTarget(self, address, fingerprint))
+
+    def _dialer(self, target: Target) -> Dialer:
+        return Dialer(
+            reactor=self._reactor,
+            tls=self._tls,
+            owner=self,
+            times=self._settings,
+            random=self._random,
+            target=target,
+        )
+
+    def address_unreachable(self, address: str, why: str) -> None:
+        """Count a failed attempt at an address whose cluster is not known."""
+        self._refusals.record("Unreachable", address, why)
+
+    def addresses_of(self, cluster_id: ClusterID) -> list[str]:
+        """Return the addresses of a peer, best first."""
         peer = self.peers.get(cluster_id)
         return [endpoint.address for endpoint in addresses(peer, self.records.get(cluster_id))] if peer else []
 
-    def _unreachable(self, cluster_id: ClusterID, why: str) -> None:
+    def invited_key(self, cluster_id: ClusterID) -> str:
+        """Return the only key that anything may be sent to while there is an invitation, else an empty string."""
+        return self._invitations.key_of(cluster_id)
+
+    def peer_unreachable(self, cluster_id: ClusterID, why: str) -> None:
+        """Record why a peer could not be reached."""
         peer = self.peers.get(cluster_id)
         if self.records.get(cluster_id) is None:
             self._refusals.record("Unreachable", cluster_id, why)  # no record yet whose status could show it
@@ -163,9 +198,10 @@ class Sessions:
             self.records.enqueue(cluster_id)
             return
         if peer is not None and peer.session is None and not (peer.problem is not None and peer.problem.about_key):
-            self._set_problem(peer, ConnectionProblem("Unreachable", why))
+            self.set_problem(peer, ConnectionProblem("Unreachable", why))
 
-    def _set_problem(self, peer: Peer, problem: ConnectionProblem | None) -> None:
+    def set_problem(self, peer: Peer, problem: ConnectionProblem) -> None:
+        """Record why there is no session with a peer."""
         if peer.problem != problem:
             peer.problem = problem
             self.records.enqueue(peer.id)
@@ -176,26 +212,14 @@ class Sessions:
         """Replace all sightings; a peer without a sighting is kept."""
         self._address_book.update(sightings)
 
-    def _sightings_changed(self, peer: Peer) -> None:
+    def sightings_changed(self, peer: Peer) -> None:
+        """Dial a peer at its new addresses; drop one that is seen no longer and has no record."""
         peer.sighted_at = self._reactor.seconds()
         self.records.enqueue(peer.id)
         if peer.sightings and self.ready:
             peer.dialer.link.wake()
         elif not peer.sightings and peer.session is None and self.records.get(peer.id) is None:
             self.forget(peer)
-
-    def _follow(self, address: str, fingerprint: str) -> Dialer:
-        return Dialer(
-            reactor=self._reactor,
-            tls=self._tls,
-            owner=self,
-            times=self._settings,
-            random=self._random,
-            addresses=lambda: [address],
-            unreachable=lambda why: self._refusals.record("Unreachable", address, why),
-            expected=None,
-            expected_key=lambda: self.records.successor(fingerprint),
-        )
 
     def record_deleted(self, peer: Peer) -> None:
         """Handle a peer without a record: one that is in sight is dialled, and recorded with its current key."""
@@ -228,7 +252,7 @@ class Sessions:
             # Only the holder of the issuer's key may learn that we have a token.
             if token is not None and certificate is not None and token.fingerprint == certificate.fingerprint:
                 features.append(JOINING)
-        return Hello(self.me, self._name, self._epoch, OLDEST_MINOR, NEWEST_MINOR, features)
+        return Hello(self.me, self._cluster.name, self._cluster.epoch, OLDEST_MINOR, NEWEST_MINOR, features)
 
     def join(self, connection: PeerConnection) -> Join | None:
         if connection.expected is None:
@@ -348,7 +372,7 @@ class Sessions:
         peer = self.peers.get(connection.expected) if connection.expected is not None else None
         if ending.reason == "UnexpectedKey" and peer is not None and peer.session is None:
             sentence = f"{ending.message}: not who issued the token, or somebody stands in between; nothing was sent"
-            self._set_problem(peer, ConnectionProblem("UnexpectedKey", sentence, about_key=True))
+            self.set_problem(peer, ConnectionProblem("UnexpectedKey", sentence, about_key=True))
         if connection.ended_by_peer:
             self._rejected_by_peer(connection, ending)
         elif connection.role == "listener" or ending.reason not in ("ConnectionLost", "HandshakeFailed"):
@@ -371,10 +395,10 @@ class Sessions:
             order = f"compare the words {own} and say 'liqodctl trust {self.me}'"
             why = "ended an earlier peering, and " if (connection.ending or ending).reason == "Unpeered" else ""
             sentence = f"the peer {why}does not trust our key yet: its admin is to {order}"
-            self._set_problem(peer, ConnectionProblem("WaitingForPeerTrust", sentence, about_key=True))
+            self.set_problem(peer, ConnectionProblem("WaitingForPeerTrust", sentence, about_key=True))
         elif ending.reason not in ("Duplicate", "Starting", "Stopping"):
             about_key = ending.reason in ("ClusterIDRepetition", REFUSED)
-            self._set_problem(peer, ConnectionProblem(ending.reason, f"the peer says: {ending.message}", about_key))
+            self.set_problem(peer, ConnectionProblem(ending.reason, f"the peer says: {ending.message}", about_key))
 
     def _session_lost(self, peer: Peer, connection: PeerConnection, ending: Bye) -> None:
         peer.session = None

@@ -7,16 +7,13 @@ order allows; a peer that could not be notified gets a tombstone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.clocks import wall_clock
-from liqod.flow.controller import After, Controller
-from liqod.kube.client import Client
+from liqod.flow.controller import After
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACES
 from liqod.model.ids import ClusterID
@@ -25,14 +22,15 @@ from liqod.model.objects.meta import Object
 from liqod.model.records.unpeering import FINALIZER, JOINED, ORDER, Kind, Order, Tombstone, is_trust_withdrawn, order_of
 from liqod.model.records.views import ForeignCluster
 from liqod.model.timestamps import rfc3339
+from liqod.peering.changes import Queue
+from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.lending.advertiser import UNPEERED
 from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.records.leftovers import Leftovers
-from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.session.lifecycle import Acknowledged, Unpeered, WaitingFor, Withdrawing, owed_acknowledgement
 from liqod.peering.session.peer import Peer
 from liqod.peering.trust.distrust import DistrustRecorder
-from liqod.peering.trust.pairing import PairingTokens
+from liqod.peering.trust.records import TrustRecords
 from liqod.wire.events import Bye, Withdrawn
 
 POLL: Final = 0.5
@@ -44,34 +42,28 @@ The dismissal of the peer has no time limit: the finalizer keeps the record, fro
 """
 
 
-class UnpeeringController(Controller[ClusterID]):
+class UnpeeringController(PeerController):
     """Ends peerings, one step of one peer at a time."""
 
     name = "unpeering"
-    workers = 4
+    queue = Queue.UNPEERING
 
     _log = Logger()
 
     def __init__(
         self,
+        context: PeeringContext,
         *,
-        client: Client,
-        clock: IReactorTime,
-        peers: Mapping[ClusterID, Peer],
         records: ForeignClusters,
-        tombstones: Tombstones,
         leftovers: Leftovers,
-        tokens: PairingTokens,
+        trust: TrustRecords,
         distrust: DistrustRecorder,
     ) -> None:
-        super().__init__(clock)
-        self._client = client
-        self._clock = clock
-        self._peers = peers
+        super().__init__(context)
         self._records = records
-        self._tombstones = tombstones
+        self._tombstones = trust.tombstones
         self._leftovers = leftovers
-        self._tokens = tokens
+        self._tokens = trust.tokens
         self._distrust = distrust
 
     async def _delete_record(self, peer: Peer, record: ForeignCluster, kind: Kind) -> None:
@@ -96,10 +88,6 @@ class UnpeeringController(Controller[ClusterID]):
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Take the next step; returns when to reconcile again, None for the next event or when it is over."""
-        seconds = await self._reconcile(peer_id)
-        return None if seconds is None else After(seconds)
-
-    async def _reconcile(self, peer_id: ClusterID) -> float | None:
         peer, record = self._peers.get(peer_id), self._records.get(peer_id)
         if peer is None or record is None:
             return None
@@ -130,11 +118,11 @@ class UnpeeringController(Controller[ClusterID]):
             )
         return await self._finish(peer, record, passed)
 
-    def _wait(self, peer: Peer, sentence: str, seconds: float) -> float:
+    def _wait(self, peer: Peer, sentence: str, seconds: float) -> After:
         if isinstance(peer.state, Withdrawing) and peer.state.waiting_for != sentence:
             peer.advance(WaitingFor(sentence))
             self._records.enqueue(peer.id)
-        return seconds
+        return After(seconds)
 
     def _own_leftovers(self, peer: Peer, state: Withdrawing) -> list[str]:
         """Return what this cluster itself still has to do, including steps of the peer that are bounded in time."""
@@ -168,7 +156,7 @@ class UnpeeringController(Controller[ClusterID]):
         if known is None or msgspec.structs.replace(known, at=now, told=tombstone.told) != tombstone:
             await self._tombstones.put(peer_id, tombstone)
 
-    async def _finish(self, peer: Peer, record: ForeignCluster, passed: float) -> float | None:
+    async def _finish(self, peer: Peer, record: ForeignCluster, passed: float) -> After | None:
         if is_trust_withdrawn(record) and not self._distrust.is_remembered(peer.id):
             self._distrust.enqueue(peer.id)
             return self._wait(peer, "waiting until it is noted that the key is not trusted any more", POLL)
@@ -181,7 +169,7 @@ class UnpeeringController(Controller[ClusterID]):
         if not await self._namespace_is_gone(peer.id) and passed < LOCAL:
             return self._wait(peer, f"waiting for namespace {tenant_namespace(peer.id)} to go", POLL)
         if not await self._records.remove_finalizer(record):
-            return POLL
+            return After(POLL)
         self._log.info("the peering with {peer} is over", peer=peer.id)
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Awaitable, Callable, Mapping
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import attrs
 import msgspec
@@ -28,7 +28,12 @@ from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.objects.api_request import Ask
 from liqod.model.records.offer import AccessGrant, Refusal
 from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode
+from liqod.peering.changes import Changes
+from liqod.peering.controller import PeeringContext
+from liqod.peering.ports import OwnCluster
 from liqod.peering.service import Peering
+from liqod.peering.session.peer import Peer
+from liqod.peering.session.refusal_log import RefusalLog
 
 T = TypeVar("T")
 
@@ -106,6 +111,12 @@ class FakeRecorder:
         self.reasons.append(reason)
 
 
+def context_of(clock: Any, peers: Mapping[ClusterID, Any] | None = None, client: Any = None) -> PeeringContext:
+    """Return what a controller of peers works with, for one that is tested alone."""
+    known = cast(dict[ClusterID, Peer], peers if peers is not None else {})
+    return PeeringContext(client=client, clock=clock, peers=known, changes=Changes(), refusals=RefusalLog(clock))
+
+
 def settings(**peering: Any) -> Settings:
     listen = "tcp:0:interface=127.0.0.1"
     return Settings(peering=PeeringSettings(listen=listen, **{"ping_interval": 1.0, **peering}))
@@ -162,12 +173,9 @@ class PeerCluster:
             client=self.daemon,
             informers=self.informers,
             settings=self.settings,
-            cluster_id=self.id,
-            cluster_name=self.name,
-            tls=PeerTLS(self.key, self.ca),
-            lender=self.room,
+            cluster=OwnCluster(id=self.id, name=self.name, tls=PeerTLS(self.key, self.ca), epoch=self.epoch),
+            tenants=self.room,
             recorder=self.events,
-            epoch=self.epoch,
         )
         self.epoch += 1
         self.informers.startService()

@@ -17,7 +17,7 @@ from liqod.identity.tls import PeerTLS
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig, over_relay
 from liqod.kube.resources import Resource
-from liqod.model.ids import ClusterID
+from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.api_request import Ask
 from liqod.peering.relay.dial import RelayEndpoint
 from liqod.peering.relay.service import Relay
@@ -67,12 +67,12 @@ class RelayCase(TestCase):
             clock=self.reactor,
             tls=self.tls,
             rights=self,
-            caller_of=self.trusted.get,
-            refused=self.note,
+            callers=self,
+            refusals=self,
             tasks=self.tasks,
         )
         self.owner = Owner()
-        admission = self.owner.admission = ConnectionLimits(self.connection, 10, self.note, self.reactor)
+        admission = self.owner.admission = ConnectionLimits(self.connection, 10, self.record, self.reactor)
         self.listener = Listener(self.reactor, "tcp:0:interface=127.0.0.1", self.tls, admission, self.relay.protocol)
         self.listener.startService()
         self.addCleanup(self.end)
@@ -91,7 +91,10 @@ class RelayCase(TestCase):
         await self.tasks.stopService()
         await deferLater(self.reactor, 0.05)
 
-    def note(self, reason: str, source: str, message: str) -> None:
+    def caller(self, key: Fingerprint) -> ClusterID | None:
+        return self.trusted.get(key)
+
+    def record(self, reason: str, source: str, message: str) -> None:
         self.refused[reason] += 1
 
     def permits(self, peer: ClusterID, ask: Ask) -> bool:

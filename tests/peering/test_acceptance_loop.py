@@ -25,10 +25,14 @@ from liqod.model.records.views import (
     ForeignClusterSpec,
 )
 from liqod.peering.borrowing.acceptance_loop import ALL, RETURN, SPACING, AcceptanceLoop
-from liqod.peering.session.peer import Peer, Received
+from liqod.peering.changes import Change
+from liqod.peering.records.directions import DirectionPolicy
+from liqod.peering.session.peer import Received
 from tests.clocks import HostClock
+from tests.peering.clusters import context_of
 
 TTL = 1800
+RULES = Rules(policy="AutoAcceptAll", maximum=5)
 
 
 class FakeAdvertisements:
@@ -105,19 +109,27 @@ class AcceptanceLoopTests(SynchronousTestCase):
 
     def restart(self) -> None:
         """Begin with nothing but what the records say."""
+        self.context = context_of(self.clock, self.peers, self.server)
         self.decisions = AcceptanceLoop(
-            client=cast(Any, self.server),
-            clock=self.clock,
-            peers=cast("dict[ClusterID, Peer]", self.peers),
+            self.context,
             records=cast(Any, TrustedClusters()),
             offers=MutationCache(cast(Any, self.shelf), self.clock),
-            rules=Rules(policy="AutoAcceptAll", maximum=5),
-            wants=lambda record: (True, True),
-            changed=self.note,
+            rules=RULES,
+            directions=DirectionPolicy("Yes", "Yes"),
+            subscriber=self,
         )
+        for source in self.decisions.sources():
+            source.start(self.decisions.enqueue, self.clock)
 
-    def note(self, peer: ClusterID, ruling: Ruling) -> None:
+    def offer_decided(self, peer: ClusterID, ruling: Ruling) -> None:
         self.changed.append(f"{peer} {ruling.phase}")
+
+    def offers_changed(self, peer: ClusterID | None = None) -> None:
+        """Let the loop know of a change of one offer, or of the rules and so of all."""
+        if peer is None:
+            self.decisions.use_rules(RULES)
+        else:
+            self.context.changes.notify(Change.OFFER_RECEIVED, peer)
 
     def offers(self, peer: ClusterID, cpu: str) -> None:
         key = Key("", advertisement_name(peer))
@@ -133,10 +145,11 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.peers[peer] = FakePeer(Received(1, 1, TTL, Offer(), "", self.clock.seconds()))
 
     def run_once(self) -> float | None:
-        return self.successResultOf(Deferred.fromCoroutine(self.decisions._reconcile(ALL)))
+        after = self.successResultOf(Deferred.fromCoroutine(self.decisions.reconcile(ALL)))
+        return after.seconds if after is not None else None
 
     def begin(self) -> None:
-        self.decisions.offers_changed()
+        self.offers_changed()
         self.run_once()
         self.assertEqual(len(self.server.patched), 64)
         self.assertEqual(len(self.changed), 64)
@@ -148,7 +161,7 @@ class AcceptanceLoopTests(SynchronousTestCase):
         """The others are ruled, and neither written nor passed on again."""
         self.begin()
         self.offers(self.ids[7], "11")
-        self.decisions.offers_changed(self.ids[7])
+        self.offers_changed(self.ids[7])
         self.run_once()
         self.assertEqual(self.changed, ["peer-7 Accepted"])
         self.assertEqual(self.server.patched, [])
@@ -156,11 +169,11 @@ class AcceptanceLoopTests(SynchronousTestCase):
     def test_who_is_named_is_told_though_nothing_is_new(self) -> None:
         """An acknowledgement or an answer through a new session may be owed; new rules concern everybody."""
         self.begin()
-        self.decisions.offers_changed(self.ids[3])
+        self.offers_changed(self.ids[3])
         self.run_once()
         self.assertEqual(self.changed, ["peer-3 Accepted"])
         self.changed.clear()
-        self.decisions.offers_changed()
+        self.offers_changed()
         self.run_once()
         self.assertEqual(len(self.changed), 64)
 
@@ -169,7 +182,7 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.begin()
         self.clock.advance(RETURN + TTL)
         self.hears(self.ids[0])
-        self.decisions.offers_changed(self.ids[0])
+        self.offers_changed(self.ids[0])
         self.run_once()
         self.assertEqual(len(self.changed), 64)
         self.assertEqual(len([told for told in self.changed if told.endswith("Expired")]), 63)
@@ -181,13 +194,13 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.peers.clear()  # whatever was heard is in the records only
         self.restart()
         self.clock.advance(RETURN - 1)
-        self.decisions.offers_changed()
+        self.offers_changed()
         self.run_once()
         self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Accepted"})
         self.changed.clear()
         self.hears(self.ids[0])
         self.clock.advance(2)
-        self.decisions.offers_changed()
+        self.offers_changed()
         self.run_once()
         self.assertEqual(len([told for told in self.changed if told.endswith(" Expired")]), 63)
         self.assertIn("peer-0 Accepted", self.changed)
@@ -203,22 +216,22 @@ class AcceptanceLoopTests(SynchronousTestCase):
                 self.clock.advance(RETURN)
                 for peer in self.ids:
                     self.hears(peer)
-                self.decisions.offers_changed()
+                self.offers_changed()
                 self.run_once()
                 if restarted:
                     self.peers.clear()
                     self.restart()
-                    self.decisions.offers_changed()
+                    self.offers_changed()
                     self.run_once()
                 self.clock.set_date(hours * 3600.0)
                 self.clock.advance(RETURN - 1)
                 self.changed.clear()
-                self.decisions.offers_changed()
+                self.offers_changed()
                 self.run_once()
                 self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Accepted"})
                 self.clock.advance(TTL)
                 self.changed.clear()
-                self.decisions.offers_changed()
+                self.offers_changed()
                 self.run_once()
                 self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Expired"})
 
@@ -228,13 +241,13 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.clock.advance(TTL / 2 + 1)
         for peer in self.ids[:5]:
             self.hears(peer)
-        self.decisions.offers_changed(self.ids[0])
+        self.offers_changed(self.ids[0])
         self.run_once()
         self.assertEqual(len(self.server.patched), 5)
 
     def test_what_was_not_written_is_tried_again(self) -> None:
         """A conflict leaves the one that it met to the next run."""
-        self.decisions.offers_changed()
+        self.offers_changed()
         self.server.conflicts = 1
         self.assertLess(cast(float, self.run_once()), 1.0)
         self.assertEqual((len(self.changed), len(self.server.patched)), (63, 63))
@@ -248,14 +261,14 @@ class AcceptanceLoopTests(SynchronousTestCase):
         taken = queue.get()
         self.clock.advance(0)
         queue.done(self.successResultOf(taken))
-        self.decisions.offers_changed(self.ids[1])
-        self.decisions.offers_changed(self.ids[2])
+        self.offers_changed(self.ids[1])
+        self.offers_changed(self.ids[2])
         self.assertEqual((len(queue), queue.delayed), (0, 1))
-        self.decisions.offers_changed(ClusterID("newcomer"))
+        self.offers_changed(ClusterID("newcomer"))
         self.assertEqual(len(queue), 1)
         self.clock.advance(SPACING)
         self.assertEqual(queue.delayed, 0)
-        self.decisions.offers_changed(self.ids[1])
+        self.offers_changed(self.ids[1])
         self.assertEqual(len(queue), 1)
 
     def test_nothing_is_kept_of_offers_that_are_gone(self) -> None:
@@ -263,10 +276,10 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.begin()
         key = Key("", advertisement_name(self.ids[0]))
         record = self.shelf.records.pop(key)
-        self.decisions.offers_changed(self.ids[0])
+        self.offers_changed(self.ids[0])
         self.run_once()
         self.assertEqual(self.changed, [])
         self.shelf.records[key] = record
-        self.decisions.offers_changed(self.ids[1])
+        self.offers_changed(self.ids[1])
         self.run_once()
         self.assertEqual(sorted(self.changed), ["peer-0 Accepted", "peer-1 Accepted"])

@@ -15,6 +15,7 @@ from liqod.model.records.offer import Offer
 from liqod.peering.borrowing.advertisements import Advertisements
 from liqod.peering.session.peer import Received
 from liqod.wire.events import Advertise
+from tests.peering.clusters import context_of
 
 EPOCH = 7
 
@@ -35,32 +36,21 @@ class OrderTests(SynchronousTestCase):
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_the_newest_of_this_life_counts(self, sent: list[tuple[int, int]]) -> None:
         """One that is older than what is known, or of another life than the session's, is counted and not taken."""
-        stale: list[str] = []
-
-        def refused(reason: str, source: str, message: str) -> None:
-            stale.append(reason)
-
-        intake = Advertisements(
-            client=cast(Any, None),
-            clock=Clock(),
-            peers={},
-            offers=cast(Any, None),
-            decide=print,
-            refused=refused,
-            in_use=lambda peer: False,
-        )
+        context = context_of(Clock())
+        stale = context.refusals.counts
+        intake = Advertisements(context, cast(Any, None), cast(Any, None))
         lender = Lender()
         newest: int | None = None
         for epoch, seq in sent:
-            before = len(stale)
+            before = stale["StaleOffer"]
             intake.offer_received(
                 cast(Any, lender), Advertise(epoch, seq, 1800, Offer(resources={"cpu": str(seq + 1)}))
             )
             if epoch == EPOCH and (newest is None or seq >= newest):
                 newest = seq
-                self.assertEqual(len(stale), before)
+                self.assertEqual(stale["StaleOffer"], before)
             else:
-                self.assertEqual(stale[before:], ["StaleOffer"])
+                self.assertEqual(stale["StaleOffer"], before + 1)
             known = lender.received
             if newest is None:
                 self.assertIsNone(known)
@@ -71,15 +61,7 @@ class OrderTests(SynchronousTestCase):
 
     def test_a_peer_that_began_anew_counts_from_the_start(self) -> None:
         """Its sequence begins again with each epoch; what it said before does not outrank it."""
-        intake = Advertisements(
-            client=cast(Any, None),
-            clock=Clock(),
-            peers={},
-            offers=cast(Any, None),
-            decide=print,
-            refused=print,
-            in_use=lambda peer: False,
-        )
+        intake = Advertisements(context_of(Clock()), cast(Any, None), cast(Any, None))
         lender = Lender()
         intake.offer_received(cast(Any, lender), Advertise(EPOCH, 9, 1800, Offer(resources={"cpu": "1"})))
         lender.epoch = EPOCH + 1

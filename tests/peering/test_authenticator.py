@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, cast
 
 import attrs
@@ -22,6 +22,7 @@ from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.offer import Refusal
 from liqod.model.records.unpeering import FINALIZER, Tombstone
 from liqod.model.records.views import ForeignCluster, ForeignClusterSpec
+from liqod.peering.ports import OwnCluster
 from liqod.peering.records.foreignclusters import STRANGER
 from liqod.peering.session.peer import ConnectionProblem
 from liqod.peering.trust.authenticator import Authenticator
@@ -197,6 +198,20 @@ class Tombs:
         self.told_to.append(peer)
 
 
+@attrs.define
+class Directory:
+    """The known peers: one, whose problems are kept."""
+
+    one: Shown
+    problems: list[ConnectionProblem]
+
+    def peer(self, cluster_id: ClusterID) -> Shown:
+        return self.one
+
+    def set_problem(self, peer: Shown, problem: ConnectionProblem) -> None:
+        self.problems.append(problem)
+
+
 class AuthenticatorCase(SynchronousTestCase):
     """A judge, and what it knows."""
 
@@ -214,10 +229,8 @@ class AuthenticatorCase(SynchronousTestCase):
             discovery=Discovery(peers=by_hand),
         )
         around = cast(Any, self.around)
-        problem: Callable[[Any, ConnectionProblem], None] = lambda peer, problem: self.doubts.append(problem)  # noqa: E731
         self.judge = Authenticator(
-            me=ME,
-            tls=OWN_TLS,
+            cluster=OwnCluster(id=ME, name="turin", tls=OWN_TLS, epoch=1),
             clock=self.clock,
             settings=chosen,
             records=around,
@@ -225,8 +238,7 @@ class AuthenticatorCase(SynchronousTestCase):
             tokens=around,
             refusals=around,
             tasks=around,
-            peer=lambda peer: cast(Any, self.peer),
-            problem=problem,
+            directory=cast(Any, Directory(self.peer, self.doubts)),
             subscriber=around,
         )
 

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.views import AnnouncedKey, Endpoint, ForeignCluster, ForeignClusterSpec, Lent
-from liqod.peering.relay.callers import Callers
+from liqod.peering.relay.callers import PinnedCallers
 
 ROME, MILAN = ClusterID("rome"), ClusterID("milan")
 KEYS = tuple(Fingerprint("sha256:" + letter * 64) for letter in "abc")
@@ -51,8 +51,8 @@ def record(fingerprint: str, next_key: str | None = None) -> ForeignCluster:
     return ForeignCluster(spec=ForeignClusterSpec(fingerprint=fingerprint, announced_key=announced))
 
 
-def callers(pins: Any, records: Any, peers: Any) -> Callers:
-    return Callers(cast(Any, Pins(pins, records)), peers)
+def callers(pins: Any, records: Any, peers: Any) -> PinnedCallers:
+    return PinnedCallers(cast(Any, Pins(pins, records)), peers)
 
 
 class CallerTests(SynchronousTestCase):

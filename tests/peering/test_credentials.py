@@ -13,13 +13,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import AccessGrant
 from liqod.model.records.views import Lent
+from liqod.peering.changes import Queue
 from liqod.peering.exchange.credentials import MIN_LIFETIME, CredentialIssuer, CredentialStore
+from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.session.peer import Peer
 from liqod.wire.codec import decode, encode
 from liqod.wire.errors import LocalProtocolError
 from liqod.wire.events import Credential, Event, Hello
 from liqod.wire.framing import Limits
-from tests.peering.clusters import FakeLender
+from tests.peering.clusters import FakeLender, context_of
 
 PEER = ClusterID("beta")
 
@@ -80,11 +82,15 @@ class RenewalTests(SynchronousTestCase):
         self.session = FakeSession()
         self.peer = Peer(PEER, cast(Any, None), 0.0, session=cast(Any, self.session), lent=Lent(verdict="Accepted"))
         self.grants = CredentialIssuer(
-            self.clock, {PEER: self.peer}, cast(Any, NoForeignClusters()), self.room, lambda _: (True, True)
+            context_of(self.clock, {PEER: self.peer}),
+            cast(Any, NoForeignClusters()),
+            self.room,
+            DirectionPolicy("Yes", "Yes"),
         )
 
     def look(self) -> float | None:
-        return self.successResultOf(Deferred.fromCoroutine(self.grants._reconcile(PEER)))
+        after = self.successResultOf(Deferred.fromCoroutine(self.grants.reconcile(PEER)))
+        return after.seconds if after is not None else None
 
     def test_a_credential_is_renewed_at_two_thirds_of_its_life(self) -> None:
         """Of 3600 s: nothing is minted or sent before 2400 s, a new one then."""
@@ -121,9 +127,12 @@ class RenewalTests(SynchronousTestCase):
         """Begin to admit the peer, at a lender that is not done yet."""
         room = SlowLender()
         self.grants = CredentialIssuer(
-            self.clock, {PEER: self.peer}, cast(Any, NoForeignClusters()), room, lambda _: (True, True)
+            context_of(self.clock, {PEER: self.peer}),
+            cast(Any, NoForeignClusters()),
+            room,
+            DirectionPolicy("Yes", "Yes"),
         )
-        self.looking = Deferred.fromCoroutine(self.grants._reconcile(PEER))
+        self.looking = Deferred.fromCoroutine(self.grants.reconcile(PEER))
         return room
 
     def test_who_is_being_admitted_has_something_here(self) -> None:
@@ -150,7 +159,10 @@ class RenewalTests(SynchronousTestCase):
     def test_only_those_who_know_the_relay_are_told_of_nothing_else(self) -> None:
         """A borrower without the relay is not sent what it would take for an error; the record says why."""
         self.grants = CredentialIssuer(
-            self.clock, {PEER: self.peer}, cast(Any, NoForeignClusters()), RelayOnlyLender(), lambda _: (True, True)
+            context_of(self.clock, {PEER: self.peer}),
+            cast(Any, NoForeignClusters()),
+            RelayOnlyLender(),
+            DirectionPolicy("Yes", "Yes"),
         )
         self.look()
         self.assertEqual(self.session.credentials, [])
@@ -210,14 +222,10 @@ class StoreTests(SynchronousTestCase):
         self.client = RecordingClient()
         self.peer = Peer(PEER, cast(Any, None), 0.0)
         self.kept: list[ClusterID] = []
-        self.refused: list[str] = []
-        self.credential_store = CredentialStore(
-            cast(Any, self.client),
-            self.clock,
-            {PEER: self.peer},
-            self.kept.append,
-            lambda reason, peer, message: self.refused.append(reason),
-        )
+        context = context_of(self.clock, {PEER: self.peer}, self.client)
+        context.changes.of(Queue.VIRTUAL_NODE).start(self.kept.append, self.clock)
+        self.refused = context.refusals.counts
+        self.credential_store = CredentialStore(context)
 
     def told(self, token: str, *, accepted: bool, lifetime: int = 3600) -> None:
         credential = Credential("https://milan:6443", "", token, lifetime, "tenant", False)
@@ -295,4 +303,4 @@ class StoreTests(SynchronousTestCase):
         for lifetime in (MIN_LIFETIME - 1, 10**9):
             self.told("odd", accepted=False, lifetime=lifetime)
         self.accept()
-        self.assertEqual((self.client.tokens, self.refused), ([], ["BadCredential"] * 2))
+        self.assertEqual((self.client.tokens, self.refused), ([], {"BadCredential": 2}))

@@ -262,7 +262,7 @@ class ReturnTests(DistrustCase):
         patch = {"metadata": {"annotations": {DISTRUSTED: None}}, "spec": spec}
         await alpha.admin.patch(FOREIGNCLUSTERS, beta.id, patch)
         await self.peered(alpha, beta)
-        self.assertIsNone(alpha.peering._tombstones.get(beta.id))
+        self.assertIsNone(alpha.peering._controllers.trust.records.tombstones.get(beta.id))
 
 
 class ClearedPinTests(DistrustCase):
@@ -338,7 +338,7 @@ class ClearedPinTests(DistrustCase):
         )
         alpha.sees(beta)
         await self.phase(alpha, beta, "TrustPending")
-        self.assertIsNone(alpha.peering._tombstones.get(beta.id))
+        self.assertIsNone(alpha.peering._controllers.trust.records.tombstones.get(beta.id))
         self.assertEqual(alpha.room.dismissed, [])
         token = await self.issue(alpha)
         await self.use(beta, token)

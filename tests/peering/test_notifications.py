@@ -5,43 +5,29 @@ from __future__ import annotations
 from typing import Any, cast
 
 import attrs
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import ClusterID
-from liqod.peering.routing.controllers import Controllers, NoNetworks
-from liqod.peering.routing.notifications import ENQUEUED, Change, Queue
+from liqod.peering.changes import ENQUEUED, Change, Changes, Queue
+from liqod.peering.routing.controllers import Borrowing, Controllers, Lending, NoNetworks, Trust
 
 ROME = ClusterID("rome")
-FIELDS = {
-    Queue.RECORD: "records",
-    Queue.OFFER: "advertiser",
-    Queue.GRANT: "credential_issuer",
-    Queue.ADVERTISEMENT: "advertisements",
-    Queue.VIRTUAL_NODE: "accept",
-    Queue.UNPEERING: "unpeering",
-    Queue.DISTRUST: "distrust",
-    Queue.NETWORK: "networks",
-}
 
 
 class FakeController:
-    """Keeps the peers that were enqueued, and those that were forgotten."""
+    """Keeps the peers that were forgotten."""
 
     def __init__(self) -> None:
-        self.enqueued: list[ClusterID] = []
         self.forgotten: list[ClusterID] = []
-
-    def enqueue(self, key: ClusterID, after: float = 0.0) -> None:
-        self.enqueued.append(key)
 
     def forget(self, peer: ClusterID) -> None:
         self.forgotten.append(peer)
 
 
-def controllers(**others: object) -> tuple[Controllers, dict[str, FakeController]]:
-    """Return controllers that are all fakes, but for ``others``, and the fakes by their field."""
-    fakes = {field.name: FakeController() for field in attrs.fields(Controllers)}
-    return Controllers(**cast(Any, {**fakes, **others})), fakes
+def fakes_of(kind: type) -> dict[str, FakeController]:
+    """Return a fake for each field of a group of controllers."""
+    return {field.name: FakeController() for field in attrs.fields(kind)}
 
 
 class NotificationTests(SynchronousTestCase):
@@ -56,21 +42,47 @@ class NotificationTests(SynchronousTestCase):
     def test_a_change_enqueues_the_peer_at_the_controllers_of_the_table(self) -> None:
         """Each once, and nobody else."""
         for change in Change:
-            made, fakes = controllers()
-            made.notify(change, ROME)
-            expected = {FIELDS[queue] for queue in ENQUEUED[change]}
-            self.assertEqual({name for name, fake in fakes.items() if fake.enqueued == [ROME]}, expected)
-            self.assertEqual(sum(len(fake.enqueued) for fake in fakes.values()), len(expected))
+            changes, clock = Changes(), Clock()
+            enqueued: dict[Queue, list[ClusterID]] = {queue: [] for queue in Queue}
+            for queue in Queue:
+                changes.of(queue).start(enqueued[queue].append, clock)
+            changes.notify(change, ROME)
+            expected = {queue: [ROME] if queue in ENQUEUED[change] else [] for queue in Queue}
+            self.assertEqual(enqueued, expected)
 
-    def test_a_peer_without_a_record_is_forgotten_by_whoever_keeps_something(self) -> None:
+    def test_a_controller_that_stopped_is_not_notified(self) -> None:
+        """Its subscription ends with it; the others keep theirs."""
+        changes, stopped, running = Changes(), [ROME][:0], [ROME][:0]
+        stop = changes.of(Queue.GRANT).start(stopped.append, Clock())
+        changes.of(Queue.GRANT).start(running.append, Clock())
+        stop()
+        changes.notify(Change.VERDICT_RECEIVED, ROME)
+        self.assertEqual((stopped, running), ([], [ROME]))
+
+    def test_no_controller_starts_before_the_records_are_known(self) -> None:
+        """A queue is synced when the peers on record were notified of, and not earlier."""
+        changes = Changes()
+        synced = changes.of(Queue.KEY_ROTATION).when_synced()
+        self.assertNoResult(synced)
+        changes.known.open()
+        self.assertIsNone(self.successResultOf(synced))
+
+    def test_a_peer_without_a_record_is_forgotten_by_every_controller_with_state(self) -> None:
         """Of offers, rights, credentials, networks and keys nothing outlives the record."""
-        made, fakes = controllers(networks=NoNetworks())
+        groups = {kind: fakes_of(kind) for kind in (Trust, Lending, Borrowing)}
+        made = Controllers(
+            **cast(
+                Any,
+                {
+                    **fakes_of(Controllers),
+                    "trust": Trust(**cast(Any, groups[Trust])),
+                    "lending": Lending(**cast(Any, groups[Lending])),
+                    "borrowing": Borrowing(**cast(Any, groups[Borrowing])),
+                    "networks": NoNetworks(),
+                },
+            )
+        )
         made.forget(ROME)
+        forgot = {name for fakes in groups.values() for name, fake in fakes.items() if fake.forgotten == [ROME]}
         kept = {"advertiser", "credential_issuer", "credential_store", "advertisements", "next_keys"}
-        self.assertEqual({name for name, fake in fakes.items() if fake.forgotten == [ROME]}, kept)
-
-    def test_without_a_network_a_session_is_routed_all_the_same(self) -> None:
-        """The null object takes what would be the network's."""
-        made, fakes = controllers(networks=NoNetworks())
-        made.notify(Change.SESSION_OPENED, ROME)
-        self.assertEqual(fakes["advertiser"].enqueued, [ROME])
+        self.assertEqual(forgot, kept)

@@ -191,7 +191,7 @@ class RotationTests(RotationCase):
     async def test_a_key_in_files_is_left_alone(self) -> None:
         """Who keeps the key in files is told to replace these; the order is taken away."""
         alpha, _ = await self.trusting_pair()
-        rotation: KeyRotation = alpha.peering._rotation
+        rotation: KeyRotation = alpha.peering._controllers.trust.rotation
         rotation._in_files = True
         await self.order(alpha)
         await self.says(alpha, "files named under [identity]")
@@ -268,7 +268,7 @@ class CrashTests(RotationCase):
 
     def die_after(self, side: PeerCluster, words: str) -> None:
         """Let a daemon take no step any more after it wrote a sentence."""
-        rotation: Any = side.peering._rotation
+        rotation: Any = side.peering._controllers.trust.rotation
         adopt, write = rotation._use_key, rotation._write
         dead: list[bool] = []
 

@@ -15,11 +15,11 @@ from liqod.kube.writing.merge_patch import merge_patch
 from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.records.offer import PeerUnreachable
 from liqod.model.records.views import AdvertisementStatus, ForeignClusterStatus, Lent
-from liqod.peering.borrowing.accept_pipeline import node_name
+from liqod.peering.borrowing.virtual_nodes import node_name
+from liqod.peering.records.directions import is_on
 from liqod.peering.records.status import Facts, describe
 from liqod.peering.session.dial import STAGGER, Race, join_address, split_address
 from liqod.peering.session.liveness import Liveness
-from liqod.peering.session.peer import is_on
 from liqod.peering.session.protocol import PeerConnection
 from liqod.peering.session.refusal_log import MAX_SOURCES, QUIET, RefusalLog
 

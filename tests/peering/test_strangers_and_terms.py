@@ -216,8 +216,8 @@ class ManyPeersTests(PairCase):
         await self.peered(alpha, beta)
         await self.pause(2.0)
         looks: list[None] = []
-        capacity = alpha.peering._capacity
-        self.patch(capacity, "_changed", lambda: looks.append(None))
+        revision = alpha.peering._controllers.lending.capacity.revision
+        self.addCleanup(revision.subscribe(lambda _: looks.append(None)))
         virtual = {"metadata": {"name": "liqo-x", "labels": {"liqo.io/type": "virtual-node"}}}
         await alpha.admin.create(NODES, virtual)
         await alpha.set_cpu("liqo-x", "7")

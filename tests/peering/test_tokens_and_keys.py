@@ -19,6 +19,7 @@ from liqod.model.records.offer import Refusal
 from liqod.peering.trust.next_keys import NextKeys
 from liqod.peering.trust.pairing import GUESSES, Invitations, PairingTokens
 from liqod.wire.events import Join, KeyNoted, NewKey
+from tests.peering.clusters import context_of
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 ROME = ClusterID("rome")
@@ -50,7 +51,7 @@ class GuessTests(SynchronousTestCase):
         """Every guess is refused; beyond thirty a minute nothing is asked for it, and the next minute begins anew."""
         clock, server = Clock(), Empty()
         clock.advance(6e8)
-        tokens = PairingTokens(cast(Any, server), clock, "liqo-system", lambda: KEY)
+        tokens = PairingTokens(cast(Any, server), clock, "liqo-system", PeerTLS(generate(ROME, NOW)))
         for minute in (1, 2):
             for number in range(GUESSES + 5):
                 work = Deferred.fromCoroutine(tokens.redeem(Join(f"{number:04x}", "0" * 64), b"x" * 32, KEY, ROME))
@@ -63,7 +64,7 @@ class GuessTests(SynchronousTestCase):
 
     def test_an_invitation_that_was_used_meanwhile_proves_nothing(self) -> None:
         """There is no token, no key to insist on, and nothing to say."""
-        invitations = Invitations(cast(Any, Empty()), cast(Any, Empty()), "liqo-system", lambda: KEY)
+        invitations = Invitations(cast(Any, Empty()), cast(Any, Empty()), "liqo-system", PeerTLS(generate(ROME, NOW)))
         self.assertIsNone(invitations.of(ROME))
         self.assertEqual(invitations.key_of(ROME), "")
         self.assertIsNone(invitations.join(ROME, b"x" * 32))
@@ -113,13 +114,12 @@ class AnnouncementTests(SynchronousTestCase):
             (KEY, present.fingerprint, False),
             (present.fingerprint, None, False),
         ):
-            refused: list[tuple[str, str, str]] = []
-            records = Pinned({ROME: pin})
-            keys = NextKeys(Clock(), PeerTLS(own), cast(Any, records), lambda *why: refused.append(why))  # noqa: B023
+            context = context_of(Clock())
+            keys = NextKeys(context, PeerTLS(own), cast(Any, Pinned({ROME: pin})))
             session = Said(key)
             keys.announcement_received(cast(Any, Named(ROME)), cast(Any, session), event)
             self.assertEqual(keys.waiting > 0, counts, (pin, key))
-            self.assertEqual((session.sent, refused), ([], []))
+            self.assertEqual((session.sent, context.refusals.counts), ([], {}))
 
     def test_a_key_that_did_not_sign_or_is_anothers_is_answered_with_why(self) -> None:
         """Nothing is noted of it: not our own key, not another peer's, not one whose holder is elsewhere."""
@@ -131,8 +131,8 @@ class AnnouncementTests(SynchronousTestCase):
             (own, b"b" * 32, "KeyInUse"),
             (other, b"b" * 32, "KeyInUse"),
         ):
-            refused: list[str] = []
-            keys = NextKeys(Clock(), PeerTLS(own), cast(Any, Pinned(pins)), lambda *why: refused.append(why[0]))  # noqa: B023
+            context = context_of(Clock())
+            keys = NextKeys(context, PeerTLS(own), cast(Any, Pinned(pins)))
             session = Said(present.fingerprint)
             keys.announcement_received(
                 cast(Any, Named(ROME)),
@@ -140,5 +140,5 @@ class AnnouncementTests(SynchronousTestCase):
                 NewKey(*announce(key, ROME, present.fingerprint, binding)),
             )
             self.assertEqual([noted.reason for noted in session.sent], [reason] if reason else [])
-            self.assertEqual(refused, [reason] if reason else [])
+            self.assertEqual(list(context.refusals.counts), [reason] if reason else [])
             self.assertEqual(keys.waiting > 0, not reason)

@@ -236,7 +236,7 @@ class UnpeerTests(UnpeerCase):
     async def test_a_credential_does_not_outlast_the_trust_in_its_key(self) -> None:
         """What a key said before its offer was accepted is not kept for whoever is trusted after it."""
         alpha, beta = await self.peers()
-        credential_store, peer = alpha.peering._credential_store, alpha.peering._peers[beta.id]
+        credential_store, peer = alpha.peering._controllers.borrowing.credential_store, alpha.peering._peers[beta.id]
         credential_store.received(peer, Credential("https://192.0.2.1", "", "stolen", 3600, "tenant"), accepted=False)
         spec = {"fingerprint": "", "outgoingPeering": "No", "incomingPeering": "No"}
         await alpha.admin.patch(FOREIGNCLUSTERS, beta.id, {"spec": spec})

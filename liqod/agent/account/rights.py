@@ -19,7 +19,6 @@ from liqod.fabric.control.agreement import key as tunnel
 from liqod.fabric.control.cluster_networks import SERVICE_CIDRS
 from liqod.hosting.tenants import policies
 from liqod.hosting.tenants import rights as borrowers
-from liqod.hosting.tenants.access import CREDENTIAL_SECRET
 from liqod.kube import resources as kinds
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, Unauthorized
@@ -28,6 +27,7 @@ from liqod.kubelet.api.callers import ACCESS_REVIEWS, TOKEN_REVIEWS
 from liqod.kubelet.api.certificate import REQUESTS, SIGNER
 from liqod.kubelet.api.service import AUTHENTICATION
 from liqod.kubelet.node.forge import LEASE_NAMESPACE
+from liqod.model.names import CREDENTIAL_SECRET
 from liqod.model.records.rotation import IDENTITY_SECRET
 from liqod.model.records.unpeering import TOMBSTONES
 from liqod.webhook.configuration import NAME as WEBHOOK

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import attrs
 from twisted.logger import Logger
@@ -24,13 +24,18 @@ from liqod.kube.resources import (
     VIRTUALNODES,
 )
 from liqod.kube.writing.ensure import ensure
-from liqod.model.names import MAX_NAME, REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
+from liqod.model.names import (
+    CREDENTIAL_SECRET,
+    MAX_NAME,
+    REMOTE_CLUSTER_LABEL,
+    TENANT_NAMESPACE_LABEL,
+    tenant_namespace,
+)
 from liqod.model.objects.meta import Object, View
 from liqod.model.records.offer import AccessGrant, Refusal
 
 _log = Logger()
 
-CREDENTIAL_SECRET: Final = "liqo-credential"  # noqa: S105
 """The name of the Secret with the credential for the peer's own cluster, when this cluster borrows from it."""
 
 

@@ -24,9 +24,8 @@ from liqod.kubelet.common.views import Secret
 from liqod.kubelet.lender.endpoint_choice import Endpoint, EndpointSetting, allowed_endpoints
 from liqod.kubelet.ports import Relays
 from liqod.model.ids import ClusterID, Key
-from liqod.model.names import tenant_namespace
+from liqod.model.names import CREDENTIAL_SECRET, tenant_namespace
 
-SECRET_NAME: Final = "liqo-credential"  # noqa: S105 (a name, not a secret)
 CREDENTIAL_PRESENT: Final = Readiness(
     ready=True, reason="CredentialPresent", message="the lender granted access to its API server"
 )
@@ -65,7 +64,7 @@ class LenderAccess(MultiService):
         self._lender = lender
         self._setting = setting
         self._relays = relays
-        self._key = Key(namespace, SECRET_NAME)
+        self._key = Key(namespace, CREDENTIAL_SECRET)
         self.endpoints: Latest[tuple[Endpoint, ...]] = Latest(())
         """The endpoints that both sides allow, the preferred one first."""
         self.endpoint: Latest[Endpoint | None] = Latest(None)
@@ -81,7 +80,7 @@ class LenderAccess(MultiService):
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
         self._secrets: Informer[Secret] = Informer(
-            home, SECRETS, Secret, clock, namespace=namespace, fields=f"metadata.name={SECRET_NAME}"
+            home, SECRETS, Secret, clock, namespace=namespace, fields=f"metadata.name={CREDENTIAL_SECRET}"
         )
         self._secrets.setServiceParent(self)
         self._secrets.subscribe(self._changed)

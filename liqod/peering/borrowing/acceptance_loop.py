@@ -8,20 +8,18 @@ distinguishes a live offer from an expired one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import msgspec
-from twisted.internet.interfaces import IReactorTime
 
 from liqod.acceptance.pipeline import Ruling, rule_all
 from liqod.acceptance.stages import Case, Rules
 from liqod.config.schema import Acceptance
 from liqod.flow.clocks import reactor_time, wall_clock
-from liqod.flow.controller import After, Controller
-from liqod.kube.client import Client
+from liqod.flow.controller import After, Controller, Source, always
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import ADVERTISEMENTS
 from liqod.kube.writing.mutation_cache import MutationCache
@@ -32,11 +30,13 @@ from liqod.model.objects import label_selector, quantity
 from liqod.model.objects.meta import Condition, find_condition, set_condition
 from liqod.model.objects.quantity import Resources
 from liqod.model.records import hours
-from liqod.model.records.views import Advertisement, AdvertisementStatus, ForeignCluster
+from liqod.model.records.views import Advertisement, AdvertisementStatus
 from liqod.model.timestamps import parse_rfc3339, rfc3339
 from liqod.peering.borrowing.advertisements import AGAIN, PROBLEM, WITHDRAWN
+from liqod.peering.changes import Queue, mapped
+from liqod.peering.controller import PeeringContext
+from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.foreignclusters import ForeignClusters
-from liqod.peering.session.peer import Peer
 
 ALL: Final = "all"
 RETURN: Final = 60.0
@@ -64,57 +64,67 @@ class _Demand:
     prices: Resources
 
 
+class DecisionSubscriber(Protocol):
+    """Subscribes to decisions: ``routing.decision_router.DecisionRouter``."""
+
+    def offer_decided(self, peer: ClusterID, ruling: Ruling) -> None:
+        """The ruling about a peer's offer changed, and is on record."""
+
+
 class AcceptanceLoop(Controller[str]):
-    """Decides about offers; ``changed`` is called with each peer whose ruling changed, once its record is written."""
+    """Decides about offers, and notifies the subscriber of each peer whose ruling changed."""
 
     name = "acceptance"
 
     def __init__(
         self,
+        context: PeeringContext,
         *,
-        client: Client,
-        clock: IReactorTime,
-        peers: Mapping[ClusterID, Peer],
         records: ForeignClusters,
         offers: MutationCache[Advertisement],
         rules: Rules,
-        wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
-        changed: Callable[[ClusterID, Ruling], None],
+        directions: DirectionPolicy,
+        subscriber: DecisionSubscriber,
     ) -> None:
-        super().__init__(clock)
-        self.rules = rules
+        clock = context.clock
+        super().__init__(clock, metrics=context.metrics)
+        self._rules = rules
         self._clock = clock
         self._wall = wall_clock(clock)
-        self._peers = peers
+        self._peers = context.peers
+        self._changes = context.changes
         self._records = records
         self._offers = offers
-        self._wants = wants
-        self._changed = changed
+        self._directions = directions
+        self._subscriber = subscriber
         self._started = clock.seconds()
         self._ran = float("-inf")
         self._touched: set[ClusterID] = set()
-        self._writer = StatusWriter(client, ADVERTISEMENTS, Advertisement, offers)
+        self._writer = StatusWriter(context.client, ADVERTISEMENTS, Advertisement, offers)
         self._decided: dict[ClusterID, _Decided] = {}
         self._read: dict[ClusterID, _Demand] = {}
         self._noted: dict[ClusterID, tuple[str, float]] = {}
 
-    def offers_changed(self, peer: ClusterID | None = None) -> None:
-        """Enqueue a run because input of the decision changed: that of one peer, or (None) of all peers."""
-        if peer is None:
-            self._touched.update(self._decided)
-        else:
-            self._touched.add(peer)
-        if peer is None or peer not in self._decided:
-            self.enqueue(ALL)
-        else:
-            self.enqueue(ALL, self._ran + SPACING - self._clock.seconds())
+    def sources(self) -> Iterable[Source[str]]:
+        """Return a run at the start, and one for each peer whose offer must be decided again."""
+        yield always(ALL)
+        yield mapped(self._changes.of(Queue.DECISION), self._offer_changed)
+
+    def use_rules(self, rules: Rules) -> None:
+        """Replace the rules, and decide about all offers again; accepted ones stay accepted."""
+        self._rules = rules
+        self._touched.update(self._decided)
+        self.enqueue(ALL)
+
+    def _offer_changed(self, peer: ClusterID) -> Iterable[str]:
+        self._touched.add(peer)
+        if peer not in self._decided:
+            return (ALL,)
+        self.enqueue(ALL, self._ran + SPACING - self._clock.seconds())
+        return ()
 
     async def reconcile(self, _: str) -> After | None:
         """Decide about every offer; returns when the first of them expires."""
-        seconds = await self._reconcile(_)
-        return None if seconds is None else After(seconds)
-
-    async def _reconcile(self, _: str) -> float | None:
         now = self._ran = self._clock.seconds()
         touched, self._touched = self._touched, set()
         found = {ClusterID(record.spec.cluster_id): record for record in self._offers.items()}
@@ -123,7 +133,7 @@ class AcceptanceLoop(Controller[str]):
         trouble: KubeError | None = None
         again: list[float] = []
         self._forget_others(found)
-        for peer, ruling in rule_all(cases, self.rules).items():
+        for peer, ruling in rule_all(cases, self._rules).items():
             record = found[peer]
             if peer not in touched and self._is_unchanged(peer, record, ruling):
                 continue
@@ -137,14 +147,14 @@ class AcceptanceLoop(Controller[str]):
                 self._touched.add(peer)
                 again.append(AGAIN if outcome.retry is Retry.AT_ONCE else max(REFUSED, outcome.retry_after))
                 continue
-            self._changed(peer, ruling)
+            self._subscriber.offer_decided(peer, ruling)
             self._decided[peer] = _Decided(outcome.object.metadata.resource_version, ruling)
         if trouble is not None:
             raise trouble
-        change = hours.until_change(self.rules.windows, self._wall().timestamp())
+        change = hours.until_change(self._rules.windows, self._wall().timestamp())
         again += [change] if change is not None else []
         coming = again + [max(AGAIN, end - now) for end in ends.values() if end > now]
-        return min(coming) if coming else None
+        return After(min(coming)) if coming else None
 
     def _forget_others(self, found: Mapping[ClusterID, Advertisement]) -> None:
         for kept in (self._decided, self._read, self._noted):
@@ -176,7 +186,7 @@ class AcceptanceLoop(Controller[str]):
             first_seen=record.metadata.creation_timestamp or "",
             seated=seated,
             decision=record.spec.decision,
-            enabled=self._wants(cluster)[1],
+            enabled=self._directions.of(cluster).borrows,
             # A missing record is no evidence: an accepted offer stays accepted, and no new one is accepted.
             trusted=bool(cluster.spec.fingerprint) if cluster is not None else seated,
             problem=annotations.get(PROBLEM, ""),

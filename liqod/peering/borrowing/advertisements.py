@@ -7,15 +7,13 @@ together with the offer, and they survive restarts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 
 from liqod.acceptance.check import check, check_ttl
-from liqod.flow.controller import After, Controller
-from liqod.kube.client import Client
+from liqod.flow.controller import After
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound
 from liqod.kube.resources import ADVERTISEMENTS
 from liqod.kube.writing.merge_patch import merge_patch
@@ -25,6 +23,9 @@ from liqod.model.names import REMOTE_CLUSTER_LABEL, advertisement_name
 from liqod.model.objects.meta import to_dict
 from liqod.model.records.offer import Offer, Refusal
 from liqod.model.records.views import Advertisement, AdvertisementSpec
+from liqod.peering.changes import Change, Queue
+from liqod.peering.controller import PeerController, PeeringContext
+from liqod.peering.records.leftovers import Leftovers
 from liqod.peering.session.peer import Peer, Received
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.check import plain
@@ -45,34 +46,16 @@ class _SentVerdict:
     verdict: Verdict
 
 
-class Advertisements(Controller[ClusterID]):
-    """Stores received offers and answers them; ``decide`` is called when a peer's record needs a decision.
-
-    ``in_use`` returns whether anything of the peer's virtual node still exists.
-    """
+class Advertisements(PeerController):
+    """Stores received offers and answers them."""
 
     name = "advertisements"
-    workers = 4
+    queue = Queue.ADVERTISEMENT
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        clock: IReactorTime,
-        peers: Mapping[ClusterID, Peer],
-        offers: MutationCache[Advertisement],
-        decide: Callable[[ClusterID], None],
-        refused: Callable[[str, str, str], None],
-        in_use: Callable[[ClusterID], bool],
-    ) -> None:
-        super().__init__(clock)
-        self._client = client
-        self._clock = clock
-        self._peers = peers
+    def __init__(self, context: PeeringContext, offers: MutationCache[Advertisement], leftovers: Leftovers) -> None:
+        super().__init__(context)
         self._offers = offers
-        self._decide = decide
-        self._refused = refused
-        self._in_use = in_use
+        self._leftovers = leftovers
         self._sent: dict[ClusterID, _SentVerdict] = {}
         self._withdrawn: dict[ClusterID, str] = {}
 
@@ -80,14 +63,14 @@ class Advertisements(Controller[ClusterID]):
         """Store an offer, unless it is older than the known one by epoch and sequence number."""
         known = peer.received
         if event.epoch != peer.epoch or (known is not None and known.epoch == event.epoch and event.seq < known.seq):
-            self._refused("StaleOffer", peer.id, f"offer {event.epoch}/{event.seq} is older than what is known")
+            self._refusals.record("StaleOffer", peer.id, f"offer {event.epoch}/{event.seq} is older than what is known")
             return
         offer, problem = Offer(), ""
         try:
             offer, ttl = check(event.offer), check_ttl(event.ttl)
         except Refusal as refusal:
             problem, ttl = refusal.message, 0
-            self._refused(refusal.reason, peer.id, refusal.message)
+            self._refusals.record(refusal.reason, peer.id, refusal.message)
         self._withdrawn.pop(peer.id, None)
         self._sent.pop(peer.id, None)  # every offer is answered, also a renewed one
         peer.received = Received(event.epoch, event.seq, ttl, offer, problem, self._clock.seconds())
@@ -107,14 +90,10 @@ class Advertisements(Controller[ClusterID]):
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Write the Advertisement of one peer if it is outdated, and send the verdict."""
-        seconds = await self._reconcile(peer_id)
-        return None if seconds is None else After(seconds)
-
-    async def _reconcile(self, peer_id: ClusterID) -> float | None:
         try:
             await self._process(peer_id)
         except Conflict:
-            return AGAIN  # 409: another writer was first, most often the acceptance loop
+            return After(AGAIN)  # 409: another writer was first, most often the acceptance loop
         return None
 
     async def _process(self, peer_id: ClusterID) -> None:
@@ -130,7 +109,7 @@ class Advertisements(Controller[ClusterID]):
             self._withdrawn.pop(peer_id, None)
         elif received is not None and not (received.problem and record is not None and is_sound(record)):
             await self._write(peer_id, key, record, received)
-        self._decide(peer_id)
+        self._changes.notify(Change.OFFER_RECEIVED, peer_id)
         self.send_verdict(peer)
 
     async def _write(self, peer: ClusterID, key: Key, record: Advertisement | None, received: Received) -> None:
@@ -211,7 +190,7 @@ class Advertisements(Controller[ClusterID]):
         if record is None or differs(record, received) or record.status.phase not in _ANSWERS:
             return None
         status = record.status
-        if status.phase == "Refused" and self._in_use(peer):
+        if status.phase == "Refused" and self._leftovers.of(peer):
             return None  # on Refused the lender revokes our access, which the kubelet needs until the node is drained
         return Verdict(received.epoch, received.seq, status.phase, status.reason, plain(status.message))
 

@@ -9,34 +9,34 @@ is a session, which may be before the offer is accepted again.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
 import msgspec
-from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import wall_clock
-from liqod.flow.controller import After, Controller
+from liqod.flow.controller import After
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import NAMESPACES, SECRETS
 from liqod.model.ids import ClusterID
-from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
+from liqod.model.names import CREDENTIAL_SECRET, REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
 from liqod.model.records.offer import AccessGrant, Refusal
 from liqod.model.records.unpeering import is_trust_withdrawn, order_of
-from liqod.model.records.views import ForeignCluster
 from liqod.model.timestamps import rfc3339
-from liqod.peering.ports import Lender
+from liqod.peering.changes import Change, Queue
+from liqod.peering.controller import PeerController, PeeringContext
+from liqod.peering.ports import Tenants
+from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.session.lifecycle import Admitted, Dismissed, Withdrawing, has_finished
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import RELAY, PeerConnection
 from liqod.wire.events import Credential
 
-SECRET: Final = "liqo-credential"  # noqa: S105 -- the name of the object, nothing secret
 RETRY: Final = int(Backoff().longest)
 """Seconds after which a lender that refused is asked again at the latest: the back-off of the queue."""
 MIN_LIFETIME: Final = 60
@@ -56,38 +56,31 @@ class _Issued:
         return self.minted + self.grant.lifetime * 2 / 3
 
 
-class CredentialIssuer(Controller[ClusterID]):
+class CredentialIssuer(PeerController):
     """The lender's side: admits borrowers that accepted an offer, dismisses those that no longer accept it."""
 
     name = "grants"
-    workers = 4
+    queue = Queue.GRANT
 
     def __init__(
         self,
-        clock: IReactorTime,
-        peers: Mapping[ClusterID, Peer],
+        context: PeeringContext,
         records: ForeignClusters,
-        lender: Lender,
-        wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
+        tenants: Tenants,
+        directions: DirectionPolicy,
     ) -> None:
-        super().__init__(clock)
-        self._clock = clock
-        self._peers = peers
+        super().__init__(context)
         self._records = records
-        self._lender = lender
-        self._wants = wants
+        self._tenants = tenants
+        self._directions = directions
         self._issued: dict[ClusterID, _Issued] = {}
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Grant or revoke the rights of one peer; returns when its credential must be renewed."""
-        seconds = await self._reconcile(peer_id)
-        return None if seconds is None else After(seconds)
-
-    async def _reconcile(self, peer_id: ClusterID) -> float | None:
         peer = self._peers.get(peer_id)
         if peer is None or peer.lent is None:
             return None
-        lends, _ = self._wants(self._records.get(peer_id))
+        lends = self._directions.of(self._records.get(peer_id)).lends
         if lends and peer.lent.verdict == "Accepted":
             return await self._admit(peer)
         if lends and peer.lent.verdict != "Refused":
@@ -96,9 +89,9 @@ class CredentialIssuer(Controller[ClusterID]):
         if owed or (peer.lent.tenant_namespace and (not lends or peer.lent.verdict in ("Refused", "Withdrawn"))):
             left = self._time_left(peer)
             if left > 0:
-                return left
+                return After(left)
             self._issued.pop(peer_id, None)
-            await self._lender.dismiss(peer_id)
+            await self._tenants.dismiss(peer_id)
             peer.advance(Dismissed())
             if peer.lent is not None:
                 peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace="")
@@ -128,7 +121,7 @@ class CredentialIssuer(Controller[ClusterID]):
         wait = order_of(record.metadata.annotations).wait(connected=peer.session is not None)
         return peer.withdrawing_since + wait - now
 
-    async def _admit(self, peer: Peer) -> float | None:
+    async def _admit(self, peer: Peer) -> After | None:
         connection, lent = peer.session, peer.lent
         if connection is None or lent is None:
             return None  # enqueued again when there is a session
@@ -137,7 +130,7 @@ class CredentialIssuer(Controller[ClusterID]):
         if issued is None or now >= issued.renewal:
             peer.admitting = True
             try:
-                grant = await self._lender.admit(peer.id, lent.resources)
+                grant = await self._tenants.admit(peer.id, lent.resources)
             except Refusal as refusal:
                 self._trouble(peer, f"cannot make room for the peer: {refusal.message}; tried again within {RETRY} s")
                 raise
@@ -145,7 +138,7 @@ class CredentialIssuer(Controller[ClusterID]):
                 peer.admitting = False
             if peer.lent is None:
                 # The record was deleted during the request: what was granted since belongs to no peering.
-                await self._lender.dismiss(peer.id)
+                await self._tenants.dismiss(peer.id)
                 return None
             peer.advance(Admitted())
             self._trouble(peer, "")
@@ -162,7 +155,7 @@ class CredentialIssuer(Controller[ClusterID]):
                 )
             elif peer.session.send(self._event(issued, now)):
                 issued.sent_through = peer.session
-        return max(1.0, issued.renewal - now)
+        return After(max(1.0, issued.renewal - now))
 
     def resend(self, peer: ClusterID) -> None:
         """Send the credential again: a peer that accepted again may have dropped the one it had."""
@@ -191,26 +184,13 @@ class CredentialIssuer(Controller[ClusterID]):
         self._issued.pop(peer, None)
 
 
-class CredentialStore(Controller[ClusterID]):
-    """The borrower's side: stores the newest credential of each lender; ``kept`` is called when one was stored."""
+class CredentialStore(PeerController):
+    """The borrower's side: stores the newest credential of each lender."""
 
     name = "credentials"
-    workers = 4
 
-    def __init__(
-        self,
-        client: Client,
-        clock: IReactorTime,
-        peers: Mapping[ClusterID, Peer],
-        kept: Callable[[ClusterID], None],
-        refused: Callable[[str, str, str], None],
-    ) -> None:
-        super().__init__(clock)
-        self._client = client
-        self._clock = clock
-        self._peers = peers
-        self._kept = kept
-        self._refused = refused
+    def __init__(self, context: PeeringContext) -> None:
+        super().__init__(context)
         self._newest: dict[ClusterID, tuple[Credential, float]] = {}
         self._unaccepted: dict[ClusterID, tuple[Credential, float]] = {}
 
@@ -225,7 +205,7 @@ class CredentialStore(Controller[ClusterID]):
         if not credential.api_url.startswith("https://") and (credential.api_url or not credential.relay):
             problem = "its URL is not an https one"
         if problem:
-            self._refused("BadCredential", peer.id, f"a credential was dropped: {problem}")
+            self._refusals.record("BadCredential", peer.id, f"a credential was dropped: {problem}")
             return
         if not accepted:
             self._unaccepted[peer.id] = (credential, self._clock.seconds())
@@ -260,7 +240,11 @@ class CredentialStore(Controller[ClusterID]):
         if not (peer.credential and await self._renew(namespace, data)):
             await ensure_namespace(self._client, peer_id)
             body = {
-                "metadata": {"name": SECRET, "namespace": namespace, "labels": {REMOTE_CLUSTER_LABEL: peer_id}},
+                "metadata": {
+                    "name": CREDENTIAL_SECRET,
+                    "namespace": namespace,
+                    "labels": {REMOTE_CLUSTER_LABEL: peer_id},
+                },
                 "type": "Opaque",
                 "data": data,
             }
@@ -276,12 +260,12 @@ class CredentialStore(Controller[ClusterID]):
         if now is newest:
             del self._newest[peer_id]
         peer.credential = True
-        self._kept(peer_id)
+        self._changes.notify(Change.CREDENTIAL_STORED, peer_id)
 
     async def _renew(self, namespace: str, data: Mapping[str, str]) -> bool:
         try:
             # A patch of the data alone: labels and annotations of other writers are preserved.
-            await self._client.patch(SECRETS, SECRET, {"data": data}, namespace, view=None)
+            await self._client.patch(SECRETS, CREDENTIAL_SECRET, {"data": data}, namespace, view=None)
         except NotFound:
             return False
         return True
@@ -290,7 +274,7 @@ class CredentialStore(Controller[ClusterID]):
         """Return whether the peer's Secret exists; it is read from the API server once, then remembered."""
         if peer.credential is None:
             try:
-                await self._client.get(SECRETS, SECRET, tenant_namespace(peer.id), view=None)
+                await self._client.get(SECRETS, CREDENTIAL_SECRET, tenant_namespace(peer.id), view=None)
             except NotFound:
                 peer.credential = False
             else:
@@ -300,7 +284,7 @@ class CredentialStore(Controller[ClusterID]):
     async def delete(self, peer: Peer) -> None:
         """Delete the stored credential of a peer."""
         self._newest.pop(peer.id, None)
-        await self._client.delete(SECRETS, SECRET, tenant_namespace(peer.id))
+        await self._client.delete(SECRETS, CREDENTIAL_SECRET, tenant_namespace(peer.id))
         peer.credential = False
 
 

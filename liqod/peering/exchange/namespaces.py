@@ -15,8 +15,8 @@ from liqod.flow.errors import is_expected
 from liqod.flow.tasks import Tasks
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import PeerUnreachable, Refusal
-from liqod.model.records.views import ForeignCluster
-from liqod.peering.ports import Lender
+from liqod.peering.ports import Tenants
+from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
@@ -98,15 +98,15 @@ class NamespaceResponses:
 
     def __init__(
         self,
-        lender: Lender,
+        tenants: Tenants,
         tasks: Tasks,
         records: ForeignClusters,
-        wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
+        directions: DirectionPolicy,
     ) -> None:
-        self._lender = lender
+        self._tenants = tenants
         self._tasks = tasks
         self._records = records
-        self._wants = wants
+        self._directions = directions
         self._waiting: dict[PeerConnection, deque[Request]] = {}
 
     def request_received(self, peer: Peer, connection: PeerConnection, request: Request) -> None:
@@ -130,17 +130,17 @@ class NamespaceResponses:
 
     async def _answer(self, peer: Peer, request: Request) -> NamespaceMapped:
         try:
-            lends, _ = self._wants(self._records.get(peer.id))
+            lends = self._directions.of(self._records.get(peer.id)).lends
             lent = peer.lent
             # A borrower whose offer was withdrawn may still release its namespaces.
             leaving = isinstance(request, ReleaseNamespace) and lent is not None and bool(lent.tenant_namespace)
             if not leaving and (not lends or lent is None or lent.verdict != "Accepted"):
                 raise Refusal("NotLending", "we lend nothing to you now: accept an offer of ours first")
             if isinstance(request, MapNamespace):
-                remote = await self._lender.map_namespace(peer.id, request.local, request.remote)
+                remote = await self._tenants.map_namespace(peer.id, request.local, request.remote)
             else:
                 remote = request.remote
-                await self._lender.release_namespace(peer.id, remote)
+                await self._tenants.release_namespace(peer.id, remote)
         except CancelledError:
             raise  # the daemon stops: the borrower repeats its request in the next session
         except Refusal as refusal:

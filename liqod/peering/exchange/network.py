@@ -7,21 +7,21 @@ exists are kept in memory until it does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
 import msgspec
-from twisted.internet.interfaces import IReactorTime
 
-from liqod.flow.controller import Controller
+from liqod.flow.controller import Source, watch
 from liqod.kube.cache.informer import Informer
-from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import NETWORKCONFIGS
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import to_dict
 from liqod.model.records.network import NetworkConfig, Side, Subnets
+from liqod.peering.changes import Queue
+from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.check import plain
@@ -40,28 +40,21 @@ class _Exchange:
     sent: tuple[PeerConnection, Network, NetworkAck | None] | None = None
 
 
-class NetworkExchange(Controller[ClusterID]):
+class NetworkExchange(PeerController):
     """Exchanges network parameters with all peers."""
 
     name = "networks"
-    workers = 4
+    queue = Queue.NETWORK
 
-    def __init__(
-        self,
-        client: Client,
-        clock: IReactorTime,
-        peers: Mapping[ClusterID, Peer],
-        configs: Informer[NetworkConfig],
-    ) -> None:
-        super().__init__(clock)
-        self._client = client
-        self._peers = peers
+    def __init__(self, context: PeeringContext, configs: Informer[NetworkConfig]) -> None:
+        super().__init__(context)
         self._configs = configs
         self._exchanges: dict[ClusterID, _Exchange] = {}
 
-    def start(self) -> Callable[[], None]:
-        """Subscribe to the records; returns the function that unsubscribes."""
-        return self._configs.subscribe(lambda key, old, new: self.enqueue(ClusterID(key.name)))
+    def sources(self) -> Iterable[Source[ClusterID]]:
+        """Return the changes of peers, and the NetworkConfigs."""
+        yield from super().sources()
+        yield watch(self._configs, lambda key, old, new: (ClusterID(key.name),))
 
     def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
         """Store the parameters that a peer sent; newer ones replace older ones."""

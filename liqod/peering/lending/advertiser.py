@@ -7,24 +7,26 @@ and every third of its TTL. An offer is on record before it is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
 import msgspec
-from twisted.internet.interfaces import IReactorTime
 
 from liqod.config.schema import Sharing
-from liqod.flow.controller import After, Controller
+from liqod.flow.controller import After, Source, observe
 from liqod.model.ids import ClusterID
 from liqod.model.objects import quantity
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.offer import Offer
-from liqod.model.records.views import ForeignCluster, Lent, PeerSharing
+from liqod.model.records.views import Lent, PeerSharing
+from liqod.peering.changes import Queue
+from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.lending import advert
 from liqod.peering.lending.capacity import Capacity
 from liqod.peering.lending.cluster_info import ClusterInfo
-from liqod.peering.ports import Lender
+from liqod.peering.ports import Tenants
+from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.session.peer import Peer, Withdrawal
 from liqod.peering.session.protocol import PeerConnection
@@ -49,44 +51,44 @@ class _Sent:
     answered: bool = True
 
 
-class Advertiser(Controller[ClusterID]):
+class Advertiser(PeerController):
     """Sends offers to peers, and withdraws them."""
 
     name = "offers"
-    workers = 4
+    queue = Queue.OUR_OFFER
 
     def __init__(
         self,
+        context: PeeringContext,
         *,
-        clock: IReactorTime,
-        peers: Mapping[ClusterID, Peer],
         records: ForeignClusters,
         capacity: Capacity,
         cluster_info: ClusterInfo,
         sharing: Sharing,
-        lender: Lender,
+        tenants: Tenants,
         epoch: int,
-        wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
+        directions: DirectionPolicy,
     ) -> None:
-        super().__init__(clock)
+        super().__init__(context)
         self.epoch = epoch
-        self._clock = clock
-        self._peers = peers
         self._records = records
         self._capacity = capacity
         self._cluster_info = cluster_info
         self._sharing = sharing
         self._limits = quantity.parse_all(sharing.limits)
         self._ttl = max(1, int(sharing.ttl))
-        self._lender = lender
-        self._wants = wants
+        self._tenants = tenants
+        self._directions = directions
         self._sent: dict[ClusterID, _Sent] = {}
 
-    def enqueue_all(self) -> None:
-        """Enqueue every peer because the free capacity may have changed."""
-        for peer in self._peers.values():
-            if peer.session is not None:
-                self.enqueue(peer.id)
+    def sources(self) -> Iterable[Source[ClusterID]]:
+        """Return the changes of peers, and all connected peers when what can be offered may have changed."""
+        yield from super().sources()
+        yield observe(self._capacity.revision, self._connected)
+        yield observe(self._cluster_info.revision, self._connected)
+
+    def _connected(self, _: int) -> Iterable[ClusterID]:
+        return [peer.id for peer in self._peers.values() if peer.session is not None]
 
     def forget(self, peer: ClusterID) -> None:
         """Drop the state of a peer whose record is gone."""
@@ -106,18 +108,13 @@ class Advertiser(Controller[ClusterID]):
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Send an offer or a withdrawal that is due; returns when to reconcile again, None for the next event."""
-        seconds = await self._reconcile(peer_id)
-        return None if seconds is None else After(seconds)
-
-    async def _reconcile(self, peer_id: ClusterID) -> float | None:
         peer = self._peers.get(peer_id)
         connection = peer.session if peer is not None else None
         record = self._records.get(peer_id)
         # An offer must be on record before it is sent: without a record this waits for one.
         if peer is None or connection is None or record is None:
             return None
-        lends, _ = self._wants(record)
-        if lends:
+        if self._directions.of(record).lends:
             peer.withdrawal = None
         else:
             self._withdraw(peer, connection)
@@ -128,19 +125,19 @@ class Advertiser(Controller[ClusterID]):
         sent = self._sent.setdefault(peer_id, self._from_record(peer))
         if sent.through is connection:
             if not sent.answered and now < sent.at + ANSWER:
-                return sent.at + ANSWER - now
+                return After(sent.at + ANSWER - now)
             if now < sent.at + PACE:
-                return sent.at + PACE - now
+                return After(sent.at + PACE - now)
         if not connection.writable:
-            return PACE
+            return After(PACE)
         offer = self._offer(peer_id)
         news = advert.worth_sending(sent.offer, offer, self._sharing.threshold)
         due = sent.at + self._ttl / 3
         if sent.through is connection and not news and sent.answered and now < due:
-            return due - now
+            return After(due - now)
         return await self._send(peer, connection, sent, offer if news or sent.offer is None else sent.offer)
 
-    async def _send(self, peer: Peer, connection: PeerConnection, sent: _Sent, offer: Offer) -> float | None:
+    async def _send(self, peer: Peer, connection: PeerConnection, sent: _Sent, offer: Offer) -> After | None:
         if offer != sent.offer or sent.seq == 0:
             sent.seq += 1
         before = peer.lent
@@ -159,7 +156,7 @@ class Advertiser(Controller[ClusterID]):
         sent.offer, sent.at, sent.through, sent.answered = offer, self._clock.seconds(), connection, False
         if not connection.send(Advertise(self.epoch, sent.seq, self._ttl, offer)):
             return None
-        return min(ANSWER, self._ttl / 3)
+        return After(min(ANSWER, self._ttl / 3))
 
     def _withdraw(self, peer: Peer, connection: PeerConnection) -> None:
         """Withdraw the offer, once for each session and reason until the peer acknowledges."""
@@ -188,7 +185,7 @@ class Advertiser(Controller[ClusterID]):
         record = self._records.get(peer)
         own = record.spec.sharing if record is not None else PeerSharing()
         percentage, limits = advert.terms(self._sharing.percentage, self._limits, own.percentage, own.limits)
-        return self._compose(advert.share(self._capacity.free(), self._lender.used_by(peer), percentage, limits))
+        return self._compose(advert.share(self._capacity.free(), self._tenants.used_by(peer), percentage, limits))
 
     def _compose(self, resources: Resources) -> Offer:
         about = self._cluster_info.about()

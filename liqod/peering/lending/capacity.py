@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import Key
 from liqod.model.objects import quantity
@@ -29,17 +30,16 @@ SPACING: Final = 1.0
 
 
 class Capacity:
-    """The free resources of lendable nodes; ``changed`` is called, coalesced, when they may have changed."""
+    """The free resources of lendable nodes; ``revision`` changes, coalesced, when they may have changed."""
 
     _log = Logger()
 
-    def __init__(
-        self, nodes: Informer[Node], pods: Informer[Pod], clock: IReactorTime, changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, nodes: Informer[Node], pods: Informer[Pod], clock: IReactorTime) -> None:
         self._nodes = nodes
         self._pods = pods
         self._clock = clock
-        self._changed = changed
+        self.revision = Latest(0)
+        """Increases whenever the result may have changed."""
         self._requests: dict[Key, tuple[str, Resources]] = {}
         self._totals: dict[str, dict[str, Fraction]] = {}
         self._timer: IDelayedCall | None = None
@@ -143,7 +143,7 @@ class Capacity:
     def _notify(self) -> None:
         self._timer = None
         self._notified_at = self._clock.seconds()
-        self._changed()
+        self.revision.set(self.revision.value + 1)
 
 
 def _lent_by(node: Node | None) -> Mapping[str, str] | None:

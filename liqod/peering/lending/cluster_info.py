@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from liqod.flow.observe import Latest
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
@@ -39,17 +40,16 @@ class ClusterFacts:
 
 
 class ClusterInfo:
-    """Watches the classes and reads the version once; ``changed`` is called when ``about()`` may have changed."""
+    """Watches the classes and reads the version once; ``revision`` changes when ``about()`` may have changed."""
 
     _log = Logger()
 
-    def __init__(
-        self, client: Client, informers: Informers, clock: IReactorTime, tasks: Tasks, changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, client: Client, informers: Informers, clock: IReactorTime, tasks: Tasks) -> None:
         self._client = client
         self._clock = clock
         self._tasks = tasks
-        self._changed = changed
+        self.revision = Latest(0)
+        """Increases whenever the result may have changed."""
         self._storage: Informer[StorageClass] = informers.of(STORAGECLASSES, StorageClass)
         self._ingress: Informer[Object] = informers.of(INGRESSCLASSES, Object)
         self._version = ""
@@ -74,7 +74,7 @@ class ClusterInfo:
         both: Deferred[list[None]] = gatherResults(
             [self._storage.when_synced(), self._ingress.when_synced()], consumeErrors=True
         )
-        both.addCallbacks(lambda _: self._changed(), lambda _: None)
+        both.addCallbacks(lambda _: self._notify_changed(), lambda _: None)
         self._tasks.spawn(self._ask(), "asking for the version of this cluster")
 
     def stop(self) -> None:
@@ -91,15 +91,18 @@ class ClusterInfo:
         except KubeError as error:
             self._log.warn("the version of this cluster is not known: {error}", error=str(error))
         self._asked = True
-        self._changed()
+        self._notify_changed()
+
+    def _notify_changed(self) -> None:
+        self.revision.set(self.revision.value + 1)
 
     def _give_up_waiting(self) -> None:
         self._waited = True
-        self._changed()
+        self._notify_changed()
 
     def _class_changed(self, _: Key, old: Object | None, new: Object | None) -> None:
         if (old is None) != (new is None):
-            self._changed()
+            self._notify_changed()
 
 
 def _storage_classes(classes: Iterable[StorageClass]) -> tuple[str, ...]:

@@ -7,17 +7,16 @@ an offer before it is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from liqod.config.schema import Peering as PeeringSettings
 from liqod.flow.clocks import wall_clock
-from liqod.flow.controller import After, Controller
+from liqod.flow.controller import After
 from liqod.identity.fingerprint_words import words
 from liqod.kube.cache.informer import Informer
-from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound
 from liqod.kube.events import Recorder
 from liqod.kube.resources import FOREIGNCLUSTERS
@@ -30,6 +29,9 @@ from liqod.model.objects.meta import find_condition
 from liqod.model.records.unpeering import FINALIZER, JOINED, is_trust_withdrawn
 from liqod.model.records.views import Advertisement, ForeignCluster, ForeignClusterStatus, VirtualNode
 from liqod.model.timestamps import rfc3339
+from liqod.peering.changes import Queue
+from liqod.peering.controller import PeerController, PeeringContext
+from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.events import reference, transition
 from liqod.peering.records.record_gc import collected_at
 from liqod.peering.records.status import MAX_ENDPOINTS, Facts, describe
@@ -47,41 +49,35 @@ NO_ROOM: Final = 60.0
 """Seconds until the creation of a sighted stranger's record is retried when the limit was reached."""
 
 
-class ForeignClusters(Controller[ClusterID]):
-    """The ForeignClusters and their pins. ``wants`` returns (lends, borrows) for a record."""
+class ForeignClusters(PeerController):
+    """The ForeignClusters and their pins."""
 
     name = "foreignclusters"
-    workers = 4
+    queue = Queue.STATUS
 
     _log = Logger()
 
     def __init__(
         self,
+        context: PeeringContext,
         *,
-        client: Client,
-        clock: IReactorTime,
         clusters: Informer[ForeignCluster],
         offers: MutationCache[Advertisement],
         nodes: Informer[VirtualNode],
-        ping_interval: float,
-        wants: Callable[[ForeignCluster | None], tuple[bool, bool]],
-        peers: Mapping[ClusterID, Peer],
+        settings: PeeringSettings,
+        directions: DirectionPolicy,
         recorder: Recorder,
-        max_strangers: int,
     ) -> None:
-        super().__init__(clock)
-        self.clusters = MutationCache(clusters, clock)
-        self._writer = StatusWriter(client, FOREIGNCLUSTERS, ForeignCluster, self.clusters)
+        super().__init__(context)
+        self.clusters = MutationCache(clusters, context.clock)
+        self._writer = StatusWriter(context.client, FOREIGNCLUSTERS, ForeignCluster, self.clusters)
         self.pins: dict[ClusterID, Fingerprint] = {}
-        self._client = client
-        self._clock = clock
         self._offers = offers
         self._nodes = nodes
-        self._interval = ping_interval
-        self._wants = wants
-        self._peers = peers
+        self._interval = settings.ping_interval
+        self._directions = directions
         self._recorder = recorder
-        self._max_strangers = max_strangers
+        self._max_strangers = settings.max_untrusted
         self._creating: set[ClusterID] = set()
 
     def get(self, peer: ClusterID) -> ForeignCluster | None:
@@ -223,18 +219,15 @@ class ForeignClusters(Controller[ClusterID]):
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Write the status of a peer if it changed; returns when it will change with time, None if it will not."""
-        seconds = await self._reconcile(peer_id)
-        return None if seconds is None else After(seconds)
-
-    async def _reconcile(self, peer_id: ClusterID) -> float | None:
         peer = self._peers.get(peer_id)
         if peer is None:
             return None
         if peer.state == Stranger(recorded=False) and (wait := await self._create_for_stranger(peer)) is not None:
-            return wait
+            return After(wait)
         again = await self.sync(peer)
         left = await self._collect(peer)
-        return min((wait for wait in (again, left) if wait is not None), default=None)
+        soonest = min((wait for wait in (again, left) if wait is not None), default=None)
+        return After(soonest) if soonest is not None else None
 
     async def _create_for_stranger(self, peer: Peer) -> float | None:
         """Create the record of a stranger; returns when to retry while the limit is reached and it is in sight."""
@@ -340,7 +333,7 @@ class ForeignClusters(Controller[ClusterID]):
             interval=self._interval,
             expires=now if offer is not None and offer.status.phase == "Expired" else None,
         )
-        lends, borrows = self._wants(record)
+        directions = self._directions.of(record)
         node = self._nodes.get(Key(tenant_namespace(peer.id), peer.id))
         known = addresses(peer, record)
         by_hand = {endpoint.address for endpoint in record.spec.endpoints}
@@ -361,8 +354,8 @@ class ForeignClusters(Controller[ClusterID]):
             node_ready=node is not None and is_ready(node),
             api=node.status.api if node is not None else "",
             lent=peer.lent,
-            lends=lends,
-            borrows=borrows,
+            lends=directions.lends,
+            borrows=directions.borrows,
             trouble=peer.trouble,
             ending=peer.state.waiting_for if isinstance(peer.state, Withdrawing) else "",
             knows_key=peer.knows_key,

@@ -9,7 +9,7 @@ from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.session.peer import Peer, addresses
 
 
-class Callers:
+class PinnedCallers:
     """The pinned keys of the records, and the announced next keys."""
 
     def __init__(self, records: ForeignClusters, peers: Mapping[ClusterID, Peer]) -> None:

@@ -9,7 +9,6 @@ as for a direct connection.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -53,11 +52,26 @@ class Rights(Protocol):
         ...
 
 
+class Callers(Protocol):
+    """Which borrower a key belongs to: ``relay.callers.PinnedCallers``."""
+
+    def caller(self, key: Fingerprint) -> ClusterID | None:
+        """Return the admitted peer that a key is pinned for, None for any other key."""
+        ...
+
+
+class Refusals(Protocol):
+    """Counts and logs rejected requests: ``session.refusal_log.RefusalLog``."""
+
+    def record(self, reason: str, source: str, message: str) -> None:
+        """Count a rejected request; ``source`` is an address or a cluster ID."""
+        ...
+
+
 class Relay:
     """Forwards requests of borrowers to the API server of ``client``.
 
-    ``caller_of`` returns the admitted peer that a key is pinned for, None for any other key. ``refused(reason, source,
-    message)`` is called for each rejected request; ``requests`` counts forwarded ones by peer.
+    ``requests`` counts forwarded requests by peer.
     """
 
     def __init__(
@@ -67,8 +81,8 @@ class Relay:
         clock: IReactorTime,
         tls: PeerTLS,
         rights: Rights,
-        caller_of: Callable[[Fingerprint], ClusterID | None],
-        refused: Callable[[str, str, str], None],
+        callers: Callers,
+        refusals: Refusals,
         tasks: Tasks,
     ) -> None:
         self.clock = clock
@@ -76,8 +90,8 @@ class Relay:
         self._client = client
         self._tls = tls
         self._rights = rights
-        self._caller_of = caller_of
-        self._note = refused
+        self._callers = callers
+        self._refusals = refusals
         self._tasks = tasks
         self._pool = Pool(client, clock)
         self._channels: dict[ClusterID, set[Channel]] = {}
@@ -98,7 +112,7 @@ class Relay:
             certificate = self._tls.peer_certificate(transport, HTTP)
         except Refusal as refusal:
             return self._turn_away(address, Rejected(401, refusal.reason, refusal.message))
-        caller = self._caller_of(certificate.fingerprint)
+        caller = self._callers.caller(certificate.fingerprint)
         if caller is None:
             return self._turn_away(address.rpartition(":")[0], _unknown())
         channels = self._channels.setdefault(caller, set())
@@ -111,7 +125,7 @@ class Relay:
         return channel
 
     def _turn_away(self, source: str, rejected: Rejected) -> TwistedProtocol:
-        self._note(rejected.reason, source, rejected.message)
+        self._refusals.record(rejected.reason, source, rejected.message)
         return TurnedAway(rejected, self.clock, self._turned_away)
 
     def review(self, peer: ClusterID, *, gone: bool = False) -> None:
@@ -120,7 +134,7 @@ class Relay:
         ``gone``: its record was deleted, so its counters are dropped.
         """
         for channel in tuple(self._channels.get(peer, ())):
-            if self._caller_of(Fingerprint(channel.fingerprint)) != peer:
+            if self._callers.caller(Fingerprint(channel.fingerprint)) != peer:
                 channel.abort()
         if gone:
             self.requests.pop(peer, None)
@@ -138,7 +152,7 @@ class Relay:
 
     def admit(self, channel: Channel, call: Call) -> str:
         caller = channel.caller
-        if self._caller_of(Fingerprint(channel.fingerprint)) != caller:
+        if self._callers.caller(Fingerprint(channel.fingerprint)) != caller:
             raise _unknown()
         ask = ask_of(call.method, call.target)
         if not ask.path and not self._rights.permits(caller, ask):
@@ -147,14 +161,14 @@ class Relay:
         return self._rights.account_of(caller)
 
     def rejected(self, channel: Channel, rejected: Rejected) -> None:
-        self._note(rejected.reason, channel.caller, rejected.message)
+        self._refusals.record(rejected.reason, channel.caller, rejected.message)
 
     def answered(self, channel: Channel, call: Call, code: int) -> None:
         if code == 401:
-            self._tasks.spawn(self._renew(), "reading the daemon's own token anew")
+            self._tasks.spawn(self._renew(), "reading the daemon's own token again")
         elif code == 403:
             what = f"{call.method.decode()} {call.target.partition(b'?')[0].decode()}"
-            self._note("RelayForbidden", channel.caller, f"the API server forbids {what}")
+            self._refusals.record("RelayForbidden", channel.caller, f"the API server forbids {what}")
 
     async def _renew(self) -> None:
         await self._client.renew()

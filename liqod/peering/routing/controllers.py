@@ -1,28 +1,45 @@
-"""The set of peering controllers that the routers notify."""
+"""Creates the controllers of peers, by what they are for: trust, lending, borrowing, and the end of a peering."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
-from typing import Protocol
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import attrs
+from twisted.application.service import IService
 
+from liqod.config.schema import Settings
 from liqod.flow.controller import Controller
 from liqod.flow.tasks import Tasks
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.events import Recorder
+from liqod.kube.resources import NETWORKCONFIGS, NODES, PODS
+from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import ClusterID
-from liqod.peering.borrowing.accept_pipeline import AcceptPipeline
+from liqod.model.objects.node import Node
+from liqod.model.objects.pod import OCCUPYING_PODS, Pod
+from liqod.model.records.network import NetworkConfig
+from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 from liqod.peering.borrowing.advertisements import Advertisements
+from liqod.peering.borrowing.virtual_nodes import VirtualNodes
+from liqod.peering.controller import PeeringContext
 from liqod.peering.exchange.credentials import CredentialIssuer, CredentialStore
 from liqod.peering.exchange.namespaces import NamespaceRequests, NamespaceResponses
+from liqod.peering.exchange.network import NetworkExchange
 from liqod.peering.lending.advertiser import Advertiser
+from liqod.peering.lending.capacity import Capacity
+from liqod.peering.lending.cluster_info import ClusterInfo
+from liqod.peering.ports import OwnCluster, Tenants
+from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.records.leftovers import Leftovers
 from liqod.peering.records.tombstones import Tombstones
-from liqod.peering.routing.notifications import ENQUEUED, Change, Queue
 from liqod.peering.session.peer import Peer
 from liqod.peering.trust.distrust import DistrustRecorder
 from liqod.peering.trust.next_keys import NextKeys
+from liqod.peering.trust.pairing import Invitations, PairingTokens
+from liqod.peering.trust.records import TrustRecords
 from liqod.peering.trust.rotation import KeyRotation
 from liqod.peering.unpeering import UnpeeringController
 from liqod.wire.events import Network, NetworkAck
@@ -30,9 +47,6 @@ from liqod.wire.events import Network, NetworkAck
 
 class Networks(Protocol):
     """The exchange of networks with peers: ``exchange.network.NetworkExchange``."""
-
-    def enqueue(self, key: ClusterID, after: float = 0.0) -> None:
-        """Enqueue the exchange with a peer."""
 
     def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
         """Store what a peer sent about its network."""
@@ -44,9 +58,6 @@ class Networks(Protocol):
 class NoNetworks:
     """Networks for ``[network] mode = none``: peers' network parameters are ignored."""
 
-    def enqueue(self, key: ClusterID, after: float = 0.0) -> None:
-        """Do nothing."""
-
     def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
         """Ignore the event."""
 
@@ -54,53 +65,229 @@ class NoNetworks:
         """Do nothing."""
 
 
-@attrs.define(kw_only=True, slots=False, eq=False)
-class Controllers:
-    """All controllers of peers. ``notify`` enqueues a peer at those that the notification table names."""
+@attrs.frozen(kw_only=True, eq=False)
+class Watches:
+    """The informers of the records that peering consists of."""
 
-    records: ForeignClusters
-    leftovers: Leftovers
-    tombstones: Tombstones
+    clusters: Informer[ForeignCluster]
+    advertisements: Informer[Advertisement]
+    virtual_nodes: Informer[VirtualNode]
+    nodes: Informer[Node]
+    tables: Informer[NamespaceNattingTable]
+
+    def all(self) -> tuple[Informer[Any], ...]:
+        """Return every informer."""
+        return self.clusters, self.advertisements, self.virtual_nodes, self.nodes, self.tables
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Lending:
+    """The lender's side: our offer, the rights that it grants, and the answers to requests of borrowers."""
+
+    capacity: Capacity
+    cluster_info: ClusterInfo
     advertiser: Advertiser
     credential_issuer: CredentialIssuer
-    credential_store: CredentialStore
-    accept: AcceptPipeline
-    unpeering: UnpeeringController
-    advertisements: Advertisements
-    networks: Networks
-    namespace_requests: NamespaceRequests
     namespace_responses: NamespaceResponses
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Borrowing:
+    """The borrower's side besides the decision: offers, credentials, virtual nodes, and requests to lenders."""
+
+    advertisements: Advertisements
+    credential_store: CredentialStore
+    virtual_nodes: VirtualNodes
+    namespace_requests: NamespaceRequests
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Trust:
+    """Who is trusted: records, distrusted keys, and changes of keys on both sides."""
+
+    records: TrustRecords
+    distrust: DistrustRecorder
     rotation: KeyRotation
     next_keys: NextKeys
-    distrust: DistrustRecorder
-    tasks: Tasks
 
-    def notify(self, change: Change, peer: ClusterID) -> None:
-        """Enqueue a peer at every controller that a change concerns."""
-        for queue in ENQUEUED[change]:
-            self._queues[queue].enqueue(peer)
+
+@attrs.frozen(kw_only=True, eq=False)
+class Controllers:
+    """All controllers of peers, but for the decision about offers."""
+
+    records: ForeignClusters
+    offers: MutationCache[Advertisement]
+    directions: DirectionPolicy
+    leftovers: Leftovers
+    trust: Trust
+    lending: Lending
+    borrowing: Borrowing
+    unpeering: UnpeeringController
+    networks: Networks
 
     def forget(self, peer: ClusterID) -> None:
         """Drop the controllers' state of a peer whose record is gone."""
-        for controller in (
-            self.networks,
-            self.advertiser,
-            self.credential_issuer,
-            self.credential_store,
-            self.advertisements,
-            self.next_keys,
-        ):
-            controller.forget(peer)
+        self.networks.forget(peer)
+        self.lending.advertiser.forget(peer)
+        self.lending.credential_issuer.forget(peer)
+        self.borrowing.credential_store.forget(peer)
+        self.borrowing.advertisements.forget(peer)
+        self.trust.next_keys.forget(peer)
 
-    @cached_property
-    def _queues(self) -> Mapping[Queue, Controller[ClusterID] | Networks]:
-        return {
-            Queue.RECORD: self.records,
-            Queue.OFFER: self.advertiser,
-            Queue.GRANT: self.credential_issuer,
-            Queue.ADVERTISEMENT: self.advertisements,
-            Queue.VIRTUAL_NODE: self.accept,
-            Queue.UNPEERING: self.unpeering,
-            Queue.DISTRUST: self.distrust,
-            Queue.NETWORK: self.networks,
-        }
+    def services(self) -> Iterator[IService]:
+        """Yield the controllers in the order in which they start."""
+        yield self.records
+        yield self.lending.advertiser
+        yield self.lending.credential_issuer
+        yield self.borrowing.credential_store
+        yield self.borrowing.virtual_nodes
+        yield self.borrowing.advertisements
+        yield self.unpeering
+        yield self.trust.distrust
+        yield self.trust.rotation
+        yield self.trust.next_keys
+        if isinstance(self.networks, Controller):
+            yield self.networks
+
+
+def make_controllers(
+    context: PeeringContext,
+    informers: Informers,
+    *,
+    watches: Watches,
+    settings: Settings,
+    cluster: OwnCluster,
+    tenants: Tenants,
+    recorder: Recorder,
+    tasks: Tasks,
+) -> Controllers:
+    """Return all controllers of peers."""
+    directions = DirectionPolicy(settings.peering.incoming, settings.peering.outgoing)
+    offers = MutationCache(watches.advertisements, context.clock)
+    records = ForeignClusters(
+        context,
+        clusters=watches.clusters,
+        offers=offers,
+        nodes=watches.virtual_nodes,
+        settings=settings.peering,
+        directions=directions,
+        recorder=recorder,
+    )
+    leftovers = Leftovers(watches.virtual_nodes, watches.nodes, watches.tables)
+    trust = make_trust(context, informers, settings, cluster, records)
+    return Controllers(
+        records=records,
+        offers=offers,
+        directions=directions,
+        leftovers=leftovers,
+        trust=trust,
+        lending=make_lending(
+            context,
+            informers,
+            settings=settings,
+            records=records,
+            tenants=tenants,
+            directions=directions,
+            epoch=cluster.epoch,
+            tasks=tasks,
+        ),
+        borrowing=make_borrowing(context, watches, records, offers, leftovers),
+        unpeering=UnpeeringController(
+            context, records=records, leftovers=leftovers, trust=trust.records, distrust=trust.distrust
+        ),
+        networks=make_networks(context, informers, settings),
+    )
+
+
+def make_lending(
+    context: PeeringContext,
+    informers: Informers,
+    *,
+    settings: Settings,
+    records: ForeignClusters,
+    tenants: Tenants,
+    directions: DirectionPolicy,
+    epoch: int,
+    tasks: Tasks,
+) -> Lending:
+    """Return the parts of the lender's side."""
+    # A field selector leaves out pods that are not bound or have finished: they occupy nothing, and would cost an event
+    # for each change.
+    occupying = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
+    capacity = Capacity(informers.of(NODES, Node), occupying, context.clock)
+    cluster_info = ClusterInfo(context.client, informers, context.clock, tasks)
+    advertiser = Advertiser(
+        context,
+        records=records,
+        capacity=capacity,
+        cluster_info=cluster_info,
+        sharing=settings.sharing,
+        tenants=tenants,
+        epoch=epoch,
+        directions=directions,
+    )
+    return Lending(
+        capacity=capacity,
+        cluster_info=cluster_info,
+        advertiser=advertiser,
+        credential_issuer=CredentialIssuer(context, records, tenants, directions),
+        namespace_responses=NamespaceResponses(tenants, tasks, records, directions),
+    )
+
+
+def make_borrowing(
+    context: PeeringContext,
+    watches: Watches,
+    records: ForeignClusters,
+    offers: MutationCache[Advertisement],
+    leftovers: Leftovers,
+) -> Borrowing:
+    """Return the parts of the borrower's side."""
+    credential_store = CredentialStore(context)
+    return Borrowing(
+        advertisements=Advertisements(context, offers, leftovers),
+        credential_store=credential_store,
+        virtual_nodes=VirtualNodes(
+            context,
+            records=records,
+            credential_store=credential_store,
+            virtual_nodes=watches.virtual_nodes,
+            nodes=watches.nodes,
+            leftovers=leftovers,
+        ),
+        namespace_requests=NamespaceRequests(context.clock),
+    )
+
+
+def make_trust(
+    context: PeeringContext, informers: Informers, settings: Settings, cluster: OwnCluster, records: ForeignClusters
+) -> Trust:
+    """Return the parts that decide who is trusted."""
+    namespace = settings.kubernetes.namespace
+    kept = TrustRecords(
+        Tombstones(context.client, context.clock, namespace),
+        PairingTokens(context.client, context.clock, namespace, cluster.tls),
+        Invitations(context.client, informers, namespace, cluster.tls),
+    )
+    rotation = KeyRotation(
+        context,
+        informers=informers,
+        namespace=namespace,
+        cluster=cluster,
+        records=records,
+        within=settings.identity.rotation_grace,
+        in_files=bool(settings.identity.key),
+    )
+    return Trust(
+        records=kept,
+        distrust=DistrustRecorder(context, records, kept),
+        rotation=rotation,
+        next_keys=NextKeys(context, cluster.tls, records),
+    )
+
+
+def make_networks(context: PeeringContext, informers: Informers, settings: Settings) -> Networks:
+    """Return the exchange of networks, or the null object where this cluster has none to exchange."""
+    if settings.network.mode == "none":
+        return NoNetworks()
+    return NetworkExchange(context, informers.of(NETWORKCONFIGS, NetworkConfig))

@@ -10,10 +10,10 @@ from liqod.kube.events import Recorder
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.views import ForeignCluster
 from liqod.peering.borrowing.acceptance_loop import is_seated
+from liqod.peering.changes import Change, Changes
 from liqod.peering.lending.advertiser import UNPEERED
 from liqod.peering.records.events import reference
 from liqod.peering.routing.controllers import Controllers
-from liqod.peering.routing.notifications import Change
 from liqod.peering.session.lifecycle import (
     Action,
     SessionClosed,
@@ -46,50 +46,50 @@ from liqod.wire.events import (
 class EventRouter:
     """Implements ``sessions.SessionSubscriber``: routes opened and closed sessions, and each protocol event."""
 
-    def __init__(self, controllers: Controllers, recorder: Recorder) -> None:
+    def __init__(self, controllers: Controllers, changes: Changes, recorder: Recorder) -> None:
         self._controllers = controllers
+        self._changes = changes
         self._recorder = recorder
 
     def session_opened(self, peer: Peer) -> None:
         self._advance(peer, SessionOpened())
-        self._controllers.notify(Change.SESSION_OPENED, peer.id)
-        self._controllers.rotation.peer_connected()
+        self._changes.notify(Change.SESSION_OPENED, peer.id)
 
     def session_closed(self, peer: Peer, connection: PeerConnection, *, unresponsive: bool) -> None:
         self._advance(peer, SessionClosed(unresponsive))
-        self._controllers.namespace_requests.session_closed(connection)
+        self._controllers.borrowing.namespace_requests.session_closed(connection)
 
     def session_replaced(self, peer: Peer, connection: PeerConnection) -> None:
-        self._controllers.namespace_requests.session_closed(connection)
+        self._controllers.borrowing.namespace_requests.session_closed(connection)
 
     def event_received(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
         match event:
             case NewKey():
-                self._controllers.next_keys.announcement_received(peer, connection, event)
+                self._controllers.trust.next_keys.announcement_received(peer, connection, event)
             case KeyNoted():
-                self._controllers.rotation.noted(peer, event)
+                self._controllers.trust.rotation.noted(peer, event)
             case MapNamespace() | ReleaseNamespace():
-                self._controllers.namespace_responses.request_received(peer, connection, event)
+                self._controllers.lending.namespace_responses.request_received(peer, connection, event)
             case Network() | NetworkAck():
                 self._controllers.networks.event_received(peer, event)
             case NamespaceMapped():
-                self._controllers.namespace_requests.response_received(connection, event)
+                self._controllers.borrowing.namespace_requests.response_received(connection, event)
             case _:
                 self._route_offer_event(peer, connection, event)
 
     def _route_offer_event(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
         match event:
             case Advertise():
-                self._controllers.advertisements.offer_received(peer, event)
+                self._controllers.borrowing.advertisements.offer_received(peer, event)
             case Verdict():
                 before = peer.lent.verdict if peer.lent is not None else ""
-                if self._controllers.advertiser.verdict_received(peer, event):
+                if self._controllers.lending.advertiser.verdict_received(peer, event):
                     if event.decision == "Accepted" and before != "Accepted":
-                        self._controllers.credential_issuer.resend(peer.id)
-                    self._controllers.notify(Change.VERDICT_RECEIVED, peer.id)
+                        self._controllers.lending.credential_issuer.resend(peer.id)
+                    self._changes.notify(Change.VERDICT_RECEIVED, peer.id)
             case Credential():
                 offer = self._controllers.records.offer_of(peer.id)
-                self._controllers.credential_store.received(
+                self._controllers.borrowing.credential_store.received(
                     peer, event, accepted=offer is not None and is_seated(offer)
                 )
             case Withdraw() | Withdrawn():
@@ -101,7 +101,7 @@ class EventRouter:
         match event:
             case Withdraw(role="lender"):
                 self._advance(peer, WithdrawReceived(event.epoch, unpeering=event.reason == UNPEERED))
-                self._controllers.advertisements.offer_withdrawn(peer, event.reason)
+                self._controllers.borrowing.advertisements.offer_withdrawn(peer, event.reason)
                 if self._controllers.records.offer_of(peer.id) is None:
                     self._controllers.unpeering.acknowledge(peer)
             case Withdraw():
@@ -109,7 +109,7 @@ class EventRouter:
                 connection.send(Withdrawn(event.epoch, "borrower"))
             case Withdrawn(role="lender") if peer.withdrawal is not None and peer.withdrawal.through is connection:
                 peer.withdrawal = attrs.evolve(peer.withdrawal, acknowledged=True)
-                self._controllers.notify(Change.HANDED_BACK, peer.id)
+                self._changes.notify(Change.HANDED_BACK, peer.id)
             case _:
                 pass
 
@@ -117,7 +117,7 @@ class EventRouter:
         """Record that the borrower no longer uses what we lend."""
         if peer.lent is not None:
             peer.lent = msgspec.structs.replace(peer.lent, verdict="Refused", reason="WithdrawnByBorrower")
-            self._controllers.notify(Change.BORROWER_LEFT, peer.id)
+            self._changes.notify(Change.BORROWER_LEFT, peer.id)
 
     def has_peering(self, peer: Peer) -> bool:
         record, offer = self._controllers.records.get(peer.id), self._controllers.records.offer_of(peer.id)
@@ -132,31 +132,31 @@ class EventRouter:
 
     def peer_unpeered(self, peer: Peer) -> None:
         self._advance(peer, UnpeeredByPeer())
-        self._controllers.notify(Change.PEER_FINISHED, peer.id)
+        self._changes.notify(Change.PEER_FINISHED, peer.id)
 
     def _advance(self, peer: Peer, event: LifecycleEvent) -> None:
         before = peer.state
         if Action.FOLLOW not in peer.advance(event):
             return
-        self._controllers.notify(Change.PEER_UNPEERED, peer.id)
+        self._changes.notify(Change.PEER_UNPEERED, peer.id)
         record = self._controllers.records.get(peer.id)
         if record is not None and not isinstance(before, Unpeered):
             message = f"{peer.name or peer.id} ended the peering; it is removed here"
-            self._emit(record, "Normal", "UnpeeredByPeer", message)
+            self._record_event(record, "Normal", "UnpeeredByPeer", message)
 
     def key_mismatch(self, peer: ClusterID, seen: Fingerprint) -> None:
         record = self._controllers.records.get(peer)
         if record is None:
             return
         message = f"another key ({seen}) claims to be {peer}; it was refused, the pinned one stays"
-        self._emit(record, "Warning", "ClusterIDRepetition", message)
+        self._record_event(record, "Warning", "ClusterIDRepetition", message)
 
     def key_rotated(self, peer: ClusterID, new: Fingerprint) -> None:
         """Record a Kubernetes Event: the peer uses the key that it announced."""
         record = self._controllers.records.get(peer)
         if record is not None:
-            message = f"{peer} has a new key, which it had announced: {words(new)}; the one before is worth nothing"
-            self._emit(record, "Normal", "KeyRotated", message)
+            message = f"{peer} has a new key, which it had announced: {words(new)}; the previous one is no longer valid"
+            self._record_event(record, "Normal", "KeyRotated", message)
 
-    def _emit(self, record: ForeignCluster, type: str, reason: str, message: str) -> None:
+    def _record_event(self, record: ForeignCluster, type: str, reason: str, message: str) -> None:
         self._recorder.record_event(reference(record), type, reason, message)

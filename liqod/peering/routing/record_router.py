@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from twisted.internet.interfaces import IReactorTime
+from collections.abc import Callable
 
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import ClusterID, Fingerprint, Key
@@ -14,8 +12,10 @@ from liqod.model.objects.node import Node
 from liqod.model.records.invitations import invitation_name
 from liqod.model.records.unpeering import ORDER
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
-from liqod.peering.routing.controllers import Controllers
-from liqod.peering.routing.notifications import Change
+from liqod.peering.changes import Change
+from liqod.peering.controller import PeeringContext
+from liqod.peering.routing.controllers import Controllers, Watches
+from liqod.peering.routing.decision_router import DecisionRouter
 from liqod.peering.session.lifecycle import RecordGone, RecordObserved
 from liqod.peering.session.peer import Peer
 from liqod.peering.sessions import Sessions
@@ -24,43 +24,32 @@ from liqod.wire.events import Bye
 
 
 class RecordRouter:
-    """Subscribes to the informers. ``decide`` enqueues a decision about offers, ``undecided`` drops a ruling."""
+    """Subscribes to the informers, and notifies of what changed."""
 
     def __init__(
         self,
         *,
+        context: PeeringContext,
         controllers: Controllers,
-        peers: Mapping[ClusterID, Peer],
         sessions: Sessions,
-        decide: Callable[[ClusterID], None],
-        undecided: Callable[[ClusterID], object],
-        clock: IReactorTime,
+        decisions: DecisionRouter,
     ) -> None:
-        self._clock = clock
+        self._clock = context.clock
+        self._peers = context.peers
+        self._changes = context.changes
         self._controllers = controllers
-        self._peers = peers
         self._sessions = sessions
-        self._decide = decide
-        self._undecided = undecided
+        self._decisions = decisions
         self._ends: list[Callable[[], None]] = []
 
-    def start(
-        self,
-        *,
-        clusters: Informer[ForeignCluster],
-        advertisements: Informer[Advertisement],
-        virtual_nodes: Informer[VirtualNode],
-        nodes: Informer[Node],
-        tables: Informer[NamespaceNattingTable],
-        invitations: Informer[Secret],
-    ) -> None:
+    def start(self, watches: Watches, invitations: Informer[Secret]) -> None:
         """Route the existing objects, and every later change."""
         self._ends = [
-            clusters.subscribe(self._cluster_changed),
-            advertisements.subscribe(self._advertisement_changed),
-            virtual_nodes.subscribe(self._virtual_node_changed),
-            nodes.subscribe(self._node_changed),
-            tables.subscribe(self._table_changed),
+            watches.clusters.subscribe(self._cluster_changed),
+            watches.advertisements.subscribe(self._advertisement_changed),
+            watches.virtual_nodes.subscribe(self._virtual_node_changed),
+            watches.nodes.subscribe(self._node_changed),
+            watches.tables.subscribe(self._table_changed),
             invitations.subscribe(self._invitation_changed),
         ]
 
@@ -98,13 +87,12 @@ class RecordRouter:
             )
         )
         if ends and (old is None or not old.metadata.deleting):
-            self._controllers.notify(Change.RECORD_DELETING, cluster_id)
+            self._changes.notify(Change.RECORD_DELETING, cluster_id)
         elif old is not None and new is not None and old.spec == new.spec:
             if ends and old.metadata.annotations.get(ORDER) != record.metadata.annotations.get(ORDER):
-                self._controllers.notify(Change.ORDER_CHANGED, cluster_id)
+                self._changes.notify(Change.ORDER_CHANGED, cluster_id)
             return
-        self._controllers.notify(Change.RECORD_CHANGED, cluster_id)
-        self._decide(cluster_id)
+        self._changes.notify(Change.RECORD_CHANGED, cluster_id)
         unpinned = old is not None and old.spec.fingerprint != "" and not ends
         if self._sessions.ready and (record.spec.fingerprint or record.spec.endpoints or unpinned):
             peer.dialer.link.wake()
@@ -114,13 +102,13 @@ class RecordRouter:
         before = self._controllers.records.pins.get(peer.id)
         if before is not None and before != pinned:
             # A credential received with one key must not be used for the key that is trusted after it.
-            self._controllers.credential_store.forget(peer.id)
+            self._controllers.borrowing.credential_store.forget(peer.id)
         if pinned:
             self._controllers.records.pins[peer.id] = pinned
             if before != pinned and peer.problem is not None and peer.problem.reason == "TrustPending":
                 peer.problem = None
         elif (former := self._controllers.records.pins.pop(peer.id, None)) is not None:
-            self._controllers.distrust.unpinned(peer.id, former)
+            self._controllers.trust.distrust.unpinned(peer.id, former)
             # The seen key may be outdated: wait for the one that the peer shows in its next attempt.
             peer.seen = None
         session = peer.session
@@ -145,21 +133,20 @@ class RecordRouter:
         if record is None:
             return
         peer = ClusterID(record.spec.cluster_id)
-        self._controllers.notify(Change.OFFER_CHANGED, peer)
+        self._changes.notify(Change.ADVERTISEMENT_CHANGED, peer)
         if new is None:
-            self._undecided(peer)
+            self._decisions.forget(peer)
             known = self._peers.get(peer)
             cluster = self._controllers.records.get(peer)
             ends = cluster is None or cluster.metadata.deleting
             if known is not None and known.received is not None and not ends:
-                self._controllers.notify(Change.OFFER_DELETED, peer)
-        self._decide(peer)
+                self._changes.notify(Change.ADVERTISEMENT_DELETED, peer)
 
     def _virtual_node_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> None:
         peer = ClusterID(key.name)
-        self._controllers.notify(Change.NODE_STATUS_CHANGED, peer)
+        self._changes.notify(Change.NODE_STATUS_CHANGED, peer)
         if old is None or new is None:
-            self._controllers.notify(Change.NODE_ADDED_OR_REMOVED, peer)
+            self._changes.notify(Change.NODE_ADDED_OR_REMOVED, peer)
             self._leftovers_changed(peer)
 
     def _node_changed(self, _: Key, old: Node | None, new: Node | None) -> None:
@@ -180,6 +167,6 @@ class RecordRouter:
         """Delete the credential and acknowledge the lender's withdrawal once nothing of a virtual node is left."""
         peer = self._peers.get(peer_id)
         if peer is not None and not self._controllers.leftovers.of(peer_id):
-            self._controllers.advertisements.send_verdict(peer)
+            self._controllers.borrowing.advertisements.send_verdict(peer)
             self._controllers.unpeering.acknowledge(peer)
-            self._controllers.notify(Change.LEFTOVERS_GONE, peer_id)
+            self._changes.notify(Change.LEFTOVERS_GONE, peer_id)

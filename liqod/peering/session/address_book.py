@@ -5,8 +5,8 @@ Sightings are unauthenticated (mDNS can be forged): they are only hints where to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
 
 import attrs
 
@@ -32,27 +32,27 @@ class UnnamedAddress:
     cluster_id: ClusterID | None = None
 
 
+class Dialers(Protocol):
+    """What dials the addresses of the book: ``sessions.Sessions``."""
+
+    def peer(self, cluster_id: ClusterID) -> Peer:
+        """Return a peer; creates an unknown one with its dialer."""
+
+    def unnamed_dialer(self, address: str, fingerprint: str) -> Dialer:
+        """Return a new dialer of an address at which only a given key (or any, if empty) is expected."""
+
+    def sightings_changed(self, peer: Peer) -> None:
+        """The addresses at which a peer is sighted changed."""
+
+
 class AddressBook:
-    """Assigns sightings to peers.
+    """Assigns sightings to peers."""
 
-    ``follow`` creates the dialer of an address at which only a given key (or any) is expected, ``peer`` finds or
-    creates a peer, ``moved`` is called with every peer whose addresses changed.
-    """
-
-    def __init__(
-        self,
-        me: ClusterID,
-        peers: Mapping[ClusterID, Peer],
-        peer: Callable[[ClusterID], Peer],
-        follow: Callable[[str, str], Dialer],
-        moved: Callable[[Peer], None],
-    ) -> None:
+    def __init__(self, me: ClusterID, peers: Mapping[ClusterID, Peer], dialers: Dialers) -> None:
         self.ready = False
         self._me = me
         self._peers = peers
-        self._peer = peer
-        self._follow = follow
-        self._moved = moved
+        self._dialers = dialers
         self._unnamed: dict[str, UnnamedAddress] = {}
         self._sighted: dict[ClusterID, tuple[Endpoint, ...]] = {}
 
@@ -94,7 +94,7 @@ class AddressBook:
             self._unnamed.pop(address).dialer.link.stop()
         for address, (endpoint, fingerprint) in nameless.items():
             if address not in self._unnamed:
-                dialer = self._follow(address, fingerprint)
+                dialer = self._dialers.unnamed_dialer(address, fingerprint)
                 self._unnamed[address] = UnnamedAddress(endpoint, dialer)
                 if self.ready:
                     dialer.link.wake()
@@ -106,13 +106,13 @@ class AddressBook:
             if stray.cluster_id is not None:
                 seen.setdefault(stray.cluster_id, []).append(stray.endpoint)
         for cluster_id in seen:
-            self._peer(cluster_id)
+            self._dialers.peer(cluster_id)
         for peer in list(self._peers.values()):
             now = tuple(seen.get(peer.id, ()))
             if now == peer.sightings:
                 continue
             peer.sightings = now
-            self._moved(peer)
+            self._dialers.sightings_changed(peer)
 
     def resolve(self, connection: PeerConnection, claimed: ClusterID) -> None:
         """Record which cluster answered at an address; from now on its own dialer dials there."""
@@ -120,5 +120,5 @@ class AddressBook:
         if stray is not None and connection.role == "dialer" and stray.cluster_id != claimed:
             stray.cluster_id = claimed
             stray.dialer.link.connected()
-            endpoints = (*self._peer(claimed).sightings, stray.endpoint)
-            self._peer(claimed).sightings = tuple(dict.fromkeys(endpoints))
+            endpoints = (*self._dialers.peer(claimed).sightings, stray.endpoint)
+            self._dialers.peer(claimed).sightings = tuple(dict.fromkeys(endpoints))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -34,12 +35,25 @@ NOWHERE = (
 _RESTING = ("TrustPending", "Self", "Unpeered")
 
 
-class Dialer:
-    """Dials one target when its link starts an attempt.
+class Target(Protocol):
+    """Where a dialer dials: a cluster, or an address whose cluster is not known. It is asked at each attempt."""
 
-    ``addresses`` is called at each attempt; ``unreachable`` is called with the cause of a failed one; ``expected_key``
-    returns the only fingerprint that anything may be sent to, empty for any.
-    """
+    @property
+    def expected(self) -> ClusterID | None:
+        """The cluster that must answer, None for any."""
+
+    def addresses(self) -> Sequence[str]:
+        """Return the addresses to try."""
+
+    def expected_key(self) -> str:
+        """Return the only fingerprint that anything may be sent to, empty for any."""
+
+    def unreachable(self, why: str) -> None:
+        """An attempt failed before there was a connection."""
+
+
+class Dialer:
+    """Dials one target when its link starts an attempt."""
 
     def __init__(
         self,
@@ -49,22 +63,16 @@ class Dialer:
         owner: Owner,
         times: Times,
         random: Callable[[], float],
-        addresses: Callable[[], Sequence[str]],
-        unreachable: Callable[[str], None],
-        expected: ClusterID | None = None,
-        expected_key: Callable[[], str] = str,
+        target: Target,
     ) -> None:
         self.link = make_link(LinkCore(reactor, self._attempt, self.abandon))
-        self.expected = expected
-        self.expected_key = expected_key
+        self.target = target
         self.connection: PeerConnection | None = None
         self._reactor = reactor
         self._tls = tls
         self._owner = owner
         self._times = times
         self._random = random
-        self._addresses = addresses
-        self._unreachable = unreachable
         self.retry_within = 0
         """Upper bound in whole seconds until the next attempt; 0 while none is planned."""
         self._failures = 0
@@ -144,10 +152,10 @@ class Dialer:
         self._starting = self._reactor.callLater(0, self._begin)
 
     def _begin(self) -> None:
-        addresses = list(self._addresses())
+        addresses = list(self.target.addresses())
         if not addresses:
             if not self._up:
-                self._unreachable(NOWHERE)
+                self.target.unreachable(NOWHERE)
                 self._rest()
             return
         # Rotated: an address that opens TCP but fails in TLS must not be the first one in every attempt.
@@ -165,8 +173,8 @@ class Dialer:
                 clock=self._reactor,
                 times=self._times,
                 address=address,
-                expected=self.expected,
-                expected_key=self.expected_key(),
+                expected=self.target.expected,
+                expected_key=self.target.expected_key(),
             )
 
         return connect(self._reactor, self._tls, address, make)
@@ -180,5 +188,5 @@ class Dialer:
             return
         self._race = None
         if not self._up:  # the peer may have reached us while we did not reach it
-            self._unreachable(failure.getErrorMessage())
+            self.target.unreachable(failure.getErrorMessage())
             self._retry(NETWORK)

@@ -9,7 +9,7 @@ from twisted.internet.defer import DeferredLock
 
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Offer
-from liqod.model.records.views import Endpoint, ForeignCluster, Lent, Switch
+from liqod.model.records.views import Endpoint, ForeignCluster, Lent
 from liqod.peering.session.dialer import Dialer
 from liqod.peering.session.lifecycle import Action, Event, Peering, Unknown, next_state
 from liqod.peering.session.protocol import PeerConnection
@@ -97,11 +97,6 @@ class Peer:
         """The epoch in the Hello of the peer in the current session, 0 without one."""
         hello = self.session.peer_hello if self.session is not None else None
         return hello.epoch if hello is not None else 0
-
-
-def is_on(switch: Switch, default: Switch) -> bool:
-    """Return whether a direction is wanted: ``Auto`` follows the settings, where Auto means yes."""
-    return (default if switch == "Auto" else switch) != "No"
 
 
 def addresses(peer: Peer, record: ForeignCluster | None) -> tuple[Endpoint, ...]:

@@ -5,7 +5,7 @@ A new pin is on record before the peer is trusted. Strangers get a ForeignCluste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -16,10 +16,11 @@ from liqod.config.schema import Settings
 from liqod.flow.tasks import Tasks
 from liqod.identity.fingerprint_words import words
 from liqod.identity.pins import Mismatch, Trusted, judge
-from liqod.identity.tls import PeerCertificate, PeerTLS
+from liqod.identity.tls import PeerCertificate
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
 from liqod.model.records.unpeering import is_trust_withdrawn
+from liqod.peering.ports import OwnCluster
 from liqod.peering.records.foreignclusters import STRANGER, ForeignClusters
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.session.lifecycle import UntrustedKeyShown
@@ -32,7 +33,7 @@ from liqod.wire.events import Bye, Hello, Join
 T = TypeVar("T")
 
 
-class SessionSubscriber(Protocol):
+class KeySubscriber(Protocol):
     """Subscribes to mismatches and rotations of keys."""
 
     def key_mismatch(self, peer: ClusterID, seen: Fingerprint) -> None:
@@ -42,16 +43,25 @@ class SessionSubscriber(Protocol):
         """The peer uses the key that it announced; the previous one is no longer valid."""
 
 
+class PeerDirectory(Protocol):
+    """The known peers: ``sessions.Sessions``."""
+
+    def peer(self, cluster_id: ClusterID) -> Peer:
+        """Return a peer; creates an unknown one."""
+
+    def set_problem(self, peer: Peer, problem: ConnectionProblem) -> None:
+        """Record why there is no session with a peer."""
+
+
 class Authenticator:
-    """Decides which keys are trusted. ``peer`` finds or creates a peer, ``problem`` sets why there is no session."""
+    """Decides which keys are trusted."""
 
     _log = Logger()
 
     def __init__(
         self,
         *,
-        me: ClusterID,
-        tls: PeerTLS,
+        cluster: OwnCluster,
         clock: IReactorTime,
         settings: Settings,
         records: ForeignClusters,
@@ -59,12 +69,11 @@ class Authenticator:
         tokens: PairingTokens,
         refusals: RefusalLog,
         tasks: Tasks,
-        peer: Callable[[ClusterID], Peer],
-        problem: Callable[[Peer, ConnectionProblem], None],
-        subscriber: SessionSubscriber,
+        directory: PeerDirectory,
+        subscriber: KeySubscriber,
     ) -> None:
-        self._me = me
-        self._tls = tls
+        self._me = cluster.id
+        self._tls = cluster.tls
         self._clock = clock
         self._settings = settings.peering
         self._records = records
@@ -72,8 +81,7 @@ class Authenticator:
         self._tokens = tokens
         self._refusals = refusals
         self._tasks = tasks
-        self._peer = peer
-        self._set_problem = problem
+        self._directory = directory
         self._subscriber = subscriber
         self._redeemed: dict[PeerConnection, str] = {}
         self._by_hand = {peer.fingerprint for peer in settings.discovery.peers if peer.fingerprint}
@@ -221,9 +229,9 @@ class Authenticator:
             f"another key is pinned for {claimed}: an impostor, or a cluster with a new key; if its administrator says "
             f"that it is right: 'liqodctl trust {claimed} --fingerprint {certificate.fingerprint}'"
         )
-        peer = self._peer(claimed)
+        peer = self._directory.peer(claimed)
         if peer.session is None:
-            self._set_problem(peer, ConnectionProblem("ClusterIDRepetition", sentence, about_key=True))
+            self._directory.set_problem(peer, ConnectionProblem("ClusterIDRepetition", sentence, about_key=True))
         self._subscriber.key_mismatch(claimed, certificate.fingerprint)
         return Bye("ClusterIDRepetition", sentence)
 
@@ -241,14 +249,14 @@ class Authenticator:
                 self._refusals.record("TooManyUntrusted", connection.address, f"no room to show {claimed} to the user")
                 if not self._records.is_sighted(claimed):
                     return bye
-            self._peer(claimed).advance(UntrustedKeyShown())
+            self._directory.peer(claimed).advance(UntrustedKeyShown())
             self._records.enqueue(claimed)
-        peer = self._peer(claimed)
+        peer = self._directory.peer(claimed)
         now = peer.called_at = self._clock.seconds()
         if peer.seen is None or peer.seen == certificate.fingerprint or now - peer.seen_at > STRANGER:
             peer.seen, peer.name = certificate.fingerprint, hello.cluster_name
             sentence = f"compare the words {key_words} with the peer's admin and say 'liqodctl trust {claimed}'"
-            self._set_problem(peer, ConnectionProblem("TrustPending", sentence, about_key=True))
+            self._directory.set_problem(peer, ConnectionProblem("TrustPending", sentence, about_key=True))
         return bye
 
     def _reject_dismissed_guest(

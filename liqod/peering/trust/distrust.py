@@ -6,39 +6,34 @@ pairing tokens that the key used are spent. A pin, which only a user can set for
 
 from __future__ import annotations
 
-from twisted.internet.interfaces import IReactorTime
-
 from liqod.flow.clocks import wall_clock
-from liqod.flow.controller import Controller
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.unpeering import DISTRUSTED, JOINED, Tombstone, is_trust_withdrawn
 from liqod.model.records.views import ForeignCluster
 from liqod.model.timestamps import rfc3339
+from liqod.peering.changes import Queue
+from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.records.foreignclusters import ForeignClusters
-from liqod.peering.records.tombstones import Tombstones
-from liqod.peering.trust.pairing import Invitations, PairingTokens
+from liqod.peering.trust.records import TrustRecords
 
 
-class DistrustRecorder(Controller[ClusterID]):
+class DistrustRecorder(PeerController):
     """Writes and deletes tombstones of distrusted peers; ``unpinned`` records which key a peer had."""
 
     name = "distrust"
-    workers = 4
+    queue = Queue.DISTRUST
 
     def __init__(
         self,
-        clock: IReactorTime,
+        context: PeeringContext,
         records: ForeignClusters,
-        tombstones: Tombstones,
-        tokens: PairingTokens,
-        invitations: Invitations,
+        kept: TrustRecords,
     ) -> None:
-        super().__init__(clock)
-        self._clock = clock
+        super().__init__(context)
         self._records = records
-        self._tombstones = tombstones
-        self._tokens = tokens
-        self._invitations = invitations
+        self._tombstones = kept.tombstones
+        self._tokens = kept.tokens
+        self._invitations = kept.invitations
         self._former: dict[ClusterID, Fingerprint] = {}
 
     def unpinned(self, peer: ClusterID, key: Fingerprint) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 
-from liqod.flow.controller import After, Controller
+from liqod.flow.controller import After
 from liqod.identity.rotation import fingerprint_of, is_proven
 from liqod.identity.tls import NEW_KEY, PeerTLS
 from liqod.kube.errors import Conflict, NotFound
 from liqod.model.ids import ClusterID, Fingerprint
+from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
@@ -31,24 +30,15 @@ class _Announced:
     following: str
 
 
-class NextKeys(Controller[ClusterID]):
+class NextKeys(PeerController):
     """Records announced keys; only the newest announcement of each peer is kept."""
 
     name = "new keys"
-    workers = 4
 
-    def __init__(
-        self,
-        clock: IReactorTime,
-        tls: PeerTLS,
-        records: ForeignClusters,
-        refused: Callable[[str, str, str], None],
-    ) -> None:
-        super().__init__(clock)
-        self._clock = clock
+    def __init__(self, context: PeeringContext, tls: PeerTLS, records: ForeignClusters) -> None:
+        super().__init__(context)
         self._tls = tls
         self._records = records
-        self._refused = refused
         self._announced: dict[ClusterID, _Announced] = {}
         self._written: dict[ClusterID, float] = {}
 
@@ -67,7 +57,7 @@ class NextKeys(Controller[ClusterID]):
         if event.public_key:
             following, wrong = self._examine(peer.id, certificate.fingerprint, connection, event)
         if wrong is not None:
-            self._refused(wrong[0], peer.id, wrong[1])
+            self._refusals.record(wrong[0], peer.id, wrong[1])
             connection.send(KeyNoted(event.public_key, *wrong))
             return
         self._announced[peer.id] = _Announced(connection, certificate.fingerprint, event.public_key, following)
@@ -91,10 +81,6 @@ class NextKeys(Controller[ClusterID]):
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Put the newest announcement of a peer on record, then acknowledge it."""
-        seconds = await self._reconcile(peer_id)
-        return None if seconds is None else After(seconds)
-
-    async def _reconcile(self, peer_id: ClusterID) -> float | None:
         announced = self._announced.get(peer_id)
         if announced is None:
             return None
@@ -102,7 +88,7 @@ class NextKeys(Controller[ClusterID]):
         try:
             kept = await self._records.record_next_key(peer_id, announced.by, announced.following)
         except Conflict:
-            return 0.1
+            return After(0.1)
         except NotFound:
             kept = False
         if (before or "") != announced.following:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from twisted.logger import Logger
 
 from liqod.flow.clocks import wall_clock
 from liqod.identity.pairing import BadToken, Token, is_proven, proof, read_token, verifier
+from liqod.identity.tls import PeerTLS
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -63,11 +64,11 @@ class PairingTokens:
 
     _log = Logger()
 
-    def __init__(self, client: Client, clock: IReactorTime, namespace: str, own_key: Callable[[], Fingerprint]) -> None:
+    def __init__(self, client: Client, clock: IReactorTime, namespace: str, tls: PeerTLS) -> None:
         self._client = client
         self._clock = clock
         self._namespace = namespace
-        self._own_key = own_key
+        self._tls = tls
         self._minute = 0
         self._guesses = 0
 
@@ -97,7 +98,7 @@ class PairingTokens:
             raise Refusal(REFUSED, "the token has expired: ask for a new one")
         if attempts >= MAX_ATTEMPTS:
             raise Refusal(REFUSED, f"the token was tried wrongly {MAX_ATTEMPTS} times and is dead: ask for a new one")
-        expected = proof(_raw(found, VERIFIER), binding, join.token, key, self._own_key())
+        expected = proof(_raw(found, VERIFIER), binding, join.token, key, self._tls.keypair.fingerprint)
         if not is_proven(join.proof, expected):
             await self._write(found, {ATTEMPTS: str(attempts + 1)})
             raise Refusal(REFUSED, "the token's secret was not proven")
@@ -146,15 +147,13 @@ class Invitations:
 
     _log = Logger()
 
-    def __init__(
-        self, client: Client, informers: Informers, namespace: str, own_key: Callable[[], Fingerprint]
-    ) -> None:
+    def __init__(self, client: Client, informers: Informers, namespace: str, tls: PeerTLS) -> None:
         self.informer: Informer[Secret] = informers.of(
             SECRETS, Secret, namespace=namespace, labels=f"{INVITATION_LABEL}=true"
         )
         self._client = client
         self._namespace = namespace
-        self._own_key = own_key
+        self._tls = tls
 
     def of(self, issuer: ClusterID) -> Token | None:
         """Return the token that a cluster issued for us, or None."""
@@ -171,7 +170,7 @@ class Invitations:
         token = self.of(issuer)
         if token is None:
             return None
-        made = proof(verifier(token.secret), binding, token.id, self._own_key(), token.fingerprint)
+        made = proof(verifier(token.secret), binding, token.id, self._tls.keypair.fingerprint, token.fingerprint)
         return Join(token.id, made)
 
     async def delete(self, issuer: ClusterID) -> None:

@@ -7,14 +7,14 @@ resourceVersion, so that a daemon may stop between any two steps and another con
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.clocks import wall_clock
-from liqod.flow.controller import After, Controller
+from liqod.flow.controller import After, Controller, Source, watch
+from liqod.flow.observe import Latest
 from liqod.identity.certs import IdentityError, KeyPair, generate
 from liqod.identity.fingerprint_words import words
 from liqod.identity.rotation import (
@@ -30,15 +30,17 @@ from liqod.identity.rotation import (
 )
 from liqod.identity.rotation import fingerprint_of as fingerprint_of_raw
 from liqod.identity.store import from_secret, to_secret
-from liqod.identity.tls import NEW_KEY, PeerTLS
+from liqod.identity.tls import NEW_KEY
 from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, NotFound
 from liqod.kube.resources import SECRETS
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import find_condition
 from liqod.model.records import rotation as names
 from liqod.model.timestamps import from_epoch, parse_rfc3339, rfc3339
+from liqod.peering.changes import Queue, mapped
+from liqod.peering.controller import PeeringContext
+from liqod.peering.ports import OwnCluster
 from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.session.lifecycle import ever_connected
 from liqod.peering.session.peer import Peer
@@ -55,7 +57,7 @@ OWN: Final = "own"
 
 class KeyRotation(Controller[str]):
     """Rotates the key on request. ``within``: seconds to wait for unreachable peers, unless the request sets another;
-    ``changed`` is called when another key is in use; ``in_files``: the key is in files, managed by an administrator.
+    ``in_files``: the key is in files, managed by an administrator.
     """
 
     name = "key rotation"
@@ -64,45 +66,43 @@ class KeyRotation(Controller[str]):
 
     def __init__(
         self,
+        context: PeeringContext,
         *,
-        client: Client,
-        clock: IReactorTime,
         informers: Informers,
         namespace: str,
-        cluster_id: ClusterID,
-        tls: PeerTLS,
-        peers: Mapping[ClusterID, Peer],
+        cluster: OwnCluster,
         records: ForeignClusters,
         within: float,
-        changed: Callable[[], None],
-        in_files: bool = False,
+        in_files: bool,
     ) -> None:
-        super().__init__(clock)
+        super().__init__(context.clock, metrics=context.metrics)
+        self.own_key = Latest(cluster.tls.keypair.fingerprint)
+        """The fingerprint of the key in use."""
         self.informer = informers.of(
             SECRETS, Secret, namespace=namespace, fields=f"metadata.name={names.IDENTITY_SECRET}"
         )
-        self._client = client
-        self._clock = clock
+        self._client = context.client
+        self._clock = context.clock
+        self._changes = context.changes
         self._key = Key(namespace, names.IDENTITY_SECRET)
-        self._me = cluster_id
-        self._tls = tls
-        self._peers = peers
+        self._me = cluster.id
+        self._tls = cluster.tls
+        self._peers = context.peers
         self._records = records
         self._within = within
-        self._changed = changed
         self._in_files = in_files
         self._next_key: KeyPair | None = None
         self._announced: dict[ClusterID, tuple[PeerConnection, str]] = {}
 
-    def start(self) -> Callable[[], None]:
-        """Use the key of the Secret, and watch it; returns the function that unsubscribes."""
-        self._use_key(self.informer.get(self._key))
-        return self.informer.subscribe(lambda key, old, new: self.enqueue(OWN))
+    def sources(self) -> Iterable[Source[str]]:
+        """Return the Secret with the key, and the peers that connect while a next key is to be announced."""
+        yield watch(self.informer, lambda key, old, new: (OWN,))
+        yield mapped(self._changes.of(Queue.KEY_ROTATION), lambda peer: (OWN,) if self._next_key is not None else ())
 
-    def peer_connected(self) -> None:
-        """Announce the next key to a peer that connected, if there is one."""
-        if self._next_key is not None:
-            self.enqueue(OWN)
+    async def load(self) -> None:
+        """Use the key of the Secret; to be awaited before the first connection is made with it."""
+        await self.informer.when_synced()
+        self._use_key(self.informer.get(self._key))
 
     def noted(self, peer: Peer, event: KeyNoted) -> None:
         """Record a peer's answer to an announcement."""
@@ -118,10 +118,6 @@ class KeyRotation(Controller[str]):
 
     async def reconcile(self, _: str) -> After | None:
         """Take the next step; returns when to reconcile again, None for the next event."""
-        seconds = await self._reconcile(_)
-        return None if seconds is None else After(seconds)
-
-    async def _reconcile(self, _: str) -> float | None:
         secret = self.informer.get(self._key)
         if secret is None:
             return None
@@ -154,8 +150,8 @@ class KeyRotation(Controller[str]):
                 self._announce()
                 progress = f"waiting until {rfc3339(from_epoch(wake))} for {_named(missing)} to note the next key"
                 if secret.metadata.annotations.get(names.PROGRESS) != progress:
-                    return await self._write(secret, {}, {names.PROGRESS: progress}) or max(0.1, wake - now)
-                return max(0.1, wake - now)
+                    return await self._write(secret, {}, {names.PROGRESS: progress}) or After(max(0.1, wake - now))
+                return After(max(0.1, wake - now))
             case Promote(left_behind):
                 return await self._promote(secret, left_behind)
 
@@ -172,7 +168,7 @@ class KeyRotation(Controller[str]):
             self._tls.use(kept)
             self._announced.clear()
             self._log.info("this cluster's key is now {words}", words=words(kept.fingerprint))
-            self._changed()
+            self.own_key.set(kept.fingerprint)
         return True
 
     def _audience(self, following: KeyPair | None) -> list[Audience]:
@@ -212,7 +208,7 @@ class KeyRotation(Controller[str]):
             if session.send(NewKey(public_key, proof)):
                 self._announced[peer.id] = (session, following.fingerprint)
 
-    async def _make(self, secret: Secret, order: names.Order, now: float) -> float | None:
+    async def _make(self, secret: Secret, order: names.Order, now: float) -> After | None:
         made = generate(self._me, from_epoch(now))
         data = to_secret(made)
         within = order.within if order.within is not None else self._within
@@ -223,7 +219,7 @@ class KeyRotation(Controller[str]):
             {names.UNTIL: rfc3339(from_epoch(now + within)), names.PROGRESS: "the next key is made"},
         )
 
-    async def _drop(self, secret: Secret) -> float | None:
+    async def _drop(self, secret: Secret) -> After | None:
         self._next_key = None
         for peer in self._peers.values():
             if peer.id in self._announced and peer.session is not None and peer.session.minor >= SINCE_MINOR:
@@ -237,10 +233,10 @@ class KeyRotation(Controller[str]):
             {names.UNTIL: None, names.PROGRESS: "taken back: the key stays"},
         )
 
-    async def _promote(self, secret: Secret, left_behind: tuple[str, ...]) -> float | None:
+    async def _promote(self, secret: Secret, left_behind: tuple[str, ...]) -> After | None:
         following = self._next_key
         if following is None:
-            return 0.1
+            return After(0.1)
         progress = f"done: the key's words are {words(following.fingerprint)}"
         if left_behind:
             progress += f"; {_named(left_behind)} did not hear of it and must trust this cluster anew"
@@ -253,7 +249,7 @@ class KeyRotation(Controller[str]):
 
     async def _write(
         self, secret: Secret, data: Mapping[str, str | None], annotations: Mapping[str, str | None]
-    ) -> float | None:
+    ) -> After | None:
         """Write the Secret with its resourceVersion as precondition; a conflict (409) is retried."""
         patch: dict[str, Any] = {
             "metadata": {"resourceVersion": secret.metadata.resource_version, "annotations": dict(annotations)}
@@ -263,7 +259,7 @@ class KeyRotation(Controller[str]):
         try:
             await self._client.patch(SECRETS, self._key.name, patch, self._key.namespace, view=None)
         except (Conflict, NotFound):
-            return 0.1
+            return After(0.1)
         return None
 
 

@@ -1,4 +1,4 @@
-"""The accept pipeline of the borrower: creates a VirtualNode from an accepted offer and a credential.
+"""Creates a VirtualNode from an accepted offer and a credential, and deletes it when that is over.
 
 Every step is idempotent and has an inverse, which is taken when the offer is refused or withdrawn. An offer that is no
 longer received changes nothing here, and neither does a record missing from the cache.
@@ -7,20 +7,18 @@ longer received changes nothing here, and neither does a record missing from the
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Final
 
-from twisted.internet.interfaces import IReactorTime
-
-from liqod.flow.controller import Controller
 from liqod.kube.cache.informer import Informer
-from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import VIRTUALNODES
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import MAX_NAME, REMOTE_CLUSTER_LABEL, tenant_namespace
 from liqod.model.objects.node import Node
 from liqod.model.records.views import VirtualNode
+from liqod.peering.changes import Queue
+from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.exchange.credentials import CredentialStore, ensure_namespace
 from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.records.leftovers import GONE, Leftovers
@@ -30,27 +28,23 @@ PREFIX: Final = "liqo-"
 _OTHER = re.compile(r"[^a-z0-9]+")
 
 
-class AcceptPipeline(Controller[ClusterID]):
+class VirtualNodes(PeerController):
     """Reconciles the VirtualNode of a peer with the decision about its offer."""
 
-    name = "accept"
-    workers = 4
+    name = "virtualnodes"
+    queue = Queue.VIRTUAL_NODE
 
     def __init__(
         self,
+        context: PeeringContext,
         *,
-        client: Client,
-        clock: IReactorTime,
-        peers: Mapping[ClusterID, Peer],
         records: ForeignClusters,
         credential_store: CredentialStore,
         virtual_nodes: Informer[VirtualNode],
         nodes: Informer[Node],
         leftovers: Leftovers,
     ) -> None:
-        super().__init__(clock)
-        self._client = client
-        self._peers = peers
+        super().__init__(context)
         self._records = records
         self._credential_store = credential_store
         self._virtual_nodes = virtual_nodes

@@ -1,0 +1,48 @@
+"""The base of the controllers of peers: what all of them work with, and where their keys come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.flow.controller import NO_METRICS, Controller, ReconcileMetrics, Source
+from liqod.kube.client import Client
+from liqod.model.ids import ClusterID
+from liqod.peering.changes import Changes, Queue
+from liqod.peering.session.peer import Peer
+from liqod.peering.session.refusal_log import RefusalLog
+
+
+@attrs.frozen(kw_only=True)
+class PeeringContext:
+    """What the controllers of peers share: this cluster's API server, the clock, and the known peers."""
+
+    client: Client
+    clock: IReactorTime
+    peers: dict[ClusterID, Peer]
+    changes: Changes
+    refusals: RefusalLog
+    metrics: ReconcileMetrics = NO_METRICS
+
+
+class PeerController(Controller[ClusterID]):
+    """Reconciles peers; ``queue`` names the changes that enqueue one, None where only the controller itself does."""
+
+    queue: ClassVar[Queue | None] = None
+    workers = 4
+
+    def __init__(self, context: PeeringContext) -> None:
+        super().__init__(context.clock, metrics=context.metrics)
+        self._client = context.client
+        self._clock = context.clock
+        self._peers = context.peers
+        self._changes = context.changes
+        self._refusals = context.refusals
+
+    def sources(self) -> Iterable[Source[ClusterID]]:
+        """Return the changes of peers that concern this controller."""
+        if self.queue is not None:
+            yield self._changes.of(self.queue)
