@@ -157,7 +157,7 @@ class Sessions:
         peer = self.peers.get(cluster_id)
         if peer is None:
             dialer = self._dialer(PeerTarget(self, cluster_id))
-            peer = self.peers[cluster_id] = Peer(cluster_id, dialer, self._reactor.seconds())
+            peer = self.peers[cluster_id] = Peer(id=cluster_id, dialer=dialer, broken_at=self._reactor.seconds())
         return peer
 
     def unnamed_dialer(self, address: str, fingerprint: str) -> Dialer:

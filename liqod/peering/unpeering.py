@@ -129,7 +129,7 @@ class UnpeeringController(PeerController):
         left = self._leftovers.of(peer.id)
         if peer.credential:
             left.append("the credential")
-        if peer.admitting or state.dismissal_owed:
+        if peer.lending.admitting or state.dismissal_owed:
             left.append("what the peer runs here")
         return left
 
@@ -137,7 +137,7 @@ class UnpeeringController(PeerController):
         """Return whether the peer may still rely on the peering."""
         if not record.spec.fingerprint or state.finished or not state.ever_connected:
             return False
-        return not (peer.acknowledged and state.unpeered_by_peer and state.owed is None)
+        return not (peer.lending.acknowledged and state.unpeered_by_peer and state.owed is None)
 
     async def _write_tombstone(
         self, peer_id: ClusterID, record: ForeignCluster, by: str, *, peer_informed: bool = False

@@ -49,7 +49,14 @@ SAMPLES: Final[tuple[Peering, ...]] = (
     Unpeered("by-peer", owed=4),
     Unpeered("ended", finished=True),
     *(
-        Withdrawing(10.0, connected, ended, finished, owed, dismissal)
+        Withdrawing(
+            since=10.0,
+            ever_connected=connected,
+            unpeered_by_peer=ended,
+            finished=finished,
+            owed=owed,
+            dismissal_owed=dismissal,
+        )
         for connected, ended, finished in itertools.product((False, True), repeat=3)
         for owed in (None, 4)
         for dismissal in (False, True)

@@ -142,7 +142,9 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.hears(peer)
 
     def hears(self, peer: ClusterID) -> None:
-        self.peers[peer] = FakePeer(Received(1, 1, TTL, Offer(), "", self.clock.seconds()))
+        self.peers[peer] = FakePeer(
+            Received(epoch=1, seq=1, ttl=TTL, offer=Offer(), problem="", at=self.clock.seconds())
+        )
 
     def run_once(self) -> float | None:
         after = self.successResultOf(Deferred.fromCoroutine(self.decisions.reconcile(ALL)))

@@ -86,7 +86,7 @@ class Shown:
 
     session: None = None
     seen: Fingerprint | None = None
-    seen_at: float = 0.0
+    status_written_at: float = 0.0
     called_at: float = 0.0
     name: str = ""
     life: list[str] = attrs.field(factory=list)
@@ -365,7 +365,7 @@ class StrangerTests(AuthenticatorCase):
         """Two that claim one ID do not take turns in what the user compares; who stays away makes room."""
         self.begin(World())
         self.answer(KEY)
-        self.peer.seen_at = self.clock.seconds()
+        self.peer.status_written_at = self.clock.seconds()
         self.clock.advance(STRANGER)
         self.answer(OTHER)
         self.assertEqual((self.peer.seen, len(self.doubts)), (KEY, 1))

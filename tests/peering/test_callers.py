@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.views import AnnouncedKey, Endpoint, ForeignCluster, ForeignClusterSpec, Lent
 from liqod.peering.relay.callers import PinnedCallers
+from liqod.peering.session.lending import Lending
 
 ROME, MILAN = ClusterID("rome"), ClusterID("milan")
 KEYS = tuple(Fingerprint("sha256:" + letter * 64) for letter in "abc")
@@ -30,7 +31,7 @@ class Session:
 class Known:
     """A peer, as far as the relay asks."""
 
-    lent: Lent | None = None
+    lending: Lending = attrs.field(factory=Lending)
     session: Session | None = None
     sightings: tuple[Endpoint, ...] = ()
 
@@ -66,7 +67,7 @@ class CallerTests(SynchronousTestCase):
         """Nothing else; an announcement counts for the key that is pinned now, not for one that was."""
         pins = {ROME: pin} if pin is not None else {}
         records = {ROME: record(recorded, following)} if recorded is not None else {}
-        peers = {ROME: Known(Lent(tenant_namespace="liqo-tenant-rome"))}
+        peers = {ROME: Known(Lending(lent=Lent(tenant_namespace="liqo-tenant-rome")))}
         trusted = [each for each in (pin,) if each is not None]
         if pin is not None and recorded == pin and following is not None:
             trusted.append(following)
@@ -79,15 +80,15 @@ class CallerTests(SynchronousTestCase):
         for known, admitted in (
             (None, False),
             (Known(), False),
-            (Known(Lent()), False),
-            (Known(Lent(tenant_namespace="liqo-tenant-rome")), True),
+            (Known(Lending(lent=Lent())), False),
+            (Known(Lending(lent=Lent(tenant_namespace="liqo-tenant-rome"))), True),
         ):
             peers = {} if known is None else {ROME: known}
             self.assertEqual(callers({ROME: KEYS[0]}, {}, peers).caller(KEYS[0]), ROME if admitted else None)
 
     def test_each_key_is_its_own_clusters(self) -> None:
         """Of several peers the one that has it."""
-        peers = {peer: Known(Lent(tenant_namespace=f"liqo-tenant-{peer}")) for peer in (ROME, MILAN)}
+        peers = {peer: Known(Lending(lent=Lent(tenant_namespace=f"liqo-tenant-{peer}"))) for peer in (ROME, MILAN)}
         found = callers({ROME: KEYS[0], MILAN: KEYS[1]}, {}, peers)
         self.assertEqual([found.caller(key) for key in KEYS], [ROME, MILAN, None])
 

@@ -16,6 +16,7 @@ from liqod.model.records.views import Lent
 from liqod.peering.changes import Queue
 from liqod.peering.exchange.credentials import MIN_LIFETIME, CredentialIssuer, CredentialStore
 from liqod.peering.records.directions import DirectionPolicy
+from liqod.peering.session.lending import Lending
 from liqod.peering.session.peer import Peer
 from liqod.wire.codec import decode, encode
 from liqod.wire.errors import LocalProtocolError
@@ -80,7 +81,13 @@ class RenewalTests(SynchronousTestCase):
         self.clock.advance(1000.0)
         self.room = FakeLender()
         self.session = FakeSession()
-        self.peer = Peer(PEER, cast(Any, None), 0.0, session=cast(Any, self.session), lent=Lent(verdict="Accepted"))
+        self.peer = Peer(
+            id=PEER,
+            dialer=cast(Any, None),
+            broken_at=0.0,
+            session=cast(Any, self.session),
+            lending=Lending(lent=Lent(verdict="Accepted")),
+        )
         self.grants = CredentialIssuer(
             context_of(self.clock, {PEER: self.peer}),
             cast(Any, NoForeignClusters()),
@@ -138,21 +145,21 @@ class RenewalTests(SynchronousTestCase):
     def test_who_is_being_admitted_has_something_here(self) -> None:
         """From the first step of making room until the record tells of it, the peer counts as one that runs here."""
         room = self.slow()
-        self.assertTrue(self.peer.admitting)
+        self.assertTrue(self.peer.lending.admitting)
         room.done.callback(None)
         self.successResultOf(self.looking)
-        self.assertFalse(self.peer.admitting)
+        self.assertFalse(self.peer.lending.admitting)
         self.assertEqual(cast(Lent, self.peer.lent).tenant_namespace, "liqo-tenant-beta")
 
     def test_room_for_a_peering_that_ended_meanwhile_is_taken_back(self) -> None:
         """Nothing of it is told or remembered: a later peering gets a credential of its own."""
         room = self.slow()
-        self.peer.lent = None
+        self.peer.lending = Lending()
         self.grants.forget(PEER)
         room.done.callback(None)
         self.assertIsNone(self.successResultOf(self.looking))
         self.assertEqual((room.dismissed, room.tenants, self.session.credentials), ([PEER], {}, []))
-        self.peer.lent = Lent(verdict="Accepted")
+        self.peer.lending = Lending(lent=Lent(verdict="Accepted"))
         self.look()
         self.assertEqual([one.token for one in self.session.credentials], ["token-2"])
 
@@ -166,7 +173,7 @@ class RenewalTests(SynchronousTestCase):
         )
         self.look()
         self.assertEqual(self.session.credentials, [])
-        self.assertIn("does not know the API relay", self.peer.trouble)
+        self.assertIn("does not know the API relay", self.peer.lending.trouble)
         newer = FakeSession("relay")
         self.peer.session = cast(Any, newer)
         self.look()
@@ -220,7 +227,7 @@ class StoreTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.client = RecordingClient()
-        self.peer = Peer(PEER, cast(Any, None), 0.0)
+        self.peer = Peer(id=PEER, dialer=cast(Any, None), broken_at=0.0)
         self.kept: list[ClusterID] = []
         context = context_of(self.clock, {PEER: self.peer}, self.client)
         context.changes.of(Queue.VIRTUAL_NODE).start(self.kept.append, self.clock)

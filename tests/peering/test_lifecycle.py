@@ -157,15 +157,15 @@ class DebtTests(SynchronousTestCase):
 
     def test_rights_given_during_the_end_are_taken_back_as_well(self) -> None:
         """An admission that was under way when the end began owes a dismissal."""
-        state, _ = next_state(Withdrawing(10.0), Admitted())
-        self.assertEqual(state, Withdrawing(10.0, dismissal_owed=True))
+        state, _ = next_state(Withdrawing(since=10.0), Admitted())
+        self.assertEqual(state, Withdrawing(since=10.0, dismissal_owed=True))
 
     def test_the_end_goes_on_from_what_was(self) -> None:
         """Deleting the record loses nothing of what the peer said before."""
-        ended = Withdrawing(50.0, ever_connected=True, unpeered_by_peer=True, finished=True, owed=4)
+        ended = Withdrawing(since=50.0, ever_connected=True, unpeered_by_peer=True, finished=True, owed=4)
         self.assertEqual(next_state(Unpeered("ended", finished=True, owed=4), DELETED)[0], ended)
-        self.assertEqual(next_state(Connected(4), DELETED)[0], Withdrawing(50.0, ever_connected=True, owed=4))
-        self.assertEqual(next_state(Pending(), DELETED)[0], Withdrawing(50.0))
+        self.assertEqual(next_state(Connected(4), DELETED)[0], Withdrawing(since=50.0, ever_connected=True, owed=4))
+        self.assertEqual(next_state(Pending(), DELETED)[0], Withdrawing(since=50.0))
 
     def test_the_end_begins_once(self) -> None:
         """Another look at the record that is being deleted changes nothing, the moment of the beginning above all."""

@@ -73,7 +73,14 @@ class Advertisements(PeerController):
             self._refusals.record(refusal.reason, peer.id, refusal.message)
         self._withdrawn.pop(peer.id, None)
         self._sent.pop(peer.id, None)  # every offer is answered, also a renewed one
-        peer.received = Received(event.epoch, event.seq, ttl, offer, problem, self._clock.seconds())
+        peer.received = Received(
+            epoch=event.epoch,
+            seq=event.seq,
+            ttl=ttl,
+            offer=offer,
+            problem=problem,
+            at=self._clock.seconds(),
+        )
         self.enqueue(peer.id)
 
     def offer_withdrawn(self, peer: Peer, reason: str) -> None:

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
-import msgspec
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import wall_clock
@@ -84,7 +83,7 @@ class CredentialIssuer(PeerController):
         if lends and peer.lent.verdict == "Accepted":
             return await self._admit(peer)
         if lends and peer.lent.verdict != "Refused":
-            peer.withdrawing_since = None
+            peer.lending = attrs.evolve(peer.lending, draining_since=None)
         owed = isinstance(peer.state, Withdrawing) and peer.state.dismissal_owed
         if owed or (peer.lent.tenant_namespace and (not lends or peer.lent.verdict in ("Refused", "Withdrawn"))):
             left = self._time_left(peer)
@@ -93,8 +92,7 @@ class CredentialIssuer(PeerController):
             self._issued.pop(peer_id, None)
             await self._tenants.dismiss(peer_id)
             peer.advance(Dismissed())
-            if peer.lent is not None:
-                peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace="")
+            peer.lending = peer.lending.revoked()
             self._records.enqueue(peer_id)
         self._close(peer)
         return None
@@ -105,21 +103,22 @@ class CredentialIssuer(PeerController):
         if record is None or peer.lent is None or not is_trust_withdrawn(record) or peer.lent.verdict == "Withdrawn":
             return
         self._issued.pop(peer.id, None)
-        peer.lent = msgspec.structs.replace(peer.lent, resources={}, verdict="Withdrawn", reason="TrustWithdrawn")
+        peer.lending = peer.lending.retracted("TrustWithdrawn")
         self._records.enqueue(peer.id)
 
     def _time_left(self, peer: Peer) -> float:
         """Return the seconds left for a borrower to drain its pods: 0 without trust, or once it has finished."""
         record = self._records.get(peer.id)
-        if record is None or not record.spec.fingerprint or peer.acknowledged or has_finished(peer.state):
+        if record is None or not record.spec.fingerprint or peer.lending.acknowledged or has_finished(peer.state):
             return 0.0
-        if peer.lent is not None and peer.lent.verdict == "Refused":
+        if peer.lending.verdict == "Refused":
             return 0.0  # the borrower acknowledges the withdrawal once it has drained its pods
         now = self._clock.seconds()
-        if peer.withdrawing_since is None:
-            peer.withdrawing_since = now
+        if (since := peer.lending.draining_since) is None:
+            since = now
+            peer.lending = attrs.evolve(peer.lending, draining_since=now)
         wait = order_of(record.metadata.annotations).wait(connected=peer.session is not None)
-        return peer.withdrawing_since + wait - now
+        return since + wait - now
 
     async def _admit(self, peer: Peer) -> After | None:
         connection, lent = peer.session, peer.lent
@@ -128,14 +127,14 @@ class CredentialIssuer(PeerController):
         now = self._clock.seconds()
         issued = self._issued.get(peer.id)
         if issued is None or now >= issued.renewal:
-            peer.admitting = True
+            peer.lending = attrs.evolve(peer.lending, admitting=True)
             try:
                 grant = await self._tenants.admit(peer.id, lent.resources)
             except Refusal as refusal:
                 self._trouble(peer, f"cannot make room for the peer: {refusal.message}; tried again within {RETRY} s")
                 raise
             finally:
-                peer.admitting = False
+                peer.lending = attrs.evolve(peer.lending, admitting=False)
             if peer.lent is None:
                 # The record was deleted during the request: what was granted since belongs to no peering.
                 await self._tenants.dismiss(peer.id)
@@ -146,7 +145,7 @@ class CredentialIssuer(PeerController):
             issued = self._issued[peer.id] = _Issued(grant, now)
             # The record may have changed during the request; this controller writes only this field.
             if peer.lent.tenant_namespace != grant.namespace:
-                peer.lent = msgspec.structs.replace(peer.lent, tenant_namespace=grant.namespace)
+                peer.lending = peer.lending.granted(grant.namespace)
                 self._records.enqueue(peer.id)
         if peer.session is not None and issued.sent_through is not peer.session:
             if not self._understands(peer.session, issued.grant):
@@ -164,8 +163,8 @@ class CredentialIssuer(PeerController):
             issued.sent_through = None
 
     def _trouble(self, peer: Peer, text: str) -> None:
-        if peer.trouble != text:
-            peer.trouble = text
+        if peer.lending.trouble != text:
+            peer.lending = attrs.evolve(peer.lending, trouble=text)
             self._records.enqueue(peer.id)
 
     def _understands(self, session: PeerConnection, grant: AccessGrant) -> bool:

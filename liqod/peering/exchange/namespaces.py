@@ -131,10 +131,9 @@ class NamespaceResponses:
     async def _answer(self, peer: Peer, request: Request) -> NamespaceMapped:
         try:
             lends = self._directions.of(self._records.get(peer.id)).lends
-            lent = peer.lent
             # A borrower whose offer was withdrawn may still release its namespaces.
-            leaving = isinstance(request, ReleaseNamespace) and lent is not None and bool(lent.tenant_namespace)
-            if not leaving and (not lends or lent is None or lent.verdict != "Accepted"):
+            leaving = isinstance(request, ReleaseNamespace) and bool(peer.lending.namespace)
+            if not leaving and (not lends or peer.lending.verdict != "Accepted"):
                 raise Refusal("NotLending", "we lend nothing to you now: accept an offer of ours first")
             if isinstance(request, MapNamespace):
                 remote = await self._tenants.map_namespace(peer.id, request.local, request.remote)

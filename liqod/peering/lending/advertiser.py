@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import Final
 
 import attrs
-import msgspec
 
 from liqod.config.schema import Sharing
 from liqod.flow.controller import After, Source, observe
@@ -19,7 +18,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.objects import quantity
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.offer import Offer
-from liqod.model.records.views import Lent, PeerSharing
+from liqod.model.records.views import PeerSharing
 from liqod.peering.changes import Queue
 from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.lending import advert
@@ -28,7 +27,7 @@ from liqod.peering.lending.cluster_info import ClusterInfo
 from liqod.peering.ports import Tenants
 from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.foreignclusters import ForeignClusters
-from liqod.peering.session.peer import Peer, Withdrawal
+from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.events import Advertise, Verdict, Withdraw
 
@@ -101,8 +100,7 @@ class Advertiser(PeerController):
         if sent is None or verdict.epoch != self.epoch or verdict.seq != sent.seq:
             return False
         sent.answered = True
-        if peer.lent is not None:
-            peer.lent = msgspec.structs.replace(peer.lent, verdict=verdict.decision, reason=verdict.reason)
+        peer.lending = peer.lending.answered(verdict.decision, verdict.reason)
         self.enqueue(peer.id)
         return True
 
@@ -115,7 +113,7 @@ class Advertiser(PeerController):
         if peer is None or connection is None or record is None:
             return None
         if self._directions.of(record).lends:
-            peer.withdrawal = None
+            peer.lending = attrs.evolve(peer.lending, withdrawal=None)
         else:
             self._withdraw(peer, connection)
             return None
@@ -140,16 +138,7 @@ class Advertiser(PeerController):
     async def _send(self, peer: Peer, connection: PeerConnection, sent: _Sent, offer: Offer) -> After | None:
         if offer != sent.offer or sent.seq == 0:
             sent.seq += 1
-        before = peer.lent
-        lent_now = Lent(resources=offer.resources, epoch=self.epoch, seq=sent.seq)
-        if before is not None:
-            lent_now = msgspec.structs.replace(
-                lent_now,
-                tenant_namespace=before.tenant_namespace,
-                verdict=before.verdict if before.verdict != "Withdrawn" else "",
-                reason=before.reason if before.verdict != "Withdrawn" else "",
-            )
-        peer.lent = lent_now
+        peer.lending = peer.lending.offered(offer.resources, self.epoch, sent.seq)
         await self._records.sync(peer, urgent=True)
         if peer.session is not connection:
             return None
@@ -167,19 +156,14 @@ class Advertiser(PeerController):
         reason = UNPEERED if ends else "PeeringDisabled"
         news = lent is not None and lent.verdict != "Withdrawn"
         if lent is not None and news:
-            peer.lent = msgspec.structs.replace(lent, resources={}, verdict="Withdrawn", reason=reason)
+            peer.lending = peer.lending.retracted(reason)
             self._records.enqueue(peer.id)
         if not (news or ends or (lent is not None and lent.tenant_namespace)):
             return
-        sent_before = peer.withdrawal
-        if (
-            sent_before is not None
-            and sent_before.reason == reason
-            and (sent_before.acknowledged or sent_before.through is connection)
-        ):
+        if peer.lending.is_withdrawn(connection, reason):
             return
         if connection.send(Withdraw(self.epoch, "lender", reason)):
-            peer.withdrawal = Withdrawal(connection, reason)
+            peer.lending = peer.lending.withdrawal_sent(connection, reason)
 
     def _offer(self, peer: ClusterID) -> Offer:
         record = self._records.get(peer)

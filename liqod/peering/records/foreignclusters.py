@@ -292,9 +292,9 @@ class ForeignClusters(PeerController):
         # The first key of a stranger is not rate-limited: an administrator waits for it to appear.
         first_key = status.seen_fingerprint and not record.status.seen_fingerprint
         throttled = not facts.pinned and record.status.phase and not first_key and not _ends_trust(record, status)
-        if throttled and (wait := peer.seen_at + STRANGER - now) > 0:
+        if throttled and (wait := peer.status_written_at + STRANGER - now) > 0:
             return wait
-        peer.seen_at = now
+        peer.status_written_at = now
         outcome = await self._writer.write(record, status)
         if isinstance(outcome, Refusal):
             if not urgent:
@@ -356,7 +356,7 @@ class ForeignClusters(PeerController):
             lent=peer.lent,
             lends=directions.lends,
             borrows=directions.borrows,
-            trouble=peer.trouble,
+            trouble=peer.lending.trouble,
             ending=peer.state.waiting_for if isinstance(peer.state, Withdrawing) else "",
             knows_key=peer.knows_key,
             retry_within=peer.dialer.retry_within if not connected else 0,

@@ -18,7 +18,7 @@ MAX_ENDPOINTS = 8
 MAX_MESSAGE = 1024
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Facts:
     """The facts about one peer at this time.
 

@@ -45,4 +45,4 @@ class PinnedCallers:
 
     def _is_admitted(self, peer_id: ClusterID) -> bool:
         peer = self._peers.get(peer_id)
-        return peer is not None and peer.lent is not None and bool(peer.lent.tenant_namespace)
+        return peer is not None and bool(peer.lending.namespace)

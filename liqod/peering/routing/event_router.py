@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
-import msgspec
-
 from liqod.identity.fingerprint_words import words
 from liqod.kube.events import Recorder
 from liqod.model.ids import ClusterID, Fingerprint
@@ -82,7 +79,7 @@ class EventRouter:
             case Advertise():
                 self._controllers.borrowing.advertisements.offer_received(peer, event)
             case Verdict():
-                before = peer.lent.verdict if peer.lent is not None else ""
+                before = peer.lending.verdict
                 if self._controllers.lending.advertiser.verdict_received(peer, event):
                     if event.decision == "Accepted" and before != "Accepted":
                         self._controllers.lending.credential_issuer.resend(peer.id)
@@ -107,16 +104,18 @@ class EventRouter:
             case Withdraw():
                 self._borrower_left(peer)
                 connection.send(Withdrawn(event.epoch, "borrower"))
-            case Withdrawn(role="lender") if peer.withdrawal is not None and peer.withdrawal.through is connection:
-                peer.withdrawal = attrs.evolve(peer.withdrawal, acknowledged=True)
-                self._changes.notify(Change.HANDED_BACK, peer.id)
+            case Withdrawn(role="lender"):
+                before = peer.lending
+                peer.lending = before.withdrawal_acknowledged(connection)
+                if peer.lending is not before:
+                    self._changes.notify(Change.HANDED_BACK, peer.id)
             case _:
                 pass
 
     def _borrower_left(self, peer: Peer) -> None:
         """Record that the borrower no longer uses what we lend."""
         if peer.lent is not None:
-            peer.lent = msgspec.structs.replace(peer.lent, verdict="Refused", reason="WithdrawnByBorrower")
+            peer.lending = peer.lending.answered("Refused", "WithdrawnByBorrower")
             self._changes.notify(Change.BORROWER_LEFT, peer.id)
 
     def has_peering(self, peer: Peer) -> bool:

@@ -16,6 +16,7 @@ from liqod.peering.changes import Change
 from liqod.peering.controller import PeeringContext
 from liqod.peering.routing.controllers import Controllers, Watches
 from liqod.peering.routing.decision_router import DecisionRouter
+from liqod.peering.session.lending import Lending
 from liqod.peering.session.lifecycle import RecordGone, RecordObserved
 from liqod.peering.session.peer import Peer
 from liqod.peering.sessions import Sessions
@@ -71,7 +72,8 @@ class RecordRouter:
             old = None
         peer = self._sessions.peer(cluster_id)
         if old is None:
-            peer.lent = peer.lent if peer.lent is not None else record.status.lent
+            if peer.lent is None and record.status.lent is not None:
+                peer.lending = Lending(lent=record.status.lent)
             peer.name = peer.name or record.status.cluster_name
         # The status is read once, at the start: later it may be about a key that is no longer trusted.
         proven = find_condition(record.status.conditions, "Authenticated") if old is None else None

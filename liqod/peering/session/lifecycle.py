@@ -62,7 +62,7 @@ class Unpeered:
     owed: int | None = None
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Withdrawing:
     """Our ForeignCluster is being deleted; its finalizer delays that until nothing of the peering is left.
 

@@ -11,6 +11,7 @@ from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import Endpoint, ForeignCluster, Lent
 from liqod.peering.session.dialer import Dialer
+from liqod.peering.session.lending import Lending
 from liqod.peering.session.lifecycle import Action, Event, Peering, Unknown, next_state
 from liqod.peering.session.protocol import PeerConnection
 
@@ -24,7 +25,7 @@ class ConnectionProblem:
     about_key: bool = False
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Received:
     """The newest offer of the peer; ``problem``: its validation error; ``at``: when it was last received."""
 
@@ -36,23 +37,14 @@ class Received:
     at: float
 
 
-@attrs.frozen
-class Withdrawal:
-    """Our withdrawal of what we lend: the session it was sent ``through``, and whether the peer acknowledged it."""
-
-    through: PeerConnection
-    reason: str
-    acknowledged: bool = False
-
-
-@attrs.define(eq=False)
+@attrs.define(kw_only=True, eq=False)
 class Peer:
     """One peer. ``broken_at``: when its last session ended (or it became known); ``dialer``: dials it.
 
-    ``state``: its state in the life cycle; ``advance`` changes it. ``credential``: whether its credential is stored,
-    None until the Secret was read. ``admitting``: its rights are being granted. ``withdrawing_since``: since when the
-    peer has time to drain its pods. ``called_at``: when it last showed an untrusted key; ``sighted_at``: when discovery
-    last stopped showing it. ``knows_key``: the newest key of ours that it acknowledged.
+    ``state``: its state in the life cycle; ``advance`` changes it. ``lending``: what we lend to it; ``received`` and
+    ``credential``: what it lends to us, and whether its credential is stored, None until the Secret was read.
+    ``called_at``: when it last showed an untrusted key; ``sighted_at``: when discovery last stopped showing it;
+    ``status_written_at``: when its status was last written. ``knows_key``: the newest key of ours that it acknowledged.
     """
 
     id: ClusterID
@@ -63,34 +55,30 @@ class Peer:
     session: PeerConnection | None = None
     state: Peering = attrs.field(factory=Unknown)
     seen: Fingerprint | None = None
-    seen_at: float = 0.0
+    status_written_at: float = 0.0
     called_at: float = 0.0
     sighted_at: float = 0.0
     knows_key: str = ""
     problem: ConnectionProblem | None = None
-    lent: Lent | None = None
+    lending: Lending = attrs.field(factory=Lending)
     received: Received | None = None
     credential: bool | None = None
-    trouble: str = ""
-    admitting: bool = False
-    withdrawal: Withdrawal | None = None
-    withdrawing_since: float | None = None
     writing: DeferredLock = attrs.field(factory=DeferredLock)
 
     def advance(self, event: Event) -> frozenset[Action]:
         """Change the state by an event; returns the actions that the caller must take."""
         self.state, actions = next_state(self.state, event)
         if Action.FORGET_PEERING in actions:
-            self.lent, self.problem, self.seen, self.received, self.credential = None, None, None, None, None
-            self.trouble, self.withdrawal, self.withdrawing_since = "", None, None
+            self.lending = Lending()
+            self.problem, self.seen, self.received, self.credential = None, None, None, None
         if Action.FORGET_KEY in actions:
             self.seen = None
         return actions
 
     @property
-    def acknowledged(self) -> bool:
-        """Whether the peer acknowledged our withdrawal: it uses nothing that we lent."""
-        return self.withdrawal is not None and self.withdrawal.acknowledged
+    def lent(self) -> Lent | None:
+        """Our offer to the peer, as it is on record."""
+        return self.lending.lent
 
     @property
     def epoch(self) -> int:

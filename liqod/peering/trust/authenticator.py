@@ -253,7 +253,7 @@ class Authenticator:
             self._records.enqueue(claimed)
         peer = self._directory.peer(claimed)
         now = peer.called_at = self._clock.seconds()
-        if peer.seen is None or peer.seen == certificate.fingerprint or now - peer.seen_at > STRANGER:
+        if peer.seen is None or peer.seen == certificate.fingerprint or now - peer.status_written_at > STRANGER:
             peer.seen, peer.name = certificate.fingerprint, hello.cluster_name
             sentence = f"compare the words {key_words} with the peer's admin and say 'liqodctl trust {claimed}'"
             self._directory.set_problem(peer, ConnectionProblem("TrustPending", sentence, about_key=True))
