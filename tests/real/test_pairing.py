@@ -1,4 +1,4 @@
-"""Pairing by token, and DNS-SD records, on two real clusters: each administrator acts on their own cluster only."""
+"""Pairing by token, distrust and new keys, on two real clusters: each administrator acts on their own cluster only."""
 
 from __future__ import annotations
 
