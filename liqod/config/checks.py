@@ -27,6 +27,10 @@ _LABEL_NAME = re.compile(
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
+_GRANTED_KEY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,316})?")
+_DNS_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_VOLUME_KIND = re.compile(r"[a-z][A-Za-z]{0,62}")
+_PRIORITY = "must be the name of a PriorityClass, or empty for the cluster's default"
 _NAMESPACE_PATTERN = re.compile(r"[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?")
 
 ENDPOINT = "an endpoint such as tcp:5872, tcp:5872:interface=10.0.0.1 or systemd:domain=INET:name=liqod"
@@ -68,6 +72,21 @@ def _hosting(settings: Settings) -> Iterator[str]:
     for name in settings.hosting.namespace_names:
         if not _NAMESPACE_PATTERN.fullmatch(name):
             yield _complain("hosting.namespace-names", name, "must be the name of a namespace, such as shop or team-*")
+    granted = settings.hosting
+    for key, names, pattern, allowed in (
+        ("annotations", granted.annotations, _GRANTED_KEY, "must be a key, or a prefix such as example.com/"),
+        ("labels", granted.labels, _GRANTED_KEY, "must be a key, or a prefix such as example.com/"),
+        ("tolerations", granted.tolerations, _LABEL_NAME, "must be the key of a taint, such as example.com/gpu"),
+        ("runtime-classes", granted.runtime_classes, _DNS_NAME, "must be the name of a RuntimeClass, such as gvisor"),
+        ("volumes", granted.volumes, _VOLUME_KIND, "must be the field of a kind of volume, such as nfs"),
+        ("ingress-hosts", granted.ingress_hosts, _DNS_NAME, "must be a name such as shop.example, without *"),
+        ("ingress-classes", granted.ingress_classes, _DNS_NAME, "must be the name of an IngressClass"),
+        ("storage-classes", granted.storage_classes, _DNS_NAME, "must be the name of a StorageClass"),
+        ("priority-class", [granted.priority_class] if granted.priority_class else [], _DNS_NAME, _PRIORITY),
+    ):
+        for name in names:
+            if not pattern.fullmatch(name):
+                yield _complain(f"hosting.{key}", name, allowed)
 
 
 def _identity(settings: Settings) -> Iterator[str]:

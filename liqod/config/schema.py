@@ -131,15 +131,37 @@ class Acceptance(Section, frozen=True):
     hours: list[str] = []
 
 
+Granted = Annotated[list[Annotated[str, Meta(min_length=1, max_length=317)]], Meta(max_length=64)]
+"""Names that tenants are granted; the longest is a label's key, with a domain of 253 characters."""
+_SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
+
+
 class Hosting(Section, frozen=True):
     """What tenants may do here.
 
-    ``namespace_names`` are the names, with ``*`` for any text, that they may have beside ``<name>-<their ID>``.
+    ``namespace_names`` are the names, with ``*`` for any text, that they may have beside ``<name>-<their ID>``. The
+    lists are granted beside what every tenant may (``hosting.tenants.contract``): ``annotations`` and ``labels`` by
+    key, or by prefix with a slash or dot at its end. ``ingress_hosts`` are names, with all names under them.
+    ``storage_classes`` and ``ingress_classes`` empty: all classes of this cluster.
     """
 
     pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
     token_lifetime: Annotated[int, Meta(ge=600, le=86400, description="seconds, from 600 to 86400")] = 3600
     namespace_names: Annotated[list[Annotated[str, Meta(max_length=63)]], Meta(max_length=64)] = []
+    annotations: Granted = []
+    labels: Granted = []
+    tolerations: Granted = []
+    runtime_classes: Granted = []
+    volumes: Granted = []
+    image_pull_policy: Literal["Always", "any"] = "Always"
+    control_plane_nodes: bool = False
+    priority_class: str = "liqod-tenant"
+    service_types: list[Literal["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"]] = msgspec.field(
+        default_factory=lambda: list(_SERVICE_TYPES)
+    )
+    ingress_hosts: Granted = []
+    ingress_classes: Granted = []
+    storage_classes: Granted = []
     workers: Annotated[int, Meta(ge=1, le=64)] = 16
 
 

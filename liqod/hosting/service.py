@@ -20,6 +20,7 @@ from liqod.hosting.endpointslices import ShadowEndpointSlices
 from liqod.hosting.shadowpods.controller import ShadowPods
 from liqod.hosting.tenants import authorizer
 from liqod.hosting.tenants.access import Access, ApiAccess
+from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces, selector
 from liqod.hosting.tenants.offers import Offers
 from liqod.hosting.tenants.rights import BORROWER_ROLE
@@ -78,11 +79,12 @@ class Hosting(MultiService):
     ) -> None:
         super().__init__()
         own = settings.hosting
+        contract = Contract.of(settings)
         self._cluster_id = cluster_id
         self._namespaces = Namespaces(
             client, informers.of(NAMESPACES, Object, labels=selector()), own.pod_security, own.namespace_names
         )
-        self._access = Access(client, self._namespaces, access, own.token_lifetime)
+        self._access = Access(client, self._namespaces, access, contract)
         self._offers = Offers(informers.of(FOREIGNCLUSTERS, ForeignCluster))
         self._shadowpods = ShadowPods(
             client,
@@ -93,6 +95,7 @@ class Hosting(MultiService):
             offers=self._offers,
             recorder=recorder,
             workers=own.workers,
+            contract=contract,
             wall=wall,
             metrics=metrics,
         )

@@ -55,7 +55,7 @@ def _is_constrained(constraints: Mapping[str, Any], request: Request) -> bool:
         request.group in rule["apiGroups"]
         and request.operation in rule["operations"]
         and request.resource in rule["resources"]
-        and "v1" in rule["apiVersions"]
+        and ("v1beta1" if request.group == "offloading.liqo.io" else "v1") in rule["apiVersions"]
         for rule in constraints["resourceRules"]
     )
 

@@ -366,7 +366,8 @@ class HostingCase(TestCase):
         borrower, namespace = await self.tenant()
         await self.shadow(borrower, namespace)
         await self.runs(namespace)
-        wrong = [{"key": "a", "operator": "Exists", "value": "no value goes with Exists"}]
+        key = "node.kubernetes.io/not-ready"
+        wrong = [{"key": key, "operator": "Exists", "value": "no value goes with Exists"}]
         change = {"metadata": {"labels": {"app": "api"}}, "spec": {"pod": {"tolerations": wrong}}}
         await borrower.patch(SHADOWPODS, "web", change, namespace)
 

@@ -8,9 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.config.schema import Hosting
 from liqod.hosting.tenants.authorizer import user_of
+from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.policies import bindings, policies
 from liqod.model.ids import ClusterID
+from liqod.model.objects.portable_metadata import is_allowed
 from tests.hosting.admission import Request, refusals
 
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -23,14 +26,37 @@ OTHERS = (
     "system:serviceaccount:liqo-system:liqod",
     "somebody:liqo:cluster:rome",
 )
-TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
+TYPES = ("ClusterIP", "NodePort", "LoadBalancer")
+GROUPS = {
+    "ingresses": "networking.k8s.io",
+    "shadowpods": "offloading.liqo.io",
+    "shadowendpointslices": "offloading.liqo.io",
+}
 TOKEN = "kubernetes.io/service-account-token"
 
 
-def asked(user: str, resource: str, new: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
+def asked(
+    user: str,
+    resource: str,
+    new: dict[str, Any],
+    old: dict[str, Any] | None = None,
+    contract: Contract | None = None,
+) -> list[str]:
     """Return why a request is refused."""
     operation = "CREATE" if old is None else "UPDATE"
-    return refusals(policies(), Request(user, operation, resource, new, old, namespace="shop-rome"))
+    group = GROUPS.get(resource, "")
+    request = Request(user, operation, resource, new, old, group=group, namespace="shop-rome")
+    return refusals(policies(contract or Contract()), request)
+
+
+def granted(*classes: str, **settings: Any) -> Contract:
+    return Contract(Hosting(**settings), classes)
+
+
+def ingress(host: str | None = "shop.example", **fields: Any) -> dict[str, Any]:
+    backend = {"service": {"name": "web", "port": {"number": 80}}}
+    rule: dict[str, Any] = {"http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}
+    return {"metadata": {"name": "i"}, "spec": {"rules": [rule if host is None else {"host": host, **rule}], **fields}}
 
 
 def service(kind: str = "ClusterIP", **fields: Any) -> dict[str, Any]:
@@ -69,6 +95,146 @@ class ServicePolicyTests(SynchronousTestCase):
             self.assertTrue(all(field in message for message in told))
 
 
+class ServiceContractTests(SynchronousTestCase):
+    """What a service could lead to, or take."""
+
+    def test_names_of_other_services(self) -> None:
+        """An ExternalName would publish this cluster's own services; where it is granted it is granted."""
+        vault = service("ExternalName", externalName="vault.vault.svc.cluster.local")
+        self.assertIn("types", asked(BORROWERS[0], "services", vault)[0])
+        every = granted(service_types=["ClusterIP", "ExternalName"])
+        self.assertEqual(asked(BORROWERS[0], "services", vault, contract=every), [])
+        self.assertTrue(asked(BORROWERS[0], "services", service("LoadBalancer"), contract=every))
+        self.assertTrue(asked(BORROWERS[0], "services", service("AddedTomorrow")))
+
+    def test_load_balancers(self) -> None:
+        """Only a class that is offered may be named."""
+        for name in ("internal", "tailscale"):
+            balanced = service("LoadBalancer", loadBalancerClass=name)
+            self.assertTrue(asked(BORROWERS[0], "services", balanced))
+            self.assertEqual(
+                not asked(BORROWERS[0], "services", balanced, contract=granted("internal")), name == "internal"
+            )
+
+
+class IngressPolicyTests(SynchronousTestCase):
+    """Hosts are the lender's to give: controllers merge those of all namespaces."""
+
+    def refused(self, new: dict[str, Any], **settings: Any) -> list[str]:
+        contract = granted(ingress_hosts=["shop.example"], **settings)
+        return asked(BORROWERS[0], "ingresses", new, contract=contract)
+
+    def test_none_by_default(self) -> None:
+        """Without a granted host there are no ingresses, and the reason says what to do."""
+        (told,) = asked(BORROWERS[0], "ingresses", ingress())
+        self.assertIn("ingress-hosts", told)
+
+    def test_hosts(self) -> None:
+        """Only the granted names and those under them, never all hosts."""
+        for host in ("shop.example", "a.shop.example", "*.shop.example"):
+            self.assertEqual(self.refused(ingress(host)), [], host)
+        for other in ("www.lender.example", "example", "badshop.example", "shop.example.evil.example", "*", "", None):
+            self.assertTrue(self.refused(ingress(other)), other)
+
+    def test_other_ways_to_a_host(self) -> None:
+        """Certificates, a default backend, another resource as the backend."""
+        for fields in (
+            {"tls": [{"hosts": ["www.lender.example"], "secretName": "s"}]},
+            {"tls": [{"secretName": "s"}]},
+            {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}},
+            {"rules": [{"host": "shop.example", "http": {"paths": [{"backend": {"resource": {"kind": "X"}}}]}}]},
+        ):
+            self.assertTrue(self.refused(ingress(**fields)), fields)
+        self.assertEqual(self.refused(ingress(tls=[{"hosts": ["a.shop.example"], "secretName": "s"}])), [])
+
+    def test_classes(self) -> None:
+        """Where classes are granted, only those."""
+        for name, fine in (("public", True), ("internal", False), (None, False)):
+            fields = {} if name is None else {"ingressClassName": name}
+            self.assertEqual(not self.refused(ingress(**fields), ingress_classes=["public"]), fine, name)
+
+
+class MetadataPolicyTests(SynchronousTestCase):
+    """What controllers of this cluster act on by annotation, label or finalizer."""
+
+    KINDS = ("services", "configmaps", "secrets", "persistentvolumeclaims", "ingresses")
+    HOSTILE = (
+        "metallb.io/loadBalancerIPs",
+        "kube-vip.io/loadbalancerIPs",
+        "external-dns.alpha.kubernetes.io/hostname",
+        "cert-manager.io/cluster-issuer",
+        "nginx.ingress.kubernetes.io/configuration-snippet",
+        "service.beta.kubernetes.io/aws-load-balancer-internal",
+        "replicator.v1.mittwald.de/replicate-to",
+        "reflector.v1.k8s.emberstack.com/reflection-auto-enabled",
+        "volume.beta.kubernetes.io/storage-class",
+        "kubernetes.io/ingress.class",
+        "io.example.runtime",
+        "liqo.io.evil.example/x",
+    )
+
+    def body(self, kind: str, metadata: dict[str, Any]) -> dict[str, Any]:
+        body = {"services": service(), "persistentvolumeclaims": claim(), "ingresses": ingress()}.get(kind, {})
+        return {**body, "metadata": {"name": "x", "namespace": "shop-rome", **metadata}}
+
+    def refused(self, kind: str, metadata: dict[str, Any], old: dict[str, Any] | None = None, **more: Any) -> list[str]:
+        contract = granted(ingress_hosts=["shop.example"], **more)
+        before = None if old is None else self.body(kind, old)
+        return asked(BORROWERS[0], kind, self.body(kind, metadata), before, contract)
+
+    def test_hostile_keys(self) -> None:
+        """None of them passes, as an annotation or label, on any kind that others read."""
+        for kind in self.KINDS:
+            for key in self.HOSTILE:
+                for field in ("annotations", "labels"):
+                    self.assertTrue(self.refused(kind, {field: {"note": "n", key: "x"}}), (kind, key, field))
+                    self.assertTrue(self.refused(kind, {field: {key: "x"}}, {field: {key: "y"}}), (kind, key))
+
+    def test_ordinary_keys(self) -> None:
+        """Plain ones, those of Helm, our own, and what this cluster's controllers wrote."""
+        for kind in self.KINDS:
+            mine = {"note": "n", "checksum/config": "1", "offloading.liqo.io/reflected-keys": "{}"}
+            self.assertEqual(self.refused(kind, {"annotations": mine}), [], kind)
+            bound = {"pv.kubernetes.io/bind-completed": "yes"}
+            self.assertEqual(self.refused(kind, {"annotations": {**mine, **bound}}, {"annotations": bound}), [], kind)
+            labels = {"app": "web", "app.kubernetes.io/name": "web", "offloading.liqo.io/origin": "rome"}
+            self.assertEqual(self.refused(kind, {"labels": labels}), [], kind)
+
+    def test_granted_keys(self) -> None:
+        """A domain, a key, and nothing beside them."""
+        more: dict[str, Any] = {"annotations": ["cert-manager.io/", "prometheus.io/scrape"]}
+        for key, fine in (("cert-manager.io/issuer", True), ("prometheus.io/scrape", True), ("prometheus.io/x", False)):
+            self.assertEqual(not self.refused("services", {"annotations": {key: "1"}}, None, **more), fine, key)
+
+    @given(st.from_regex(r"[a-z./\-]{1,12}", fullmatch=True), st.lists(st.sampled_from(["a/", "a.b/", "a", "b."])))
+    @STEADILY
+    def test_the_same_as_the_daemon(self, key: str, allowed: list[str]) -> None:
+        """The policy and the daemon agree about every key."""
+        contract = granted(annotations=allowed)
+        told = asked(BORROWERS[0], "configmaps", {"metadata": {"name": "x", "annotations": {key: "v"}}}, None, contract)
+        self.assertEqual(not told, is_allowed(key, contract.annotations))
+
+    def test_finalizers(self) -> None:
+        """None is added by a borrower, on any kind; what this cluster added may stay, and go."""
+        protection, own = "kubernetes.io/pvc-protection", "x.example/never"
+        for kind in (*self.KINDS, "shadowpods", "shadowendpointslices"):
+            if kind.startswith("shadow"):
+                body: dict[str, Any] = {"spec": {}}
+                new = {**body, "metadata": {"name": "x", "finalizers": [own]}}
+                self.assertTrue(asked(BORROWERS[0], kind, new), kind)
+                self.assertTrue(asked(BORROWERS[0], kind, new, {**body, "metadata": {"name": "x"}}), kind)
+                continue
+            self.assertTrue(self.refused(kind, {"finalizers": [own]}), kind)
+            self.assertEqual(self.refused(kind, {"finalizers": [protection]}), [], kind)
+            self.assertEqual(self.refused(kind, {"finalizers": [own]}, {"finalizers": [own, "b/c"]}), [], kind)
+
+    def test_slices_of_names(self) -> None:
+        """A slice holds addresses."""
+        for kind, fine in (("IPv4", True), ("IPv6", True), ("FQDN", False)):
+            made = {"metadata": {"name": "s"}, "spec": {"template": {"addressType": kind}}}
+            self.assertEqual(not asked(BORROWERS[0], "shadowendpointslices", made), fine, kind)
+
+
 class SecretAndClaimPolicyTests(SynchronousTestCase):
     """What would hold tokens or data of others."""
 
@@ -100,6 +266,28 @@ class SecretAndClaimPolicyTests(SynchronousTestCase):
             told = asked(BORROWERS[0], "persistentvolumeclaims", new, claim() if update else None)
             allowed = bool(storage_class) and (not fields or source in (None, "shop-rome"))
             self.assertEqual(not told, allowed, (new, told))
+
+
+class ClaimContractTests(SynchronousTestCase):
+    """Whose volume a claim gets."""
+
+    def test_ways_to_a_volume_of_others(self) -> None:
+        """A selector, another class of attributes, a class that is not lent, the annotation that is read first."""
+        ways: tuple[dict[str, Any], ...] = ({"selector": {}}, {"volumeAttributesClassName": "gold"})
+        for fields in ways:
+            self.assertTrue(asked(BORROWERS[0], "persistentvolumeclaims", claim(**fields)), fields)
+        beta = claim()
+        beta["metadata"]["annotations"] = {"volume.beta.kubernetes.io/storage-class": ""}
+        allowed = granted(annotations=["volume.beta.kubernetes.io/"])
+        self.assertTrue(asked(BORROWERS[0], "persistentvolumeclaims", beta, contract=allowed))
+        for name, fine in (("fast", True), ("manual", False)):
+            told = asked(
+                BORROWERS[0],
+                "persistentvolumeclaims",
+                claim(storageClassName=name),
+                contract=granted(storage_classes=["fast"]),
+            )
+            self.assertEqual(not told, fine)
 
 
 class PolicyScopeTests(SynchronousTestCase):

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 
 from liqod.demo.access import client_config
 from liqod.kube.client import Client
-from liqod.kube.resources import SHADOWPODS
+from liqod.kube.resources import PRIORITYCLASSES, SHADOWPODS
 from tests.hosting import isolation_cases
 from tests.hosting.cases import pod_spec
 
@@ -45,6 +45,14 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
         await borrower.delete(SHADOWPODS, "web", namespace)
         await self.pod_goes(namespace)
         return self.requests.requests[("delete", "pods")]
+
+    async def test_priority(self) -> None:
+        """A tenant's pod has the priority class that liqod made, below all others, whatever the borrower asks for."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace, spec=pod_spec(priorityClassName="system-node-critical"))
+        self.assertEqual((await self.runs(namespace))["spec"]["priorityClassName"], "liqod-tenant")
+        made = await self.admin.get(PRIORITYCLASSES, "liqod-tenant")
+        self.assertEqual((made["value"], made["preemptionPolicy"]), (-1, "Never"))
 
     async def test_left_to_the_garbage_collector(self) -> None:
         """A pod that the cluster deletes with its owner is not deleted by hosting as well."""

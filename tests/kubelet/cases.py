@@ -10,11 +10,12 @@ import base64
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import FailTest, TestCase
 
+from liqod.config.schema import Hosting as Granted
 from liqod.config.schema import Kubelet, Reflection, Settings
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.service import Hosting
@@ -43,6 +44,14 @@ from tests.kubelet.networks import OneNetwork, SimulatedNetwork
 
 T = TypeVar("T")
 OFFERED = {"cpu": "10", "memory": "10Gi", "pods": "50"}
+
+
+GRANTING: Final = Settings(
+    hosting=Granted(
+        service_types=["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"], ingress_hosts=["example.com"]
+    )
+)
+"""The lender's contract: with what the cases reflect beside the default."""
 
 
 class Events:
@@ -120,7 +129,7 @@ class KubeletSides(TestCase):
             lending,
             informers,
             reactor,
-            settings=Settings(),
+            settings=GRANTING,
             cluster_id=self.peer,
             access=access,
             recorder=Events(),

@@ -22,7 +22,17 @@ interfaces = ["eth0"]
 
 [leader]
 identity = "{identity}"
+
+# The image of the tests is on the nodes already, and no registry has it; the rest is what the tests' objects ask for.
+[hosting]
+image-pull-policy = "any"
+annotations = ["example.com/"]
+labels = ["example.com/"]
+tolerations = ["mine"]
+service-types = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"]
+ingress-hosts = ["example.com"]
 """
+"""It ends within ``[hosting]``: what is appended may begin with settings of that section."""
 
 
 class Daemon:

@@ -65,7 +65,7 @@ def exists(cluster: Cluster, namespace: str) -> bool:
 class NamespaceTests(PairTests):
     """One pair of clusters, and one namespace for each way to offload; the tests are steps."""
 
-    configuration = '\n[hosting]\nnamespace-names = ["market"]\n'
+    configuration = 'namespace-names = ["market"]\n'
 
     def remote(self, namespace: str) -> str:
         """Return the default name of a namespace of rome's at milan."""

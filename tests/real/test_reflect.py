@@ -44,6 +44,28 @@ class ReflectionOnRealClustersTests(Pair, cases.ReflectionCase):
         await self.home.patch(endpoints, "outside", {"subsets": [subset]}, self.space)
         await self.eventually(lambda: reached("192.0.2.8"))
 
+    async def test_metadata_that_is_not_granted(self) -> None:
+        """A config map and a secret with labels and annotations of tools at home go without these, and say so; later
+        changes go the same way.
+        """
+        await self.served()
+        tools = {"kustomize.example.com/name": "apps", "note": "n"}
+        for resource in (CONFIGMAPS, SECRETS):
+            metadata = {"name": "tooled", "labels": {**tools, "app": "web"}, "annotations": tools}
+            await self.home.create(resource, {"metadata": metadata}, self.space)
+            found = (await self.there(resource, "tooled"))["metadata"]
+            self.assertEqual(found["annotations"].get("note"), "n")
+            self.assertEqual(found["labels"].get("app"), "web")
+            for part in ("labels", "annotations"):
+                self.assertNotIn("kustomize.example.com/name", found[part])
+        self.assertTrue(any("[hosting] annotations" in message for _, _, message in self.events.seen))
+        await self.home.patch(CONFIGMAPS, "tooled", {"data": {"a": "b"}}, self.space)
+
+        async def followed() -> bool:
+            return (await self.lender.get(CONFIGMAPS, "tooled", self.remote)).get("data") == {"a": "b"}
+
+        await self.eventually(followed)
+
     async def test_refused_by_a_policy(self) -> None:
         """What an admission policy of the lender refuses is told at home in its words; the rest goes, and it as well
         when it may.

@@ -19,6 +19,7 @@ from liqod.fabric.control.agreement import key as tunnel
 from liqod.fabric.control.cluster_networks import SERVICE_CIDRS
 from liqod.hosting.tenants import policies
 from liqod.hosting.tenants import rights as borrowers
+from liqod.hosting.tenants.contract import Contract
 from liqod.kube import resources as kinds
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, Unauthorized
@@ -65,7 +66,7 @@ def required(settings: Settings) -> tuple[Right, ...]:
     own = settings.kubernetes.namespace
     if settings.network.role == "node":
         return tuple(_overlay_node())
-    wanted = [*_home(own), *_peering(), *_kubelets(), *_hosting()]
+    wanted = [*_home(own), *_peering(), *_kubelets(), *_hosting(Contract.of(settings))]
     if settings.peering.api != "direct":
         # What the relay passes on it sends as the borrower's account; as nobody else, whatever a borrower says.
         wanted += _verbs(kinds.SERVICEACCOUNTS, "impersonate", names=[borrowers.SERVICE_ACCOUNT])
@@ -146,7 +147,7 @@ def _kubelets() -> Iterator[Right]:
     yield from _verbs(kinds.PODS, "create", subresource="eviction")
 
 
-def _hosting() -> Iterator[Right]:
+def _hosting(contract: Contract) -> Iterator[Right]:
     yield from _record(kinds.SHADOWPODS, "get")
     yield from _verbs(kinds.SHADOWENDPOINTSLICES, "list", "watch")
     yield from _verbs(kinds.ENDPOINTSLICES, "list", "watch", "create", "patch", "delete")
@@ -171,6 +172,8 @@ def _hosting() -> Iterator[Right]:
         (kinds.VALIDATINGPOLICYBINDINGS, policies.bindings()),
     ):
         yield from _verbs(resource, "get", names=[str(one["metadata"]["name"]) for one in objects])
+    if contract.makes_priority_class:
+        yield from _verbs(kinds.PRIORITYCLASSES, "get", names=[contract.granted.priority_class])
 
 
 def _webhook(own: str) -> Iterator[Right]:

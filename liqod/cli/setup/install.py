@@ -33,7 +33,8 @@ from liqod.cli.setup.host.commands import host_options, install_host, refuse_hos
 from liqod.cli.status.whoami import leader
 from liqod.hosting.tenants import policies
 from liqod.hosting.tenants.access import ensure_borrower_role
-from liqod.hosting.tenants.rights import BORROWER_ROLE, borrower_role
+from liqod.hosting.tenants.contract import PRIORITY_CLASS, Contract
+from liqod.hosting.tenants.rights import BORROWER_ROLE, borrower_role, priority_class
 from liqod.kube import manifests
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import (
@@ -45,6 +46,7 @@ from liqod.kube.resources import (
     NAMESPACES,
     NATTINGTABLES,
     NODES,
+    PRIORITYCLASSES,
     SEARCHDOMAINS,
     SHADOWPODS,
     STORAGECLASSES,
@@ -107,7 +109,9 @@ def install(
         own = [account(settings.kubernetes.namespace), *(body for _, body in roles(settings))]
         home = settings.kubernetes.namespace
         bounded = [*admission_policies.policies(home), *admission_policies.bindings(home)]
-        borrowers = [*policies.policies(), *policies.bindings(), borrower_role(services=True)]
+        borrowers = [*policies.policies(Contract.of(settings)), *policies.bindings(), borrower_role(services=True)]
+        if Contract.of(settings).makes_priority_class:
+            borrowers.append(priority_class())
         spaces = [namespace, *storage_objects(settings)]
         objects = [*manifests.definitions(), *spaces, *own, *bounded, *borrowers]
         if options.output == "json":
@@ -131,7 +135,7 @@ def install(
             changed(f"namespace {namespace['metadata']['name']}: created")
         except AlreadyExists:
             pass
-        await ensure_borrower_role(session.client)
+        await ensure_borrower_role(session.client, Contract.of(settings))
         async for line in ensure_policies(session):
             changed(line)
         async for line in ensure_account(session):
@@ -291,6 +295,7 @@ async def _remove_policies(session: Session) -> list[str]:
     ):
         for body in bodies:
             receipt += await _remove(session, resource, body["metadata"]["name"])
+    receipt += await _remove(session, PRIORITYCLASSES, PRIORITY_CLASS)
     return receipt
 
 

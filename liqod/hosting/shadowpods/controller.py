@@ -32,11 +32,13 @@ from liqod.hosting.shadowpods.decide import (
     decide,
     result_of,
 )
+from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.shadowpods.pod_update.in_place import InPlaceUpdate
 from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.capacity import Capacity
 from liqod.hosting.shadowpods.quota.ledger import Waiting
 from liqod.hosting.shadowpods.status import ShadowPodReports
+from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.offers import Offers
 from liqod.hosting.views import Pod, controller_of, is_managed, order_of_creation
@@ -65,6 +67,8 @@ REPLACED: Final = 0.5
 STILL_THERE: Final = 1.0
 """Seconds until a pod is reconciled again whose ShadowPod is missing from the cache but exists at the API server."""
 
+_DEFAULT: Final = Contract()
+
 
 class ShadowPods(Controller[Key]):
     """Reconciles each ShadowPod with the pod of its name; tenants take turns."""
@@ -83,6 +87,7 @@ class ShadowPods(Controller[Key]):
         offers: Offers,
         recorder: Recorder,
         workers: int,
+        contract: Contract = _DEFAULT,
         wall: WallClock | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
@@ -94,10 +99,13 @@ class ShadowPods(Controller[Key]):
         self._pods = MutationCache(pods, clock)
         self._namespaces = namespaces
         self._offers = offers
+        self._contract = contract
         self.capacity = Capacity(clock, pods=self._pods, namespaces=namespaces, offers=offers, metrics=metrics)
         self.capacity.setServiceParent(self)
         self._reports = ShadowPodReports(client, recorder, self._shadows)
-        self._updates = InPlaceUpdate(client, namespaces=namespaces, capacity=self.capacity, reports=self._reports)
+        self._updates = InPlaceUpdate(
+            client, namespaces=namespaces, capacity=self.capacity, reports=self._reports, contract=contract
+        )
         self._refusals: Refusals[Key] = Refusals(Backoff(initial=1.0, cap=RETRY_ADMISSION))
         self._tracked: dict[Key, Tracked] = {}
 
@@ -167,7 +175,7 @@ class ShadowPods(Controller[Key]):
         if isinstance(verdict, Refuse):
             return await self._refuse(shadow, verdict, tenant)
         try:
-            body = forge.pod(shadow)
+            body = forge.pod(restrict(shadow, self._contract), self._contract.granted.priority_class)
         except ValueError as error:
             return await self._refuse(shadow, Refuse("InvalidPod", f"spec.pod cannot be run: {error}"))
         self.capacity.charge(key, tenant, verdict.asked)

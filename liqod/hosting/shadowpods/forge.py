@@ -12,7 +12,6 @@ admission webhooks changed in the pod is not reverted.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -44,7 +43,7 @@ API_VERSION: Final = SHADOW_POD_GROUP + "v1beta1"
 MAX_GRACE: Final = 3600
 """Seconds of the longest termination grace period: it bounds how long a dismissed tenant's pods can terminate."""
 
-_DROPPED: Final = (
+DROPPED: Final = (
     "nodeName",
     "priority",
     "priorityClassName",
@@ -55,6 +54,7 @@ _DROPPED: Final = (
     "serviceAccountName",
     "ephemeralContainers",
 )
+"""Fields that this cluster decides about, or that are applied to a running pod only."""
 _FORCED: Final = {"hostNetwork": False, "hostPID": False, "hostIPC": False, "automountServiceAccountToken": False}
 _OWN_LABELS: Final = frozenset((MANAGED_BY_LABEL, SHADOW_POD_LABEL))
 # Mirror pods (kubernetes.io/config.mirror) are static pods of a kubelet: the API server exempts them from much of the
@@ -73,8 +73,11 @@ class Forged(msgspec.Struct, frozen=True, omit_defaults=True):
     ephemeral: list[str] = []
 
 
-def pod(shadow: ShadowPod) -> dict[str, Any]:
-    """Return the body of the pod to create; raises ValueError for a spec that is not one."""
+def pod(shadow: ShadowPod, priority_class: str = "") -> dict[str, Any]:
+    """Return the body of the pod to create, of a priority class; raises ValueError for a spec that is not one."""
+    spec = spec_of(msgspec.json.decode(shadow.spec.pod), shadow.metadata.labels.get(ORIGIN_LABEL, ""))
+    if priority_class:
+        spec["priorityClassName"] = priority_class
     labels, annotations = labels_of(shadow), annotations_of(shadow)
     return {
         "apiVersion": "v1",
@@ -95,7 +98,7 @@ def pod(shadow: ShadowPod) -> dict[str, Any]:
                 }
             ],
         },
-        "spec": spec_of(msgspec.json.decode(shadow.spec.pod), labels.get(ORIGIN_LABEL, "")),
+        "spec": spec,
     }
 
 
@@ -104,7 +107,7 @@ def spec_of(wanted: Any, tenant: str) -> dict[str, Any]:
 
     Raises ValueError for a field of the wrong type, and for volumes that a borrower may not have.
     """
-    spec = {key: value for key, value in mapping_in(wanted, "spec").items() if key not in _DROPPED}
+    spec = {key: value for key, value in mapping_in(wanted, "spec").items() if key not in DROPPED}
     spec |= _FORCED
     grace = spec.get("terminationGracePeriodSeconds")
     if isinstance(grace, int | float) and grace > MAX_GRACE:
@@ -115,7 +118,9 @@ def spec_of(wanted: Any, tenant: str) -> dict[str, Any]:
     pod_restrictions.check_volumes(items_in(spec.get("volumes"), "spec.volumes"))
     affinity = pod_restrictions.pod_affinity(mapping_in(spec.get("affinity"), "spec.affinity"), tenant)
     spec["affinity"] = affinity | {
-        "nodeAffinity": _off_virtual_nodes(mapping_in(affinity.get("nodeAffinity"), "spec.affinity.nodeAffinity"))
+        "nodeAffinity": pod_restrictions.only_nodes(
+            mapping_in(affinity.get("nodeAffinity"), "spec.affinity.nodeAffinity"), [_OFF_VIRTUAL_NODES]
+        )
     }
     return spec
 
@@ -180,25 +185,6 @@ def decode_record(text: str) -> Forged:
         return msgspec.json.decode(text, type=Forged)
     except msgspec.MsgspecError:
         return Forged()
-
-
-def _off_virtual_nodes(affinity: Mapping[str, Any]) -> dict[str, Any]:
-    where = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-    required = mapping_in(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"), where)
-    terms = []
-    for term in items_in(required.get("nodeSelectorTerms"), f"{where}.nodeSelectorTerms"):
-        expressions = list(items_in(mapping_in(term, where).get("matchExpressions"), f"{where}.matchExpressions"))
-        # An empty term matches no node (Kubernetes API: NodeSelectorTerm); an expression added to it would match some.
-        if (expressions or term.get("matchFields")) and _OFF_VIRTUAL_NODES not in expressions:
-            term = {**term, "matchExpressions": [*expressions, _OFF_VIRTUAL_NODES]}
-        terms.append(term)
-    return {
-        **affinity,
-        "requiredDuringSchedulingIgnoredDuringExecution": {
-            **required,
-            "nodeSelectorTerms": terms or [{"matchExpressions": [_OFF_VIRTUAL_NODES]}],
-        },
-    }
 
 
 def is_for_virtual_nodes(toleration: Toleration) -> bool:

@@ -7,7 +7,7 @@ manager, so that the admission policies for borrowers' claims do not apply to it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from liqod.hosting.shadowpods.validation import items_in, mapping_in
@@ -61,6 +61,23 @@ def _own_only(term: Mapping[str, Any], tenant: str, where: str) -> dict[str, Any
     labels = mapping_in(selected.get("matchLabels"), f"{where}.namespaceSelector.matchLabels")
     selected["matchLabels"] = {**labels, REMOTE_CLUSTER_LABEL: tenant}
     return {**forged, "namespaceSelector": selected}
+
+
+def only_nodes(affinity: Mapping[str, Any], expressions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a node affinity of which every term has these expressions; raises ValueError for a wrong type."""
+    where = f"spec.affinity.nodeAffinity.{_REQUIRED}"
+    required = mapping_in(affinity.get(_REQUIRED), where)
+    terms = []
+    for term in items_in(required.get("nodeSelectorTerms"), f"{where}.nodeSelectorTerms"):
+        present = list(items_in(mapping_in(term, where).get("matchExpressions"), f"{where}.matchExpressions"))
+        # An empty term matches no node (Kubernetes API: NodeSelectorTerm); an expression added to it would match some.
+        if (present or term.get("matchFields")) and (added := [one for one in expressions if one not in present]):
+            term = {**term, "matchExpressions": [*present, *added]}
+        terms.append(term)
+    return {
+        **affinity,
+        _REQUIRED: {**required, "nodeSelectorTerms": terms or [{"matchExpressions": list(expressions)}]},
+    }
 
 
 def check_volumes(volumes: Iterable[Mapping[str, Any]]) -> None:

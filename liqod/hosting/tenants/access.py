@@ -8,6 +8,7 @@ import attrs
 from twisted.logger import Logger
 
 from liqod.hosting.tenants import grants, policies, rights
+from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces, selector
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
@@ -15,6 +16,7 @@ from liqod.kube.manifests import covers
 from liqod.kube.resources import (
     CLUSTERROLES,
     NAMESPACES,
+    PRIORITYCLASSES,
     ROLEBINDINGS,
     ROLES,
     SECRETS,
@@ -52,35 +54,38 @@ class ApiAccess:
     relay: bool = False
 
 
-async def ensure_borrower_role(client: Client) -> None:
-    """Create or update the ClusterRole of borrowers, and the policies that limit it, for this version.
+async def ensure_borrower_role(client: Client, contract: Contract) -> None:
+    """Create or update the ClusterRole of borrowers, the policies that limit it, and the priority class of their pods.
 
     The daemon's own account may only read them: `liqodctl install` writes them. Raises KubeError; the message of
     Forbidden (403) names the command to run.
     """
     try:
-        limited = await _ensure_policies(client)
+        limited = await _ensure_policies(client, contract)
+        if contract.makes_priority_class:
+            await ensure(client, PRIORITYCLASSES, rights.priority_class())
         await ensure(client, CLUSTERROLES, rights.borrower_role(services=limited))
     except Forbidden as error:
         raise Forbidden(
             error.code,
             error.reason,
-            "what borrowers may do here is not as this release needs it, and the daemon may not change it: have an "
-            f"administrator run `liqodctl install` of this release ({error.message})",
+            "what borrowers may do here is not as this release and its configuration need it, and the daemon may not "
+            f"change it: have an administrator run `liqodctl install` of this release ({error.message})",
             error.details,
         ) from error
 
 
-async def _ensure_policies(client: Client) -> bool:
+async def _ensure_policies(client: Client, contract: Contract) -> bool:
     """Create or update the admission policies; returns whether this API server has the kind (Kubernetes 1.30)."""
     try:
-        for policy in policies.policies():
+        for policy in policies.policies(contract):
             await ensure(client, VALIDATINGPOLICIES, policy, same=covers)
         for binding in policies.bindings():
             await ensure(client, VALIDATINGPOLICYBINDINGS, binding, same=covers)
     except NotFound:
         _log.warn(
-            "this API server has no ValidatingAdmissionPolicies (Kubernetes 1.30 does): borrowers get no services"
+            "this API server has no ValidatingAdmissionPolicies (Kubernetes 1.30 does): borrowers get no services and "
+            "no ingresses"
         )
         return False
     return True
@@ -107,17 +112,18 @@ class Access:
 
     _log = Logger()
 
-    def __init__(self, client: Client, namespaces: Namespaces, access: ApiAccess, token_lifetime: int) -> None:
+    def __init__(self, client: Client, namespaces: Namespaces, access: ApiAccess, contract: Contract) -> None:
         self._client = client
         self._namespaces = namespaces
         self._access = access
-        self._token_lifetime = token_lifetime
+        self._contract = contract
+        self._token_lifetime = contract.granted.token_lifetime
         self._role_ensured = False
 
     async def ensure_role(self) -> None:
         """Create or update the ClusterRole of borrowers, and the policies that limit it, once per start."""
         if not self._role_ensured:
-            await ensure_borrower_role(self._client)
+            await ensure_borrower_role(self._client, self._contract)
             self._role_ensured = True
 
     async def admit(self, peer: str) -> AccessGrant:

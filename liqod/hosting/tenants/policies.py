@@ -1,17 +1,23 @@
 """ValidatingAdmissionPolicies (CEL) for what RBAC cannot express about borrowers, bound for all of them.
 
-A borrower may create services, except those that intercept traffic of others (externalIPs: CVE-2020-8554, or a chosen
-load balancer address), and secrets, except those that this cluster would fill with a service account token.
+They are the contract of tenants where a borrower writes the object itself: metadata, services, ingresses, claims,
+secrets and slices. What a pod may be is decided where the daemon creates it (``shadowpods.pod_contract``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
 from liqod.model.names import tenant_namespace
+from liqod.model.objects.portable_metadata import METADATA_POLICY
 
+FINALIZER_POLICY: Final = "liqod-borrower-finalizers"
+INGRESS_POLICY: Final = "liqod-borrower-ingresses"
+SLICE_POLICY: Final = "liqod-borrower-slices"
 SERVICE_POLICY: Final = "liqod-borrower-services"
 SECRET_POLICY: Final = "liqod-borrower-secrets"  # noqa: S105 (a name, not a secret)
 CLAIM_POLICY: Final = "liqod-borrower-claims"
@@ -25,61 +31,207 @@ _IS_BORROWER: Final = (
 )
 
 
-def policies() -> list[dict[str, Any]]:
-    """Return the policies; each is bound by a binding of its name."""
+_DEFAULT: Final = Contract()
+_NAMES: Final = (
+    METADATA_POLICY,
+    FINALIZER_POLICY,
+    SERVICE_POLICY,
+    INGRESS_POLICY,
+    SECRET_POLICY,
+    CLAIM_POLICY,
+    SLICE_POLICY,
+)
+_CORE: Final = ("", "v1")
+_NETWORKING: Final = ("networking.k8s.io", "v1")
+_OFFLOADING: Final = ("offloading.liqo.io", "v1beta1")
+_OBJECTS: Final = {
+    _CORE: ("configmaps", "secrets", "services", "persistentvolumeclaims"),
+    _NETWORKING: ("ingresses",),
+}
+"""What a borrower writes that other controllers of this cluster read."""
+
+
+def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
+    """Return the policies that enforce a contract; each is bound by a binding of its name."""
     return [
         _policy(
-            SERVICE_POLICY,
-            "services",
+            METADATA_POLICY,
+            _OBJECTS,
             [
-                (
-                    "!has(object.spec.externalIPs) || object.spec.externalIPs.size() == 0",
-                    "a borrower's service may not have externalIPs: they would take traffic meant for others",
-                ),
-                (
-                    "!has(object.spec.loadBalancerIP) || object.spec.loadBalancerIP == ''",
-                    "a borrower's service may not choose its loadBalancerIP",
-                ),
-                (
-                    "oldObject == null || object.spec.type == oldObject.spec.type",
-                    "a borrower may not change the type of a service; delete it and make it anew",
-                ),
+                _only_keys("annotations", contract.annotations),
+                _only_keys("labels", contract.labels),
             ],
         ),
         _policy(
+            FINALIZER_POLICY,
+            {**_OBJECTS, _OFFLOADING: ("shadowpods", "shadowendpointslices")},
+            [
+                (
+                    # Storage object in use protection adds its finalizer as a mutating admission plugin, so that it is
+                    # there when policies are evaluated.
+                    "!has(object.metadata.finalizers) || object.metadata.finalizers.all(f, "
+                    "f == 'kubernetes.io/pvc-protection' || (oldObject != null && "
+                    "has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers))",
+                    "a borrower may not add finalizers: they would keep its namespace after the end of the peering",
+                ),
+            ],
+        ),
+        _policy(SERVICE_POLICY, {_CORE: ("services",)}, _service_rules(contract)),
+        _policy(INGRESS_POLICY, {_NETWORKING: ("ingresses",)}, _ingress_rules(contract)),
+        _policy(
             SECRET_POLICY,
-            "secrets",
+            {_CORE: ("secrets",)},
             [("false", "a borrower may not have tokens made for service accounts of this cluster")],
             # A match condition: each pod that mounts tokens has a secret, and for those nothing more is evaluated.
             only=[MAKES_A_TOKEN],
         ),
+        _policy(CLAIM_POLICY, {_CORE: ("persistentvolumeclaims",)}, _claim_rules(contract)),
         _policy(
-            CLAIM_POLICY,
-            "persistentvolumeclaims",
+            SLICE_POLICY,
+            {_OFFLOADING: ("shadowendpointslices",)},
             [
                 (
-                    "oldObject != null || !has(object.spec.volumeName) || object.spec.volumeName == ''",
-                    "a borrower may not choose the volume of a claim: it may hold the data of others",
-                ),
-                (
-                    "oldObject == null || (has(object.spec.volumeName) ? object.spec.volumeName : '') == "
-                    "(has(oldObject.spec.volumeName) ? oldObject.spec.volumeName : '')",
-                    "a borrower may not choose the volume of a claim: it may hold the data of others",
-                ),
-                # With the empty class a claim binds to any matching PersistentVolume without a class (Kubernetes:
-                # "Persistent Volumes", class).
-                (
-                    "has(object.spec.storageClassName) && object.spec.storageClassName != ''",
-                    "a borrower's claim must be of a storage class: volumes without one may hold the data of others",
-                ),
-                (
-                    "!has(object.spec.dataSourceRef) || !has(object.spec.dataSourceRef.namespace) || "
-                    "object.spec.dataSourceRef.namespace == object.metadata.namespace",
-                    "a borrower's claim may not be filled from another namespace",
+                    "!has(object.spec.template) || !has(object.spec.template.addressType) || "
+                    "object.spec.template.addressType != 'FQDN'",
+                    "a borrower's slice may not hold names: whoever resolves them, they may be names of this cluster",
                 ),
             ],
         ),
     ]
+
+
+def _service_rules(contract: Contract) -> list[tuple[str, str]]:
+    types, classes = contract.granted.service_types, contract.load_balancer_classes
+    return [
+        (
+            "!has(object.spec.externalIPs) || object.spec.externalIPs.size() == 0",
+            "a borrower's service may not have externalIPs: they would take traffic meant for others",
+        ),
+        (
+            "!has(object.spec.loadBalancerIP) || object.spec.loadBalancerIP == ''",
+            "a borrower's service may not choose its loadBalancerIP",
+        ),
+        (
+            "oldObject == null || object.spec.type == oldObject.spec.type",
+            "a borrower may not change the type of a service; delete it and create it again",
+        ),
+        # An ExternalName behind an Ingress would publish services of this cluster (CVE-2021-25740 is alike).
+        (
+            f"!has(object.spec.type) || object.spec.type in {_list(types)}",
+            f"a borrower's service may be of the types {', '.join(types) or 'none'} here ([hosting] service-types)",
+        ),
+        (
+            f"!has(object.spec.loadBalancerClass) || object.spec.loadBalancerClass in {_list(classes)}",
+            "a borrower's service may name only a load balancer class that is offered ([sharing] "
+            "load-balancer-classes)",
+        ),
+    ]
+
+
+def _ingress_rules(contract: Contract) -> list[tuple[str, str]]:
+    hosts, classes = contract.granted.ingress_hosts, contract.granted.ingress_classes
+    if not hosts:
+        return [("false", "ingresses of borrowers are not granted here ([hosting] ingress-hosts names the hosts)")]
+    granted = f"{_list(hosts)}.exists(s, h == s || h.endsWith('.' + s))"
+    hosts_shown = ", ".join(hosts)
+    rules = [
+        # Ingress controllers merge the hosts of all namespaces: another's host would take its traffic.
+        (
+            f"!has(object.spec.rules) || object.spec.rules.all(r, has(r.host) && [r.host].exists(h, {granted}))",
+            f"a borrower's ingress is for hosts under {hosts_shown} only, each rule with a host",
+        ),
+        (
+            f"!has(object.spec.tls) || object.spec.tls.all(t, has(t.hosts) && t.hosts.all(h, {granted}))",
+            f"a borrower's ingress has certificates for hosts under {hosts_shown} only, each with its hosts",
+        ),
+        (
+            "!has(object.spec.defaultBackend)",
+            "a borrower's ingress may not have a default backend: it would take the traffic of all hosts",
+        ),
+        (
+            "!has(object.spec.rules) || object.spec.rules.all(r, !has(r.http) || "
+            "r.http.paths.all(p, !has(p.backend.resource)))",
+            "a borrower's ingress leads to services only, not to other resources",
+        ),
+    ]
+    if classes:
+        rules.append(
+            (
+                f"has(object.spec.ingressClassName) && object.spec.ingressClassName in {_list(classes)}",
+                f"a borrower's ingress may be of the classes {', '.join(classes)} here ([hosting] ingress-classes)",
+            )
+        )
+    return rules
+
+
+def _claim_rules(contract: Contract) -> list[tuple[str, str]]:
+    classes = contract.granted.storage_classes
+    rules = [
+        (
+            "oldObject != null || !has(object.spec.volumeName) || object.spec.volumeName == ''",
+            "a borrower may not choose the volume of a claim: it may hold the data of others",
+        ),
+        (
+            "oldObject == null || (has(object.spec.volumeName) ? object.spec.volumeName : '') == "
+            "(has(oldObject.spec.volumeName) ? oldObject.spec.volumeName : '')",
+            "a borrower may not choose the volume of a claim: it may hold the data of others",
+        ),
+        (
+            "!has(object.spec.selector)",
+            "a borrower may not select the volume of a claim: it may hold the data of others",
+        ),
+        # With the empty class a claim binds to any matching PersistentVolume without a class (Kubernetes:
+        # "Persistent Volumes", class). The annotation, from before there was the field, is read first
+        # (component-helpers, GetPersistentVolumeClaimClass).
+        (
+            "has(object.spec.storageClassName) && object.spec.storageClassName != ''",
+            "a borrower's claim must be of a storage class: volumes without one may hold the data of others",
+        ),
+        (
+            "!has(object.metadata.annotations) || "
+            "!('volume.beta.kubernetes.io/storage-class' in object.metadata.annotations)",
+            "a borrower's claim names its storage class in spec.storageClassName, not in an annotation",
+        ),
+        (
+            "!has(object.spec.volumeAttributesClassName) || object.spec.volumeAttributesClassName == ''",
+            "a borrower's claim may not choose a volume attributes class",
+        ),
+        (
+            "!has(object.spec.dataSourceRef) || !has(object.spec.dataSourceRef.namespace) || "
+            "object.spec.dataSourceRef.namespace == object.metadata.namespace",
+            "a borrower's claim may not be filled from another namespace",
+        ),
+    ]
+    if classes:
+        rules.append(
+            (
+                f"!has(object.spec.storageClassName) || object.spec.storageClassName in {_list(classes)}",
+                f"a borrower's claim may be of the classes {', '.join(classes)} here ([hosting] storage-classes)",
+            )
+        )
+    return rules
+
+
+def _only_keys(field: str, allowed: Sequence[str]) -> tuple[str, str]:
+    """Return the rule that a borrower sets allowed labels or annotations only; those of controllers may stay.
+
+    The same as ``portable_metadata.is_allowed``.
+    """
+    prefixes = [one for one in allowed if one.endswith(("/", "."))]
+    names = [one for one in allowed if one not in prefixes]
+    new, old = f"object.metadata.{field}", f"oldObject.metadata.{field}"
+    return (
+        f"!has({new}) || {new}.all(k, !(k.contains('/') || k.contains('.')) || "
+        f"{_list(prefixes)}.exists(p, k.startsWith(p)) || k in {_list(names)} || "
+        f"(oldObject != null && has({old}) && k in {old} && {old}[k] == {new}[k]))",
+        f"it has {field} of a domain that is not granted to borrowers here; leave them out at home ([reflection] "
+        f"skip-{field}), or have the lender's administrator grant them ([hosting] {field})",
+    )
+
+
+def _list(values: Iterable[str]) -> str:
+    """Return a CEL list of strings; escapes of JSON are those of CEL (cel-spec, "String and Bytes Values")."""
+    return json.dumps(list(values))
 
 
 def bindings() -> list[dict[str, Any]]:
@@ -91,14 +243,18 @@ def bindings() -> list[dict[str, Any]]:
             "metadata": {"name": name},
             "spec": {"policyName": name, "validationActions": ["Deny"]},
         }
-        for name in (SERVICE_POLICY, SECRET_POLICY, CLAIM_POLICY)
+        for name in _NAMES
     ]
 
 
 def _policy(
-    name: str, plural: str, rules: list[tuple[str, str]], *, only: Sequence[tuple[str, str]] = ()
+    name: str,
+    kinds: Mapping[tuple[str, str], Sequence[str]],
+    rules: list[tuple[str, str]],
+    *,
+    only: Sequence[tuple[str, str]] = (),
 ) -> dict[str, Any]:
-    """Return a policy for one kind; ``only`` are conditions, by name, without which there is nothing to validate."""
+    """Return a policy for kinds by group and version; ``only`` are conditions, by name, of something to validate."""
     conditions = [("by-a-borrower", _IS_BORROWER), *only]
     return {
         "apiVersion": _API,
@@ -109,11 +265,12 @@ def _policy(
             "matchConstraints": {
                 "resourceRules": [
                     {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
+                        "apiGroups": [group],
+                        "apiVersions": [version],
                         "operations": ["CREATE", "UPDATE"],
-                        "resources": [plural],
+                        "resources": list(plurals),
                     }
+                    for (group, version), plurals in kinds.items()
                 ]
             },
             "matchConditions": [{"name": name, "expression": expression} for name, expression in conditions],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from liqod.hosting.tenants.contract import PRIORITY_CLASS
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
 
 BORROWER_ROLE: Final = "liqod-borrower"
@@ -19,8 +20,8 @@ def borrower_role(*, services: bool) -> dict[str, Any]:
     """Return the ClusterRole that is bound in each granted namespace.
 
     The status of ShadowPods is written by the lender alone, and so are endpoint slices: a borrower creates
-    ShadowEndpointSlices. Services are in it only where admission policies are enforced (``policies``): with
-    ``externalIPs`` a tenant could take over traffic of other namespaces.
+    ShadowEndpointSlices. Services and ingresses are in it only where admission policies are enforced (``policies``):
+    with ``externalIPs``, or with another's host, a tenant could take over traffic of other namespaces.
     """
     return {
         "apiVersion": f"{_RBAC}/v1",
@@ -36,9 +37,24 @@ def borrower_role(*, services: bool) -> dict[str, Any]:
             _rule("", ["pods/exec", "pods/attach", "pods/portforward"], ["create", "get"]),
             _rule("", ["configmaps", "secrets", "persistentvolumeclaims"], _ALL),
             _rule("offloading.liqo.io", ["shadowendpointslices"], _ALL),
-            _rule("networking.k8s.io", ["ingresses"], _ALL),
-            *([_rule("", ["services"], _ALL)] if services else []),
+            *([_rule("", ["services"], _ALL), _rule("networking.k8s.io", ["ingresses"], _ALL)] if services else []),
         ],
+    }
+
+
+def priority_class() -> dict[str, Any]:
+    """Return the priority class of tenants' pods: they make way for every pod of this cluster, and none for them.
+
+    Pods without a class have priority 0. The cluster autoscaler takes no account of pods below -10 by default
+    (expendable-pods-priority-cutoff).
+    """
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": PRIORITY_CLASS},
+        "value": -1,
+        "preemptionPolicy": "Never",
+        "description": "Pods of clusters that borrow from this one: preempted by any pod of this cluster.",
     }
 
 

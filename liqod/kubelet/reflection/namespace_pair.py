@@ -37,6 +37,8 @@ class TrackedObject:
     """Failed writes at the lender."""
     postponed: bool = False
     """Waits until the lender answers."""
+    portable_only: bool = False
+    """The lender refused its labels or annotations: only those that every lender grants go along."""
 
 
 class NamespacePair(MultiService):

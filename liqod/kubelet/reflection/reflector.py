@@ -26,13 +26,14 @@ from liqod.kubelet.lender.failed_writes import failed_write
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.reflection.decide import Create, Decision, Delete, Keep, Patch, Skip, decide
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
+from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, portable_only
 from liqod.kubelet.reflection.kinds import Kind
 from liqod.kubelet.reflection.namespace_pair import NamespacePair, TrackedObject
 from liqod.kubelet.reflection.shared_informers import NamespacedInformers
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import Key
 from liqod.model.names import REFLECTION_MANAGER
+from liqod.model.objects.portable_metadata import METADATA_POLICY
 from liqod.model.records.network import Claims
 
 INCOMPLETE_RETRY: Final = 5.0
@@ -170,6 +171,8 @@ class Reflector(Controller[Key]):
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._report(home, "UnreadableObject", f"what it holds cannot be read: {clean_message(str(error))}")
             return After(tracked.attempts.delay(Meaning.REFUSED))
+        if tracked.portable_only and isinstance(desired, Desired):
+            desired = portable_only(desired)
         seen = _Object(key, pair, tracked, home, self.kind.name_there(key.name, self._context), desired)
         self._note_claims(seen)
         self._note_objections(seen)
@@ -254,10 +257,13 @@ class Reflector(Controller[Key]):
             pair.mutations.forget(seen.name)
         if failed.namespace_missing:
             self._surroundings.namespace_missing(seen.key.namespace)
+        delay = failed.delay
+        if failed.is_refused and METADATA_POLICY in failed.message and not tracked.portable_only:
+            tracked.portable_only, delay = True, INPUTS_RETRY
         if failed.is_refused and not failed.namespace_terminating:
             self._report(seen.home, failed.reason, f"the lender refuses it: {failed.message}")
-        self._write_limiter.failed(seen.key, failed.delay, now)
-        return After(failed.delay)
+        self._write_limiter.failed(seen.key, delay, now)
+        return After(delay)
 
     # Claims and events
 

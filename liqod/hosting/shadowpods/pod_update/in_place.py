@@ -8,11 +8,13 @@ from liqod.flow.controller import After
 from liqod.hosting.shadowpods import forge
 from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
 from liqod.hosting.shadowpods.decide import Tracked
+from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.shadowpods.pod_update import patches
 from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.capacity import Capacity
 from liqod.hosting.shadowpods.quota.ledger import Waiting
 from liqod.hosting.shadowpods.status import ShadowPodReports
+from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.views import Pod
 from liqod.kube.client import Client
@@ -30,17 +32,25 @@ class InPlaceUpdate:
     """Updates pods; a refusal of the API server is recorded as an event, and the pod stays unchanged."""
 
     def __init__(
-        self, client: Client, *, namespaces: Namespaces, capacity: Capacity, reports: ShadowPodReports
+        self,
+        client: Client,
+        *,
+        namespaces: Namespaces,
+        capacity: Capacity,
+        reports: ShadowPodReports,
+        contract: Contract,
     ) -> None:
         self._client = client
         self._namespaces = namespaces
         self._capacity = capacity
         self._reports = reports
+        self._contract = contract
 
     async def apply(self, shadow: ShadowPod, pod: Pod, tracked: Tracked) -> After | None:
         """Bring a pod to its ShadowPod; returns when to try a refused resize again. Raises KubeError."""
         uid = pod.metadata.uid
         try:
+            shadow = restrict(shadow, self._contract)
             if tracked.refused_size is not None and not patches.resize(shadow, pod):
                 tracked.refused_size = None
                 self._capacity.stop_waiting(shadow.metadata.key)

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
-from attrs import Factory, frozen
+from attrs import Factory, evolve, frozen
 
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import ownership, reflected_annotations, reflected_labels
 from liqod.kubelet.reflection import policy
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, ObjectMeta
+from liqod.model.objects.portable_metadata import ANNOTATION_DOMAINS, LABEL_DOMAINS, portable
 
 KEYS_ANNOTATION: Final = "offloading.liqo.io/reflected-keys"
 
@@ -140,6 +141,19 @@ def wanted(
         claims=claims,
         objections=objections,
     )
+
+
+def portable_only(desired: Desired) -> Desired:
+    """Return the desired object with the labels and annotations only that every lender grants."""
+    labels, annotations = portable(desired.labels, LABEL_DOMAINS), portable(desired.annotations, ANNOTATION_DOMAINS)
+    if text := annotations.get(KEYS_ANNOTATION):
+        keys = msgspec.json.decode(text, type=Keys)
+        kept = Keys(
+            labels=[key for key in keys.labels if key in labels],
+            annotations=[key for key in keys.annotations if key in annotations],
+        )
+        annotations[KEYS_ANNOTATION] = msgspec.json.encode(kept).decode()
+    return evolve(desired, labels=labels, annotations=annotations)
 
 
 def keys_of(there: ObjectMeta) -> Keys:

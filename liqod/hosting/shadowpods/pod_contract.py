@@ -1,0 +1,318 @@
+"""Applies the contract of tenants to a ShadowPod, before a pod is forged from it. Pure.
+
+Metadata and tolerations that are not granted are dropped: without them a pod runs all the same. Everything else that is
+not on the allow list is refused, with the path of the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from liqod.hosting.shadowpods import pod_restrictions
+from liqod.hosting.shadowpods.admission import MAX_POD_BYTES
+from liqod.hosting.shadowpods.forge import DROPPED
+from liqod.hosting.shadowpods.validation import items_in, mapping_in
+from liqod.hosting.tenants.contract import CONTROL_PLANE, Contract
+from liqod.model.objects.portable_metadata import is_allowed, is_of_cluster, portable
+from liqod.model.records.views import ShadowPod
+
+# A shape is None (any value), a mapping of allowed fields to shapes, or a list of one shape for each item. Source:
+# Kubernetes 1.36, api/core/v1/types.go. What a later release adds is refused until it is listed here.
+_HANDLER: Final = {
+    "exec": {"command": None},
+    # Not ``host``: the kubelet sends these from the host's network, so that 127.0.0.1 is the node's own.
+    "httpGet": {"path": None, "port": None, "scheme": None, "httpHeaders": [{"name": None, "value": None}]},
+    "tcpSocket": {"port": None},
+}
+_PROBE: Final = {
+    **_HANDLER,
+    "grpc": {"port": None, "service": None},
+    **dict.fromkeys(
+        (
+            "initialDelaySeconds",
+            "timeoutSeconds",
+            "periodSeconds",
+            "successThreshold",
+            "failureThreshold",
+            "terminationGracePeriodSeconds",
+        )
+    ),
+}
+_HOOK: Final = {**_HANDLER, "sleep": {"seconds": None}}
+_NAMED: Final = {"name": None, "optional": None}
+_KEY: Final = {**_NAMED, "key": None}
+_FIELD: Final = {"fieldPath": None, "apiVersion": None}
+_RESOURCE_FIELD: Final = {"containerName": None, "resource": None, "divisor": None}
+_ITEM: Final = {"key": None, "path": None, "mode": None}
+_FILE: Final = {"path": None, "fieldRef": _FIELD, "resourceFieldRef": _RESOURCE_FIELD, "mode": None}
+# Pod Security judges the values of these fields.
+_SECURITY: Final = dict.fromkeys(
+    (
+        "seLinuxOptions",
+        "windowsOptions",
+        "runAsUser",
+        "runAsGroup",
+        "runAsNonRoot",
+        "seccompProfile",
+        "appArmorProfile",
+    )
+)
+_RESOURCES: Final = {"limits": None, "requests": None}
+_CONTAINER: Final = {
+    **dict.fromkeys(
+        (
+            "name",
+            "image",
+            "command",
+            "args",
+            "workingDir",
+            "resizePolicy",
+            "restartPolicy",
+            "restartPolicyRules",
+            "volumeDevices",
+            "terminationMessagePath",
+            "terminationMessagePolicy",
+            "imagePullPolicy",
+            "stdin",
+            "stdinOnce",
+            "tty",
+            "targetContainerName",
+        )
+    ),
+    "ports": [dict.fromkeys(("name", "hostPort", "containerPort", "protocol", "hostIP"))],
+    "envFrom": [{"prefix": None, "configMapRef": _NAMED, "secretRef": _NAMED}],
+    "env": [
+        {
+            "name": None,
+            "value": None,
+            "valueFrom": {
+                "fieldRef": _FIELD,
+                "resourceFieldRef": _RESOURCE_FIELD,
+                "configMapKeyRef": _KEY,
+                "secretKeyRef": _KEY,
+                "fileKeyRef": {"volumeName": None, "path": None, "key": None, "optional": None},
+            },
+        }
+    ],
+    "resources": _RESOURCES,
+    "volumeMounts": [
+        dict.fromkeys(
+            ("name", "readOnly", "recursiveReadOnly", "mountPath", "subPath", "mountPropagation", "subPathExpr")
+        )
+    ],
+    "livenessProbe": _PROBE,
+    "readinessProbe": _PROBE,
+    "startupProbe": _PROBE,
+    "lifecycle": {"postStart": _HOOK, "preStop": _HOOK, "stopSignal": None},
+    "securityContext": {
+        **_SECURITY,
+        **dict.fromkeys(
+            ("capabilities", "privileged", "readOnlyRootFilesystem", "allowPrivilegeEscalation", "procMount")
+        ),
+    },
+}
+_CONFIG: Final = {"name": None, "items": [_ITEM], "defaultMode": None, "optional": None}
+_CLAIM: Final = {
+    "accessModes": None,
+    "resources": _RESOURCES,
+    "storageClassName": None,
+    "volumeMode": None,
+    "volumeName": None,
+    "dataSource": {"apiGroup": None, "kind": None, "name": None},
+    "dataSourceRef": {"apiGroup": None, "kind": None, "name": None, "namespace": None},
+}
+_SOURCES: Final = {
+    "configMap": {"name": None, "items": [_ITEM], "optional": None},
+    "secret": {"name": None, "items": [_ITEM], "optional": None},
+    "downwardAPI": {"items": [_FILE]},
+    # Refused by pod_restrictions, in a sentence that says what to do.
+    "serviceAccountToken": None,
+    "podCertificate": None,
+}
+_VOLUMES: Final[dict[str, Any]] = {
+    "configMap": _CONFIG,
+    "secret": {"secretName": None, "items": [_ITEM], "defaultMode": None, "optional": None},
+    "emptyDir": {"medium": None, "sizeLimit": None},
+    "downwardAPI": {"items": [_FILE], "defaultMode": None},
+    "projected": {"sources": [_SOURCES], "defaultMode": None},
+    "persistentVolumeClaim": {"claimName": None, "readOnly": None},
+    "ephemeral": {"volumeClaimTemplate": {"metadata": {"labels": None, "annotations": None}, "spec": _CLAIM}},
+    "image": {"reference": None, "pullPolicy": None},
+}
+_POD: Final = {
+    **dict.fromkeys(DROPPED),
+    **dict.fromkeys(
+        (
+            "restartPolicy",
+            "terminationGracePeriodSeconds",
+            "activeDeadlineSeconds",
+            "dnsPolicy",
+            "nodeSelector",
+            "automountServiceAccountToken",
+            "hostNetwork",
+            "hostPID",
+            "hostIPC",
+            "shareProcessNamespace",
+            "hostname",
+            "hostnameOverride",
+            "subdomain",
+            "runtimeClassName",
+            "enableServiceLinks",
+            "overhead",
+            "topologySpreadConstraints",
+            "setHostnameAsFQDN",
+            "hostUsers",
+        )
+    ),
+    "os": {"name": None},
+    "tolerations": None,
+    "imagePullSecrets": [{"name": None}],
+    "affinity": {"nodeAffinity": None, "podAffinity": None, "podAntiAffinity": None},
+    "hostAliases": [{"ip": None, "hostnames": None}],
+    "dnsConfig": {"nameservers": None, "searches": None, "options": None},
+    "readinessGates": [{"conditionType": None}],
+    "resources": _RESOURCES,
+    "securityContext": {
+        **_SECURITY,
+        **dict.fromkeys(
+            (
+                "supplementalGroups",
+                "supplementalGroupsPolicy",
+                "fsGroup",
+                "fsGroupChangePolicy",
+                "sysctls",
+                "seLinuxChangePolicy",
+            )
+        ),
+    },
+    "volumes": None,
+    "containers": [_CONTAINER],
+    "initContainers": [_CONTAINER],
+    "ephemeralContainers": [_CONTAINER],
+}
+_CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
+_OFF_CONTROL_PLANE: Final = [{"key": key, "operator": "DoesNotExist"} for key in CONTROL_PLANE]
+
+
+def restrict(shadow: ShadowPod, contract: Contract) -> ShadowPod:
+    """Return a ShadowPod within the contract; restricting is idempotent.
+
+    Raises ValueError, with a sentence for the borrower, for what is not granted and for a field of the wrong type.
+    """
+    raw = bytes(shadow.spec.pod)
+    if len(raw) > MAX_POD_BYTES:
+        raise ValueError(f"it has {len(raw)} bytes, more than the {MAX_POD_BYTES} allowed")
+    try:
+        wanted = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"it is not a pod spec: {error}") from None
+    spec = restrict_spec(mapping_in(wanted, "spec"), contract)
+    metadata = msgspec.structs.replace(
+        shadow.metadata,
+        labels=_labels(shadow.metadata.labels, contract),
+        annotations=portable(shadow.metadata.annotations, contract.annotations),
+    )
+    pod = msgspec.structs.replace(shadow.spec, pod=msgspec.Raw(msgspec.json.encode(spec)))
+    return msgspec.structs.replace(shadow, metadata=metadata, spec=pod)
+
+
+def restrict_spec(wanted: Mapping[str, Any], contract: Contract) -> dict[str, Any]:
+    """Return a pod spec within the contract; raises ValueError like ``restrict``."""
+    _check(wanted, _POD, "spec")
+    spec = dict(wanted)
+    runtime_class = spec.get("runtimeClassName")
+    if runtime_class and runtime_class not in contract.granted.runtime_classes:
+        raise ValueError(
+            f"spec.runtimeClassName {_shown(runtime_class)} is not granted here ([hosting] runtime-classes of the "
+            "lender)"
+        )
+    if "volumes" in spec:
+        spec["volumes"] = [_volume(one, contract) for one in items_in(spec["volumes"], "spec.volumes")]
+    if "tolerations" in spec:
+        tolerations = items_in(spec["tolerations"], "spec.tolerations")
+        spec["tolerations"] = [one for one in tolerations if one.get("key") in contract.tolerations]
+    if contract.granted.image_pull_policy == "Always":
+        # An image on the node's disk may have been pulled with somebody else's credentials (Kubernetes: "Images",
+        # AlwaysPullImages).
+        for kind in _CONTAINERS:
+            if kind in spec:
+                spec[kind] = [{**one, "imagePullPolicy": "Always"} for one in items_in(spec[kind], f"spec.{kind}")]
+    if not contract.granted.control_plane_nodes:
+        affinity = mapping_in(spec.get("affinity"), "spec.affinity")
+        node = mapping_in(affinity.get("nodeAffinity"), "spec.affinity.nodeAffinity")
+        spec["affinity"] = {**affinity, "nodeAffinity": pod_restrictions.only_nodes(node, _OFF_CONTROL_PLANE)}
+    return spec
+
+
+def _volume(volume: Mapping[str, Any], contract: Contract) -> dict[str, Any]:
+    where = f"spec.volumes[{_shown(volume.get('name', ''))}]"
+    for kind, content in volume.items():
+        if kind == "name" or content is None:
+            continue
+        if kind not in contract.volumes:
+            raise ValueError(f"{where} is of the kind {_shown(kind)}, which is not granted here ([hosting] volumes)")
+        _check(content, _VOLUMES.get(kind), f"{where}.{kind}")
+    made = dict(volume)
+    always = contract.granted.image_pull_policy == "Always"
+    if made.get("image") is not None and always:
+        made["image"] = {**mapping_in(made["image"], f"{where}.image"), "pullPolicy": "Always"}
+    if made.get("ephemeral") is not None:
+        made["ephemeral"] = _ephemeral(made["ephemeral"], contract, f"{where}.ephemeral")
+    return made
+
+
+def _ephemeral(ephemeral: Any, contract: Contract, where: str) -> dict[str, Any]:
+    """Return an ephemeral volume: the controller manager, not the borrower, creates its claim from the template."""
+    template = mapping_in(mapping_in(ephemeral, where).get("volumeClaimTemplate"), where)
+    spec = mapping_in(template.get("spec"), where)
+    classes = contract.granted.storage_classes
+    if (name := spec.get("storageClassName")) and classes and name not in classes:
+        raise ValueError(f"{where} is of the storage class {_shown(name)}, which is not lent: one of {classes}")
+    made = dict(template)
+    if metadata := mapping_in(template.get("metadata"), where):
+        labels = mapping_in(metadata.get("labels"), f"{where}.metadata.labels")
+        annotations = mapping_in(metadata.get("annotations"), f"{where}.metadata.annotations")
+        made["metadata"] = {
+            "labels": portable(labels, contract.labels),
+            "annotations": portable(annotations, contract.annotations),
+        }
+    return {"volumeClaimTemplate": made}
+
+
+def _labels(labels: Mapping[str, str], contract: Contract) -> dict[str, str]:
+    """Return a pod's labels; raises ValueError for one that its services or policies may select but is not granted."""
+    kept = {}
+    for key, value in labels.items():
+        if is_allowed(key, contract.labels):
+            kept[key] = value
+        elif not is_of_cluster(key):
+            domain = key.partition("/")[0]
+            raise ValueError(
+                f"the label {_shown(key)} is of a domain that is not granted here; leave it out, or have the lender's "
+                f"administrator grant {_shown(domain)}/ ([hosting] labels)"
+            )
+    return kept
+
+
+def _check(value: Any, shape: Any, where: str) -> None:
+    """Raise ValueError for a field that a shape does not have; null is no field."""
+    if shape is None or value is None:
+        return
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            raise ValueError(f"{where} is not a list of mappings")
+        for position, item in enumerate(value):
+            _check(item, shape[0], f"{where}[{position}]")
+        return
+    unknown: Iterable[str] = mapping_in(value, where).keys() - shape.keys()
+    if found := sorted(name for name in unknown if value[name] is not None):
+        raise ValueError(f"{where}.{_shown(found[0])} is not among the fields that borrowers may use here")
+    for name, content in value.items():
+        _check(content, shape.get(name), f"{where}.{name}")
+
+
+def _shown(text: Any) -> str:
+    return str(text)[:63]

@@ -1,0 +1,74 @@
+"""The contract of tenants: what a borrower may write in the namespaces granted to it. Pure.
+
+Everything is an allow list: the fixed part is here and in ``model.objects.portable_metadata``, the rest is granted by
+``[hosting]`` and ``[sharing]``. The daemon applies it when it creates a pod (``shadowpods.pod_contract``), the API
+server where a borrower writes the object itself (``policies``). docs/tenants.md describes it for administrators.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from liqod.config.schema import Hosting, Settings
+from liqod.model.objects.portable_metadata import ANNOTATION_DOMAINS, LABEL_DOMAINS
+
+TOLERATIONS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+"""Keys of taints that every pod tolerates for a time (admission plugin DefaultTolerationSeconds)."""
+VOLUMES: Final = frozenset(
+    {
+        "configMap",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "image",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    }
+)
+"""Kinds of volumes that hold what is the tenant's own."""
+CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+"""Labels of control plane nodes (kubeadm); the second one up to Kubernetes 1.23."""
+
+PRIORITY_CLASS: Final = "liqod-tenant"
+"""The priority class of tenants' pods that liqod creates; with another name in the settings it creates none."""
+
+
+@attrs.frozen
+class Contract:
+    """What tenants may write: ``granted`` are the settings, ``load_balancer_classes`` those that are offered."""
+
+    granted: Hosting = attrs.field(factory=Hosting)
+    load_balancer_classes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Contract:
+        """Return the contract of a configuration."""
+        return cls(settings.hosting, tuple(settings.sharing.load_balancer_classes))
+
+    @property
+    def makes_priority_class(self) -> bool:
+        """Whether the priority class of tenants' pods is liqod's own."""
+        return self.granted.priority_class == PRIORITY_CLASS
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Keys of labels, and prefixes of them that end with "/" or "."; plain names are allowed too."""
+        return (*LABEL_DOMAINS, *self.granted.labels)
+
+    @property
+    def annotations(self) -> tuple[str, ...]:
+        """Keys of annotations, and prefixes that end with "/" or "."; plain names are allowed too."""
+        return (*ANNOTATION_DOMAINS, *self.granted.annotations)
+
+    @property
+    def tolerations(self) -> frozenset[str]:
+        """Keys of taints that pods may tolerate."""
+        return TOLERATIONS | frozenset(self.granted.tolerations)
+
+    @property
+    def volumes(self) -> frozenset[str]:
+        """Kinds of volumes that pods may have."""
+        return VOLUMES | frozenset(self.granted.volumes)

@@ -1,0 +1,65 @@
+"""Labels and annotations that may go with an object to any cluster: those that no controller there acts on. Pure.
+
+A lender grants these to every tenant, and a borrower falls back to these where a lender grants no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+METADATA_POLICY: Final = "liqod-borrower-metadata"
+"""The lender's admission policy for labels and annotations; its name is in the API server's refusal."""
+OUR_DOMAINS: Final = ("liqo.io/", "offloading.liqo.io/", "storage.liqo.io/")
+LABEL_DOMAINS: Final = (
+    *OUR_DOMAINS,
+    "app.kubernetes.io/",
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/",
+    "endpointslice.kubernetes.io/managed-by",
+    "helm.sh/",
+    "kubernetes.io/service-name",
+    "service.kubernetes.io/headless",
+    "statefulset.kubernetes.io/pod-name",
+)
+"""Labels that describe a workload and that its own services select; no controller gives rights by them."""
+ANNOTATION_DOMAINS: Final = (
+    *OUR_DOMAINS,
+    "checksum/",
+    "deployment.kubernetes.io/",
+    "helm.sh/",
+    "kubectl.kubernetes.io/",
+    "kubernetes.io/description",
+    "meta.helm.sh/",
+    "service.kubernetes.io/topology-mode",
+)
+"""Annotations that tools at home write for themselves."""
+CLUSTER_DOMAINS: Final = ("kubernetes.io", "k8s.io")
+"""Domains reserved for Kubernetes ("Well-Known Labels, Annotations and Taints"): what is not listed above describes the
+cluster that an object is in, as ``topology.kubernetes.io/zone`` does on pods since 1.35 (PodTopologyLabels)."""
+
+
+def is_allowed(key: str, allowed: Sequence[str]) -> bool:
+    """Return whether a label or annotation is allowed: a plain name, in an allowed domain, or named itself.
+
+    Keys without a domain are private to users (Kubernetes: "Labels and Selectors", syntax). Runtimes do not keep to
+    that: Kata, CRI-O and runc act on annotations such as ``io.katacontainers.config.hypervisor.path`` and
+    ``org.systemd.property.X``, so that a plain name has no dot.
+    """
+    return is_plain(key) or any(key.startswith(one) if one.endswith(("/", ".")) else key == one for one in allowed)
+
+
+def is_plain(key: str) -> bool:
+    """Return whether a key has no domain, and nothing that could be read as one."""
+    return "/" not in key and "." not in key
+
+
+def is_of_cluster(key: str) -> bool:
+    """Return whether a label or annotation is of a domain that Kubernetes keeps to itself."""
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and any(domain == one or domain.endswith(f".{one}") for one in CLUSTER_DOMAINS)
+
+
+def portable(metadata: Mapping[str, str], allowed: Sequence[str]) -> dict[str, str]:
+    """Return the labels or annotations that are allowed."""
+    return {key: value for key, value in metadata.items() if is_allowed(key, allowed)}
