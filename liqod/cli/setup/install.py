@@ -32,9 +32,9 @@ from liqod.cli.setup.foreign import refuse_foreign
 from liqod.cli.setup.host.commands import host_options, install_host, refuse_host_options, uninstall_host
 from liqod.cli.status.whoami import leader
 from liqod.hosting.tenants import policies
-from liqod.hosting.tenants.access import ensure_borrower_role
+from liqod.hosting.tenants.access import ensure_borrower_role, tenant_objects
 from liqod.hosting.tenants.contract import PRIORITY_CLASS, Contract
-from liqod.hosting.tenants.rights import BORROWER_ROLE, borrower_role, priority_class
+from liqod.hosting.tenants.rights import BORROWER_ROLE
 from liqod.kube import manifests
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import (
@@ -109,9 +109,7 @@ def install(
         own = [account(settings.kubernetes.namespace), *(body for _, body in roles(settings))]
         home = settings.kubernetes.namespace
         bounded = [*admission_policies.policies(home), *admission_policies.bindings(home)]
-        borrowers = [*policies.policies(Contract.of(settings)), *policies.bindings(), borrower_role(services=True)]
-        if Contract.of(settings).makes_priority_class:
-            borrowers.append(priority_class())
+        borrowers = tenant_objects(Contract.of(settings))
         spaces = [namespace, *storage_objects(settings)]
         objects = [*manifests.definitions(), *spaces, *own, *bounded, *borrowers]
         if options.output == "json":

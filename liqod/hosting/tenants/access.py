@@ -75,6 +75,12 @@ async def ensure_borrower_role(client: Client, contract: Contract) -> None:
         ) from error
 
 
+def tenant_objects(contract: Contract) -> list[dict[str, Any]]:
+    """Return what ``ensure_borrower_role`` creates, where the API server has ValidatingAdmissionPolicies."""
+    classes = [rights.priority_class()] if contract.makes_priority_class else []
+    return [*policies.policies(contract), *policies.bindings(), rights.borrower_role(services=True), *classes]
+
+
 async def _ensure_policies(client: Client, contract: Contract) -> bool:
     """Create or update the admission policies; returns whether this API server has the kind (Kubernetes 1.30)."""
     try:
