@@ -21,14 +21,14 @@ from liqod.model.records.views import ShadowPod
 
 # A shape is None (any value), a mapping of allowed fields to shapes, or a list of one shape for each item. Source:
 # Kubernetes 1.36, api/core/v1/types.go. What a later release adds is refused until it is listed here.
-_HANDLER: Final = {
+_ACTION: Final = {
     "exec": {"command": None},
     # Not ``host``: the kubelet sends these from the host's network, so that 127.0.0.1 is the node's own.
     "httpGet": {"path": None, "port": None, "scheme": None, "httpHeaders": [{"name": None, "value": None}]},
     "tcpSocket": {"port": None},
 }
 _PROBE: Final = {
-    **_HANDLER,
+    **_ACTION,
     "grpc": {"port": None, "service": None},
     **dict.fromkeys(
         (
@@ -41,7 +41,7 @@ _PROBE: Final = {
         )
     ),
 }
-_HOOK: Final = {**_HANDLER, "sleep": {"seconds": None}}
+_HOOK: Final = {**_ACTION, "sleep": {"seconds": None}}
 _NAMED: Final = {"name": None, "optional": None}
 _KEY: Final = {**_NAMED, "key": None}
 _FIELD: Final = {"fieldPath": None, "apiVersion": None}
