@@ -74,7 +74,6 @@ class Kubelets(Controller[Key]):
             home_api=HomeApi(home.informers, settings.kubernetes.api_server_url, home.client.config.server),
             informers=NamespacedInformers(home.informers),
             home_version=self._home_version,
-            api_port=Latest(0) if self.api is None else self.api.bound_port,
             locations=locations,
         )
 
@@ -144,9 +143,10 @@ class Kubelets(Controller[Key]):
         """Return the route to a pod; None if it is on none of our nodes."""
         return next((route for k in self._kubelets.values() if (route := k.route(pod)) is not None), None)
 
-    def pods(self) -> Iterator[HomePod]:
-        """Return all pods on our nodes."""
-        return (pod for kubelet in self._kubelets.values() for pod in kubelet.home_pods())
+    def pods(self, node: str = "") -> Iterator[HomePod]:
+        """Return the pods on a node; empty: on all our nodes."""
+        kubelets = (k for k in self._kubelets.values() if not node or k.context.node_name == node)
+        return (pod for kubelet in kubelets for pod in kubelet.home_pods())
 
     def lenders(self) -> list[Lender]:
         """Return the virtual nodes with clients of their lenders."""
@@ -254,14 +254,29 @@ class Kubelets(Controller[Key]):
         await self._stop_kubelet(key, kubelet)
 
     def _start_kubelet(self, key: Key, record: VirtualNode) -> VirtualKubelet:
-        kubelet = self._kubelets[key] = VirtualKubelet(self._shared, record, _OtherNodes(self, key, record.spec))
+        kubelet = self._kubelets[key] = VirtualKubelet(
+            self._shared, record, _OtherNodes(self, key, record.spec), self._port(key, record)
+        )
         kubelet.setServiceParent(self)
         return kubelet
+
+    def _port(self, key: Key, record: VirtualNode) -> Latest[int]:
+        """Return the port at which the API of a node is served; 0 before it is bound, and without an API."""
+        if self.api is None:
+            return Latest(0)
+        others = (each for each in self._records.virtual_nodes.items() if each.metadata.key != key)
+        taken = {other.status.kubelet_port for other in others}
+        return self.api.ports.acquire(key, record.spec.node_name, recorded=record.status.kubelet_port, taken=taken)
 
     async def _stop_kubelet(self, key: Key, kubelet: VirtualKubelet) -> None:
         self._kubelets.pop(key, None)
         self._left.discard(key)
         await maybeDeferred(kubelet.disownServiceParent)
+        if kubelet.running:
+            # A parent that is being stopped itself does not stop a service that leaves it (MultiService.removeService).
+            await maybeDeferred(kubelet.stopService)
+        if self.api is not None:
+            await self.api.ports.release(key)
 
 
 @frozen

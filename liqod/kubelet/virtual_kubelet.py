@@ -62,7 +62,6 @@ class Shared:
     home_api: HomeApi
     informers: NamespacedInformers
     home_version: Latest[str]
-    api_port: Latest[int]
     locations: VolumeLocations | None
 
 
@@ -86,11 +85,12 @@ class VirtualKubelet(MultiService):
 
     _log = Logger()
 
-    def __init__(self, shared: Shared, record: VirtualNode, others: OtherNodes) -> None:
+    def __init__(self, shared: Shared, record: VirtualNode, others: OtherNodes, api_port: Latest[int]) -> None:
         super().__init__()
         self.record = record
         self._shared = shared
         self._others = others
+        self._api_port = api_port
         self._lender = lender = ClusterID(record.spec.cluster_id)
         self._unsubscribe: list[Callable[[], None]] = []
         reactor, home, settings = shared.reactor, shared.home, shared.settings
@@ -144,7 +144,7 @@ class VirtualKubelet(MultiService):
             readiness=self.readiness,
             offer=self._offer,
             home_version=shared.home_version,
-            api_port=shared.api_port,
+            api_port=self._api_port,
             network=self.network_condition.state if self._network.is_managed else None,
             health=self.health.state,
         )
@@ -227,6 +227,7 @@ class VirtualKubelet(MultiService):
             readiness=self.readiness,
             node=self.node.state,
             health=self.health.state,
+            api_port=self._api_port,
             access=self.access,
             namespaces=self.namespaces,
             metrics=shared.home.metrics,

@@ -48,6 +48,7 @@ class VirtualNodeStatusController(Controller[Key]):
         readiness: Latest[Readiness],
         node: Latest[Readiness],
         health: Latest[Readiness],
+        api_port: Latest[int],
         access: LenderAccess,
         namespaces: NamespaceController,
         metrics: ReconcileMetrics = NO_METRICS,
@@ -57,6 +58,7 @@ class VirtualNodeStatusController(Controller[Key]):
         self._readiness = readiness
         self._node = node
         self._health = health
+        self._api_port = api_port
         self._access = access
         self._namespaces = namespaces
         self._cache: MutationCache[VirtualNode] = MutationCache(records, clock)
@@ -69,6 +71,7 @@ class VirtualNodeStatusController(Controller[Key]):
         yield watch(self._cache.informer, self._record_changed)
         for value in (self._readiness, self._node, self._health, self._access.readiness, self._access.endpoint):
             yield observe(value, lambda _: self._soon())
+        yield observe(self._api_port, lambda _: self._soon())
 
     def _record_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> Iterable[Key]:
         if key != self._key:
@@ -95,6 +98,8 @@ class VirtualNodeStatusController(Controller[Key]):
             reflection=self._reflection(),
             draining=record.metadata.deleting,
             api=self._access.endpoint.value or "",
+            # Before it is bound the port of the earlier daemon is kept: it is tried first.
+            kubelet_port=self._api_port.value or record.status.kubelet_port,
             now=rfc3339(wall_clock(self.clock)()),
         )
         written = await self._status.write(record, status)
@@ -119,6 +124,7 @@ def forge_status(
     reflection: Readiness,
     draining: bool,
     api: str = "",
+    kubelet_port: int = 0,
     now: str,
 ) -> VirtualNodeStatus:
     """Return the status of a VirtualNode; equal to the old one if nothing changed."""
@@ -129,5 +135,10 @@ def forge_status(
         conditions = set_condition(conditions, new, now)
     phase = "Draining" if draining else "Ready" if node.ready else "NotReady"
     return VirtualNodeStatus(
-        phase=phase, reason=node.reason[:64], message=node.message[:1024], api=api, conditions=conditions
+        phase=phase,
+        reason=node.reason[:64],
+        message=node.message[:1024],
+        api=api,
+        kubelet_port=kubelet_port,
+        conditions=conditions,
     )

@@ -97,6 +97,7 @@ class KubeletSides(TestCase):
 
     home: Client
     lender: Client
+    listen = "tcp:0:interface=127.0.0.1"
     patience = 15.0
     timeout = 90
     workers = 8
@@ -166,7 +167,7 @@ class KubeletSides(TestCase):
         settings = Settings(
             reflection=self.reflection,
             kubelet=Kubelet(
-                listen="tcp:0:interface=127.0.0.1",
+                listen=self.listen,
                 workers=self.workers,
                 status_delay=self.status_delay,
                 node_address="10.9.8.7",

@@ -17,7 +17,7 @@ from liqod.http1.responses import switching
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, Unauthorized
 from liqod.kubelet.api.callers import Callers, User, user_of
-from liqod.kubelet.api.nodes import Nodes, Route
+from liqod.kubelet.api.nodes import Nodes, NoPorts, Ports, Route
 from liqod.kubelet.api.server import TEXT, ApiRequest, Refused
 from liqod.kubelet.api.targets import Logs, Page, Stream, Target, lender_path, parse, rights
 from liqod.kubelet.api.tls import client_certificate
@@ -39,6 +39,8 @@ class Answers:
         self._nodes = nodes
         self._callers = callers
         self._usage = usage
+        self.ports: Ports = NoPorts()
+        """The ports of the nodes, by which pages know which node they are of."""
         self._streams = 0
         self._tunnels: set[Tunnel] = set()
 
@@ -55,7 +57,7 @@ class Answers:
             raise Refused(400, "the path is not ASCII")
         target = parse(uri.decode("ascii"))
         route = self._nodes.route(target.pod) if isinstance(target, Logs | Stream) else None
-        node = route.node if route is not None else ""
+        node = self._asked_node(request) if isinstance(target, Page) else route.node if route is not None else ""
         await self._authorize(user, target, bytes(request.method).decode("ascii", "replace"), node)
         serve(request.channel.transport)
         if target is None:
@@ -64,7 +66,7 @@ class Answers:
         if request.method not in allowed:
             raise Refused(405, f"this takes {' or '.join(method.decode() for method in allowed)}")
         if isinstance(target, Page):
-            await self._page(request, target)
+            await self._page(request, target, node)
         else:
             await self._pass_on(request, target, route)
 
@@ -121,20 +123,24 @@ class Answers:
             words = " or ".join(f"{right.verb} nodes/{right.subresource}" for right in needed)
             raise Refused(403, f"forbidden: {clean_message(user.username)} may not {words} {node}".rstrip())
 
-    async def _page(self, request: ApiRequest, page: Page) -> None:
+    def _asked_node(self, request: ApiRequest) -> str:
+        """Return the node whose port a request came in by; empty if that is no node's own."""
+        return self.ports.node_at(int(getattr(request.channel.transport.getHost(), "port", 0)))
+
+    async def _page(self, request: ApiRequest, page: Page, node: str) -> None:
         if page.name == "healthz":
             request.send(200, b"ok")
         elif page.name == "pods":
             items = [
                 {"metadata": msgspec.to_builtins(pod.metadata), "spec": pod.spec, "status": pod.status}
-                for pod in self._nodes.pods()
+                for pod in self._nodes.pods(node)
             ]
             body = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
             request.send(200, msgspec.json.encode(body), JSON)
         elif page.name == "stats/summary":
-            request.send(200, msgspec.json.encode(await self._usage.summary()), JSON)
+            request.send(200, msgspec.json.encode(await self._usage.summary(node)), JSON)
         else:
-            request.send(200, (await self._usage.text()).encode(), PROMETHEUS)
+            request.send(200, (await self._usage.text(node)).encode(), PROMETHEUS)
 
     async def _log(self, request: ApiRequest, client: Client, path: str) -> None:
         relay = _Relay(request)

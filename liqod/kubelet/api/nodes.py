@@ -37,6 +37,22 @@ class Lender:
     namespaces: Mapping[str, str]
 
 
+class Ports(Protocol):
+    """The ports of virtual nodes (``api.ports.NodePorts``)."""
+
+    def node_at(self, port: int) -> str:
+        """Return the node that a port belongs to; empty if it is no node's own."""
+        ...
+
+
+class NoPorts:
+    """Null object: no node has a port of its own."""
+
+    def node_at(self, port: int) -> str:
+        """Return an empty string."""
+        return ""
+
+
 class Nodes(Protocol):
     """The virtual nodes of this daemon."""
 
@@ -44,8 +60,8 @@ class Nodes(Protocol):
         """Return the route to a pod; None if it is on none of our nodes."""
         ...
 
-    def pods(self) -> Iterable[HomePod]:
-        """Return all pods on our nodes."""
+    def pods(self, node: str = "") -> Iterable[HomePod]:
+        """Return the pods on a node; empty: on all our nodes."""
         ...
 
     def lenders(self) -> Iterable[Lender]:

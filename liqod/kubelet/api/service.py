@@ -1,6 +1,6 @@
 """Runs the API of virtual nodes: listener, serving certificate, and the client CA.
 
-Virtual nodes share one listener; the pod in a request decides which node it is for.
+The pod in a request decides which node it is for; for the pages of a node, the port does (``ports``).
 """
 
 from __future__ import annotations
@@ -8,16 +8,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from twisted.application.service import MultiService
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
-from twisted.internet.interfaces import IDelayedCall, IListeningPort
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from liqod.flow.clocks import Reactor, utc_now
 from liqod.flow.connections.handshake import https
-from liqod.flow.connections.listening import server_endpoint
-from liqod.flow.observe import Latest
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -26,6 +22,7 @@ from liqod.kubelet.api.answers import Answers
 from liqod.kubelet.api.callers import Callers
 from liqod.kubelet.api.certificate import Certificate, Shown, own
 from liqod.kubelet.api.nodes import Nodes
+from liqod.kubelet.api.ports import NodePorts
 from liqod.kubelet.api.server import Channels
 from liqod.kubelet.api.tls import Serving
 from liqod.kubelet.api.usage import Usage
@@ -35,7 +32,6 @@ from liqod.model.objects.meta import Object
 AUTHENTICATION: Final = Key("kube-system", "extension-apiserver-authentication")
 """The ConfigMap in which the API server publishes its client CA (Kubernetes, "Configure the Aggregation Layer")."""
 CLIENT_CA: Final = "client-ca-file"
-RETRY: Final = 10.0
 COMPLAIN: Final = 60.0
 
 
@@ -48,7 +44,7 @@ class ClientCA(Object, frozen=True):
 class NodeAPI(MultiService):
     """Serves the API of virtual nodes on ``listen`` (an endpoint string).
 
-    ``address`` is the InternalIP of the nodes. A failed bind is retried after ``RETRY`` seconds.
+    ``address`` is the InternalIP of the nodes.
     """
 
     _log = Logger()
@@ -65,17 +61,14 @@ class NodeAPI(MultiService):
         super().__init__()
         self._reactor = reactor
         self._listen = listen
-        self.bound_port: Latest[int] = Latest(0)
-        """The bound port; 0 before."""
         self._answers = Answers(reactor, nodes, Callers(client, reactor), Usage(reactor, nodes))
         self._serving = Serving(*_pair(own(address, utc_now())))
         self._listener = https(self._serving, Channels(self._answers.answer, reactor), reactor, self._refused)
         self._certificate = Certificate(reactor, client, address, lambda shown: self._serving.show(*_pair(shown)))
+        self.ports = NodePorts(reactor, listen, self._listener)
+        self.ports.setServiceParent(self)
+        self._answers.ports = self.ports
         self._address = address
-        self._listening: IListeningPort | None = None
-        self._attempt: Deferred[None] | None = None
-        self._timer: IDelayedCall | None = None
-        self._said = ""
         self._complained = float("-inf")
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
@@ -92,26 +85,16 @@ class NodeAPI(MultiService):
 
     @property
     def port(self) -> int:
-        """The bound port; 0 before."""
-        return int(getattr(self._listening.getHost(), "port", 0)) if self._listening is not None else 0
+        """The configured port, once it is bound; 0 before."""
+        return self.ports.bound.value
 
     def startService(self) -> None:
         super().startService()
-        self._bind()
         if self._address:
             self._tasks.spawn(self._keep_certificate(), "keeping the certificate of the API of virtual nodes")
 
     def stopService(self) -> Deferred[Any]:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._attempt is not None:
-            self._attempt.cancel()
-        stopping = maybeDeferred(super().stopService)
-        listening, self._listening = self._listening, None
-        if listening is not None:
-            stopping.addBoth(lambda _: maybeDeferred(listening.stopListening))
-        return stopping.addBoth(lambda _: self._hang_up())
+        return maybeDeferred(super().stopService).addBoth(lambda _: self._hang_up())
 
     def _hang_up(self) -> Deferred[None]:
         self._answers.abort()
@@ -146,27 +129,6 @@ class NodeAPI(MultiService):
                 reason=reason,
                 message=message,
             )
-
-    def _bind(self) -> None:
-        self._timer = None
-        endpoint = server_endpoint(self._reactor, self._listen)
-        self._attempt = maybeDeferred(endpoint.listen, self._listener).addCallbacks(self._bound, self._not_bound)
-
-    def _bound(self, listening: IListeningPort) -> None:
-        self._attempt = None
-        self._listening = listening
-        self._log.info("the API of virtual nodes is served on {address}", address=listening.getHost())
-        self.bound_port.set(self.port)
-
-    def _not_bound(self, failure: Failure) -> None:
-        self._attempt = None
-        if not self.running or failure.check(CancelledError):
-            return
-        sentence = failure.getErrorMessage()
-        if sentence != self._said:
-            self._said = sentence
-            self._log.warn("kubelet.listen = {listen}: {error}; tried again", listen=self._listen, error=sentence)
-        self._timer = self._reactor.callLater(RETRY, self._bind)
 
 
 def _pair(shown: Shown) -> tuple[bytes, bytes]:

@@ -7,7 +7,7 @@ without metrics, or one that denies them to borrowers, are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
@@ -57,6 +57,7 @@ class _List(View, frozen=True):
 class Sample:
     """One container's usage: current cores, total core seconds, bytes of memory."""
 
+    node: str
     pod: Key
     uid: str
     container: str
@@ -85,7 +86,11 @@ class Usage:
         """Return the usage of all containers with known metrics."""
         if self._clock.seconds() - self._looked < FRESH:
             return self._samples
-        found = [sample for metrics, local in await self._ask() for sample in self._count(metrics, local)]
+        counted: dict[tuple[str, str], Sample] = {}
+        for metrics, local in await self._ask():
+            # Several virtual nodes of one lender ask about the same remote namespace: each container counts once.
+            counted |= {(each.uid, each.container): each for each in self._count(metrics, local, counted)}
+        found = list(counted.values())
         self._looked = self._clock.seconds()
         self._samples = found
         known = {(sample.uid, sample.container) for sample in found}
@@ -102,22 +107,32 @@ class Usage:
         answers = await DeferredList(asking, consumeErrors=True)
         return [found for succeeded, answer in answers if succeeded for found in answer]
 
-    def _count(self, metrics: PodMetrics, local: str) -> Iterable[Sample]:
+    def _count(self, metrics: PodMetrics, local: str, known: Container[tuple[str, str]]) -> Iterable[Sample]:
         key = Key(local, metrics.metadata.name)
         route = self._nodes.route(key)
         if route is None:
             return
         now = self._clock.seconds()
         for container in metrics.containers[:MAX_CONTAINERS]:
+            if (route.uid, container.name) in known:
+                continue
             cores, memory = _amount(container.usage, "cpu"), _amount(container.usage, "memory")
             counter = self._counters.setdefault((route.uid, container.name), _Counter(0.0, now))
             counter.seconds += float(cores) * min(now - counter.at, LONGEST_GAP)
             counter.at = now
-            yield Sample(key, route.uid, container.name, float(cores), counter.seconds, int(memory))
+            yield Sample(
+                node=route.node,
+                pod=key,
+                uid=route.uid,
+                container=container.name,
+                cores=float(cores),
+                seconds=counter.seconds,
+                memory=int(memory),
+            )
 
-    async def summary(self) -> dict[str, Any]:
-        """Return the body of /stats/summary (k8s.io/kubelet/pkg/apis/stats/v1alpha1)."""
-        samples = await self.samples()
+    async def summary(self, node_name: str) -> dict[str, Any]:
+        """Return the body of /stats/summary of a node (k8s.io/kubelet/pkg/apis/stats/v1alpha1); empty: of all."""
+        samples = _of_node(await self.samples(), node_name)
         now = rfc3339(wall_clock(self._clock)())
         pods: dict[Key, dict[str, Any]] = {}
         for sample in samples:
@@ -126,20 +141,17 @@ class Usage:
             pod["containers"].append({"name": sample.container, **_stats([sample], now)})
         for key, pod in pods.items():
             pod.update(_stats([sample for sample in samples if sample.pod == key], now))
-        node: dict[str, Any] = {"nodeName": "", **_stats(samples, now)}
-        names = [lender.node for lender in self._nodes.lenders()]
-        if len(names) == 1:
-            node["nodeName"] = names[0]
+        node = {"nodeName": node_name, **_stats(samples, now)}
         return {"node": node, "pods": list(pods.values())}
 
-    async def text(self) -> str:
-        """Return the body of /metrics/resource in the Prometheus text format (KEP-727).
+    async def text(self, node_name: str) -> str:
+        """Return the body of /metrics/resource of a node in the Prometheus text format (KEP-727).
 
-        All virtual nodes share one listener, so node metrics are included only if there is one node.
+        Without a node: of all, without the lines of a node.
         """
-        samples = await self.samples()
+        samples = _of_node(await self.samples(), node_name)
         lines: list[str] = []
-        whole = [("", samples)] if len([lender.node for lender in self._nodes.lenders()]) == 1 else []
+        whole = [("", samples)] if node_name else []
         by_pod: dict[Key, list[Sample]] = {}
         for sample in samples:
             by_pod.setdefault(sample.pod, []).append(sample)
@@ -150,6 +162,10 @@ class Usage:
             lines += _family(f"{prefix}_memory_working_set_bytes", "gauge", groups, lambda s: s.memory)
         lines += ["# TYPE resource_scrape_error gauge", "resource_scrape_error 0"]
         return "\n".join(lines) + "\n"
+
+
+def _of_node(samples: list[Sample], node: str) -> list[Sample]:
+    return [sample for sample in samples if not node or sample.node == node]
 
 
 async def _ask_about(client: Client, local: str, remote: str) -> list[tuple[PodMetrics, str]]:

@@ -148,13 +148,15 @@ class VirtualNodeSpec(View, frozen=True):
 class VirtualNodeStatus(View, frozen=True):
     """Daemon-owned: phase with reason and sentence, and conditions (Credential, Node, Reflection).
 
-    ``api`` is how the lender's API server is reached: direct or relay.
+    ``api`` is how the lender's API server is reached: direct or relay. ``kubelet_port`` is where the node's API is
+    served on the daemon's host (0: nowhere yet).
     """
 
     phase: str = ""
     reason: str = ""
     message: str = ""
     api: str = ""
+    kubelet_port: int = 0
     conditions: list[Condition] = []
 
 

@@ -183,20 +183,23 @@ class LenderFactory(Factory):
         self.paused = False
 
 
-class OneNode:
-    """One virtual node with one pod."""
+class SomeNodes:
+    """A virtual node with the pod ``web``, and another one of the same lender with the pod ``db``, if it is there."""
 
     def __init__(self, lender: Client | None) -> None:
         self.lender = lender
+        self.nodes = {"liqo-milan": POD}
 
     def route(self, pod: Key) -> Route | None:
-        return Route("liqo-milan", self.lender, "shop-rome", "uid") if pod == POD else None
+        node = next((node for node, its in self.nodes.items() if its == pod), None)
+        return Route(node, self.lender, "shop-rome", "uid" if pod == POD else pod.name) if node is not None else None
 
-    def pods(self) -> Iterable[HomePod]:
-        return [HomePod(metadata=ObjectMeta(name="web", namespace="shop"))]
+    def pods(self, node: str = "") -> Iterable[HomePod]:
+        keys = [pod for name, pod in self.nodes.items() if node in ("", name)]
+        return [HomePod(metadata=ObjectMeta(name=key.name, namespace=key.namespace)) for key in keys]
 
     def lenders(self) -> Iterable[Lender]:
-        return [Lender("liqo-milan", self.lender, {"shop": "shop-rome"})]
+        return [Lender(node, self.lender, {"shop": "shop-rome"}) for node in self.nodes]
 
 
 class NodeApiTests(TestCase):
@@ -218,16 +221,18 @@ class NodeApiTests(TestCase):
         lender_port = await self._listen(self.lender)
         self.home_client = Client(from_grant(f"http://{HERE}:{home_port}", None, lambda: "ours"), reactor)
         self.lender_client = Client(from_grant(f"http://{HERE}:{lender_port}/prefix", None, lambda: "granted"), reactor)
-        self.nodes = OneNode(self.lender_client)
+        self.nodes = SomeNodes(self.lender_client)
         bound: Deferred[None] = Deferred()
         listen = f"tcp:0:interface={HERE}"
         self.api = NodeAPI(installed_reactor(), self.home_client, self.nodes, listen=listen, address=HERE)
-        self.api.bound_port.subscribe(lambda _: bound.callback(None))
+        port = self.api.ports.acquire(Key("tenant", "milan"), "liqo-milan", recorded=0, taken=())
+        self.api.ports.bound.subscribe(lambda number: bound.callback(None) if number else None)
         self.api.startService()
         self.addCleanup(self.home_client.close)
         self.addCleanup(self.lender_client.close)
         self.addCleanup(lambda: self.api.stopService() if self.api.running else None)
         await bound
+        self.assertEqual(port.value, self.api.port)
         await self._eventually(lambda: bool(self.api._serving._authorities))
 
     async def _listen(self, factory: Any) -> int:
@@ -239,11 +244,11 @@ class NodeApiTests(TestCase):
         while not look():
             await deferLater(self.reactor, 0.02)
 
-    async def _connect(self, identity: tuple[bytes, bytes] | None = None) -> Connection:
+    async def _connect(self, identity: tuple[bytes, bytes] | None = None, port: int = 0) -> Connection:
         options: Any = ssl.CertificateOptions()
         if identity is not None:
             options = ssl.PrivateCertificate.loadPEM(identity[1] + identity[0]).options()
-        endpoint = SSL4ClientEndpoint(self.reactor, HERE, self.api.port, options)
+        endpoint = SSL4ClientEndpoint(self.reactor, HERE, port or self.api.port, options)
         connection: Connection = await endpoint.connect(Factory.forProtocol(Connection))
         self.addCleanup(self._close, connection)
         return connection
@@ -260,9 +265,9 @@ class NodeApiTests(TestCase):
         await connection.until(until)
         return connection
 
-    async def _get(self, path: str, *headers: str, until: bytes = b"\n") -> bytes:
+    async def _get(self, path: str, *headers: str, port: int = 0) -> bytes:
         lines = [f"GET {path} HTTP/1.1", "Host: x", "Connection: close", *headers, "", ""]
-        connection = await self._connect(self.apiserver if not headers else None)
+        connection = await self._connect(self.apiserver if not headers else None, port)
         connection.transport.write("\r\n".join(lines).encode())
         return await connection.until(None)
 
@@ -316,6 +321,39 @@ class NodeApiTests(TestCase):
         (pod,) = summary["pods"]
         self.assertEqual(pod["podRef"], {"name": "web", "namespace": "shop", "uid": "uid"})
         self.assertEqual(pod["cpu"]["usageNanoCores"], 250_000_000)
+
+    async def test_a_port_for_each_node(self) -> None:
+        """Where there are two nodes the port says which one is asked: its pods, its usage, its name."""
+        self.home.allowed["apiserver"] |= {"get nodes/metrics", "get nodes/stats"}
+        used = {"name": "main", "usage": {"cpu": "250m", "memory": "64Mi"}}
+        more = {"name": "main", "usage": {"cpu": "500m", "memory": "1Mi"}}
+        self.lender.metrics = [
+            {"metadata": {"name": "web"}, "containers": [used]},
+            {"metadata": {"name": "db"}, "containers": [more]},
+        ]
+        self.nodes.nodes["liqo-turin"] = Key("shop", "db")
+        second = self.api.ports.acquire(Key("tenant", "turin"), "liqo-turin", recorded=0, taken=())
+        await self._eventually(lambda: second.value)
+        self.assertNotEqual(second.value, self.api.port)
+        for port, node, pod, memory in (
+            (self.api.port, "liqo-milan", "web", 67108864),
+            (second.value, "liqo-turin", "db", 1048576),
+        ):
+            listed = json.loads((await self._get("/pods", port=port)).partition(b"\r\n\r\n")[2])
+            self.assertEqual([each["metadata"]["name"] for each in listed["items"]], [pod])
+            summary = json.loads((await self._get("/stats/summary", port=port)).partition(b"\r\n\r\n")[2])
+            self.assertEqual(
+                (summary["node"]["nodeName"], summary["node"]["memory"]["workingSetBytes"]), (node, memory)
+            )
+            self.assertEqual([each["podRef"]["name"] for each in summary["pods"]], [pod])
+            page = (await self._get("/metrics/resource", port=port)).decode()
+            self.assertIn(f"node_memory_working_set_bytes {memory}\n", page)
+            self.assertEqual([name in page for name in ('pod="web"', 'pod="db"')], [pod == "web", pod == "db"])
+        connection = await self._connect(self.apiserver, second.value)
+        connection.transport.write(b"GET /containerLogs/shop/web/main HTTP/1.1\r\nHost: x\r\n\r\n")
+        await connection.until(b"one\n")
+        await self.api.ports.release(Key("tenant", "turin"))
+        self.assertEqual(second.value, 0)
 
     async def test_answers_are_kept_for_a_while(self) -> None:
         """Who asks twice is looked up once."""
