@@ -2,7 +2,7 @@
 
 Bounds: names and counts are those of the Kubernetes API and of the Advertisement record's schema; quantities must be
 finite, not negative and small enough for Kubernetes to keep exactly. Labels are set on a node of this cluster, so none
-may have a prefix to which Kubernetes or liqod give a meaning.
+may have a prefix to which Kubernetes or liqod give a meaning, but for those that say where and what a node is.
 """
 
 from __future__ import annotations
@@ -13,37 +13,19 @@ from typing import Final
 
 from liqod.model.objects import quantity
 from liqod.model.records.offer import MAX_CLASSES, MAX_LABELS, MAX_RESOURCES, Offer, Refusal
+from liqod.model.records.offer_rules import (
+    MAX_TTL,
+    is_dns_name,
+    is_label_value,
+    is_qualified_name,
+    is_reserved,
+    is_ttl,
+    reserved_message,
+)
 
 REASON: Final = "InvalidOffer"
 MAX_QUANTITY: Final = 64
-RESERVED: Final = ("kubernetes.io", "k8s.io", "liqo.io")
-MAX_TTL: Final = 86400 * 7
-"""Seconds of the longest time to live: the offer of a provider that vanished expires within a week."""
-
-_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _VERSION = re.compile(r"v?[0-9A-Za-z.+~-]{0,63}")
-
-
-def is_qualified_name(text: str) -> bool:
-    """Return whether a text is a qualified name: an optional DNS prefix and "/", then 1 to 63 characters."""
-    prefix, slash, name = text.rpartition("/")
-    if slash and not (len(prefix) <= 253 and _PREFIX.fullmatch(prefix)):
-        return False
-    return _NAME.fullmatch(name) is not None
-
-
-def is_label_value(text: str) -> bool:
-    """Return whether a text may be a label's value: empty, or at most 63 of the characters of a name."""
-    return text == "" or _NAME.fullmatch(text) is not None
-
-
-def is_reserved(label: str) -> bool:
-    """Return whether a label has a prefix (or a subdomain of one) that only the cluster itself may set."""
-    prefix, slash, _ = label.partition("/")
-    if not slash:
-        return False
-    return any(prefix == domain or prefix.endswith("." + domain) for domain in RESERVED)
 
 
 def check(offer: Offer) -> Offer:
@@ -61,7 +43,7 @@ def check(offer: Offer) -> Offer:
 
 def check_ttl(ttl: int) -> int:
     """Return the time to live in seconds; raises Refusal outside 1 second .. 7 days."""
-    if not 1 <= ttl <= MAX_TTL:
+    if not is_ttl(ttl):
         raise Refusal(REASON, f"ttl: {ttl} is not a number of seconds from 1 to {MAX_TTL}")
     return ttl
 
@@ -101,23 +83,20 @@ def _labels(given: Mapping[str, str]) -> dict[str, str]:
         if not is_qualified_name(name):
             raise _refuse("labels", f"{_show(name)} is not a label name")
         if is_reserved(name):
-            raise _refuse("labels", f"{_show(name)} is under a prefix that peers may not set ({', '.join(RESERVED)})")
+            raise _refuse("labels", f"{_show(name)} is not for peers to set: it {reserved_message()}")
         if not is_label_value(given[name]):
             raise _refuse(f"labels.{name}", f"{_show(given[name])} is not a label value")
     return {name: given[name] for name in sorted(given)}
 
 
-def _is_class(name: str) -> bool:
-    return len(name) <= 253 and _PREFIX.fullmatch(name) is not None
-
-
-def _classes(field: str, given: Sequence[str], is_name: Callable[[str], bool] = _is_class) -> list[str]:
+def _classes(field: str, given: Sequence[str], is_name: Callable[[str], bool] = is_dns_name) -> list[str]:
     if len(given) > MAX_CLASSES:
         raise _refuse(field, f"{len(given)} entries, at most {MAX_CLASSES} are taken")
     for name in given:
         if not is_name(name):
             raise _refuse(field, f"{_show(name)} is not the name of a class")
-    return sorted(set(given))
+    # In the lender's order: the first storage class is its default one.
+    return list(dict.fromkeys(given))
 
 
 def _version(text: str) -> str:

@@ -44,6 +44,7 @@ def register(agent: Daemon) -> None:
     gauge("liqod_offers", "Offers received, by what became of them.", ("phase", "reason"), numbers.offers)
     counter("liqod_refusals", "What was refused, by reason.", ("reason",), numbers.refusals)
     counter("liqod_relay_requests", "Requests passed on to the own API server, by peer.", ("peer",), numbers.relayed)
+    counter("liqod_events_dropped", "Kubernetes Events above the rate limit, by origin.", ("cluster",), numbers.events)
     gauge("liqod_queue_length", "Keys that wait to be worked on.", ("queue",), numbers.queues)
     gauge("liqod_stale_caches", "Caches that cannot follow the API server.", ("resource",), numbers.stale)
 
@@ -104,6 +105,17 @@ class Numbers:
             if features.peering.relay is not None:
                 for peer, count in sorted(features.peering.relay.requests.items()):
                     yield (peer,), float(count)
+
+    def events(self) -> Samples:
+        """Return how many events were not recorded: the daemon's own, and those that are reflected from lenders."""
+        for features in self._features:
+            yield ("home",), float(features.recorder.dropped)
+            dropped: Counter[str] = Counter()
+            for kubelet in features.kubelets.running():
+                reflected = kubelet.reflection.events
+                dropped[kubelet.context.lender] += reflected.dropped if reflected is not None else 0
+            for lender, count in sorted(dropped.items()):
+                yield (lender,), float(count)
 
     def queues(self) -> Samples:
         """Return the lengths of the queues; those of one name, such as of several virtual kubelets, are added up."""

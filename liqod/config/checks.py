@@ -19,16 +19,19 @@ from liqod.config.schema import Settings
 from liqod.model.objects import label_selector
 from liqod.model.objects.quantity import parse as parse_quantity
 from liqod.model.records import hours
+from liqod.model.records.offer import MAX_CLASSES, MAX_LABELS, MAX_RESOURCES
+from liqod.model.records.offer_rules import (
+    MAX_TTL,
+    is_dns_name,
+    is_label_value,
+    is_qualified_name,
+    is_reserved,
+    is_ttl,
+    reserved_message,
+)
 
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([-A-Za-z0-9]{0,62})(\.[A-Za-z0-9][-A-Za-z0-9]{0,62})*")
-_LABEL_NAME = re.compile(
-    r"((?=.{1,253}/)[a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-)
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-_RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-
 _GRANTED_KEY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,316})?")
-_DNS_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _VOLUME_KIND = re.compile(r"[a-z][A-Za-z]{0,62}")
 _PRIORITY = "must be the name of a PriorityClass, or empty for the cluster's default"
 _NAMESPACE_PATTERN = re.compile(r"[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?")
@@ -44,6 +47,7 @@ def problems(settings: Settings) -> list[str]:
         *_discovery(settings),
         *_peering(settings),
         *_sharing(settings),
+        *_offer(settings),
         *_acceptance(settings),
         *_hosting(settings),
         *_node(settings),
@@ -73,19 +77,19 @@ def _hosting(settings: Settings) -> Iterator[str]:
         if not _NAMESPACE_PATTERN.fullmatch(name):
             yield _complain("hosting.namespace-names", name, "must be the name of a namespace, such as shop or team-*")
     granted = settings.hosting
-    for key, names, pattern, allowed in (
-        ("annotations", granted.annotations, _GRANTED_KEY, "must be a key, or a prefix such as example.com/"),
-        ("labels", granted.labels, _GRANTED_KEY, "must be a key, or a prefix such as example.com/"),
-        ("tolerations", granted.tolerations, _LABEL_NAME, "must be the key of a taint, such as example.com/gpu"),
-        ("runtime-classes", granted.runtime_classes, _DNS_NAME, "must be the name of a RuntimeClass, such as gvisor"),
-        ("volumes", granted.volumes, _VOLUME_KIND, "must be the field of a kind of volume, such as nfs"),
-        ("ingress-hosts", granted.ingress_hosts, _DNS_NAME, "must be a name such as shop.example, without *"),
-        ("ingress-classes", granted.ingress_classes, _DNS_NAME, "must be the name of an IngressClass"),
-        ("storage-classes", granted.storage_classes, _DNS_NAME, "must be the name of a StorageClass"),
-        ("priority-class", [granted.priority_class] if granted.priority_class else [], _DNS_NAME, _PRIORITY),
+    for key, names, is_valid, allowed in (
+        ("annotations", granted.annotations, _GRANTED_KEY.fullmatch, "must be a key, or a prefix such as example.com/"),
+        ("labels", granted.labels, _GRANTED_KEY.fullmatch, "must be a key, or a prefix such as example.com/"),
+        ("tolerations", granted.tolerations, is_qualified_name, "must be the key of a taint, such as example.com/gpu"),
+        ("runtime-classes", granted.runtime_classes, is_dns_name, "must be the name of a RuntimeClass, such as gvisor"),
+        ("volumes", granted.volumes, _VOLUME_KIND.fullmatch, "must be the field of a kind of volume, such as nfs"),
+        ("ingress-hosts", granted.ingress_hosts, is_dns_name, "must be a name such as shop.example, without *"),
+        ("ingress-classes", granted.ingress_classes, is_dns_name, "must be the name of an IngressClass"),
+        ("storage-classes", granted.storage_classes, is_dns_name, "must be the name of a StorageClass"),
+        ("priority-class", [granted.priority_class] if granted.priority_class else [], is_dns_name, _PRIORITY),
     ):
         for name in names:
-            if not pattern.fullmatch(name):
+            if not is_valid(name):
                 yield _complain(f"hosting.{key}", name, allowed)
 
 
@@ -147,22 +151,41 @@ def _sharing(settings: Settings) -> Iterator[str]:
     for section, table in (("limits", sharing.limits), ("prices", sharing.prices)):
         for name, text in table.items():
             where = f"sharing.{section}.{name}"
-            if _RESOURCE.fullmatch(name) is None:
+            if not is_qualified_name(name):
                 yield _complain(where, text, "must be named like a resource: cpu, memory, nvidia.com/gpu")
             if not _is_amount(text):
                 yield _complain(where, text, "must be a quantity of 0 or more, such as 4, 500m or 16Gi")
     for text in sharing.load_balancer_classes:
-        if _LABEL_NAME.fullmatch(text) is None:
+        if not is_qualified_name(text):
             where = "sharing.load-balancer-classes"
             yield _complain(where, text, "must be named like internal or example.com/internal")
     for name, text in sharing.labels.items():
         where = f"sharing.labels.{name}"
-        if _LABEL_NAME.fullmatch(name) is None:
+        if not is_qualified_name(name):
             yield _complain(where, text, "must be named like a Kubernetes label, such as topology.kubernetes.io/region")
-        if _LABEL_VALUE.fullmatch(text) is None:
+        if not is_label_value(text):
             yield _complain(
                 where, text, "must be at most 63 letters, digits, '-', '_' and '.', as Kubernetes asks of labels"
             )
+
+
+def _offer(settings: Settings) -> Iterator[str]:
+    """Check what every borrower would refuse."""
+    sharing = settings.sharing
+    for section, count, most in (
+        ("prices", len(sharing.prices), MAX_RESOURCES),
+        ("labels", len(sharing.labels), MAX_LABELS),
+        ("load-balancer-classes", len(sharing.load_balancer_classes), MAX_CLASSES),
+    ):
+        if count > most:
+            yield f"sharing.{section}: may have {most} entries at most, and has {count}: borrowers refuse the offer"
+    if not is_ttl(sharing.ttl):
+        allowed = f"must be seconds from 1 to {MAX_TTL} (7 days): borrowers refuse the offer"
+        yield _complain("sharing.ttl", sharing.ttl, allowed)
+    for name, text in sharing.labels.items():
+        if is_qualified_name(name) and is_reserved(name):
+            where = f"sharing.labels.{name}"
+            yield _complain(where, text, f"{reserved_message()}: borrowers refuse the offer")
 
 
 def _node(settings: Settings) -> Iterator[str]:

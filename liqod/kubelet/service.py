@@ -127,6 +127,10 @@ class Kubelets(Controller[Key]):
         """The namespaces with the label liqo.io/enabled=true."""
         return self._records.enabled
 
+    def running(self) -> list[VirtualKubelet]:
+        """Return the virtual kubelets that run now."""
+        return list(self._kubelets.values())
+
     def of(self, cluster_id: ClusterID) -> VirtualKubelet | None:
         """Return the virtual kubelet of a lender; None if none runs."""
         return next((k for k in self._kubelets.values() if k.context.lender == cluster_id), None)

@@ -6,9 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.acceptance.check import MAX_TTL, check, check_ttl, is_label_value, is_qualified_name, is_reserved
+from liqod.acceptance.check import check, check_ttl
 from liqod.model.objects import quantity
 from liqod.model.records.offer import Offer, Refusal
+from liqod.model.records.offer_rules import MAX_TTL, WELL_KNOWN, is_label_value, is_qualified_name, is_reserved
 
 texts = st.text(max_size=80)
 
@@ -36,7 +37,8 @@ class CheckTests(SynchronousTestCase):
             (Offer(resources=many), "resources"),
             (Offer(prices={"cpu": "cheap"}), "prices.cpu"),
             (Offer(labels={"node-role.kubernetes.io/control-plane": ""}), "labels"),
-            (Offer(labels={"topology.kubernetes.io/zone": "a"}), "labels"),
+            (Offer(labels={"topology.kubernetes.io/other": "a"}), "labels"),
+            (Offer(labels={"kubernetes.io/hostname": "a"}), "labels"),
             (Offer(labels={"liqo.io/type": "virtual-node"}), "labels"),
             (Offer(labels={"region": "a b"}), "labels.region"),
             (Offer(labels={f"l{n}": "" for n in range(65)}), "labels"),
@@ -54,6 +56,16 @@ class CheckTests(SynchronousTestCase):
         self.assertTrue(is_reserved("offloading.liqo.io/x"))
         self.assertFalse(is_reserved("mykubernetes.io/x"))
         self.assertFalse(is_reserved("example.com/x"))
+
+    def test_where_and_what_a_node_is_may_be_offered(self) -> None:
+        """Well-known labels of topology and platform pass."""
+        labels = dict.fromkeys(sorted(WELL_KNOWN), "a")
+        self.assertEqual(check(Offer(labels=labels)).labels, labels)
+
+    def test_classes_keep_their_order(self) -> None:
+        """The lender's first storage class, its default one, stays the first."""
+        checked = check(Offer(storage_classes=["standard", "archive", "standard"]))
+        self.assertEqual(checked.storage_classes, ["standard", "archive"])
 
     def test_the_time_to_live_is_bounded(self) -> None:
         """Zero, negative and endless times to live are refused."""

@@ -85,8 +85,27 @@ class DaemonTests(TestCase):
         )
         code, numbers = await self.page(agent, "/metrics")
         self.assertEqual(code, 200)
-        for line in ("liqod_leading 1.0", 'liqod_api_requests_total{cluster="home"', "liqod_reactor_lag_seconds_count"):
+        for line in (
+            "liqod_leading 1.0",
+            'liqod_api_requests_total{cluster="home"',
+            "liqod_reactor_lag_seconds_count",
+            'liqod_events_dropped_total{cluster="home"} 0.0',
+        ):
             self.assertIn(line, numbers)
+
+    async def test_events_above_the_limit_are_counted(self) -> None:
+        """Each event that the recorder drops is in the metrics."""
+        agent = self.start()
+        await agent.ready.wait()
+        assert agent.features is not None
+        regarding = {"kind": "Node", "name": "a"}
+        for number in range(200):
+            agent.features.recorder.emit(regarding, "Normal", "Test", f"{number}")
+        dropped = agent.features.recorder.dropped
+        self.assertGreater(dropped, 0)
+        self.assertIn(
+            f'liqod_events_dropped_total{{cluster="home"}} {float(dropped)}\n', (await self.page(agent, "/metrics"))[1]
+        )
 
     async def test_stops(self) -> None:
         """Stopping it leaves nothing behind in the process, and the lease to others."""

@@ -13,8 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.acceptance.check import check
 from liqod.config.load import ConfigError, load, parse
 from liqod.config.schema import Peer, Settings
+from liqod.model.records.offer import MAX_LABELS, Offer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -196,6 +198,26 @@ class SenseTests(Base):
         """Labels must be ones that Kubernetes takes."""
         self.assertEqual(len(self.problems('[sharing.labels]\n"a b" = "x"\nc = "not good"')), 2)
         parse('[sharing.labels]\n"topology.kubernetes.io/region" = "eu-south"', {})
+
+    def test_what_every_borrower_would_refuse(self) -> None:
+        """What fails the check of a borrower is a mistake in the settings already."""
+        many = "".join(f'l{n} = "x"\n' for n in range(MAX_LABELS + 1))
+        for text, where in (
+            ("[sharing]\nttl = 604801", "sharing.ttl"),
+            ("[sharing]\nttl = 0.5", "sharing.ttl"),
+            ('[sharing.labels]\n"node-role.kubernetes.io/x" = ""', "sharing.labels.node-role.kubernetes.io/x"),
+            (f"[sharing.labels]\n{many}", "sharing.labels"),
+        ):
+            (problem,) = self.problems(text)
+            self.assertTrue(problem.startswith(where), problem)
+            self.assertIn("borrowers refuse the offer", problem)
+
+    def test_the_examples_of_the_file(self) -> None:
+        """Each example in etc/liqod.toml passes the checks of both sides."""
+        text = (ROOT / "etc/liqod.toml").read_text()
+        (example,) = re.findall(r"the virtual node gets at the borrower, such as (\{.*?\})", text)
+        sharing = parse(f"[sharing]\nlabels = {example}", {}).sharing
+        self.assertEqual(check(Offer(labels=sharing.labels)).labels, sharing.labels)
 
     def test_addresses(self) -> None:
         """Addresses must be of the shape that their setting needs."""

@@ -27,6 +27,8 @@ from liqod.model.records.offer import Offer
 APPLIED_LABELS: Final = "offloading.liqo.io/applied-labels"
 """Annotation that lists the extra labels, so that a label removed from the offer is removed from the node."""
 
+PLATFORM: Final = frozenset(("kubernetes.io/arch", "kubernetes.io/os"))
+"""Labels with a default that a lender may offer otherwise: the architecture and the system of its nodes."""
 LEASE_NAMESPACE: Final = "kube-node-lease"
 RENEWED: Final = 1 / 4
 """Fraction of the lease duration after which the lease is renewed and a silent lender is probed. Source: kubelet
@@ -59,7 +61,7 @@ def is_foreign(node: Node, cluster_id: str) -> bool:
 
 
 def base_labels(name: str, cluster_id: str) -> dict[str, str]:
-    """Return the labels of every virtual node; neither an offer nor a record overrides them."""
+    """Return the labels of every virtual node; an offer or a record overrides those of PLATFORM only."""
     return {
         TYPE_LABEL: VIRTUAL_NODE_TYPE,
         REMOTE_CLUSTER_LABEL: cluster_id,
@@ -76,8 +78,8 @@ def base_labels(name: str, cluster_id: str) -> dict[str, str]:
 def extra_labels(facts: NodeFacts) -> dict[str, str]:
     """Return the labels of the offer and the VirtualNode record (which takes precedence)."""
     offered = facts.offer.labels if facts.offer is not None else {}
-    base = base_labels(facts.name, facts.cluster_id)
-    return {key: value for key, value in {**offered, **facts.labels}.items() if key not in base}
+    fixed = base_labels(facts.name, facts.cluster_id).keys() - PLATFORM
+    return {key: value for key, value in {**offered, **facts.labels}.items() if key not in fixed}
 
 
 def forge_node(facts: NodeFacts) -> dict[str, Any]:
@@ -100,7 +102,7 @@ def node_patch(node: Node, facts: NodeFacts) -> dict[str, Any]:
     patch: dict[str, Any] = {}
     labels: dict[str, str | None] = {}
     extra = dict(extra_labels(facts)) if facts.offer is not None else _applied(node)
-    wanted = {**extra, **base_labels(facts.name, facts.cluster_id)}
+    wanted = {**base_labels(facts.name, facts.cluster_id), **extra}
     labels.update({key: value for key, value in wanted.items() if node.metadata.labels.get(key) != value})
     labels.update({key: None for key in _applied(node) if key not in wanted})
     metadata: dict[str, Any] = {"labels": labels} if labels else {}
@@ -134,7 +136,7 @@ def status_patch(status: Mapping[str, Any], facts: NodeFacts, now: str) -> dict[
         wanted["allocatable"] = dict(facts.offer.resources)
     version = (facts.offer.kubernetes_version if facts.offer is not None else "") or facts.home_version
     info = dict(status.get("nodeInfo") or {})
-    info.update(_node_info(version or str(info.get("kubeletVersion") or ""), info))
+    info.update(_node_info(version or str(info.get("kubeletVersion") or ""), info, facts))
     wanted["nodeInfo"] = info
     addresses = [{"type": "Hostname", "address": facts.name}]
     if facts.address:
@@ -191,12 +193,21 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> dict[str, A
     return {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": message}
 
 
-def _node_info(version: str, known: Mapping[str, Any]) -> dict[str, str]:
+def _platform(known: Mapping[str, Any], facts: NodeFacts) -> tuple[str, str]:
+    """Return architecture and operating system, as the labels of the node have them."""
+    if facts.offer is None:
+        return str(known.get("architecture") or "amd64"), str(known.get("operatingSystem") or "linux")
+    labels = {**facts.offer.labels, **facts.labels}
+    return labels.get("kubernetes.io/arch", "amd64"), labels.get("kubernetes.io/os", "linux")
+
+
+def _node_info(version: str, known: Mapping[str, Any], facts: NodeFacts) -> dict[str, str]:
+    arch, system = _platform(known, facts)
     # All fields of NodeSystemInfo are required; those without a meaning for a whole cluster are empty.
     empty = dict.fromkeys(
         ("bootID", "containerRuntimeVersion", "kernelVersion", "machineID", "osImage", "systemUUID"), ""
     )
-    own = {"architecture": "amd64", "operatingSystem": "linux", "kubeletVersion": version, "kubeProxyVersion": ""}
+    own = {"architecture": arch, "operatingSystem": system, "kubeletVersion": version, "kubeProxyVersion": ""}
     return {**empty, **{key: str(value) for key, value in known.items()}, **own}
 
 

@@ -520,6 +520,18 @@ class NodeTests(SynchronousTestCase):
         self.assertEqual(patch["metadata"]["annotations"], {APPLIED_LABELS: "new"})
         self.assertEqual(node_patch(self.node(apply_merge_patch(body, patch)), self.facts(offer=None)), {})
 
+    def test_the_platform_follows_the_offer(self) -> None:
+        """Architecture and system are the lender's where it offers them, in the labels and in the node's status."""
+        arch, arm = "kubernetes.io/arch", self.facts(offer=Offer(labels={"kubernetes.io/arch": "arm64"}))
+        body = forge_node(arm)
+        self.assertEqual(body["metadata"]["labels"][arch], "arm64")
+        self.assertEqual(node_patch(self.node(body), arm), {})
+        self.assertEqual(node_patch(self.node(body), self.facts(offer=None)), {})
+        self.assertEqual(node_patch(self.node(body), self.facts())["metadata"]["labels"][arch], "amd64")
+        status = apply_merge_patch({}, status_patch({}, arm, NOW)["status"])
+        self.assertEqual(status["nodeInfo"]["architecture"], "arm64")
+        self.assertEqual(status_patch(status, self.facts(offer=None), "later"), {})
+
     def test_the_taint_comes_back(self) -> None:
         """A removed taint is put back without losing those of others, guarded by the version."""
         body = forge_node(self.facts())
