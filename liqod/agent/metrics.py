@@ -111,7 +111,7 @@ class Numbers:
         for features in self._features:
             yield ("home",), float(features.recorder.dropped)
             dropped: Counter[str] = Counter()
-            for kubelet in features.kubelets.running():
+            for kubelet in features.kubelets.all():
                 reflected = kubelet.reflection.events
                 dropped[kubelet.context.lender] += reflected.dropped if reflected is not None else 0
             for lender, count in sorted(dropped.items()):

@@ -127,7 +127,7 @@ class Kubelets(Controller[Key]):
         """The namespaces with the label liqo.io/enabled=true."""
         return self._records.enabled
 
-    def running(self) -> list[VirtualKubelet]:
+    def all(self) -> list[VirtualKubelet]:
         """Return the virtual kubelets that run now."""
         return list(self._kubelets.values())
 

@@ -100,7 +100,7 @@ class DaemonTests(TestCase):
         assert agent.features is not None
         regarding = {"kind": "Node", "name": "a"}
         for number in range(200):
-            agent.features.recorder.emit(regarding, "Normal", "Test", f"{number}")
+            agent.features.recorder.record_event(regarding, "Normal", "Test", f"{number}")
         dropped = agent.features.recorder.dropped
         self.assertGreater(dropped, 0)
         self.assertIn(
