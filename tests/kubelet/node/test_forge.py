@@ -1,0 +1,136 @@
+"""The Node object of a lender: labels, taint, resources, conditions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.kube.writing.merge_patch import apply_merge_patch
+from liqod.kubelet.common.readiness import Readiness
+from liqod.kubelet.common.views import Node
+from liqod.kubelet.node.forge import (
+    APPLIED_LABELS,
+    NodeFacts,
+    forge_node,
+    is_foreign,
+    node_patch,
+    status_patch,
+)
+from liqod.model.names import TAINT_KEY
+from liqod.model.records.offer import Offer
+
+NOW = "2026-01-01T00:00:00Z"
+
+
+class NodeTests(SynchronousTestCase):
+    offer = Offer(resources={"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "1"}, labels={"topology/zone": "z"})
+
+    def facts(self, **more: Any) -> NodeFacts:
+        readiness = Readiness(ready=True, reason="Ready", message="fine")
+        return NodeFacts(
+            **{
+                "name": "liqo-lender",
+                "cluster_id": "lender",
+                "address": "10.0.0.1",
+                "readiness": readiness,
+                "offer": self.offer,
+                **more,
+            }
+        )
+
+    def node(self, body: dict[str, Any]) -> Node:
+        return msgspec.convert(body, Node)
+
+    def test_created_empty_and_tainted(self) -> None:
+        """The node starts without resources, with its labels and its taint."""
+        body = forge_node(self.facts(labels={"liqo.io/type": "mine", "rack": "r"}))
+        self.assertNotIn("status", body)
+        self.assertEqual(body["metadata"]["labels"]["liqo.io/type"], "virtual-node")
+        self.assertEqual(body["metadata"]["labels"]["rack"], "r")
+        self.assertEqual(body["metadata"]["labels"]["topology/zone"], "z")
+        self.assertEqual(body["spec"]["taints"][0]["effect"], "NoExecute")
+        node = self.node(body)
+        self.assertEqual(node_patch(node, self.facts(labels={"rack": "r"})), {})
+        self.assertFalse(is_foreign(node, "lender"))
+        self.assertTrue(is_foreign(node, "other"))
+
+    def test_labels_follow_the_offer(self) -> None:
+        """A label that vanishes from the offer vanishes from the node; one that others set stays."""
+        body = forge_node(self.facts())
+        body["metadata"]["labels"]["theirs"] = "kept"
+        patch = node_patch(self.node(body), self.facts(offer=Offer(labels={"new": "1"})))
+        self.assertEqual(patch["metadata"]["labels"], {"new": "1", "topology/zone": None})
+        self.assertEqual(patch["metadata"]["annotations"], {APPLIED_LABELS: "new"})
+        self.assertEqual(node_patch(self.node(apply_merge_patch(body, patch)), self.facts(offer=None)), {})
+
+    def test_the_platform_follows_the_offer(self) -> None:
+        """Architecture and system are the lender's where it offers them, in the labels and in the node's status."""
+        arch, arm = "kubernetes.io/arch", self.facts(offer=Offer(labels={"kubernetes.io/arch": "arm64"}))
+        body = forge_node(arm)
+        self.assertEqual(body["metadata"]["labels"][arch], "arm64")
+        self.assertEqual(node_patch(self.node(body), arm), {})
+        self.assertEqual(node_patch(self.node(body), self.facts(offer=None)), {})
+        self.assertEqual(node_patch(self.node(body), self.facts())["metadata"]["labels"][arch], "amd64")
+        status = apply_merge_patch({}, status_patch({}, arm, NOW)["status"])
+        self.assertEqual(status["nodeInfo"]["architecture"], "arm64")
+        self.assertEqual(status_patch(status, self.facts(offer=None), "later"), {})
+
+    def test_the_taint_comes_back(self) -> None:
+        """A removed taint is put back without losing those of others, guarded by the version."""
+        body = forge_node(self.facts())
+        body["metadata"]["resourceVersion"] = "7"
+        body["spec"]["taints"] = [{"key": "other", "effect": "NoSchedule"}]
+        patch = node_patch(self.node(body), self.facts())
+        self.assertEqual([taint["key"] for taint in patch["spec"]["taints"]], ["other", TAINT_KEY])
+        self.assertEqual(patch["metadata"], {"resourceVersion": "7"})
+
+    def test_resources_that_vanish(self) -> None:
+        """A resource offered no more is patched away; an unknown offer and an equal one change nothing."""
+        first = status_patch({}, self.facts(), NOW)["status"]
+        status = apply_merge_patch({}, first)
+        self.assertEqual(status["capacity"], status["allocatable"])
+        self.assertEqual(status_patch(status, self.facts(), "later"), {})
+        less = status_patch(status, self.facts(offer=Offer(resources={"cpu": "4", "memory": "8Gi"})), "later")["status"]
+        self.assertEqual(less["capacity"], {"nvidia.com/gpu": None})
+        self.assertEqual(less["allocatable"], {"nvidia.com/gpu": None})
+        self.assertNotIn("conditions", less)
+        self.assertEqual(status_patch(status, self.facts(offer=None), "later"), {})
+
+    def test_not_ready_says_why_and_yields_to_unknown(self) -> None:
+        """Losing readiness is written at once with its reason; an Unknown of the node controller is left standing."""
+        status = apply_merge_patch({}, status_patch({}, self.facts(), NOW)["status"])
+        lost = self.facts(readiness=Readiness(ready=False, reason="PeerUnreachable", message="no answer"))
+        patch = status_patch(status, lost, "later")["status"]
+        ready = patch["conditions"][0]
+        self.assertEqual((ready["status"], ready["reason"]), ("False", "PeerUnreachable"))
+        self.assertEqual(ready["lastTransitionTime"], "later")
+        unknown = [{**condition, "status": "Unknown"} for condition in status["conditions"]]
+        unknown.append({"type": "NetworkUnavailable", "status": "False"})
+        self.assertEqual(status_patch({**status, "conditions": unknown}, lost, "later"), {})
+        back = status_patch({**status, "conditions": unknown}, self.facts(), "later")["status"]["conditions"]
+        self.assertEqual([c["status"] for c in back], ["True", "False", "False", "False", "False"])
+
+    def test_the_network_is_a_condition_of_its_own(self) -> None:
+        """Whether packets cross is told once it is known, and not at all where there is no network between clusters."""
+
+        def told(**facts: Any) -> list[tuple[str, str]]:
+            found = status_patch({}, self.facts(**facts), NOW)["status"]["conditions"]
+            return [(c["status"], c["reason"]) for c in found if c["type"] == "NetworkUnavailable"]
+
+        down = Readiness(ready=False, reason="NetworkDown", message="cut")
+        self.assertEqual(told(), [])
+        self.assertEqual(told(network=Readiness(ready=False, reason="Unknown", message="", known=False)), [])
+        self.assertEqual(told(network=down), [("True", "NetworkDown")])
+        up = Readiness(ready=True, reason="NetworkReady", message="packets cross")
+        self.assertEqual(told(network=up), [("False", "NetworkReady")])
+
+    def test_a_network_that_is_given_up_leaves_no_condition(self) -> None:
+        """What was said of the network goes when there is none any more; what others say of theirs stays."""
+        down = Readiness(ready=False, reason="NetworkDown", message="cut")
+        status = apply_merge_patch({}, status_patch({}, self.facts(network=down), NOW)["status"])
+        left = status_patch(status, self.facts(), "later")["status"]["conditions"]
+        self.assertNotIn("NetworkUnavailable", [condition["type"] for condition in left])
+        others = [*left, {"type": "NetworkUnavailable", "status": "True", "reason": "NoRouteCreated"}]
+        self.assertEqual(status_patch({**status, "conditions": others}, self.facts(), "later"), {})
