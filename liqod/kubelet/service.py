@@ -173,9 +173,12 @@ class Kubelets(Controller[Key]):
         }
         return [running.get(name) for name in (recorded | running.keys()) - {spec.node_name}]
 
-    def leave(self, key: Key) -> None:
+    def leave(self, key: Key, spec: VirtualNodeSpec) -> None:
         """Note that a virtual node was drained and leaves to the others of its lender what they share."""
         self._left.add(key)
+        for other in self.others(key, spec):
+            if other is not None:
+                other.namespaces.refresh()
 
     # The controller
 
@@ -299,7 +302,7 @@ class _OtherNodes:
         return any(kubelet is None or kubelet.namespaces.uses(local) for kubelet in others)
 
     def leave(self) -> None:
-        self.kubelets.leave(self.key)
+        self.kubelets.leave(self.key, self.spec)
 
 
 @frozen

@@ -257,8 +257,7 @@ class NamespaceController(Controller[str]):
         self._lender = client
         for local in list(self._tracked):
             self._unwatch(local)
-        for local in self._table.forward:
-            self.enqueue(local)
+        self.refresh()
 
     def subscribe(self, listener: RemoteListener) -> Callable[[], None]:
         """Call ``listener(local, remote)`` for each namespace that is or becomes offloaded, with None when that ends.
@@ -274,6 +273,10 @@ class NamespaceController(Controller[str]):
     def retire(self) -> None:
         """Drain and release every namespace, enabled or not."""
         self._retiring = True
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Re-evaluate all mapped namespaces: another virtual node of the lender may use them no more."""
         for local in self._table.forward:
             self.enqueue(local)
 
