@@ -37,6 +37,8 @@ class Change(Enum):
     RECORD_DELETING = auto()
     ORDER_CHANGED = auto()
     """The annotation with the unpeering order changed, on a record that is already being deleted."""
+    DISTRUST_SETTLED = auto()
+    """Everything that follows from a distrusted key is done."""
     ADVERTISEMENT_CHANGED = auto()
     ADVERTISEMENT_DELETED = auto()
     """A user deleted the Advertisement of a peer whose offer still holds."""
@@ -85,6 +87,7 @@ ENQUEUED: Final[dict[Change, tuple[Queue, ...]]] = {
     Change.RECORD_DELETING: (Queue.UNPEERING, Queue.VIRTUAL_NODE),
     # A shorter time limit in the order may have passed already.
     Change.ORDER_CHANGED: (Queue.GRANT, Queue.UNPEERING),
+    Change.DISTRUST_SETTLED: (Queue.UNPEERING,),
     Change.ADVERTISEMENT_CHANGED: (Queue.STATUS, Queue.DECISION),
     Change.ADVERTISEMENT_DELETED: (Queue.ADVERTISEMENT,),
     Change.OFFER_RECEIVED: (Queue.DECISION,),

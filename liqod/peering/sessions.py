@@ -197,7 +197,12 @@ class Sessions:
             # never dialled, has no address at all.
             self.records.enqueue(cluster_id)
             return
-        if peer is not None and peer.session is None and not (peer.problem is not None and peer.problem.about_key):
+        if peer is None or peer.session is not None or (peer.problem is not None and peer.problem.about_key):
+            return
+        if peer.problem is not None and peer.problem.reason == "Unresponsive":
+            # The peer fell silent in a session: that it cannot be dialled either is a consequence, not another cause.
+            self.set_problem(peer, attrs.evolve(peer.problem, attempt=why))
+        else:
             self.set_problem(peer, ConnectionProblem("Unreachable", why))
 
     def set_problem(self, peer: Peer, problem: ConnectionProblem) -> None:

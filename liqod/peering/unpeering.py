@@ -34,12 +34,9 @@ from liqod.peering.trust.records import TrustRecords
 from liqod.wire.events import Bye, Withdrawn
 
 POLL: Final = 0.5
-"""Seconds between two checks of state that is not watched."""
-LOCAL: Final = 120.0
-"""Seconds after which the end continues although something of the virtual node is left; ordinarily that takes 40.
-
-The dismissal of the peer has no time limit: the finalizer keeps the record, from which a restarted daemon continues.
-"""
+"""Seconds between two checks of state that is not watched, at first; ordinarily an end takes 40 s."""
+MAX_POLL: Final = 30.0
+"""The same for an end that takes long."""
 
 
 class UnpeeringController(PeerController):
@@ -101,11 +98,10 @@ class UnpeeringController(PeerController):
         order = order_of(record.metadata.annotations)
         self.acknowledge(peer)
         left = self._own_leftovers(peer, peer.state)
-        # Rights must be revoked first: a borrower whose peering ended could otherwise continue to use them.
-        if left and (passed < LOCAL or peer.state.dismissal_owed):
-            return self._wait(peer, f"waiting for {', '.join(left)}", POLL)
+        # Without a time limit: the record with its finalizer is the only note of what is still to be done, for this
+        # daemon and for any that is started later.
         if left:
-            self._log.warn("the peering with {peer} ends although {left} is left", peer=peer_id, left=", ".join(left))
+            return self._wait(peer, f"waiting for {', '.join(left)}", _poll(passed))
         peer_informed = not self._peer_relies_on_us(peer, peer.state, record)
         rest = order.wait(connected=peer.session is not None) - passed
         if not peer_informed and not peer.state.finished and rest > 0:
@@ -157,17 +153,17 @@ class UnpeeringController(PeerController):
             await self._tombstones.put(peer_id, tombstone)
 
     async def _finish(self, peer: Peer, record: ForeignCluster, passed: float) -> After | None:
-        if is_trust_withdrawn(record) and not self._distrust.is_remembered(peer.id):
-            self._distrust.enqueue(peer.id)
-            return self._wait(peer, "waiting until it is noted that the key is not trusted any more", POLL)
+        if is_trust_withdrawn(record) and not self._distrust.is_settled(peer.id):
+            # The recorder retries by itself, with a back-off.
+            return self._wait(peer, "waiting until it is recorded that the key is not trusted any more", _poll(passed))
         if record.spec.fingerprint:
             await self._tokens.revoke(record.spec.fingerprint)
         if peer.session is not None:
             peer.session.end(Bye(UNPEERED, "this cluster ended the peering"))
         peer.received = None
         await self._client.delete(ADVERTISEMENTS, advertisement_name(peer.id))
-        if not await self._namespace_is_gone(peer.id) and passed < LOCAL:
-            return self._wait(peer, f"waiting for namespace {tenant_namespace(peer.id)} to go", POLL)
+        if not await self._namespace_is_gone(peer.id):
+            return self._wait(peer, f"waiting for namespace {tenant_namespace(peer.id)} to go", _poll(passed))
         if not await self._records.remove_finalizer(record):
             return After(POLL)
         self._log.info("the peering with {peer} is over", peer=peer.id)
@@ -187,3 +183,8 @@ class UnpeeringController(PeerController):
             # finalizer "kubernetes" of the spec. So it is polled.
             await self._client.delete(NAMESPACES, name, uid=found.metadata.uid)
         return False
+
+
+def _poll(passed: float) -> float:
+    """Return when an end that began so many seconds ago is checked again: at intervals of a tenth of that."""
+    return min(MAX_POLL, max(POLL, passed / 10))

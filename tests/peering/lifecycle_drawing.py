@@ -65,11 +65,11 @@ SAMPLES: Final[tuple[Peering, ...]] = (
 """States of every kind, with every value of their fields that a transition looks at."""
 
 EVENTS: Final[tuple[tuple[str, Event], ...]] = (
-    ("record, pinned", RecordObserved(pinned=True, deleting=False, authenticated=False, lent=False, now=50.0)),
-    ("record, pinned and met before", RecordObserved(True, deleting=False, authenticated=True, lent=True, now=50.0)),
-    ("record, no pin", RecordObserved(pinned=False, deleting=False, authenticated=False, lent=False, now=50.0)),
-    ("record being deleted", RecordObserved(pinned=True, deleting=True, authenticated=False, lent=False, now=50.0)),
-    ("record being deleted", RecordObserved(pinned=True, deleting=True, authenticated=True, lent=True, now=50.0)),
+    ("record, pinned", RecordObserved(pinned=True, deleting=False, authenticated=False, lent=False, since=50.0)),
+    ("record, pinned and met before", RecordObserved(True, deleting=False, authenticated=True, lent=True, since=50.0)),
+    ("record, no pin", RecordObserved(pinned=False, deleting=False, authenticated=False, lent=False, since=50.0)),
+    ("record being deleted", RecordObserved(pinned=True, deleting=True, authenticated=False, lent=False, since=50.0)),
+    ("record being deleted", RecordObserved(pinned=True, deleting=True, authenticated=True, lent=True, since=50.0)),
     ("record gone", RecordGone()),
     ("untrusted key", UntrustedKeyShown()),
     ("no room", NoRoom(sighted=False)),

@@ -13,7 +13,7 @@ from liqod.config.schema import Peer as Named
 from liqod.flow.clocks import wall_clock
 from liqod.identity.certs import KeyPair
 from liqod.identity.pairing import Token, verifier
-from liqod.kube.errors import NotFound
+from liqod.kube.errors import ApiError, NotFound
 from liqod.kube.resources import CONFIGMAPS, FOREIGNCLUSTERS, SECRETS, VIRTUALNODES
 from liqod.model.ids import ClusterID
 from liqod.model.names import tenant_namespace
@@ -27,7 +27,7 @@ from liqod.model.records.invitations import (
     invitation_name,
     token_name,
 )
-from liqod.model.records.unpeering import DISTRUSTED, ORDER, TOMBSTONES, Tombstone, read
+from liqod.model.records.unpeering import DISTRUSTED, FINALIZER, ORDER, TOMBSTONES, Tombstone, read
 from liqod.model.timestamps import rfc3339
 from liqod.peering.trust.pairing import encoded
 from tests.identity.tls_pair import DAY, Authority
@@ -329,6 +329,31 @@ class ClearedPinTests(DistrustCase):
             return alpha.room.dismissed == [beta.id]
 
         await self.becomes(dismissed, "access has ended")
+
+    async def test_the_record_stays_until_the_tokens_are_spent(self) -> None:
+        """The token by which a distrusted guest came is spent before its record goes, though that fails at first."""
+        issuer, guest = await self.pair()
+        token = await self.issue(issuer)
+        await self.use(guest, token)
+        await self.peered(guest, issuer)
+        revoke, busy = issuer.daemon.list, [True]
+
+        async def failing(resource: Any, *args: Any, **more: Any) -> Any:
+            if resource is SECRETS and busy:
+                raise ApiError(503, "ServiceUnavailable", "busy")
+            return await revoke(resource, *args, **more)
+
+        self.patch(issuer.daemon, "list", failing)
+        await issuer.admin.patch(FOREIGNCLUSTERS, guest.id, {"spec": {"fingerprint": ""}})
+        await self.recorded(issuer, guest)
+        await issuer.admin.patch(FOREIGNCLUSTERS, guest.id, {"metadata": {"annotations": {ORDER: "dead"}}})
+        await issuer.admin.delete(FOREIGNCLUSTERS, guest.id)
+        await self.pause(PAUSE)
+        record = await issuer.cluster_record(guest)
+        self.assertTrue(record.metadata.deleting)
+        self.assertIn(FINALIZER, record.metadata.finalizers)
+        busy.clear()
+        await self.gone(issuer, guest)
 
     async def test_a_record_without_a_pin_is_no_withdrawal(self) -> None:
         """Whoever was never trusted is a stranger: nothing is dismissed, remembered or refused for that."""

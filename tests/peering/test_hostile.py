@@ -19,7 +19,7 @@ from liqod.model.records.offer import Offer
 from liqod.model.records.views import ForeignClusterStatus
 from liqod.wire.events import Advertise, Bye, Event, Hello, Ping, Welcome
 from liqod.wire.session import NEED_DATA, Session, State
-from tests.peering.clusters import PairCase, PeerCluster, keypair, settings
+from tests.peering.clusters import FakeSighting, PairCase, PeerCluster, keypair, settings
 
 
 class Raw(Protocol):
@@ -294,6 +294,22 @@ class SessionTests(HostileCase):
         status = await self.becomes(at_rest, "the peer is dialled no more")
         self.assertEqual((status.phase, status.reason), ("Suspect", "Unresponsive"))
         self.assertEqual(len((await side.admin.list(FOREIGNCLUSTERS)).items), 1)
+        cast(Any, speaker.transport).abortConnection()
+
+    async def test_a_silent_peer_stays_unresponsive_when_it_is_dialled_in_vain(self) -> None:
+        """That nobody answers at its address is a consequence of the silence: named, and not the reason."""
+        side = await self.side("alpha", settings(autojoin_untrusted=True, ping_interval=0.1))
+        speaker = await self.session(side, "mute", script=None)
+        cast(Any, speaker.transport).pauseProducing()
+        side.peering.update_candidates([FakeSighting("127.0.0.1", 1, "mute")])
+
+        async def dialled() -> ForeignClusterStatus | None:
+            status = (await side.cluster_record(PeerCluster("mute"))).status
+            return status if "cannot connect to 127.0.0.1:1" in status.message else None
+
+        status = await self.becomes(dialled, "it was dialled in vain")
+        self.assertEqual((status.phase, status.reason), ("Suspect", "Unresponsive"))
+        self.assertIn("answered none of three pings", status.message)
         cast(Any, speaker.transport).abortConnection()
 
 

@@ -40,7 +40,7 @@ from tests.peering import lifecycle_drawing as page
 
 U, S, P, C, D, L, W = STATES
 
-PINNED = RecordObserved(pinned=True, deleting=False, authenticated=False, lent=False, now=50.0)
+PINNED = RecordObserved(pinned=True, deleting=False, authenticated=False, lent=False, since=50.0)
 MET = attrs.evolve(PINNED, authenticated=True)
 UNPINNED = attrs.evolve(PINNED, pinned=False)
 DELETED = attrs.evolve(PINNED, deleting=True)
@@ -171,7 +171,7 @@ class DebtTests(SynchronousTestCase):
         """Another look at the record that is being deleted changes nothing, the moment of the beginning above all."""
         for state in page.SAMPLES:
             if isinstance(state, Withdrawing):
-                self.assertEqual(next_state(state, attrs.evolve(DELETED, lent=True, now=99.0))[0], state)
+                self.assertEqual(next_state(state, attrs.evolve(DELETED, lent=True, since=99.0))[0], state)
 
 
 class PredicateTests(SynchronousTestCase):

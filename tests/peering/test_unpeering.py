@@ -17,7 +17,6 @@ from liqod.kube.resources import (
 from liqod.model.names import tenant_namespace
 from liqod.model.objects.meta import Object
 from liqod.model.records.unpeering import ORDER, TOMBSTONES
-from liqod.peering import unpeering
 from liqod.wire.events import Credential
 from tests.peering.clusters import PairCase, PeerCluster, settings
 
@@ -187,7 +186,6 @@ class UnpeerTests(UnpeerCase):
 
     async def test_rights_are_taken_back_however_long_that_takes(self) -> None:
         """What the lender owes is done when it can be, after any time and any restart: a record waits for it."""
-        self.patch(unpeering, "LOCAL", 0.5)
         alpha, beta = await self.peers()
         alpha.peering.update_candidates([])
         alpha.room.fail = ApiError(503, "ServiceUnavailable", "busy")

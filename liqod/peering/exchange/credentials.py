@@ -115,8 +115,8 @@ class CredentialIssuer(PeerController):
             return 0.0  # the borrower acknowledges the withdrawal once it has drained its pods
         now = self._clock.seconds()
         if (since := peer.lending.draining_since) is None:
-            since = now
-            peer.lending = attrs.evolve(peer.lending, draining_since=now)
+            since = peer.state.since if isinstance(peer.state, Withdrawing) else now
+            peer.lending = attrs.evolve(peer.lending, draining_since=since)
         wait = order_of(record.metadata.annotations).wait(connected=peer.session is not None)
         return since + wait - now
 

@@ -348,7 +348,7 @@ class ForeignClusters(PeerController):
             pinned=bool(record.spec.fingerprint),
             withdrawn=is_trust_withdrawn(record),
             standing=view.standing,
-            problem=(peer.problem.reason, peer.problem.message) if peer.problem is not None else None,
+            problem=(peer.problem.reason, peer.problem.sentence) if peer.problem is not None else None,
             problem_about_key=peer.problem is not None and peer.problem.about_key,
             offer=offer.status if offer is not None else None,
             node_ready=node is not None and is_ready(node),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from liqod.flow.clocks import reactor_time
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL
@@ -12,6 +13,7 @@ from liqod.model.objects.node import Node
 from liqod.model.records.invitations import invitation_name
 from liqod.model.records.unpeering import ORDER
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
+from liqod.model.timestamps import parse_rfc3339
 from liqod.peering.changes import Change
 from liqod.peering.controller import PeeringContext
 from liqod.peering.routing.controllers import Controllers, Watches
@@ -85,7 +87,7 @@ class RecordRouter:
                 deleting=ends,
                 authenticated=proven is not None and proven.status == "True",
                 lent=peer.lent is not None,
-                now=self._clock.seconds(),
+                since=self._deleted_at(record, is_first=old is None),
             )
         )
         if ends and (old is None or not old.metadata.deleting):
@@ -98,6 +100,16 @@ class RecordRouter:
         unpinned = old is not None and old.spec.fingerprint != "" and not ends
         if self._sessions.ready and (record.spec.fingerprint or record.spec.endpoints or unpinned):
             peer.dialer.link.wake()
+
+    def _deleted_at(self, record: ForeignCluster, *, is_first: bool) -> float:
+        """Return when the deletion of a record began, in seconds of the reactor's clock; now without a deletion.
+
+        A deletion that this daemon sees begin is timed by its own clock. One that it finds after its start is dated by
+        the API server: else a peer would get its whole time again from each daemon.
+        """
+        now = self._clock.seconds()
+        date = parse_rfc3339(record.metadata.deletion_timestamp or "") if is_first else None
+        return min(now, reactor_time(date, self._clock)) if date is not None else now
 
     def _pin_changed(self, peer: Peer, record: ForeignCluster) -> None:
         pinned = Fingerprint(record.spec.fingerprint)

@@ -87,14 +87,15 @@ STATES: Final = (Unknown, Stranger, Pending, Connected, Disconnected, Unpeered, 
 @attrs.frozen
 class RecordObserved:
     """A ForeignCluster exists. ``authenticated``: by its status there was a session with the pinned key;
-    ``lent``: an offer was made to the peer; ``now``: seconds of the reactor's clock.
+    ``lent``: an offer was made to the peer; ``since``: when its deletion began, now without one, in seconds of the
+    reactor's clock.
     """
 
     pinned: bool
     deleting: bool
     authenticated: bool
     lent: bool
-    now: float
+    since: float
 
 
 @attrs.frozen
@@ -262,7 +263,7 @@ def _observe_withdrawing(state: Withdrawing, event: RecordObserved) -> Step:
 
 def _withdraw(state: Peering, event: RecordObserved) -> Step:
     ending = Withdrawing(
-        since=event.now,
+        since=event.since,
         ever_connected=ever_connected(state) or event.authenticated,
         unpeered_by_peer=isinstance(state, Unpeered),
         finished=has_finished(state),

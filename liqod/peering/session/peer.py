@@ -18,11 +18,20 @@ from liqod.peering.session.protocol import PeerConnection
 
 @attrs.frozen
 class ConnectionProblem:
-    """Why there is no session: a reason, a message, and whether the peer's key is the cause."""
+    """Why there is no session: a reason, a message, and whether the peer's key is the cause.
+
+    ``attempt``: why the last attempt to dial failed, where that is not the cause itself.
+    """
 
     reason: str
     message: str
     about_key: bool = False
+    attempt: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The message for users."""
+        return f"{self.message}; {self.attempt}" if self.attempt else self.message
 
 
 @attrs.frozen(kw_only=True)

@@ -11,7 +11,7 @@ from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.unpeering import DISTRUSTED, JOINED, Tombstone, is_trust_withdrawn
 from liqod.model.records.views import ForeignCluster
 from liqod.model.timestamps import rfc3339
-from liqod.peering.changes import Queue
+from liqod.peering.changes import Change, Queue
 from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.trust.records import TrustRecords
@@ -35,14 +35,22 @@ class DistrustRecorder(PeerController):
         self._tokens = kept.tokens
         self._invitations = kept.invitations
         self._former: dict[ClusterID, Fingerprint] = {}
+        self._settled: set[ClusterID] = set()
 
     def unpinned(self, peer: ClusterID, key: Fingerprint) -> None:
         """Record that the pin of a key was removed."""
         self._former[peer] = key
+        self._settled.discard(peer)
         self.enqueue(peer)
 
-    def is_remembered(self, peer: ClusterID) -> bool:
-        """Return whether the distrust survives a restart and the deletion of the record."""
+    def is_settled(self, peer: ClusterID) -> bool:
+        """Return whether nothing is left to do: the tombstone is on record, tokens and invitation are worthless.
+
+        Only then may the ForeignCluster go, which is what makes a restarted daemon do the rest.
+        """
+        return peer in self._settled and self._is_remembered(peer)
+
+    def _is_remembered(self, peer: ClusterID) -> bool:
         known = self._tombstones.get(peer)
         return known is not None and known.distrusted and self._tombstones.is_written(peer)
 
@@ -51,10 +59,12 @@ class DistrustRecorder(PeerController):
         record = self._records.get(peer)
         if record is None:
             self._former.pop(peer, None)
+            self._settled.discard(peer)
         elif is_trust_withdrawn(record):
             await self._remember(peer, record)
         elif record.spec.fingerprint and not record.metadata.deleting:
             self._former.pop(peer, None)
+            self._settled.discard(peer)
             await self._tombstones.trusted(peer, record.spec.fingerprint)
 
     async def _remember(self, peer: ClusterID, record: ForeignCluster) -> None:
@@ -62,10 +72,12 @@ class DistrustRecorder(PeerController):
         key = self._former.get(peer) or annotations.get(DISTRUSTED, "") or record.status.seen_fingerprint
         if known is not None and known.distrusted:
             key = self._former.get(peer) or known.fingerprint or key
-        if not self.is_remembered(peer) or known is None or known.fingerprint != key:
+        if not self._is_remembered(peer) or known is None or known.fingerprint != key:
             at = rfc3339(wall_clock(self._clock)())
             tombstone = Tombstone(key, at, "us", joined=JOINED in annotations, distrusted=True)
             await self._tombstones.put(peer, tombstone)
         if key:
             await self._tokens.revoke(key)
         await self._invitations.delete(peer)
+        self._settled.add(peer)
+        self._changes.notify(Change.DISTRUST_SETTLED, peer)
