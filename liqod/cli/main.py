@@ -177,6 +177,11 @@ def _run() -> int:
         )
     except CliError as error:
         return _complain(error)
+    except SystemExit as exit_:
+        # click handles a closed pipe by itself, and says so by this wrapper only.
+        if isinstance(sys.stdout, click.utils.PacifyFlushWrapper):
+            return errors.BROKEN_PIPE
+        return exit_.code if isinstance(exit_.code, int) else errors.FAILED
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.UsageError as error:

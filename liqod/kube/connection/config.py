@@ -116,7 +116,7 @@ def load(kubeconfig: str = "", context: str = "") -> ClientConfig:
     if not kubeconfig and not context and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return _in_cluster()
     named = kubeconfig or os.environ.get("KUBECONFIG", "") or "~/.kube/config"
-    if not any(Path(part).expanduser().is_file() for part in named.split(os.pathsep) if part):
+    if not _files(named):
         raise ConfigError(
             f"no kubeconfig at {named}, and this is not a pod of a cluster; name one in [kubernetes] kubeconfig "
             "or in $KUBECONFIG"
@@ -144,11 +144,14 @@ def _from_kubeconfig(named: str, context: str) -> ClientConfig:
     from kubernetes.config import ConfigException
 
     try:
+        context = context or _first_context(named)
         user = _user(named, context)
         with tempfile.TemporaryDirectory(prefix="liqod-") as scratch:
             # The kubernetes package writes embedded certificates to files; they are read back and removed at once.
             configuration = _loaded(named, context, scratch)
-            if getattr(configuration, "proxy", None) and "proxy-url" in Path(named).expanduser().read_text("utf-8"):
+            if getattr(configuration, "proxy", None) and any(
+                "proxy-url" in part.read_text("utf-8") for part in _files(named)
+            ):
                 raise ConfigError(f"{named} names a proxy-url, which is not supported: the connection must be direct")
             config = ClientConfig(
                 server=configuration.host,
@@ -210,6 +213,28 @@ def _loaded(named: str, context: str, scratch: str) -> Any:
         temp_file_path=scratch,
     )
     return configuration
+
+
+def _files(named: str) -> list[Path]:
+    """Return the existing ones of several files, joined as in ``$KUBECONFIG``."""
+    paths = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
+    return [path for path in paths if path.is_file()]
+
+
+def _first_context(named: str) -> str:
+    """Return the current context of the first of several files that has one; empty for a single file.
+
+    Source: Kubernetes, "Organizing Cluster Access Using kubeconfig Files": the first file to set a value wins. The
+    kubernetes package takes the last one's.
+    """
+    from kubernetes.config.kube_config import KubeConfigMerger
+
+    files = _files(named)
+    for path in files if len(files) > 1 else ():
+        current = KubeConfigMerger(str(path)).config.safe_get("current-context")
+        if current:
+            return str(current)
+    return ""
 
 
 def _user(named: str, context: str) -> Any:

@@ -1,0 +1,326 @@
+"""What holds for every command of ``liqodctl``: each test runs over the whole tree of commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+import click
+import yaml
+from kubesandbox.cluster import SandboxCluster
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from liqod.cli.main import COMMANDS, cli
+from liqod.demo.access import client_config
+from liqod.identity.certs import generate
+from liqod.identity.fingerprint_words import words
+from liqod.identity.store import to_secret
+from liqod.kube import manifests
+from liqod.kube.client import Client
+from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACES, NODES, PODS, SECRETS, VIRTUALNODES
+from liqod.model.ids import ClusterID
+from tests.cli.fork_server import ForkServer
+
+REACTOR: Any = reactor
+KEY = generate(ClusterID("c2"), datetime.now(UTC)).fingerprint
+ESCAPE = "\x1b"
+
+
+def leaves(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield every command that is no group, with its words."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from leaves(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+RUNS: dict[tuple[str, ...], list[str]] = {
+    ("status",): [],
+    ("discover",): [],
+    ("explain",): ["web"],
+    ("check",): [],
+    ("doctor",): [],
+    ("gather",): ["--output-file=-"],
+    ("who-has",): ["secret/key"],
+    ("demo",): [],
+    ("peer",): ["127.0.0.1:1"],
+    ("token", "create"): ["--address=192.0.2.1"],
+    ("token", "list"): [],
+    ("token", "revoke"): ["0a1b"],
+    ("trust",): ["milan", "--yes"],
+    ("accept",): ["milan"],
+    ("refuse",): ["milan"],
+    ("cordon",): ["milan"],
+    ("uncordon",): ["milan"],
+    ("drain",): ["milan", "--force", "--timeout=5"],
+    ("offload", "namespace"): ["shop"],
+    ("unoffload", "namespace"): ["shop"],
+    ("dns-records",): ["example.com", "--address=192.0.2.1"],
+    ("rotate-key",): ["--timeout=0.1"],
+    ("rotate-tunnel-key",): [],
+    ("plan",): [],
+    ("netcheck",): ["milan", "--count=1"],
+    ("test",): ["milan", "--timeout=1"],
+    ("bench",): ["milan", "latency", "--timeout=1"],
+    ("distrust",): ["milan", "--yes"],
+    ("unpeer",): ["milan", "--yes"],
+    ("install",): [],
+    ("version",): [],
+    ("completion",): ["bash"],
+    ("uninstall",): ["--yes", "--force"],
+}
+"""How each command is run, in an order in which one leaves what the next ones need."""
+FAILING = {
+    ("peer",),
+    ("unpeer",),
+    ("token", "revoke"),
+    ("rotate-key",),
+    ("rotate-tunnel-key",),
+    ("netcheck",),
+    ("test",),
+    ("bench",),
+    ("check",),
+    ("doctor",),
+}
+"""Commands that fail against a simulated cluster without a daemon."""
+
+
+class TreeTests(SynchronousTestCase):
+    """What every command declares."""
+
+    def test_runs_of_all(self) -> None:
+        """Every command is run below."""
+        self.assertEqual({path for path, _ in leaves()} - set(RUNS), set())
+
+    def test_output_option(self) -> None:
+        """Every command has -o with json and yaml."""
+        for path, command in leaves():
+            option = next((one for one in command.params if one.name == "output"), None)
+            assert option is not None and isinstance(option.type, click.Choice), path
+            self.assertLessEqual({"json", "yaml", "table", "wide"}, set(option.type.choices), path)
+
+    def test_help(self) -> None:
+        """Every help has an example that names the command, fits 80 columns and is not cut."""
+        for path, command in leaves():
+            context = click.Context(command, info_name=f"liqodctl {' '.join(path)}", terminal_width=80)
+            text = command.get_help(context)
+            self.assertRegex(text, rf"Examples?:\n(.*\n)* +.*liqodctl {' '.join(path)}", path)
+            self.assertNotIn("...", text.replace("eyJ...", "").replace("curtain ...", "").replace("1d, ...", ""), path)
+            self.assertEqual([line for line in text.splitlines() if len(line) > 80], [], path)
+
+    def test_short_help(self) -> None:
+        """The help of a command in the list is short enough to stand in one line."""
+        for section in COMMANDS.values():
+            for name, (_, text) in section.items():
+                self.assertLessEqual(len(text), 45, name)
+                self.assertTrue(text[0].isupper() and not text.endswith("."), name)
+
+    def test_questions(self) -> None:
+        """A command that can be told not to ask has the same option for it."""
+        asking = {path for path, command in leaves() if any(one.name == "yes" for one in command.params)}
+        self.assertEqual(asking, {("trust",), ("distrust",), ("unpeer",), ("uninstall",)})
+
+
+class EveryCase(TestCase):
+    """A cluster of the sandbox with one peer, and a warm ``liqodctl``."""
+
+    timeout = 300
+    server: ClassVar[ForkServer]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.server = ForkServer()
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.server.close()
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        self.cluster = SandboxCluster(REACTOR, "rome")
+        self.cluster.listen(REACTOR)
+        self.cluster.startService()
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
+        self.client = Client(client_config(self.cluster), REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.client.close()))
+        self.kubeconfig = Path(self.mktemp()).absolute()
+        self.kubeconfig.write_text(self.cluster.kubeconfig())
+        await manifests.ensure(self.client)
+        await self.populate()
+
+    async def populate(self) -> None:
+        create = self.client.create
+        for name in ("liqo-system", "shop", "liqo-tenant-c2"):
+            await create(NAMESPACES, {"metadata": {"name": name}})
+        key = to_secret(generate(ClusterID("rome-id"), datetime.now(UTC)))
+        await create(SECRETS, {"metadata": {"name": "liqod-identity"}, "data": key}, "liqo-system")
+        await create(FOREIGNCLUSTERS, {"metadata": {"name": "c2"}, "spec": {"clusterID": "c2", "fingerprint": KEY}})
+        hostile = f"{ESCAPE}[31mevil{ESCAPE}]0;title\x07 [red]markup[/]"
+        seen = {"seenFingerprint": KEY, "words": words(KEY), "clusterName": "milan"}
+        status = {**seen, "phase": "Suspect", "reason": "SessionBroken", "message": hostile}
+        await self.client.patch(FOREIGNCLUSTERS, "c2", {"status": status}, subresource="status")
+        offer = {"clusterID": "c2", "offer": {"resources": {"cpu": "2"}}}
+        await create(ADVERTISEMENTS, {"metadata": {"name": "advertisement-c2"}, "spec": offer})
+        record = {"metadata": {"name": "c2"}, "spec": {"clusterID": "c2", "nodeName": "liqo-milan"}}
+        await create(VIRTUALNODES, record, "liqo-tenant-c2")
+        labels = {"liqo.io/type": "virtual-node", "liqo.io/remote-cluster-id": "c2"}
+        await create(NODES, {"metadata": {"name": "liqo-milan", "labels": labels}})
+        spec = {"nodeName": "liqo-milan", "containers": [{"name": "main", "image": "x"}]}
+        await create(PODS, {"metadata": {"name": "web"}, "spec": spec}, "default")
+        await create(SECRETS, {"metadata": {"name": "key"}, "data": {}}, "default")
+
+    async def liqodctl(self, *argv: str, **request: Any) -> tuple[str, str, int]:
+        environ = {"KUBECONFIG": str(self.kubeconfig), **request.pop("env", {})}
+        found: tuple[str, str, int] = await deferToThread(self.server.run, *argv, env=environ, **request)
+        return found
+
+
+class DocumentTests(EveryCase):
+    """Output for programs."""
+
+    async def test_json(self) -> None:
+        """With -o json every command prints one document, whether the option is before or after the command."""
+        for number, (path, more) in enumerate(RUNS.items()):
+            if path not in {one for one, _ in leaves()}:
+                continue
+            argv = ["-o", "json", *path, *more] if number % 2 else [*path, *more, "--output=json"]
+            out, err, status = await self.liqodctl(*argv)
+            self.assertNotIn("Traceback", err, path)
+            self.assertNotIn("LQ9001", err, path)
+            if path in FAILING:
+                self.assertEqual(status, 1, (path, err))
+                self.assertIn("LQ", err, path)
+            else:
+                self.assertEqual(status, 0, (path, err))
+            if out or status == 0:
+                json.loads(out)
+
+    async def test_yaml(self) -> None:
+        """With -o yaml a command prints the same as YAML."""
+        for argv in (["status"], ["discover"], ["check"], ["explain", "web"], ["version"]):
+            as_json, _, _ = await self.liqodctl(*argv, "-o", "json")
+            as_yaml, _, _ = await self.liqodctl(*argv, "-o", "yaml")
+            if argv != ["check"]:
+                self.assertEqual(yaml.safe_load(as_yaml), json.loads(as_json), argv)
+
+
+class TerminalTests(EveryCase):
+    """Output for people."""
+
+    READING = (["status"], ["status", "milan"], ["discover"], ["explain", "web"], ["check"], ["token", "list"])
+
+    async def test_any_width(self) -> None:
+        """No line is wider than the terminal, and escape sequences of a peer are not obeyed."""
+        for argv in self.READING:
+            for columns in (80, 60, 40):
+                out, _, _ = await self.liqodctl(*argv, tty=columns, env={"NO_COLOR": "1"})
+                self.assertNotIn(ESCAPE, out.replace(f"\r{ESCAPE}[K", ""), argv)
+                wide = [line for line in out.splitlines() if len(line) > columns and " " in line.strip()]
+                self.assertEqual(wide, [], (argv, columns))
+
+    async def test_colors(self) -> None:
+        """A terminal gets colours, a pipe and NO_COLOR get none."""
+        out, _, _ = await self.liqodctl("status", tty=80)
+        self.assertIn(f"{ESCAPE}[31m", out)
+        self.assertNotIn("\x07", out)
+        for argv in self.READING:
+            out, err, _ = await self.liqodctl(*argv)
+            self.assertNotIn(ESCAPE, out + err, argv)
+
+    async def test_pipe(self) -> None:
+        """A pipe gets the same however wide the terminal is said to be, and an odd $COLUMNS does no harm."""
+        for argv in self.READING[:4]:
+            plain, _, status = await self.liqodctl(*argv)
+            for columns in ("0", "20", "abc", "-1"):
+                self.assertEqual((await self.liqodctl(*argv, env={"COLUMNS": columns}))[0::2], (plain, status), argv)
+                out, _, _ = await self.liqodctl(*argv, tty=80, env={"COLUMNS": columns})
+                self.assertIn("milan", out) if argv[0] != "explain" else self.assertIn("liqo-milan", out)
+
+    async def test_ascii(self) -> None:
+        """A locale without Unicode gets replacements instead of an error, and JSON loses nothing."""
+        for argv in self.READING:
+            out, err, _ = await self.liqodctl(*argv, encoding="ascii")
+            self.assertTrue((out + err).isascii(), argv)
+            self.assertNotIn("LQ9001", err, argv)
+        out, _, _ = await self.liqodctl("status", "-o", "json", encoding="ascii")
+        self.assertIn("evil", json.loads(out)["peers"][0]["why"])
+
+    async def test_closed_pipe(self) -> None:
+        """A reader that went away ends a command with 141, without a word."""
+        for argv in (["--help"], ["version"], *self.READING):
+            _, err, status = await self.liqodctl(*argv, closed=True)
+            self.assertEqual((status, re.sub(r"LQ6001.*\n.*\n", "", err)), (141, ""), argv)
+
+
+class InterruptTests(EveryCase):
+    """Ctrl-C."""
+
+    async def test_question(self) -> None:
+        """Ctrl-C at a question ends the command at once with 130, and nothing was changed."""
+        for path, command in leaves():
+            if not any(one.name == "yes" for one in command.params):
+                continue
+            argv = [word for word in (*path, *RUNS[path]) if word != "--yes"]
+            pin = "" if path == ("trust",) else KEY
+            await self.client.patch(FOREIGNCLUSTERS, "c2", {"spec": {"fingerprint": pin}})
+            before = self.cluster.store.version
+            out, _, status = await self.liqodctl(*argv, tty=80, expect="[y/N]", send="\x03")
+            self.assertEqual(status, 130, (path, out))
+            self.assertIn("interrupted", out)
+            self.assertNotIn("Traceback", out)
+            self.assertEqual(self.cluster.store.version, before, path)
+            out, _, status = await self.liqodctl(*argv, tty=80, expect="[y/N]", send="\x04")
+            self.assertEqual(status, 1, (path, out))
+            self.assertIn("LQ2006", out)
+
+    async def test_wait(self) -> None:
+        """Ctrl-C while a command waits ends it with 130."""
+        for argv in (["trust", "milan", "--yes", "--wait"], ["accept", "milan", "--wait"], ["status", "--watch"]):
+            text = "daemon" if argv[0] == "status" else "waiting for"
+            out, err, status = await self.liqodctl(*argv, tty=80, expect=text, signal=int(signal.SIGINT))
+            self.assertEqual(status, 130, (argv, out, err))
+
+
+class UsageTests(EveryCase):
+    """Names that were mistyped, contexts, several kubeconfigs."""
+
+    async def test_did_you_mean(self) -> None:
+        """A mistyped command, option or peer is answered with what was meant."""
+        for argv, meant, code in (
+            (["statsu"], "status", 2),
+            (["offload", "namespce", "x"], "namespace", 2),
+            (["token", "creat"], "create", 2),
+            (["status", "--wach"], "--watch", 2),
+            (["trust", "mlian", "--yes"], "milan", 1),
+        ):
+            _, err, status = await self.liqodctl(*argv)
+            self.assertEqual(status, code, argv)
+            self.assertRegex(err, rf"(?i)did you mean.*{meant}", argv)
+
+    async def test_contexts(self) -> None:
+        """A context is found in the second of several kubeconfigs, with --context before or after the command."""
+        body = yaml.safe_load(self.kubeconfig.read_text())
+        name = body["current-context"]
+        body["contexts"][0]["name"] = body["current-context"] = "other"
+        second = Path(self.mktemp()).absolute()
+        second.write_text(yaml.safe_dump(body).replace(self.cluster.url, "https://127.0.0.1:1"))
+        both = {"KUBECONFIG": f"{second}:{self.kubeconfig}"}
+        for cluster in body["clusters"]:
+            cluster["name"] = "elsewhere"
+        body["contexts"][0]["context"]["cluster"] = "elsewhere"
+        second.write_text(yaml.safe_dump(body).replace(self.cluster.url, "https://127.0.0.1:1"))
+        self.assertIn("LQ1003", (await self.liqodctl("status", env=both))[1])
+        for argv in (["--context", name, "status"], ["status", "--context", name]):
+            self.assertEqual((await self.liqodctl(*argv, env=both))[2], 0, argv)
+        self.assertIn("LQ1002", (await self.liqodctl("status", "--context", "nowhere"))[1])
