@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import click
+from click.utils import PacifyFlushWrapper
 
 from liqod.cli.console import errors, terminal
 from liqod.cli.console.errors import CliError
@@ -32,6 +33,8 @@ COMMANDS = {
         "discover": ("liqod.cli.status.status:discover", "List clusters in sight, with their words"),
         "explain": ("liqod.cli.status.explain:explain", "Explain a pod, peer, node, ..., or a code"),
         "check": ("liqod.cli.setup.check:check", "Check the installation"),
+        "doctor": ("liqod.cli.setup.doctor:doctor", "Find what is wrong or will break"),
+        "who-has": ("liqod.cli.workloads.who_has:who_has", "List which clusters hold copies"),
     },
     "Peer": {
         "peer": ("liqod.cli.peering.peer:peer", "Peer by a token or an address"),
@@ -61,6 +64,7 @@ COMMANDS = {
     "Set up": {
         "install": ("liqod.cli.setup.install:install", "Install liqod in this cluster"),
         "uninstall": ("liqod.cli.setup.install:uninstall", "Remove liqod from this cluster"),
+        "gather": ("liqod.cli.setup.gather:gather", "Write an archive for a problem report"),
         "demo": ("liqod.cli.setup.demo:demo", "Show two simulated clusters at work"),
     },
 }
@@ -179,7 +183,7 @@ def _run() -> int:
         return _complain(error)
     except SystemExit as exit_:
         # click handles a closed pipe by itself, and says so by this wrapper only.
-        if isinstance(sys.stdout, click.utils.PacifyFlushWrapper):
+        if type(sys.stdout) is PacifyFlushWrapper:
             return errors.BROKEN_PIPE
         return exit_.code if isinstance(exit_.code, int) else errors.FAILED
     except click.exceptions.Exit as exit_:

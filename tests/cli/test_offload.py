@@ -9,7 +9,7 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.cli.console.errors import CliError
-from liqod.cli.status.explain import Facts, findings
+from liqod.cli.status.explain_pod import Facts, findings
 from liqod.cli.workloads.offload import row_of, wanted_spec
 from liqod.kube import manifests
 from liqod.kube.client import Client
@@ -143,6 +143,21 @@ class FindingsTests(SynchronousTestCase):
             self.assertEqual(answer["state"], state, (body, facts, answer))
             self.assertIn(words, answer["why"])
 
+    def test_an_earlier_setting(self) -> None:
+        """A pod whose own affinity excludes every selected cluster is to be deleted, however right its namespace is."""
+        eu = {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]}
+        body = pod(phase="Pending")
+        body["spec"]["affinity"] = {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [eu]}}
+        }
+        answer = self.ask(body)
+        self.assertEqual(answer["state"], "waits for a node")
+        self.assertIn("delete it", answer["why"])
+        self.assertEqual(self.ask(body, nodes={"liqo-milan": {"region": "eu"}})["why"], "it has not been scheduled yet")
+        body = pod(phase="Pending")
+        body["spec"]["nodeSelector"] = {"disk": "ssd"}
+        self.assertIn("delete it", self.ask(body)["why"])
+
 
 class ProgramsTests(TestCase):
     """The commands against a cluster of the sandbox."""
@@ -169,8 +184,12 @@ class ProgramsTests(TestCase):
         self.assertEqual(spec["clusterSelector"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"], ["eu"])
         late = await self.liqodctl("offload", "namespace", "shop", "--wait", "--timeout=1", status=1)
         self.assertIn("LQ3001", late)
+        await self.liqodctl("offload", "ns", "shop", "--placement=local", "--selector=")
+        spec = (await self.client.get(NAMESPACEOFFLOADINGS, "offloading", "shop"))["spec"]
+        self.assertNotIn("clusterSelector", spec)
         body = {"metadata": {"name": "c2"}, "spec": {"nattingTable": {"shop": "shop-rome"}}}
         await self.client.create(NATTINGTABLES, body)
+        self.assertIn("shop-rome", await self.liqodctl("offload", "ns", "shop", "--remote-name=x", status=1))
         self.assertIn(
             "LQ3001", await self.liqodctl("unoffload", "namespace", "shop", "--wait", "--timeout=1", status=1)
         )
@@ -184,7 +203,7 @@ class ProgramsTests(TestCase):
     async def test_explain(self) -> None:
         """explain shows what was found, with the answer, as a table or for programs."""
         await manifests.ensure(self.client)
-        self.assertIn("LQ2102", await self.liqodctl("explain", "web", status=1))
+        self.assertIn("LQ2102", await self.liqodctl("explain", "pod", "web", status=1))
         labels = {"liqo.io/type": "virtual-node"}
         await self.client.create(NODES, {"metadata": {"name": "liqo-milan", "labels": labels}})
         container = {"name": "main", "image": "x"}

@@ -35,6 +35,7 @@ NOT_JOINED: Final = "LQ2010"
 NO_SUCH_NODE: Final = "LQ2011"
 NO_SUCH_NAMESPACE: Final = "LQ2101"
 NO_SUCH_POD: Final = "LQ2102"
+NO_SUCH_OBJECT: Final = "LQ2103"
 TIMED_OUT: Final = "LQ3001"
 NOT_RUNNING: Final = "LQ3002"
 LEFT_BEHIND: Final = "LQ3003"
@@ -44,6 +45,41 @@ CHECK: Final = "LQ6001"
 HOST: Final = "LQ6002"
 TEST_FAILED: Final = "LQ6003"
 DEFECT: Final = "LQ9001"
+
+MEANINGS: Final = {
+    CONFIGURATION: ("the configuration or an option cannot be used", "correct what the message names"),
+    KUBECONFIG: ("there is no usable kubeconfig", "--kubeconfig, --context or $KUBECONFIG"),
+    UNREACHABLE: ("the API server of this cluster does not answer", "the network, or another --context"),
+    CREDENTIALS: ("the API server rejects the credentials", "log in again"),
+    RIGHTS: ("the user may not do that", "the kubeconfig of a user with this right"),
+    NOT_INSTALLED: ("liqod is not installed in this cluster", "liqodctl install"),
+    REFUSED: ("the request is refused", "what the message names"),
+    FILE: ("a file cannot be written", "another file, or room on its disk"),
+    NO_SUCH_PEER: ("no peer has that name or ID", "liqodctl discover"),
+    AMBIGUOUS: ("several peers have that name", "the cluster ID"),
+    NO_KEY: ("no key of the peer has been seen", "wait for a session, or --fingerprint"),
+    OTHER_KEY: ("the peer has another key than expected", "compare the words again; do not trust it before"),
+    NO_OFFER: ("the peer has made no offer", "liqodctl status"),
+    NOT_CONFIRMED: ("the question was not answered with yes", "--yes"),
+    BAD_TOKEN: ("the pairing token cannot be used", "another one: liqodctl token create"),
+    NO_IDENTITY: ("this cluster has no key yet", "start the daemon"),
+    PEER_UNREACHABLE: ("no liqod answers at the address", "the address, and its firewall"),
+    NOT_JOINED: ("the other side refused the token", "another token"),
+    NO_SUCH_NODE: ("there is no such virtual node", "liqodctl status"),
+    NO_SUCH_NAMESPACE: ("there is no such namespace", "kubectl create namespace"),
+    NO_SUCH_POD: ("there is no such pod", "kubectl get pods -A"),
+    NO_SUCH_OBJECT: ("there is no such object or code", "its name, and --namespace"),
+    TIMED_OUT: ("it did not happen in time", "liqodctl status; --timeout waits longer"),
+    NOT_RUNNING: ("no daemon runs for this cluster", "systemctl start liqod"),
+    LEFT_BEHIND: ("objects of a peering are still there", "the daemon's log"),
+    IN_USE: ("it is still in use", "what the message names"),
+    DEMO: ("the demonstration failed", "its log"),
+    CHECK: ("a check failed", "the hints beside the findings"),
+    HOST: ("the network of this host cannot be read or changed", "as root, on the gateway's host"),
+    TEST_FAILED: ("pods did not reach each other", "liqodctl netcheck PEER"),
+    DEFECT: ("a defect of liqod", "report it, with LIQODCTL_TRACEBACK=1"),
+}
+"""What each code means, and what to do."""
 
 
 class CliError(Exception):

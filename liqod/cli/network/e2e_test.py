@@ -14,8 +14,10 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.cli.network import test_pods
+from liqod.cli.status.facts import cluster_facts
 from liqod.cli.status.peers import find, label
-from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, NETWORKCONFIGS, PODS
+from liqod.kube.resources import NAMESPACES, NETWORKCONFIGS, PODS
+from liqod.model.diagnosis.cluster import ClusterFacts, problems_of
 from liqod.model.ids import Key
 from liqod.model.objects.pod import Pod
 from liqod.model.records.network import NetworkConfig, own_addresses
@@ -54,7 +56,7 @@ def test(options: Options, peer: str, image: str, timeout: float) -> None:
     """
 
     async def work(session: Session) -> list[dict[str, Any]]:
-        async with _TestRun(session, await _found(session, peer), image, timeout) as run:
+        async with _TestRun(session, await _found(session, peer, needs_tunnel=True), image, timeout) as run:
             rows = [await run.start()]
             rows.append(await run.request("pod here", "", run.there, "pod at the peer"))
             back = await run.address_at_peer(run.here)
@@ -86,7 +88,7 @@ def bench(options: Options, *, peer: str, what: str, megabytes: int, count: int,
 
     async def work(session: Session) -> dict[str, Any]:
         amount = megabytes if what == "throughput" else 0
-        async with _TestRun(session, await _found(session, peer), image, timeout, amount) as run:
+        async with _TestRun(session, await _found(session, peer, needs_tunnel=False), image, timeout, amount) as run:
             await run.start()
             if what == "throughput":
                 output = await run.completed(test_pods.download_pod("client", image, run.there))
@@ -107,8 +109,32 @@ def bench(options: Options, *, peer: str, what: str, megabytes: int, count: int,
     Output(options).show([row], {key: key for key in row})
 
 
-async def _found(session: Session, peer: str) -> ForeignCluster:
-    return find(peer, (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
+async def _found(session: Session, peer: str, *, needs_tunnel: bool) -> ForeignCluster:
+    """Return the peer. Raises CliError where its records say already that pods cannot reach each other."""
+    facts = await cluster_facts(session)
+    cluster = find(peer, facts.peers)
+    if objection := preflight(facts, cluster.metadata.name, needs_tunnel=needs_tunnel):
+        raise CliError(
+            errors.TEST_FAILED,
+            f"no pods were started: {objection}",
+            f"`liqodctl explain peer {label(cluster)}` and `liqodctl netcheck {label(cluster)}` show more",
+        )
+    return cluster
+
+
+def preflight(facts: ClusterFacts, peer: str, *, needs_tunnel: bool) -> str:
+    """Return why pods at a peer cannot be tested; empty where nothing is known to be in the way. Pure.
+
+    Without ``needs_tunnel`` another network may connect the pods (``mode = "none"``).
+    """
+    wrong = next((one for one in problems_of(facts, peer) if one.severity == "error"), None)
+    if wrong is not None:
+        return f"{wrong.code}: {wrong.cause}"
+    if not any(record.spec.cluster_id == peer for record in facts.virtual_nodes):
+        return "there is no virtual node for the peer: nothing is borrowed from it"
+    if needs_tunnel and not any(tunnel.metadata.name == peer for tunnel in facts.tunnels):
+        return 'there is no network with the peer: it needs `mode = "wireguard"` under [network] on both sides'
+    return ""
 
 
 @attrs.define

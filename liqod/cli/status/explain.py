@@ -1,249 +1,173 @@
-"""``explain``: shows why a pod is or is not offloaded: node, namespace, each cluster, the lender's status."""
+"""``explain``: why a pod, namespace, node, peer, service or claim is as it is, or what a code means."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
 from typing import Any, Final
 
-import attrs
 import click
-import msgspec
 
-from liqod.cli.console import errors
+from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
+from liqod.cli.console.group import did_you_mean
 from liqod.cli.console.options import Options, cluster_options
-from liqod.cli.console.render import join_reason
-from liqod.cli.console.session import Session, in_cluster
+from liqod.cli.console.session import Output, Session, in_cluster
+from liqod.cli.status import explain_other
+from liqod.cli.status.copies import copies_of, events_of, kind_named
+from liqod.cli.status.explain_pod import COLUMNS, Facts, findings
+from liqod.cli.status.facts import advice_of, cluster_facts
+from liqod.cli.status.peers import find
+from liqod.cli.status.reasons import command_codes, reasons
+from liqod.cli.status.whoami import own_cluster
 from liqod.kube.errors import NotFound
-from liqod.kube.resources import (
-    NAMESPACEOFFLOADINGS,
-    NAMESPACES,
-    NATTINGTABLES,
-    NODES,
-    PODS,
-    VIRTUALNODES,
-)
+from liqod.kube.resources import NAMESPACES, NODES, PODS
+from liqod.model.diagnosis.cluster import ClusterFacts, problems_of
 from liqod.model.ids import Key
-from liqod.model.names import ENABLED_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
+from liqod.model.names import ENABLED_LABEL
 from liqod.model.objects.meta import Object
-from liqod.model.objects.node_selector import NodeSelector, selects
-from liqod.model.records.offloading import LOCAL, NAME, REMOTE, NamespaceOffloading, policy_of
-from liqod.model.records.views import NamespaceNattingTable, VirtualNode
-from liqod.webhook.placement import TooManyTerms, mutations, tolerates
+from liqod.model.objects.node import Node
+from liqod.model.records.offloading import NAME
 
-COLUMNS: Final = {"what": "WHAT", "state": "STATE", "why": "WHY"}
-STALE: Final = (
-    "its own node affinity or nodeSelector excludes every selected virtual node: its template says so, or it was "
-    "created for an earlier setting of its namespace; that cannot be changed: delete it, and its owner re-creates it"
-)
-OFFLOADED: Final = "liqo.io/Offloaded"
-
-
-@attrs.frozen(kw_only=True)
-class Facts:
-    """The objects that decide; ``pod`` is the plain object, ``nodes`` the labels of virtual nodes by name."""
-
-    pod: Mapping[str, Any]
-    enabled: bool
-    offloading: NamespaceOffloading | None = None
-    records: Sequence[VirtualNode] = ()
-    nodes: Mapping[str, Mapping[str, str]] = {}
-    tables: Mapping[str, NamespaceNattingTable] = {}
-
-
-def findings(facts: Facts) -> list[dict[str, str]]:
-    """Return the findings as rows of what, state and why; the last row is the result."""
-    spec, status = facts.pod.get("spec") or {}, facts.pod.get("status") or {}
-    rows = [
-        _row("pod", status.get("phase", "Unknown"), join_reason(status.get("reason", ""), status.get("message", ""))),
-        _row("node", spec.get("nodeName") or "none yet", _scheduler(status)),
-        *_namespace(facts),
-        _webhook(facts, spec),
-    ]
-    rows += [_cluster(facts, record) for record in sorted(facts.records, key=lambda one: one.spec.node_name)]
-    offloaded = _condition(status, OFFLOADED)
-    if offloaded:
-        rows.append(_row("lender", offloaded.get("reason", ""), offloaded.get("message", "")))
-    return [*rows, _result(facts, spec, status, offloaded)]
-
-
-def allows(pod: Mapping[str, Any], node: str, labels: Mapping[str, str]) -> bool:
-    """Return whether a pod's own nodeSelector and required node affinity allow a node."""
-    spec = pod.get("spec") or {}
-    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
-        return False
-    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    )
-    if not affinity:
-        return True
-    selector = msgspec.convert(affinity, NodeSelector, strict=False)
-    return selects(selector.node_selector_terms or (), node, labels)
-
-
-def _row(what: str, state: str, why: str = "") -> dict[str, str]:
-    return {"what": what, "state": state, "why": why}
-
-
-def _condition(status: Mapping[str, Any], kind: str) -> dict[str, str]:
-    return next((dict(one) for one in status.get("conditions") or [] if one.get("type") == kind), {})
-
-
-def _scheduler(status: Mapping[str, Any]) -> str:
-    scheduled = _condition(status, "PodScheduled")
-    if scheduled.get("status") == "True":
-        return ""
-    return join_reason(scheduled.get("reason", ""), scheduled.get("message", ""))
-
-
-def _namespace(facts: Facts) -> list[dict[str, str]]:
-    name = str(facts.pod["metadata"]["namespace"])
-    rows = [_row(f"namespace {name}", "enabled" if facts.enabled else "not enabled")]
-    if not facts.enabled:
-        rows[0]["why"] = f"its label {ENABLED_LABEL} is not true; `liqodctl offload namespace {name}` sets it"
-    if facts.offloading is not None:
-        found = facts.offloading
-        rows.append(_row("NamespaceOffloading", found.spec.pod_offloading_strategy, found.status.message))
-    return rows
-
-
-def _webhook(facts: Facts, spec: Mapping[str, Any]) -> dict[str, str]:
-    what = "toleration and affinity"
-    tolerant = tolerates(spec.get("tolerations") or [])
-    if not facts.enabled:
-        return _row(
-            what, "by the user" if tolerant else "none", "" if tolerant else "it does not tolerate virtual nodes"
-        )
-    try:
-        lacks = mutations(_unbound(facts.pod), policy_of(str(facts.pod["metadata"]["namespace"]), facts.offloading))
-    except TooManyTerms as error:
-        return _row(what, "too many terms", str(error))
-    if lacks:
-        parts = sorted({str(one["path"]).split("/")[2] for one in lacks})
-        return _row(
-            what,
-            f"lacks {' and '.join(parts)}",
-            "the webhook was not called when it was created, or the namespace had other settings then; delete it, "
-            "and its owner re-creates it",
-        )
-    return _row(what, "set by the webhook")
-
-
-def _unbound(pod: Mapping[str, Any]) -> dict[str, Any]:
-    spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
-    return {"spec": spec}
-
-
-def _cluster(facts: Facts, record: VirtualNode) -> dict[str, str]:
-    name, node, peer = str(facts.pod["metadata"]["namespace"]), record.spec.node_name, record.spec.cluster_id
-    what = f"cluster {node}"
-    labels = facts.nodes.get(node)
-    if labels is None:
-        return _row(what, "no node", join_reason(record.status.reason, record.status.message))
-    if not facts.enabled:
-        return _row(what, "not selected", "the namespace is not enabled")
-    if not policy_of(name, facts.offloading).includes(node, labels):
-        return _row(what, "not selected", "by the NamespaceOffloading")
-    if not allows(facts.pod, node, labels):
-        return _row(what, "excluded", "by the pod's own node affinity or nodeSelector")
-    table = facts.tables.get(peer, NamespaceNattingTable())
-    remote, mapping = table.spec.natting_table.get(name), table.status.mappings.get(name)
-    if remote is None:
-        return _row(what, "selected", "the namespace is requested when the first pod is scheduled there")
-    state = mapping.phase if mapping is not None and mapping.phase else "requested"
-    why = join_reason(mapping.reason, mapping.message) if mapping is not None else ""
-    return _row(what, state, why or f"the remote namespace is {remote}")
-
-
-def _result(
-    facts: Facts, spec: Mapping[str, Any], status: Mapping[str, Any], offloaded: Mapping[str, str]
-) -> dict[str, str]:
-    node = str(spec.get("nodeName") or "")
-    return _row("result", *_verdict(facts, spec, status, offloaded, node))
-
-
-def _verdict(
-    facts: Facts, spec: Mapping[str, Any], status: Mapping[str, Any], offloaded: Mapping[str, str], node: str
-) -> tuple[str, str]:
-    record = next((one for one in facts.records if one.spec.node_name == node), None)
-    if record is not None or node in facts.nodes:
-        return _on_virtual(facts, status, offloaded, record)
-    name = str(facts.pod["metadata"]["namespace"])
-    where = "runs in this cluster" if node else "waits for a node"
-    if not facts.enabled:
-        return where, f"the namespace {name} is not offloaded"
-    policy = policy_of(name, facts.offloading)
-    if policy.placement == LOCAL:
-        return where, "its namespace is restricted to this cluster (podOffloadingStrategy Local)"
-    if not tolerates(spec.get("tolerations") or []):
-        return where, "it does not tolerate virtual nodes: the webhook was not called when it was created"
-    if node and policy.placement == REMOTE:
-        return where, "it was created before podOffloadingStrategy became Remote; delete it to move it"
-    if node:
-        return where, "the scheduler preferred this node; virtual nodes were allowed, too"
-    selected = {one: labels for one, labels in facts.nodes.items() if policy.includes(one, labels)}
-    if not selected:
-        return where, "no virtual node is selected for its namespace"
-    if not any(allows(facts.pod, one, labels) for one, labels in selected.items()):
-        return where, STALE
-    return where, _scheduler(status) or "it has not been scheduled yet"
-
-
-def _on_virtual(
-    facts: Facts, status: Mapping[str, Any], offloaded: Mapping[str, str], record: VirtualNode | None
-) -> tuple[str, str]:
-    if offloaded.get("status") == "False":
-        return "not offloaded", join_reason(offloaded.get("reason", ""), offloaded.get("message", ""))
-    if record is None:
-        return "not offloaded", "the virtual node has no VirtualNode record: the peering has ended"
-    if record.status.phase not in ("", "Ready"):
-        return "offloaded", join_reason(record.status.reason, record.status.message)
-    name = str(facts.pod["metadata"]["namespace"])
-    table = facts.tables.get(record.spec.cluster_id, NamespaceNattingTable())
-    remote = table.spec.natting_table.get(name)
-    if remote is None:
-        return "not offloaded yet", "the remote namespace is not requested yet: is the daemon running?"
-    mapping = table.status.mappings.get(name)
-    if mapping is not None and mapping.phase != "Ready":
-        return "not offloaded yet", join_reason(mapping.reason or mapping.phase, mapping.message)
-    return "offloaded", f"remote pod {remote}/{facts.pod['metadata']['name']}, {status.get('phase', 'Unknown')}"
+KINDS: Final = {
+    "pod": "pod",
+    "po": "pod",
+    "namespace": "namespace",
+    "ns": "namespace",
+    "node": "node",
+    "peer": "peer",
+    "service": "service",
+    "svc": "service",
+    "claim": "claim",
+    "pvc": "claim",
+    "persistentvolumeclaim": "claim",
+}
+CODE: Final = re.compile(r"LQ\d{4}|[A-Z][A-Za-z0-9]+")
 
 
 @click.command()
-@click.argument("name", metavar="POD")
-@click.option("-n", "--namespace", default="default", show_default=True, metavar="NAME", help="The pod's namespace.")
+@click.argument("words", metavar="[KIND] NAME|CODE", nargs=-1, required=True, shell_complete=complete.objects)
+@click.option(
+    "-n",
+    "--namespace",
+    default="default",
+    show_default=True,
+    metavar="NAME",
+    shell_complete=complete.namespaces,
+    help="Namespace of the pod, service or claim.",
+)
 @cluster_options
-def explain(options: Options, name: str, namespace: str) -> None:
-    """Explain why a pod is or is not offloaded: its node, namespace, each cluster, the lender's status."""
-    in_cluster(options, lambda session: _explain(session, Key(namespace, name)))
+def explain(options: Options, words: tuple[str, ...], namespace: str) -> None:
+    """Explain why something is as it is, and what to do next.
+
+    KIND is pod (the default), namespace, node, peer, service or claim. CODE is a reason or an error code.
+
+    \b
+    Examples:
+      liqodctl explain web-1 -n shop      is it offloaded, and why
+      liqodctl explain peer milan         whose turn it is
+      liqodctl explain service/web -n shop
+      liqodctl explain TrustPending
+    """
+    kind, name = read(words)
+    if kind == "code":
+        _explain_code(options, name)
+    else:
+        in_cluster(options, lambda session: _explain(session, kind, name, namespace))
 
 
-async def _explain(session: Session, key: Key) -> None:
-    rows = findings(await _gather(session, key))
-    session.table(rows, COLUMNS, beneath=["why"])
-    session.publish({"pod": str(key), "answer": rows[-1], "findings": rows[:-1]})
+def read(words: tuple[str, ...]) -> tuple[str, str]:
+    """Return kind and name of what is to be explained. Raises CliError."""
+    parts = [part for word in words for part in word.split("/", 1)]
+    if len(parts) == 1:
+        return ("code", parts[0]) if CODE.fullmatch(parts[0]) else ("pod", parts[0])
+    known = list(dict.fromkeys(KINDS.values()))
+    if len(parts) != 2 or parts[0].lower().removesuffix("s") not in KINDS:
+        raise CliError(
+            errors.REFUSED,
+            f"{parts[0]} cannot be explained{did_you_mean(parts[0], known)}",
+            f"the kinds are {', '.join(known)}; a pod of a deployment is explained by the pod's name",
+            errors.USAGE,
+        )
+    return KINDS[parts[0].lower().removesuffix("s")], parts[1]
 
 
-async def _gather(session: Session, key: Key) -> Facts:
-    client = session.client
+def _explain_code(options: Options, code: str) -> None:
+    known = {**reasons(), **command_codes()}
+    if code not in known:
+        close = did_you_mean(code, list(known))
+        raise CliError(errors.NO_SUCH_OBJECT, f"there is no code {code}{close}", "docs/operations.md lists them")
+    rows = explain_other.explain_code(known[code])
+    _print(Output(options), {"code": code}, rows)
+
+
+async def _explain(session: Session, kind: str, name: str, namespace: str) -> None:
+    facts = await cluster_facts(session)
+    key = Key(namespace, name)
+    more: dict[str, Any] = {kind: name}
+    if kind == "pod":
+        more = {"pod": str(key)}
+        rows = findings(await _pod_facts(session, facts, key))
+    elif kind == "namespace":
+        rows = explain_other.explain_namespace(await _namespace_facts(session, facts, name))
+    elif kind == "peer":
+        peer = find(name, facts.peers)
+        rows = explain_other.explain_peer(facts, peer)
+        problems = problems_of(facts, peer.metadata.name)
+        more["next"] = next((advice for one in problems if (advice := advice_of(one))), "")
+    elif kind == "node":
+        rows = await _node_rows(session, facts, name)
+    else:
+        of_kind = kind_named(kind)
+        me = await own_cluster(session)
+        copies = await copies_of(session, facts, of_kind, key, me.cluster_id)
+        events = await events_of(session, key, of_kind.home.kind)
+        rows = explain_other.explain_object(copies, events, await _namespace_facts(session, facts, namespace))
+        more = {kind: str(key)}
+    _print(session, more, rows)
+
+
+def _print(output: Output, more: dict[str, Any], rows: list[dict[str, str]]) -> None:
+    output.table(rows, COLUMNS, beneath=["why"])
+    if more.get("next"):
+        output.say(f"next: {more['next']}")
+    output.publish({**more, "answer": rows[-1], "findings": rows[:-1]})
+
+
+async def _node_rows(session: Session, facts: ClusterFacts, name: str) -> list[dict[str, str]]:
     try:
-        pod = await client.get(PODS, key.name, key.namespace)
+        node = await session.client.get(NODES, name, view=Node)
+    except NotFound:
+        known = ", ".join(sorted(one.metadata.name for one in facts.nodes)) or "none"
+        raise CliError(errors.NO_SUCH_NODE, f"there is no node {name}", f"virtual nodes: {known}") from None
+    record = next((one for one in facts.virtual_nodes if one.spec.node_name == name), None)
+    return explain_other.explain_node(facts, node, record)
+
+
+async def _pod_facts(session: Session, facts: ClusterFacts, key: Key) -> Facts:
+    try:
+        pod = await session.client.get(PODS, key.name, key.namespace)
     except NotFound:
         raise CliError(
             errors.NO_SUCH_POD, f"there is no pod {key}", f"`kubectl get pods -n {key.namespace}` lists them"
         ) from None
-    namespace = await client.get(NAMESPACES, key.namespace, view=Object)
+    return await _facts(session, facts, key.namespace, pod)
+
+
+async def _namespace_facts(session: Session, facts: ClusterFacts, name: str) -> Facts:
+    return await _facts(session, facts, name, {"metadata": {"namespace": name, "name": ""}, "spec": {}})
+
+
+async def _facts(session: Session, facts: ClusterFacts, name: str, pod: dict[str, Any]) -> Facts:
     try:
-        offloading = await client.get(NAMESPACEOFFLOADINGS, NAME, key.namespace, view=NamespaceOffloading)
+        namespace = await session.client.get(NAMESPACES, name, view=Object)
     except NotFound:
-        offloading = None
-    nodes = (await client.list(NODES, view=Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}")).items
-    tables = (await client.list(NATTINGTABLES, view=NamespaceNattingTable)).items
+        raise CliError(errors.NO_SUCH_NAMESPACE, f"there is no namespace {name}", "kubectl get namespaces") from None
+    mine = (one for one in facts.offloadings if one.metadata.namespace == name and one.metadata.name == NAME)
     return Facts(
         pod=pod,
         enabled=namespace.metadata.labels.get(ENABLED_LABEL) == "true",
-        offloading=offloading,
-        records=(await client.list(VIRTUALNODES, view=VirtualNode)).items,
-        nodes={node.metadata.name: node.metadata.labels for node in nodes},
-        tables={table.metadata.name: table for table in tables},
+        offloading=next(mine, None),
+        records=facts.virtual_nodes,
+        nodes={node.metadata.name: node.metadata.labels for node in facts.nodes},
+        tables={table.metadata.name: table for table in facts.tables},
     )

@@ -55,3 +55,13 @@ def advice_for(code: str, name: str) -> str:
 
 def _plain(text: str) -> str:
     return text.replace("**", "").replace("|", "").strip()
+
+
+@cache
+def command_codes() -> dict[str, list[Reason]]:
+    """Return what each code of a failed command means, from the list of codes in ``liqod.cli.console.errors``."""
+    from liqod.cli.console import errors
+
+    return {
+        code: [Reason(code, "a command failed", meaning, advice)] for code, (meaning, advice) in errors.MEANINGS.items()
+    }

@@ -13,6 +13,9 @@ from liqod.cli.console.group import Group
 from liqod.cli.console.options import Options, cluster_options, group_options, wait_options
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
+from liqod.cli.status.facts import cluster_facts
+from liqod.cli.status.whoami import own_cluster
+from liqod.cli.workloads import dry_run
 from liqod.kube.cache import wait
 from liqod.kube.cache.informer import Informer
 from liqod.kube.errors import AlreadyExists, NotFound
@@ -78,6 +81,9 @@ def unoffload() -> None:
     metavar="LABELS",
     help="Clusters, by labels of their virtual nodes: 'region=eu,tier in (gold)'; repeatable, ORed; '' is all [all].",
 )
+@click.option(
+    "--dry-run", "preview", is_flag=True, help="Change nothing; show what would become of each pod and object."
+)
 @wait_options(default=False, seconds=60)
 @cluster_options
 def offload_namespace(
@@ -88,6 +94,7 @@ def offload_namespace(
     strategy: str | None,
     remote_name: str,
     selectors: tuple[str, ...],
+    preview: bool,
     wait: bool,
     timeout: float,
 ) -> None:
@@ -100,16 +107,40 @@ def offload_namespace(
       liqodctl offload namespace shop
       liqodctl offload namespace shop --placement Remote --selector region=eu
       liqodctl offload namespace shop --selector ''    all clusters again
+      liqodctl offload namespace shop --dry-run
     """
     spec = wanted_spec(placement, strategy, remote_name, selectors)
 
     async def work(session: Session) -> None:
+        if preview:
+            await _preview(session, name, spec)
+            return
         await _enable(session, name, spec)
         if wait:
             await _settled(session, name, timeout)
         session.show([await _row(session, name)], COLUMNS, beneath=["why"])
 
     in_cluster(options, work)
+
+
+async def _preview(session: Session, name: str, spec: dict[str, Any]) -> None:
+    await _namespace(session, name)
+    _refuse_system(name)
+    await _check_name(session, name, spec)
+    facts, me = await cluster_facts(session), await own_cluster(session)
+    rows = await dry_run.preview(session, facts, name, spec, me.cluster_id)
+    session.table(rows, dry_run.COLUMNS, beneath=["why"])
+    session.say("nothing was changed; quota, Pod Security and policies of a lender are decided there, when a pod comes")
+    session.publish({"namespace": name, "dryRun": True, "plan": rows})
+
+
+def _refuse_system(name: str) -> None:
+    if name in _FORBIDDEN:
+        raise CliError(
+            errors.REFUSED,
+            f"{name} is a system namespace of Kubernetes",
+            "offload the namespaces of your own applications",
+        )
 
 
 def wanted_spec(
@@ -158,12 +189,7 @@ def _requirement(one: label_selector.Requirement) -> dict[str, Any]:
 
 async def _enable(session: Session, name: str, spec: dict[str, Any]) -> None:
     found = await _namespace(session, name)
-    if name in _FORBIDDEN:
-        raise CliError(
-            errors.REFUSED,
-            f"{name} is a system namespace of Kubernetes",
-            "offload the namespaces of your own applications",
-        )
+    _refuse_system(name)
     if spec:
         # The record before the label: with the label alone, pods could be offloaded to clusters that are not selected.
         await _check_name(session, name, spec)

@@ -1,0 +1,244 @@
+"""``gather``: an archive for a problem report, by allow lists, without secrets, of bounded size."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import tarfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import click
+import msgspec
+from twisted.internet.utils import getProcessOutput
+
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.render import join_reason
+from liqod.cli.console.session import Session, in_cluster
+from liqod.cli.main import own_version
+from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
+from liqod.cli.status.facts import cluster_facts
+from liqod.cli.status.peers import status_rows
+from liqod.kube.errors import KubeError
+from liqod.kube.resources import (
+    ADVERTISEMENTS,
+    EVENTS,
+    FOREIGNCLUSTERS,
+    LEASES,
+    NAMESPACEOFFLOADINGS,
+    NATTINGTABLES,
+    NETWORKCONFIGS,
+    NODES,
+    PODS,
+    SEARCHDOMAINS,
+    SHADOWPODS,
+    TUNNELENDPOINTS,
+    VIRTUALNODES,
+    Resource,
+)
+from liqod.model.diagnosis.cluster import ClusterFacts, diagnose
+from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
+
+MOST_OBJECTS: Final = 2000
+"""Objects of one kind that are kept."""
+MOST_BYTES: Final = 4 << 20
+"""Bytes of one file before compression; with 20 files the archive stays far below 20 MB."""
+KINDS: Final[Sequence[tuple[Resource, str, str]]] = (
+    (FOREIGNCLUSTERS, "", ""),
+    (ADVERTISEMENTS, "", ""),
+    (VIRTUALNODES, "", ""),
+    (NATTINGTABLES, "", ""),
+    (NAMESPACEOFFLOADINGS, "", ""),
+    (NETWORKCONFIGS, "", ""),
+    (TUNNELENDPOINTS, "", ""),
+    (SEARCHDOMAINS, "", ""),
+    (SHADOWPODS, "", ""),
+    (NODES, "", f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"),
+    (LEASES, "liqo-system", ""),
+    (EVENTS, "", ""),
+)
+"""What is gathered from the cluster, with a namespace and a label selector."""
+NEVER: Final = (
+    "Secrets, ConfigMaps and every other kind that is not in the archive",
+    "labels and annotations of all objects",
+    "specifications of pods: images, commands, environment, volumes",
+    "addresses of peers, keys and fingerprints",
+    "the kubeconfig, the files that the configuration names, and values of settings that name files or keys",
+)
+
+
+@attrs.define
+class Archive:
+    """A tar archive in memory; ``omitted`` is what was left out, and why."""
+
+    name: str
+    buffer: io.BytesIO = attrs.field(factory=io.BytesIO)
+    files: list[str] = attrs.field(factory=list)
+    omitted: set[str] = attrs.field(factory=set)
+    _tar: Any = None
+
+    def add(self, path: str, text: str) -> None:
+        """Add a text file; what is beyond the limit is cut, and noted."""
+        if self._tar is None:
+            self._tar = tarfile.open(fileobj=self.buffer, mode="w:gz")  # noqa: SIM115
+        data = text.encode("utf-8", "replace")
+        if len(data) > MOST_BYTES:
+            self.omitted.add(f"{path}: the last {len(data) - MOST_BYTES} bytes")
+            data = data[:MOST_BYTES]
+        info = tarfile.TarInfo(f"{self.name}/{path}")
+        info.size, info.mode, info.mtime = len(data), 0o600, int(datetime.now(UTC).timestamp())
+        self._tar.addfile(info, io.BytesIO(data))
+        self.files.append(path)
+
+    def close(self) -> bytes:
+        """Return the whole archive."""
+        self._tar.close()
+        return self.buffer.getvalue()
+
+
+@click.command()
+@click.option("--file", "path", default="", metavar="FILE", help="The archive [liqod-gather-DATE.tar.gz].")
+@cluster_options
+def gather(options: Options, path: str) -> None:
+    """Write an archive for a problem report: records, events, state of this host, the daemon's log.
+
+    What is gathered is on an allow list of fields, and keys, tokens and passwords are removed from texts. Secrets,
+    pods' specifications, labels and annotations never are in it; LEFT-OUT.txt in the archive lists what was left out.
+
+    \b
+    Example:
+      liqodctl gather --file /tmp/report.tar.gz
+    """
+
+    async def work(session: Session) -> None:
+        now = datetime.now(UTC)
+        archive = Archive(f"liqod-gather-{now:%Y%m%d-%H%M%S}")
+        target = Path(path or f"{archive.name}.tar.gz")
+        facts = await cluster_facts(session)
+        archive.add("SUMMARY.md", summary(facts, now))
+        for resource, namespace, labels in KINDS:
+            await _objects(session, archive, resource, namespace, labels)
+        await _pods(session, archive, facts)
+        archive.add("settings.json", settings_text(msgspec.to_builtins(session.settings)))
+        for name, command in HOST:
+            archive.add(f"host/{name}.txt", await _command(archive, name, command))
+        archive.add("LEFT-OUT.txt", "\n".join([*NEVER, "", *sorted(archive.omitted)]) + "\n")
+        write(target, archive.close())
+        size = target.stat().st_size  # noqa: ASYNC240
+        session.say(f"{target}: {len(archive.files)} files, {size // 1024 + 1} KiB; look at it before you send it")
+        session.publish(
+            {"file": str(target), "bytes": size, "files": archive.files, "leftOut": sorted(archive.omitted)}
+        )
+
+    in_cluster(options, work)
+
+
+HOST: Final = (
+    ("log", ("journalctl", "-u", "liqod", "--no-pager", "-n", "5000", "-o", "short-iso")),
+    ("service", ("systemctl", "status", "liqod", "--no-pager", "-n", "0")),
+    ("links", ("ip", "-details", "link", "show", "type", "wireguard")),
+    ("routes", ("ip", "route", "show", "table", "18952")),
+    ("kernel", ("uname", "-srm")),
+)
+"""Commands whose output is kept, scrubbed; ``wg`` is not among them, because its output has keys."""
+
+
+def summary(facts: ClusterFacts, now: datetime) -> str:
+    """Return the first page of the archive (Markdown). Pure but for the version of this program."""
+    leads = facts.leader
+    lines = [
+        "# Summary",
+        "",
+        f"* gathered {now:%Y-%m-%d %H:%M:%S} UTC by liqodctl {own_version()}, Python {platform.python_version()}",
+        f"* daemon: {f'{leads.holder}, renewed {leads.age:.0f} s ago' if leads is not None else 'none'}",
+        f"* {len(facts.peers)} peers, {len(facts.virtual_nodes)} virtual nodes, {len(facts.tunnels)} tunnels",
+        "",
+        "## What is wrong",
+        "",
+    ]
+    found = diagnose(facts)
+    lines += [f"* {one.severity}: {one.kind} {one.name}: {join_reason(one.code, one.cause)}" for one in found]
+    lines += [] if found else ["* nothing"]
+    lines += ["", "## Peers", ""]
+    for row in status_rows(facts, {}):
+        lines.append(
+            f"* {row['name']}: {row['state']}; borrowing {row['borrowing'] or '-'}; lending {row['lending'] or '-'}"
+        )
+    return scrubbed("\n".join(lines) + "\n")
+
+
+async def _objects(session: Session, archive: Archive, resource: Resource, namespace: str, labels: str) -> None:
+    try:
+        found: list[dict[str, Any]] = (await session.client.list(resource, namespace, labels=labels)).items
+    except KubeError as error:
+        archive.omitted.add(f"{resource}: {scrubbed(str(error))[:200]}")
+        return
+    if resource == EVENTS:
+        found = [one for one in found if (one.get("reportingComponent") or "").startswith("liqo")]
+    _add(archive, resource, found)
+
+
+async def _pods(session: Session, archive: Archive, facts: ClusterFacts) -> None:
+    found: list[dict[str, Any]] = []
+    for node in facts.nodes:
+        try:
+            found += (await session.client.list(PODS, fields=f"spec.nodeName={node.metadata.name}")).items
+        except KubeError as error:
+            archive.omitted.add(f"pods: {scrubbed(str(error))[:200]}")
+    _add(archive, PODS, found)
+
+
+def _add(archive: Archive, resource: Resource, found: list[dict[str, Any]]) -> None:
+    fields = FIELDS[resource.kind]
+    if len(found) > MOST_OBJECTS:
+        archive.omitted.add(f"{resource}: {len(found) - MOST_OBJECTS} of {len(found)} objects")
+    kept = []
+    for body in found[:MOST_OBJECTS]:
+        kept.append(allowed(body, fields))
+        archive.omitted |= {f"{resource}: {path}" for path in left_out(body, fields)}
+    archive.add(f"cluster/{resource}.json", json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+
+
+def settings_text(settings: dict[str, Any]) -> str:
+    """Return the settings that are numbers and switches; texts may name files, keys and addresses. Pure."""
+    kept = {
+        section: {name: value for name, value in values.items() if isinstance(value, bool | int | float)}
+        for section, values in settings.items()
+        if isinstance(values, dict)
+    }
+    return json.dumps(kept, indent=1) + "\n"
+
+
+async def _command(archive: Archive, name: str, command: Sequence[str]) -> str:
+    for folder in ("/usr/bin", "/bin", "/usr/sbin", "/sbin"):
+        program = f"{folder}/{command[0]}"
+        if os.access(program, os.X_OK):
+            break
+    else:
+        archive.omitted.add(f"host/{name}: {command[0]} is not installed")
+        return ""
+    try:
+        output = await getProcessOutput(
+            program, command[1:], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, errortoo=True
+        )
+    except Exception as error:
+        archive.omitted.add(f"host/{name}: {type(error).__name__}")
+        return ""
+    return scrubbed(output.decode("utf-8", "replace"))
+
+
+def write(target: Path, data: bytes) -> None:
+    """Write the archive for its owner alone; an existing file is not replaced. Raises CliError."""
+    try:
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise CliError(errors.FILE, f"{target} cannot be written: {why}", "--file names another one") from None

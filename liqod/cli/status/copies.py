@@ -1,0 +1,134 @@
+"""Which objects of a namespace are copied to other clusters, by the functions that decide that. Pure but for reads."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.group import did_you_mean
+from liqod.cli.console.session import Session
+from liqod.config.schema import Settings
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import EVENTS, PODS
+from liqod.kubelet.common.context import Context
+from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
+from liqod.kubelet.reflection.kinds import CLAIM, ENDPOINTSLICE, KINDS, Kind
+from liqod.kubelet.reflection.policy import Listing
+from liqod.kubelet.reflection.views import Reflectable
+from liqod.model.diagnosis.cluster import ClusterFacts, name_of
+from liqod.model.ids import ClusterID, Key
+from liqod.model.objects.meta import Object, find_condition
+
+ALIASES: Final = {"pvc": "persistentvolumeclaim", "claim": "persistentvolumeclaim", "svc": "service", "cm": "configmap"}
+COPIES: Final = {
+    "cluster": "CLUSTER",
+    "state": "STATE",
+    "name": "NAME THERE",
+    "since": "SINCE",
+    "pods": "PODS",
+    "why": "WHY",
+}
+
+
+def kind_named(name: str) -> Kind:
+    """Return a reflected kind by its name, its plural or a short name. Raises CliError."""
+    wanted = name.lower()
+    wanted = ALIASES.get(wanted, wanted)
+    for kind in KINDS:
+        if wanted in (kind.setting, kind.home.plural):
+            return kind
+    known = [kind.setting for kind in KINDS]
+    raise CliError(
+        errors.REFUSED,
+        f"{name} is no kind of which there are copies{did_you_mean(wanted, known)}",
+        f"the kinds are {', '.join(known)}",
+        errors.USAGE,
+    )
+
+
+def listing_of(kind: Kind, settings: Settings) -> Listing:
+    """Return the list type of a kind; slices go by that of services, claims go unless annotated."""
+    if kind is CLAIM:
+        return "DenyList"
+    reflection = settings.reflection
+    listing: Listing = getattr(reflection, "service" if kind is ENDPOINTSLICE else kind.setting).type
+    return listing
+
+
+def judge(kind: Kind, home: Reflectable, context: Context, settings: Settings) -> Desired | Withheld:
+    """Return what would be made of an object for one lender, or why nothing. Pure."""
+    if not getattr(settings.reflection, kind.setting).workers:
+        return Withheld(f"this kind is not reflected (workers = 0 for {kind.setting} under [reflection])")
+    if kind.unless and kind.unless in home.metadata.labels:
+        return Withheld("it belongs to liqod itself")
+    return kind.forge(home, ForgeInputs(context, listing_of(kind, settings), complete=True))
+
+
+async def copies_of(session: Session, facts: ClusterFacts, kind: Kind, key: Key, home: str) -> list[dict[str, Any]]:
+    """Return a row for each cluster to which the object's namespace goes: copied, withheld or waiting, and why.
+
+    Raises CliError when there is no such object.
+    """
+    try:
+        found = await session.client.get(kind.home, key.name, key.namespace, view=kind.home_view)
+    except NotFound:
+        hint = f"kubectl get {kind.home.plural} -n {key.namespace}"
+        raise CliError(errors.NO_SUCH_OBJECT, f"there is no {kind.setting} {key}", f"`{hint}` lists them") from None
+    names = {peer.metadata.name: name_of(peer) for peer in facts.peers}
+    nodes = {record.spec.cluster_id: record.spec.node_name for record in facts.virtual_nodes}
+    rows = []
+    for table in facts.tables:
+        peer = table.metadata.name
+        remote = table.spec.natting_table.get(key.namespace)
+        if remote is None:
+            continue
+        context = Context(ClusterID(home), ClusterID(peer), nodes.get(peer, ""))
+        desired = judge(kind, found, context, session.settings)
+        mapping = table.status.mappings.get(key.namespace)
+        if isinstance(desired, Withheld):
+            state, why = "withheld", desired.why
+        elif mapping is None or mapping.phase != "Ready":
+            state, why = "waiting", mapping.message if mapping is not None else "the cluster was not asked yet"
+        elif desired.idle:
+            state, why = "withheld", "there is nothing in it for that cluster yet"
+        else:
+            state, why = "copied", "; ".join(desired.objections)
+        listing = await _pods(session, key.namespace, nodes.get(peer, ""))
+        rows.append(
+            {
+                "cluster": names.get(peer, peer),
+                "state": state,
+                "name": f"{remote}/{kind.name_there(key.name, context)}" if state == "copied" else "",
+                "since": _since(facts, key.namespace, peer) if state == "copied" else "",
+                "pods": listing,
+                "why": why or ("the namespace is offloaded for these pods" if state == "copied" else ""),
+            }
+        )
+    return rows
+
+
+async def _pods(session: Session, namespace: str, node: str) -> list[str]:
+    if not node:
+        return []
+    listing = await session.client.list(PODS, namespace, view=Object, fields=f"spec.nodeName={node}")
+    return sorted(pod.metadata.name for pod in listing.items)[:50]
+
+
+def _since(facts: ClusterFacts, namespace: str, peer: str) -> str:
+    """Return since when the namespace is at a cluster, as far as its record says."""
+    record = next((one for one in facts.offloadings if one.metadata.namespace == namespace), None)
+    conditions = record.status.remote_namespaces_conditions.get(peer, []) if record is not None else []
+    ready = find_condition(conditions, "Ready")
+    return ready.last_transition_time if ready is not None and ready.status == "True" else ""
+
+
+async def events_of(session: Session, key: Key, kind: str) -> list[dict[str, str]]:
+    """Return the latest events of an object, at most five."""
+    selector = f"involvedObject.name={key.name},involvedObject.kind={kind}"
+    found: list[dict[str, Any]] = (await session.client.list(EVENTS, key.namespace, fields=selector)).items
+    found.sort(key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+    return [
+        {"type": str(one.get("type", "")), "reason": str(one.get("reason", "")), "message": str(one.get("message", ""))}
+        for one in found[-5:]
+    ]

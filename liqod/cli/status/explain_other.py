@@ -1,0 +1,127 @@
+"""Why a namespace, node, peer, service or claim is as it is, and what a code means. Pure.
+
+Each function returns rows of what, state and why; the last row is the result, with what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from liqod.cli.console.render import join_reason
+from liqod.cli.status.explain_pod import Facts, as_row, cluster_row, namespace_rows
+from liqod.cli.status.peers import label
+from liqod.cli.status.reasons import Reason
+from liqod.model.diagnosis.cluster import ClusterFacts, is_stranger, problems_of
+from liqod.model.diagnosis.problem import Problem
+from liqod.model.objects.meta import find_condition
+from liqod.model.objects.node import Node
+from liqod.model.records.views import ForeignCluster, VirtualNode
+
+Rows = list[dict[str, str]]
+
+
+def explain_namespace(facts: Facts) -> Rows:
+    """Explain to which clusters a namespace goes; ``facts.pod`` is any pod of it, with an empty spec."""
+    name = str(facts.pod["metadata"]["namespace"])
+    rows = namespace_rows(facts)
+    clusters = [cluster_row(facts, record) for record in facts.records]
+    rows += clusters
+    if not facts.enabled:
+        return [*rows, as_row("result", "not offloaded", f"next: liqodctl offload namespace {name}")]
+    if not facts.records:
+        return [*rows, as_row("result", "waits for a cluster", "nothing is borrowed; next: liqodctl status")]
+    offloaded = [row["what"] for row in clusters if row["state"] == "Ready"]
+    failed = [row for row in clusters if row["state"] in ("Refused", "no node")]
+    if failed:
+        return [*rows, as_row("result", f"refused by {len(failed)} of {len(clusters)}", failed[0]["why"])]
+    if offloaded:
+        return [*rows, as_row("result", "offloaded", f"to {', '.join(offloaded)}")]
+    if any(row["state"] == "selected" for row in clusters):
+        return [*rows, as_row("result", "ready", "it is offloaded with the first pod that is scheduled there")]
+    return [*rows, as_row("result", "not offloaded yet", "no cluster is selected, or none has answered yet")]
+
+
+def explain_peer(facts: ClusterFacts, peer: ForeignCluster) -> Rows:
+    """Explain the state of a peer, whose turn it is, and what to do next."""
+    rows = [
+        as_row(one.type, one.status, f"{join_reason(one.reason, one.message)}{_since(one.last_transition_time)}")
+        for one in peer.status.conditions
+    ]
+    rows += [
+        as_row(problem.kind, problem.code, f"{problem.cause}{_since(problem.since)}") for problem in _of(facts, peer)
+    ]
+    return [*rows, as_row("result", peer.status.phase or "Unknown", _turn(facts, peer))]
+
+
+def _of(facts: ClusterFacts, peer: ForeignCluster) -> list[Problem]:
+    return problems_of(facts, peer.metadata.name)
+
+
+def _turn(facts: ClusterFacts, peer: ForeignCluster) -> str:
+    """Return whose turn it is."""
+    name = label(peer)
+    if is_stranger(peer):
+        return f"nobody here trusts it; your turn: compare the words, then liqodctl trust {name}"
+    problem = next((one for one in _of(facts, peer) if one.severity != "info"), None)
+    if problem is None:
+        return peer.status.message or "nothing is wrong"
+    if problem.code == "WaitingForPeerTrust":
+        return f"the turn of {name}'s administrator: liqodctl trust, with this cluster's words"
+    if problem.code == "DecisionPending":
+        return f"your turn: liqodctl accept {name}"
+    if problem.kind in ("daemon", "host"):
+        return f"your turn: {problem.cause}"
+    return join_reason(problem.code, problem.cause)
+
+
+def explain_node(facts: ClusterFacts, node: Node, record: VirtualNode | None) -> Rows:
+    """Explain the conditions of a virtual node."""
+    rows = [
+        as_row(one.type, one.status, f"{join_reason(one.reason, one.message)}{_since(one.last_transition_time)}")
+        for one in node.status.conditions
+    ]
+    if record is None:
+        why = "it has no VirtualNode record: the peering has ended, or this is no virtual node"
+        return [*rows, as_row("result", "not managed", why)]
+    rows += [
+        as_row(f"record {one.type}", one.status, join_reason(one.reason, one.message))
+        for one in record.status.conditions
+    ]
+    problems = [one for one in problems_of(facts, record.spec.cluster_id) if one.severity != "info"]
+    if problems:
+        return [
+            *rows,
+            as_row("result", problems[0].code, f"{problems[0].kind} {problems[0].name}: {problems[0].cause}"),
+        ]
+    ready = find_condition(node.status.conditions, "Ready")
+    state = "Ready" if ready is not None and ready.status == "True" else "not ready"
+    return [*rows, as_row("result", state, "cordoned" if node.spec.unschedulable else "")]
+
+
+def explain_object(copies: Sequence[dict[str, Any]], events: Sequence[dict[str, str]], facts: Facts) -> Rows:
+    """Explain to which clusters a service or claim goes; ``copies`` as from ``copies.copies_of``."""
+    rows = namespace_rows(facts)
+    rows += [as_row(f"cluster {one['cluster']}", one["state"], one["why"]) for one in copies]
+    rows += [as_row(f"event {one['reason']}", one["type"], one["message"]) for one in events]
+    there = [one["cluster"] for one in copies if one["state"] == "copied"]
+    if there:
+        return [*rows, as_row("result", "reflected", f"to {', '.join(there)}")]
+    if not facts.enabled:
+        name = facts.pod["metadata"]["namespace"]
+        return [
+            *rows,
+            as_row("result", "stays here", f"its namespace is not offloaded; liqodctl offload namespace {name}"),
+        ]
+    why = next((one["why"] for one in copies), "no cluster has a pod of its namespace yet")
+    return [*rows, as_row("result", "stays here", why)]
+
+
+def explain_code(rows: Sequence[Reason]) -> Rows:
+    """Explain a reason by the table of reasons, in each place where it appears."""
+    found = [as_row(one.code, one.section, one.meaning) for one in rows]
+    return [*found, as_row("result", rows[0].code, next((one.advice for one in rows if one.advice), "nothing to do"))]
+
+
+def _since(date: str) -> str:
+    return f" (since {date})" if date else ""

@@ -1,0 +1,196 @@
+"""Why a pod is or is not offloaded, and which clusters its namespace goes to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from liqod.cli.console.render import join_reason
+from liqod.model.names import ENABLED_LABEL
+from liqod.model.objects.node_selector import NodeSelector, selects
+from liqod.model.records.offloading import LOCAL, REMOTE, NamespaceOffloading, policy_of
+from liqod.model.records.views import NamespaceNattingTable, VirtualNode
+from liqod.webhook.placement import TooManyTerms, mutations, tolerates
+
+COLUMNS: Final = {"what": "WHAT", "state": "STATE", "why": "WHY"}
+STALE: Final = (
+    "its own node affinity or nodeSelector excludes every selected virtual node: its template says so, or it was "
+    "created for an earlier setting of its namespace; that cannot be changed: delete it, and its owner re-creates it"
+)
+OFFLOADED: Final = "liqo.io/Offloaded"
+
+
+@attrs.frozen(kw_only=True)
+class Facts:
+    """The objects that decide; ``pod`` is the plain object, ``nodes`` the labels of virtual nodes by name."""
+
+    pod: Mapping[str, Any]
+    enabled: bool
+    offloading: NamespaceOffloading | None = None
+    records: Sequence[VirtualNode] = ()
+    nodes: Mapping[str, Mapping[str, str]] = {}
+    tables: Mapping[str, NamespaceNattingTable] = {}
+
+
+def findings(facts: Facts) -> list[dict[str, str]]:
+    """Return the findings as rows of what, state and why; the last row is the result."""
+    spec, status = facts.pod.get("spec") or {}, facts.pod.get("status") or {}
+    rows = [
+        as_row("pod", status.get("phase", "Unknown"), join_reason(status.get("reason", ""), status.get("message", ""))),
+        as_row("node", spec.get("nodeName") or "none yet", _scheduler(status)),
+        *namespace_rows(facts),
+        _webhook(facts, spec),
+    ]
+    rows += [cluster_row(facts, record) for record in sorted(facts.records, key=lambda one: one.spec.node_name)]
+    offloaded = _condition(status, OFFLOADED)
+    if offloaded:
+        rows.append(as_row("lender", offloaded.get("reason", ""), offloaded.get("message", "")))
+    return [*rows, _result(facts, spec, status, offloaded)]
+
+
+def allows(pod: Mapping[str, Any], node: str, labels: Mapping[str, str]) -> bool:
+    """Return whether a pod's own nodeSelector and required node affinity allow a node."""
+    spec = pod.get("spec") or {}
+    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
+        return False
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    if not affinity:
+        return True
+    selector = msgspec.convert(affinity, NodeSelector, strict=False)
+    return selects(selector.node_selector_terms or (), node, labels)
+
+
+def as_row(what: str, state: str, why: str = "") -> dict[str, str]:
+    """Return one finding."""
+    return {"what": what, "state": state, "why": why}
+
+
+def _condition(status: Mapping[str, Any], kind: str) -> dict[str, str]:
+    return next((dict(one) for one in status.get("conditions") or [] if one.get("type") == kind), {})
+
+
+def _scheduler(status: Mapping[str, Any]) -> str:
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "True":
+        return ""
+    return join_reason(scheduled.get("reason", ""), scheduled.get("message", ""))
+
+
+def namespace_rows(facts: Facts) -> list[dict[str, str]]:
+    """Return the rows of the pod's namespace: whether it is offloaded, and how."""
+    name = str(facts.pod["metadata"]["namespace"])
+    rows = [as_row(f"namespace {name}", "enabled" if facts.enabled else "not enabled")]
+    if not facts.enabled:
+        rows[0]["why"] = f"its label {ENABLED_LABEL} is not true; `liqodctl offload namespace {name}` sets it"
+    if facts.offloading is not None:
+        found = facts.offloading
+        rows.append(as_row("NamespaceOffloading", found.spec.pod_offloading_strategy, found.status.message))
+    return rows
+
+
+def _webhook(facts: Facts, spec: Mapping[str, Any]) -> dict[str, str]:
+    what = "toleration and affinity"
+    tolerant = tolerates(spec.get("tolerations") or [])
+    if not facts.enabled:
+        return as_row(
+            what, "by the user" if tolerant else "none", "" if tolerant else "it does not tolerate virtual nodes"
+        )
+    try:
+        lacks = mutations(_unbound(facts.pod), policy_of(str(facts.pod["metadata"]["namespace"]), facts.offloading))
+    except TooManyTerms as error:
+        return as_row(what, "too many terms", str(error))
+    if lacks:
+        parts = sorted({str(one["path"]).split("/")[2] for one in lacks})
+        return as_row(
+            what,
+            f"lacks {' and '.join(parts)}",
+            "the webhook was not called when it was created, or the namespace had other settings then; delete it, "
+            "and its owner re-creates it",
+        )
+    return as_row(what, "set by the webhook")
+
+
+def _unbound(pod: Mapping[str, Any]) -> dict[str, Any]:
+    spec = {key: value for key, value in (pod.get("spec") or {}).items() if key != "nodeName"}
+    return {"spec": spec}
+
+
+def cluster_row(facts: Facts, record: VirtualNode) -> dict[str, str]:
+    """Return the row of one cluster: whether the pod's namespace goes there, and whether the pod may."""
+    name, node, peer = str(facts.pod["metadata"]["namespace"]), record.spec.node_name, record.spec.cluster_id
+    what = f"cluster {node}"
+    labels = facts.nodes.get(node)
+    if labels is None:
+        return as_row(what, "no node", join_reason(record.status.reason, record.status.message))
+    if not facts.enabled:
+        return as_row(what, "not selected", "the namespace is not enabled")
+    if not policy_of(name, facts.offloading).includes(node, labels):
+        return as_row(what, "not selected", "by the NamespaceOffloading")
+    if not allows(facts.pod, node, labels):
+        return as_row(what, "excluded", "by the pod's own node affinity or nodeSelector")
+    table = facts.tables.get(peer, NamespaceNattingTable())
+    remote, mapping = table.spec.natting_table.get(name), table.status.mappings.get(name)
+    if remote is None:
+        return as_row(what, "selected", "the namespace is requested when the first pod is scheduled there")
+    state = mapping.phase if mapping is not None and mapping.phase else "requested"
+    why = join_reason(mapping.reason, mapping.message) if mapping is not None else ""
+    return as_row(what, state, why or f"the remote namespace is {remote}")
+
+
+def _result(
+    facts: Facts, spec: Mapping[str, Any], status: Mapping[str, Any], offloaded: Mapping[str, str]
+) -> dict[str, str]:
+    node = str(spec.get("nodeName") or "")
+    return as_row("result", *_verdict(facts, spec, status, offloaded, node))
+
+
+def _verdict(
+    facts: Facts, spec: Mapping[str, Any], status: Mapping[str, Any], offloaded: Mapping[str, str], node: str
+) -> tuple[str, str]:
+    record = next((one for one in facts.records if one.spec.node_name == node), None)
+    if record is not None or node in facts.nodes:
+        return _on_virtual(facts, status, offloaded, record)
+    name = str(facts.pod["metadata"]["namespace"])
+    where = "runs in this cluster" if node else "waits for a node"
+    if not facts.enabled:
+        return where, f"the namespace {name} is not offloaded"
+    policy = policy_of(name, facts.offloading)
+    if policy.placement == LOCAL:
+        return where, "its namespace is restricted to this cluster (podOffloadingStrategy Local)"
+    if not tolerates(spec.get("tolerations") or []):
+        return where, "it does not tolerate virtual nodes: the webhook was not called when it was created"
+    if node and policy.placement == REMOTE:
+        return where, "it was created before podOffloadingStrategy became Remote; delete it to move it"
+    if node:
+        return where, "the scheduler preferred this node; virtual nodes were allowed, too"
+    selected = {one: labels for one, labels in facts.nodes.items() if policy.includes(one, labels)}
+    if not selected:
+        return where, "no virtual node is selected for its namespace"
+    if not any(allows(facts.pod, one, labels) for one, labels in selected.items()):
+        return where, STALE
+    return where, _scheduler(status) or "it has not been scheduled yet"
+
+
+def _on_virtual(
+    facts: Facts, status: Mapping[str, Any], offloaded: Mapping[str, str], record: VirtualNode | None
+) -> tuple[str, str]:
+    if offloaded.get("status") == "False":
+        return "not offloaded", join_reason(offloaded.get("reason", ""), offloaded.get("message", ""))
+    if record is None:
+        return "not offloaded", "the virtual node has no VirtualNode record: the peering has ended"
+    if record.status.phase not in ("", "Ready"):
+        return "offloaded", join_reason(record.status.reason, record.status.message)
+    name = str(facts.pod["metadata"]["namespace"])
+    table = facts.tables.get(record.spec.cluster_id, NamespaceNattingTable())
+    remote = table.spec.natting_table.get(name)
+    if remote is None:
+        return "not offloaded yet", "the remote namespace is not requested yet: is the daemon running?"
+    mapping = table.status.mappings.get(name)
+    if mapping is not None and mapping.phase != "Ready":
+        return "not offloaded yet", join_reason(mapping.reason or mapping.phase, mapping.message)
+    return "offloaded", f"remote pod {remote}/{facts.pod['metadata']['name']}, {status.get('phase', 'Unknown')}"

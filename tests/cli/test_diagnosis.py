@@ -1,0 +1,210 @@
+"""What is wrong with a cluster: causes instead of what they cause, and the same answer in every command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.cli.network.e2e_test import preflight
+from liqod.cli.setup.doctor import contradictions, nearly_full, networks, orphans, problems
+from liqod.cli.status.explain_other import explain_node, explain_peer
+from liqod.cli.status.facts import advice_of
+from liqod.cli.status.reasons import command_codes, parse, reasons
+from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts, diagnose, is_stranger, problems_of, why_not_ready
+from liqod.model.objects.meta import Object
+from liqod.model.objects.node import Node
+from liqod.model.records.network import NetworkConfig, TunnelEndpoint
+from liqod.model.records.offloading import NamespaceOffloading
+from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
+
+KEY = "sha256:" + "1" * 64
+LEADS = LeaderFacts("one", alive=True, age=1.0)
+
+
+def peer(
+    phase: str, reason: str = "", message: str = "", *, key: str = KEY, name: str = "c2", **more: Any
+) -> ForeignCluster:
+    status = {"clusterName": more.pop("called", "milan"), "phase": phase, "reason": reason, "message": message}
+    body = {"metadata": {"name": name, **more}, "spec": {"clusterID": name, "fingerprint": key}, "status": status}
+    return msgspec.convert(body, ForeignCluster)
+
+
+def tunnel(phase: str, reason: str = "", message: str = "") -> TunnelEndpoint:
+    conditions = [{"type": "Connected", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    status = {"phase": phase, "reason": reason, "message": message, "conditions": conditions}
+    return msgspec.convert({"metadata": {"name": "c2"}, "status": status}, TunnelEndpoint)
+
+
+def node(ready: str, reason: str = "", *, cordoned: bool = False) -> Node:
+    status = {"conditions": [{"type": "Ready", "status": ready, "reason": reason}]}
+    spec = {"unschedulable": cordoned}
+    return msgspec.convert({"metadata": {"name": "liqo-milan"}, "spec": spec, "status": status}, Node)
+
+
+RECORD = msgspec.convert(
+    {
+        "metadata": {"name": "c2"},
+        "spec": {"clusterID": "c2", "nodeName": "liqo-milan"},
+        "status": {"phase": "NotReady", "reason": "NetworkDown", "message": "packets do not cross"},
+    },
+    VirtualNode,
+)
+BROKEN = tunnel("Error", "LocalRouteMissing", "the tunnel's device is missing on this host")
+
+
+def codes(**facts: Any) -> list[tuple[str, str]]:
+    return [(one.kind, one.code) for one in diagnose(ClusterFacts(**{"leader": LEADS, **facts}))]
+
+
+class CausesTests(SynchronousTestCase):
+    """Which problem is shown."""
+
+    def test_healthy(self) -> None:
+        """Nothing is wrong with a peer that is ready."""
+        ready = msgspec.structs.replace(RECORD, status=msgspec.structs.replace(RECORD.status, phase="Ready"))
+        self.assertEqual(codes(peers=[peer("Ready")], virtual_nodes=[ready], nodes=[node("True")]), [])
+
+    def test_this_host(self) -> None:
+        """A device that cannot be made is a matter of this host, and nothing is said of the peer or its node."""
+        facts: dict[str, Any] = {"peers": [peer("Ready")], "tunnels": [BROKEN], "virtual_nodes": [RECORD]}
+        facts["nodes"] = [node("False")]
+        self.assertEqual(codes(**facts), [("host", "LocalRouteMissing")])
+        (found,) = diagnose(ClusterFacts(leader=LEADS, **facts))
+        self.assertIn("gateway", advice_of(found))
+        self.assertEqual(found.since, "2026-01-01T00:00:00Z")
+        away = {**facts, "peers": [peer("Suspect", "Unreachable", "no answer")]}
+        self.assertEqual(codes(**away), [("host", "LocalRouteMissing"), ("peer", "Unreachable")])
+
+    def test_peer_away(self) -> None:
+        """Of a peer that is away neither tunnel nor node is a problem of its own."""
+        facts = {"tunnels": [tunnel("Error", "NoHandshake")], "virtual_nodes": [RECORD], "nodes": [node("False")]}
+        self.assertEqual(codes(peers=[peer("Suspect", "Unreachable", "no answer")], **facts), [("peer", "Unreachable")])
+        self.assertEqual(codes(peers=[peer("Ready")], **facts), [("tunnel", "NoHandshake")])
+
+    def test_node(self) -> None:
+        """A node that is not ready though session and network are is named with its reason; a cordoned one is, too."""
+        facts: dict[str, Any] = {
+            "peers": [peer("Ready")],
+            "virtual_nodes": [RECORD],
+            "nodes": [node("False", cordoned=True)],
+        }
+        self.assertEqual(codes(**facts), [("node", "NetworkDown"), ("node", "Cordoned")])
+
+    def test_daemon(self) -> None:
+        """Without a daemon that comes first, because the records may be old."""
+        self.assertEqual(codes(leader=None, peers=[peer("Ready")]), [("daemon", "NoDaemon")])
+        late = LeaderFacts("one", alive=False, age=300)
+        found = codes(leader=late, peers=[peer("Suspect", "Unreachable")])
+        self.assertEqual(found, [("daemon", "DaemonSilent"), ("peer", "Unreachable")])
+
+    def test_strangers(self) -> None:
+        """A cluster that nobody has trusted is no problem; one that was distrusted is no stranger."""
+        self.assertEqual(codes(peers=[peer("TrustPending", "TrustPending", key="")]), [])
+        self.assertTrue(is_stranger(peer("Discovered", key="")))
+        withdrawn = peer("TrustPending", key="", annotations={"discovery.liqo.io/distrusted": KEY})
+        self.assertFalse(is_stranger(withdrawn))
+        self.assertEqual(codes(peers=[withdrawn]), [("peer", "TrustWithdrawn")])
+
+    def test_namespaces(self) -> None:
+        """A namespace that a lender refuses is named."""
+        status = {"mappings": {"shop": {"phase": "Refused", "reason": "NameNotYours", "message": "no"}}}
+        table = msgspec.convert({"metadata": {"name": "c2"}, "status": status}, NamespaceNattingTable)
+        self.assertEqual(codes(peers=[peer("Ready")], tables=[table]), [("namespace", "NameNotYours")])
+
+    def test_one_answer(self) -> None:
+        """status, explain, doctor and the tests name the same cause."""
+        facts = ClusterFacts(
+            leader=LEADS, peers=[peer("Ready")], tunnels=[BROKEN], virtual_nodes=[RECORD], nodes=[node("False")]
+        )
+        self.assertIn("LocalRouteMissing", why_not_ready(facts, "c2"))
+        self.assertIn("LocalRouteMissing", preflight(facts, "c2", needs_tunnel=True))
+        self.assertIn("LocalRouteMissing", str(list(problems(facts))))
+        self.assertEqual(explain_node(facts, facts.nodes[0], RECORD)[-1]["state"], "LocalRouteMissing")
+        self.assertIn("device is missing", explain_peer(facts, facts.peers[0])[-1]["why"])
+        self.assertEqual(problems_of(facts, "c3"), [])
+
+    def test_whose_turn(self) -> None:
+        """The peer's administrator has to trust, or ours."""
+        theirs = peer("TrustPending", "WaitingForPeerTrust", "milan does not trust us")
+        facts = ClusterFacts(leader=LEADS, peers=[theirs, peer("Discovered", key="", name="c3", called="turin")])
+        self.assertIn("milan's administrator", explain_peer(facts, facts.peers[0])[-1]["why"])
+        self.assertIn("liqodctl trust turin", explain_peer(facts, facts.peers[1])[-1]["why"])
+
+    def test_preflight(self) -> None:
+        """Pods are not started where nothing is borrowed, or where no network can connect them."""
+        facts = ClusterFacts(leader=LEADS, peers=[peer("Ready")])
+        self.assertIn("no virtual node", preflight(facts, "c2", needs_tunnel=False))
+        ready = msgspec.structs.replace(RECORD, status=msgspec.structs.replace(RECORD.status, phase="Ready"))
+        with_node = ClusterFacts(leader=LEADS, peers=[peer("Ready")], virtual_nodes=[ready], nodes=[node("True")])
+        self.assertIn("wireguard", preflight(with_node, "c2", needs_tunnel=True))
+        self.assertEqual(preflight(with_node, "c2", needs_tunnel=False), "")
+
+
+class DoctorTests(SynchronousTestCase):
+    """What contradicts itself, or is left over."""
+
+    def test_contradictions(self) -> None:
+        """Two peers of one name, one key for two peers, a NamespaceOffloading of another name."""
+        other = msgspec.convert({"metadata": {"name": "mine", "namespace": "shop"}}, NamespaceOffloading)
+        facts = ClusterFacts(peers=[peer("Ready"), peer("Ready", name="c3")], offloadings=[other])
+        self.assertEqual([one.verdict for one in contradictions(facts)], ["warning", "bad", "warning"])
+
+    def test_networks(self) -> None:
+        """Networks that overlap as they are mapped here are found, others are not."""
+
+        def config(name: str, cidr: str) -> NetworkConfig:
+            spec = {"local": {"podCIDRs": ["10.1.0.0/16"]}, "remap": {"podCIDRs": [cidr]}}
+            return msgspec.convert({"metadata": {"name": name}, "spec": spec}, NetworkConfig)
+
+        good = networks(ClusterFacts(networks=[config("c2", "10.2.0.0/16"), config("c3", "10.3.0.0/16")]))
+        self.assertEqual([one.verdict for one in good], ["good"])
+        clash = networks(ClusterFacts(networks=[config("c2", "10.2.0.0/16"), config("c3", "10.2.8.0/24")]))
+        self.assertEqual([one.verdict for one in clash], ["bad"])
+
+    def test_orphans(self) -> None:
+        """Namespaces, nodes and records of unknown peers are listed, each with what to do; known ones are not."""
+        space = msgspec.convert(
+            {"metadata": {"name": "shop-c9", "labels": {"liqo.io/remote-cluster-id": "c9"}}}, Object
+        )
+        facts = ClusterFacts(nodes=[node("True")], tunnels=[tunnel("Connected")])
+        self.assertEqual(len(list(orphans(facts, {"c1"}, [space]))), 3)
+        known = ClusterFacts(nodes=[node("True")], virtual_nodes=[RECORD], tunnels=[tunnel("Connected")])
+        self.assertEqual(list(orphans(known, {"c2", "c9"}, [space])), [])
+
+    def test_quotas(self) -> None:
+        """More than nine tenths is nearly full; what has no limit is not."""
+        self.assertEqual(nearly_full({"cpu": 95, "memory": 1, "gpu": 3}, {"cpu": 100, "memory": 2}), ["cpu"])  # type: ignore[dict-item]
+
+
+class ReasonsTests(SynchronousTestCase):
+    """The table of reasons in the documentation."""
+
+    def test_parsed(self) -> None:
+        """Each reason has what it means, where it appears, and what to do."""
+        found = reasons()
+        self.assertGreater(len(found), 150)
+        (row,) = found["TrustPending"]
+        self.assertIn("compare the words", row.advice)
+        self.assertEqual(parse("| a | b |\n| `NoTable` | x | y |\n"), {})
+
+    def test_codes(self) -> None:
+        """Every code of a failed command has a meaning."""
+        from liqod.cli.console import errors
+
+        codes = {value for name, value in vars(errors).items() if isinstance(value, str) and value.startswith("LQ")}
+        self.assertEqual(codes, set(command_codes()))
+
+    def test_offers(self) -> None:
+        """An offer that waits for a decision is somebody's turn."""
+        waiting = peer("Offered", "DecisionPending", "the policy is Manual")
+        offer = msgspec.convert({"metadata": {"name": "advertisement-c2"}}, Advertisement)
+        conditions = [{"type": "Accepted", "status": "False", "reason": "DecisionPending", "message": "Manual"}]
+        status = msgspec.convert(
+            {**msgspec.to_builtins(waiting.status), "conditions": conditions}, type(waiting.status)
+        )
+        waiting = msgspec.structs.replace(waiting, status=status)
+        facts = ClusterFacts(leader=LEADS, peers=[waiting], offers=[offer])
+        self.assertEqual([one.code for one in diagnose(facts)], ["DecisionPending"])
+        self.assertIn("liqodctl accept milan", explain_peer(facts, waiting)[-1]["why"])

@@ -1,0 +1,104 @@
+"""The archive for a problem report: secrets that are planted in every field do not get into it."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from datetime import UTC, datetime
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.cli.setup.gather import MOST_BYTES, Archive, settings_text, summary
+from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
+from liqod.kube import manifests
+from liqod.model.diagnosis.cluster import ClusterFacts
+
+SECRETS = (
+    "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg\n-----END PRIVATE KEY-----",
+    "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJlLWlzLWhlcmU",
+    "liqo1.eyJpZCI6IjBhMWIyYzNkIn0",
+    "Bearer abcdef0123456789",
+    "password=hunter22",
+    "token: s3cr3tvalue",
+    "https://admin:hunter22@api.example.com/",
+    "yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk1aAbB",
+)
+MARKS = (
+    "MIGHAgEAMBMGByqGSM49", "c2lnbmF0dXJl", "eyJpZCI6", "abcdef0123456789", "hunter22", "s3cr3tvalue", "yAnz5TF",
+)  # fmt: skip
+HIDDEN = "in-a-field-that-is-not-allowed"
+
+
+def planted(schema: dict[str, Any], text: str) -> Any:
+    """Return an object with a text in every field that a schema has."""
+    kind = schema.get("type")
+    if kind == "object":
+        found = {name: planted(inside, text) for name, inside in (schema.get("properties") or {}).items()}
+        if isinstance(schema.get("additionalProperties"), dict):
+            # A map of names, such as those of namespaces: its keys are not fields.
+            return {"some-key": planted(schema["additionalProperties"], text)}
+        return {**found, "unknownField": HIDDEN}
+    if kind == "array":
+        return [planted(schema.get("items") or {}, text)] * 2
+    return text
+
+
+class RedactionTests(SynchronousTestCase):
+    """What is kept of objects."""
+
+    def test_planted_in_every_field(self) -> None:
+        """A secret in any field of any record, however deep, is not kept; nor is a field that nobody thought of."""
+        metadata = {"name": "one", "labels": {"a": HIDDEN}, "annotations": {"a": HIDDEN}, "managedFields": [HIDDEN]}
+        seen = set()
+        for definition in manifests.definitions():
+            kind = definition["spec"]["names"]["kind"]
+            if kind not in FIELDS:
+                continue
+            seen.add(kind)
+            for text in SECRETS:
+                body = planted(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"], text)
+                body["metadata"] = metadata
+                kept = json.dumps(allowed(body, FIELDS[kind]))
+                for mark in (*MARKS, HIDDEN):
+                    self.assertNotIn(mark, kept, (kind, text))
+        self.assertGreaterEqual(len(seen), 8)
+
+    def test_pods(self) -> None:
+        """Of a pod neither containers nor environment nor volumes are kept, only that there were some."""
+        container = {"name": "x", "env": [{"name": "KEY", "value": HIDDEN}], "command": [HIDDEN], "image": HIDDEN}
+        body = {"metadata": {"name": "web"}, "spec": {"nodeName": "n", "containers": [container], "volumes": [HIDDEN]}}
+        self.assertEqual(allowed(body, FIELDS["Pod"]), {"metadata": {"name": "web"}, "spec": {"nodeName": "n"}})
+        self.assertEqual(left_out(body, FIELDS["Pod"]), {"spec.containers", "spec.volumes"})
+
+    def test_texts(self) -> None:
+        """Texts are scrubbed, and what is no secret stays readable."""
+        for text in SECRETS:
+            for mark in MARKS:
+                self.assertNotIn(mark, scrubbed(f"before {text} after"))
+            self.assertIn("before ", scrubbed(f"before {text} after"))
+        plain = "no answer from 192.0.2.1:5872; namespace shop-rome-e417 of pod web-5d9c7b8f6-x2x9z"
+        self.assertEqual(scrubbed(plain), plain)
+
+    def test_settings(self) -> None:
+        """Of the settings only numbers and switches are kept."""
+        text = settings_text({"peering": {"autojoin": True, "port": 5, "key": HIDDEN, "listen": [HIDDEN]}})
+        self.assertEqual(json.loads(text), {"peering": {"autojoin": True, "port": 5}})
+
+
+class ArchiveTests(SynchronousTestCase):
+    """The archive itself."""
+
+    def test_bounded(self) -> None:
+        """A file that is too large is cut, and that is noted."""
+        archive = Archive("one")
+        archive.add("log.txt", "x" * (MOST_BYTES + 5))
+        archive.add("SUMMARY.md", summary(ClusterFacts(), datetime.now(UTC)))
+        with tarfile.open(fileobj=io.BytesIO(archive.close())) as tar:
+            self.assertEqual([one.name for one in tar.getmembers()], ["one/log.txt", "one/SUMMARY.md"])
+            self.assertEqual(tar.getmembers()[0].size, MOST_BYTES)
+            page = tar.extractfile("one/SUMMARY.md")
+            assert page is not None
+            self.assertIn(b"NoDaemon", page.read())
+        self.assertEqual(archive.omitted, {"log.txt: the last 5 bytes"})
