@@ -168,6 +168,9 @@ class Around:
         if self.world.token == "bad":
             raise Refusal("TokenRefused", "it was not proven")
 
+    async def spend(self, token: str) -> None:
+        self.trace.append(f"spent {token}")
+
     # The rest.
 
     def record(self, reason: str, source: str, message: str) -> None:
@@ -245,14 +248,28 @@ class AuthenticatorCase(SynchronousTestCase):
     def certificate(self, key: Fingerprint = KEY) -> PeerCertificate:
         return PeerCertificate(key, self.around.world.vouched, ROME, NOW, NOW)
 
-    def answer(self, key: Fingerprint = KEY) -> Bye | None:
+    def answer(self, key: Fingerprint = KEY, call: Call | None = None) -> Bye | None:
         join = None if self.around.world.token == "none" else JOIN
-        work = self.judge.authenticate(cast(Any, Call()), HELLO, ROME, self.certificate(key), join)
+        work = self.judge.authenticate(cast(Any, call or Call()), HELLO, ROME, self.certificate(key), join)
         return self.successResultOf(Deferred.fromCoroutine(work))
 
 
 class AuthenticatorTests(AuthenticatorCase):
     """A key that claims to be rome."""
+
+    def test_a_token_is_spent_by_the_session_that_it_led_to(self) -> None:
+        """Once, and not before it is established; a session without a token, or one that ended first, spends none."""
+        for token, ends_first, spent in (("good", False, True), ("good", True, False), ("none", False, False)):
+            self.begin(World(pinned="this" if token == "none" else "none", token=token))
+            call = Call()
+            self.assertIsNone(self.answer(call=call))
+            before = list(self.around.trace)
+            if ends_first:
+                self.judge.closed(cast(Any, call))
+            for _ in range(2):
+                self.judge.established(cast(Any, call))
+            self.assertEqual(self.around.trace[len(before) :], [f"spent {JOIN.token}"] if spent else [])
+            self.assertNotIn("spent", " ".join(before))
 
     @given(worlds)
     @STEADILY

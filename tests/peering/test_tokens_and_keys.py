@@ -11,14 +11,19 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.identity.certs import generate
+from liqod.identity.pairing import verifier
 from liqod.identity.rotation import announce
 from liqod.identity.tls import PeerCertificate, PeerTLS
 from liqod.kube.errors import NotFound
 from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.objects.meta import ObjectMeta
+from liqod.model.records.invitations import EXPIRES, VERIFIER
 from liqod.model.records.offer import Refusal
+from liqod.model.timestamps import rfc3339
 from liqod.peering.trust.next_keys import NextKeys
-from liqod.peering.trust.pairing import GUESSES, Invitations, PairingTokens
+from liqod.peering.trust.pairing import GUESSES, Invitations, PairingTokens, Secret, encoded
 from liqod.wire.events import Join, KeyNoted, NewKey
+from tests.clocks import HostClock
 from tests.peering.clusters import context_of
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
@@ -68,6 +73,48 @@ class GuessTests(SynchronousTestCase):
         self.assertIsNone(invitations.of(ROME))
         self.assertEqual(invitations.key_of(ROME), "")
         self.assertIsNone(invitations.join(ROME, b"x" * 32))
+
+
+class Issued:
+    """An API server with one token; ``deleted`` has the UIDs with which it was deleted."""
+
+    def __init__(self, expires: str) -> None:
+        data = {VERIFIER: verifier(b"s" * 32), **({EXPIRES: expires} if expires else {})}
+        self.secret = Secret(metadata=ObjectMeta(name="token", uid="u-1"), data=encoded(data))
+        self.deleted: list[str] = []
+
+    async def get(self, *args: object, **options: object) -> Secret:
+        return self.secret
+
+    async def patch(self, *args: object, **options: object) -> None:
+        pass
+
+    async def delete(self, *args: object, uid: str) -> None:
+        self.deleted.append(uid)
+
+
+class ExpiryTests(SynchronousTestCase):
+    """A token whose time is over."""
+
+    def test_a_token_is_tried_only_before_a_readable_end(self) -> None:
+        """At its end, after it, or without an end that can be read it is refused and deleted."""
+        clock = HostClock()
+        clock.advance(1.9e9)
+        now = clock.wall()
+        second = datetime.timedelta(seconds=1)
+        for expires, is_over in (
+            (rfc3339(now + second), False),
+            (rfc3339(now), True),
+            (rfc3339(now - second), True),
+            ("tomorrow", True),
+            ("", True),
+        ):
+            server = Issued(expires)
+            tokens = PairingTokens(cast(Any, server), clock, "liqo-system", PeerTLS(generate(ROME, NOW)))
+            work = Deferred.fromCoroutine(tokens.redeem(Join("0a1b", "0" * 64), b"x" * 32, KEY, ROME))
+            refusal = cast(Refusal, self.failureResultOf(work, Refusal).value)
+            self.assertIn("has expired" if is_over else "not proven", refusal.message, expires)
+            self.assertEqual(server.deleted, ["u-1"] if is_over else [], expires)
 
 
 @attrs.define

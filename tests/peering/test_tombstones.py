@@ -10,13 +10,20 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kube.errors import AlreadyExists, NotFound
-from liqod.model.ids import ClusterID
-from liqod.model.records.unpeering import Tombstone, read
+from liqod.kube.errors import AlreadyExists, Forbidden, NotFound
+from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.objects.meta import ObjectMeta
+from liqod.model.records.unpeering import FINALIZER, Tombstone, read
+from liqod.model.records.views import ForeignCluster, ForeignClusterSpec
 from liqod.model.timestamps import rfc3339
 from liqod.peering.records.tombstones import AFTERWARDS, KEPT, Tombstones
+from liqod.peering.trust.distrust import DistrustRecorder
+from liqod.peering.trust.records import TrustRecords
 from tests.clocks import HostClock
+from tests.peering.clusters import context_of
 
+ROME = ClusterID("rome")
+KEY = Fingerprint("key-0")
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -25,6 +32,8 @@ class Server:
 
     def __init__(self) -> None:
         self.data: dict[str, str] | None = None
+        self.writes = 0
+        self.refusals = 0
 
     async def get(self, resource: Any, name: str, namespace: str, *, view: Any) -> Any:
         if self.data is None:
@@ -32,22 +41,27 @@ class Server:
         return view(data=dict(self.data))
 
     async def patch(self, resource: Any, name: str, patch: Any, namespace: str, *, view: Any) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise Forbidden(403, "Forbidden", "not now")
         if self.data is None:
             raise NotFound(404, "NotFound", "there is none")
+        self.writes += 1
         merged = {**self.data, **patch["data"]}
         self.data = {key: text for key, text in merged.items() if text is not None}
 
     async def create(self, resource: Any, body: Any, *, view: Any) -> None:
         if self.data is not None:
             raise AlreadyExists(409, "AlreadyExists", "there is one")
+        self.writes += 1
         self.data = dict(body["data"])
 
     async def delete(self, resource: Any, name: str, namespace: str) -> None:
         self.data = None
 
 
-class TombstoneTests(SynchronousTestCase):
-    """What is remembered, and until when."""
+class TombstoneCase(SynchronousTestCase):
+    """Tombstones, and the ConfigMap that has them."""
 
     def begin(self) -> None:
         self.clock = HostClock()
@@ -65,6 +79,10 @@ class TombstoneTests(SynchronousTestCase):
 
     def kept(self) -> set[str]:
         return set(self.server.data or {})
+
+
+class TombstoneTests(TombstoneCase):
+    """What is remembered, and until when."""
 
     @given(st.booleans(), st.booleans(), st.booleans(), st.integers(-3600, 3600))
     @STEADILY
@@ -119,3 +137,73 @@ class TombstoneTests(SynchronousTestCase):
         for number in range(KEPT + 3):
             self.does(self.tombstones.delete(ClusterID(f"c{number}")))
         self.assertIsNone(self.server.data)
+
+
+class Record:
+    """The ForeignCluster of rome, whose trust was withdrawn; the same stands for tokens and invitations."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.ended: list[str] = []
+        self.record = ForeignCluster(
+            metadata=ObjectMeta(name="rome", finalizers=[FINALIZER]), spec=ForeignClusterSpec(cluster_id=ROME)
+        )
+
+    def get(self, peer: ClusterID) -> ForeignCluster:
+        return self.record
+
+    async def revoke(self, key: str) -> None:
+        self.ended.append(key)
+
+    async def delete(self, peer: ClusterID) -> None:
+        pass
+
+
+class DistrustTests(TombstoneCase):
+    """How a distrusted key gets its tombstone."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.around = cast(Any, Record(self.server))
+        around = self.around
+        self.recorder = DistrustRecorder(
+            context_of(self.clock), around, TrustRecords(tombstones=self.tombstones, tokens=around, invitations=around)
+        )
+
+    setUp = begin
+
+    def test_an_equal_tombstone_is_not_written_again(self) -> None:
+        """However often the peer is reconciled; another key of it is written."""
+        self.recorder.unpinned(ROME, KEY)
+        for _ in range(3):
+            self.does(self.recorder.reconcile(ROME))
+        self.assertTrue(self.recorder.is_remembered(ROME))
+        self.assertEqual((self.server.writes, self.around.ended), (1, [KEY] * 3))
+        self.recorder.unpinned(ROME, Fingerprint("another"))
+        self.does(self.recorder.reconcile(ROME))
+        self.assertEqual((self.server.writes, self.entry().fingerprint), (2, "another"))
+
+    def test_a_write_that_failed_is_made_again(self) -> None:
+        """Until it is on record, nothing counts as remembered, and no token is spent for it."""
+        self.recorder.unpinned(ROME, KEY)
+        self.server.refusals = 1
+        self.failureResultOf(Deferred.fromCoroutine(self.recorder.reconcile(ROME)), Forbidden)
+        self.assertFalse(self.recorder.is_remembered(ROME))
+        self.assertEqual(self.around.ended, [])
+        self.does(self.recorder.reconcile(ROME))
+        self.assertTrue(self.recorder.is_remembered(ROME))
+        self.assertEqual((self.entry().distrusted, self.around.ended), (True, [KEY]))
+
+    def test_the_tombstone_of_an_ended_peering_becomes_one_of_distrust(self) -> None:
+        """For the same key as for another one."""
+        for key in (KEY, "key-1"):
+            self.begin()
+            self.does(self.tombstones.put(ROME, Tombstone(key, rfc3339(self.clock.wall()))))
+            self.recorder.unpinned(ROME, KEY)
+            self.does(self.recorder.reconcile(ROME))
+            self.assertEqual((self.entry().fingerprint, self.entry().distrusted), (KEY, True))
+
+    def entry(self) -> Tombstone:
+        found = read((self.server.data or {}).get(ROME, ""))
+        assert found is not None
+        return found
