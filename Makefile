@@ -10,8 +10,8 @@ N ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit nightly lint types arch format bench fuzz mutants testbed testbed-up testbed-down clean \
-	distclean
+.PHONY: help venv demo test unit nightly lint types arch format bench fuzz mutants testbed testbed-up testbed-down dist deb \
+	lock clean distclean
 
 help:
 	@echo "make demo          two clusters in one process: watch them find each other and share pods"
@@ -28,6 +28,9 @@ help:
 	@echo "make testbed-up    start N=2 real clusters with nodes, ARGS='--qps 500'; they stay"
 	@echo "make testbed-down  end them"
 	@echo "make venv          only the Python environment"
+	@echo "make dist          the wheel and the source distribution, with the same bytes from the same commit"
+	@echo "make deb           the Debian package, for the release of the distribution that it is built on"
+	@echo "make lock          choose the versions that the packages bring, with their digests"
 	@echo "make clean         remove caches and build results; distclean: the Python environment too"
 
 # The environment of the daemon alone.
@@ -95,6 +98,20 @@ mutants: .venv/.development
 
 bench: testbed
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+dist: .venv/.development
+	@$(BIN)/python packaging/tools/dist.py $(ARGS)
+
+deb: .venv/.runtime
+	@$(BIN)/python packaging/tools/deb.py $(ARGS)
+
+# The digests are those of all platforms; the versions are those that pip would choose now.
+lock:
+	@$(PYTHON) -m venv .venv-lock
+	@.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check 'pip-tools>=7.5'
+	@.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --no-header --no-annotate \
+		--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file packaging/requirements.lock setup.cfg
+	@rm -rf .venv-lock
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage _trial_temp*
