@@ -1,16 +1,19 @@
 """Reflects events of the lender to the home objects that they are about.
 
 Events that exist when the watch starts are skipped: repeating them after a restart would be worse than missing one.
-Above the rate limit warnings are queued and normal events are dropped (``event_limiter``).
+Above the rate limit warnings are queued and normal events are dropped (``event_limiter``). Dropped ones are counted
+by lender in the metrics (``liqod_events_dropped``), and logged when it begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
 
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
@@ -27,9 +30,14 @@ from liqod.kubelet.reflection.reflector import Reflector
 from liqod.model.ids import Key
 from liqod.model.objects.meta import ObjectMeta, reference_to
 
+LOG_INTERVAL: Final = 600.0
+"""Seconds between two log lines about dropped events."""
+
 
 class EventReflector(MultiService):
     """Reflects the events of one lender in the open namespaces."""
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -51,6 +59,8 @@ class EventReflector(MultiService):
         self._watches: dict[str, Informer[Event]] = {}
         self._limiter: EventLimiter[tuple[str, HomeEvent]] = EventLimiter(clock.seconds())
         self._timer: IDelayedCall | None = None
+        self._logged_at = float("-inf")
+        self._logged_drops = 0
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
 
@@ -97,7 +107,19 @@ class EventReflector(MultiService):
             (local, event.metadata.name), (local, home_event), _urgency(home_event), self._clock.seconds()
         ):
             self._record(local, home_event)
+        self._log_drops()
         self._schedule()
+
+    def _log_drops(self) -> None:
+        """Log that events are dropped, when it begins and at most every ``LOG_INTERVAL`` seconds."""
+        now = self._clock.seconds()
+        if self.dropped > self._logged_drops and now - self._logged_at >= LOG_INTERVAL:
+            self._log.warn(
+                "{lender} makes more events than are recorded here: {count} were dropped so far",
+                lender=str(self._context.lender),
+                count=self.dropped,
+            )
+            self._logged_at, self._logged_drops = now, self.dropped
 
     def _schedule(self) -> None:
         wait = self._limiter.wait(self._clock.seconds())

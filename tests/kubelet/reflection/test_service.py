@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from liqod.kube.resources import SERVICES
+from types import SimpleNamespace
+from typing import Any
+
+from twisted.logger import formatEvent, globalLogPublisher
+
+from liqod.agent.metrics import Numbers
+from liqod.kube.resources import EVENTS, SERVICES
 from tests.kubelet.reflection import cases, sandboxes
 
 
@@ -25,3 +31,37 @@ class ReflectionTests(sandboxes.Sandboxes, cases.ReflectionCase):
             return bool(other and now["spec"]["ipFamilies"] == ["IPv6"])
 
         await self.eventually(anew)
+
+    async def test_dropped_events_are_counted(self) -> None:
+        """Every event beyond the limit is in the metrics, by the lender that made it, and the log says so once."""
+        await self.served()
+        lines: list[str] = []
+
+        def take(event: dict[str, Any]) -> None:
+            text = formatEvent(event)
+            if "were dropped so far" in text:
+                lines.append(text)
+
+        globalLogPublisher.addObserver(take)
+        self.addCleanup(globalLogPublisher.removeObserver, take)
+        about = {"kind": "Pod", "name": "first", "namespace": self.remote}
+        for number in range(60):
+            event = {
+                "metadata": {"name": f"noise-{number}"},
+                "involvedObject": about,
+                "type": "Normal",
+                "reason": "Noise",
+                "message": f"that is {number}",
+            }
+            await self.lender.create(EVENTS, event, self.remote)
+        daemon: Any = SimpleNamespace(
+            features=SimpleNamespace(kubelets=self.kubelets, recorder=SimpleNamespace(dropped=0))
+        )
+
+        async def counted() -> bool:
+            dropped = dict(Numbers(daemon).events())[(str(self.peer),)]
+            return dropped > 0 and dropped + self.told("first").count("Noise") == 60
+
+        await self.eventually(counted)
+        self.assertEqual(len(lines), 1)
+        self.assertIn(str(self.peer), lines[0])
