@@ -11,6 +11,8 @@ from twisted.python.failure import Failure
 from liqod.kube.resources import FOREIGNCLUSTERS, PODS, SHADOWPODS
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.pods import controller as pods
+from liqod.kubelet.tokens import controller as tokens
+from liqod.model.ids import Key
 from tests.kubelet import cases
 from tests.kubelet.reflection import sandboxes
 
@@ -79,6 +81,39 @@ class KubeletTests(sandboxes.Sandboxes, cases.KubeletCase):
         await self.gone(self.home, PODS, "web", self.space)
         self.relay.listen(reactor)
         await self.gone(self.lender, SHADOWPODS, "web", self.remote)
+
+
+class RestartTests(sandboxes.Sandboxes, cases.KubeletSides):
+    """The first steps of a daemon that finds many pods on its node."""
+
+    async def test_new_pods_do_not_wait_for_old_ones(self) -> None:
+        """A pod that nothing was done for yet, or one to be deleted, comes before those that run already: its step, and
+        that for its tokens.
+        """
+        await self.node_is("True")
+        await self.stop()
+        for number in range(80):
+            await self.pod(f"old-{number}")
+            await self.home.patch(PODS, f"old-{number}", {"status": running()}, self.space, subresource="status")
+        await self.pod("zz-new")
+        taken: dict[str, list[str]] = {"pods": [], "tokens": []}
+
+        def record(kind: str) -> Any:
+            async def reconcile(_: object, key: Key) -> None:
+                taken[kind].append(key.name)
+
+            return reconcile
+
+        self.patch(pods.PodController, "reconcile", record("pods"))
+        self.patch(tokens.TokenController, "reconcile", record("tokens"))
+        await self.start()
+
+        async def all_taken() -> bool:
+            return all({"zz-new", "old-79"} <= set(names) for names in taken.values())
+
+        await self.eventually(all_taken)
+        for names in taken.values():
+            self.assertLess(names.index("zz-new"), 3, names)
 
 
 class NetworkTests(sandboxes.Sandboxes, cases.KubeletSides):

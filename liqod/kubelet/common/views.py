@@ -99,3 +99,14 @@ class Secret(Object, frozen=True):
 
     def __repr__(self) -> str:
         return f"Secret({self.metadata.namespace}/{self.metadata.name}, {len(self.data)} keys)"
+
+
+def is_started(pod: HomePod) -> bool:
+    """Return whether the home status shows that a pod was started at the lender."""
+    status = decoded(pod.status)
+    return status.get("phase", "Pending") != "Pending" or bool(status.get("startTime"))
+
+
+def is_waiting(pod: HomePod | None) -> bool:
+    """Return whether a pod waits for its kubelet: to be started or deleted; the other ones run, and need a look."""
+    return pod is None or pod.metadata.deleting or not is_started(pod)

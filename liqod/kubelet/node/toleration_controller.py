@@ -20,7 +20,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, Invalid, NotFound
 from liqod.kube.resources import PODS
 from liqod.kubelet.common.readiness import Readiness
-from liqod.kubelet.common.views import HomePod, Node, decoded
+from liqod.kubelet.common.views import HomePod, Node, decoded, is_started
 from liqod.kubelet.node.controller import NodeController
 from liqod.kubelet.node.tolerations import Evict, Rest, plan
 from liqod.model.ids import Key
@@ -156,5 +156,4 @@ def tainted_since(node: Node | None, seen: float, at: Callable[[datetime], float
 
 def is_retained(pod: HomePod) -> bool:
     """Return whether the home status shows that a pod was started at the lender; other pods may be evicted."""
-    status = decoded(pod.status)
-    return not pod.metadata.deleting and (status.get("phase", "Pending") != "Pending" or bool(status.get("startTime")))
+    return not pod.metadata.deleting and is_started(pod)

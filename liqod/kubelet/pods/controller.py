@@ -6,7 +6,7 @@ ordinary pod costs one POST at the lender and one status patch at home.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
@@ -20,7 +20,7 @@ from liqod.kube.cache.informer import Informer
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import home_uid
 from liqod.kubelet.common.readiness import Readiness
-from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
+from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded, is_waiting
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import NotOffloaded, Offloaded, Pending, Refused, RemoteNamespace
@@ -118,6 +118,11 @@ class PodController(Controller[Key]):
         yield observe(self._health.state, self._health_changed)
         yield observe(self._network_usable, lambda _: self._all_keys())
         yield observe(self._context.network.translation, lambda _: self._all_keys())
+
+    def fair_by(self, key: Key) -> Hashable:
+        # After a restart all pods are enqueued at once. Two lanes, served in turn: a new pod does not wait until
+        # thousands of running ones were looked at.
+        return is_waiting(self._pods.get(key))
 
     async def prepare(self) -> None:
         # Before the first full list an object missing from the cache may exist: nothing may be deleted for its absence.

@@ -6,7 +6,7 @@ accepts it, and no log or ``repr`` shows one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Final
 
 from attrs import Factory, define, field, frozen
@@ -26,7 +26,7 @@ from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning
-from liqod.kubelet.common.views import HomePod
+from liqod.kubelet.common.views import HomePod, is_waiting
 from liqod.kubelet.common.write_limiter import WriteLimiter
 from liqod.kubelet.lender.failed_writes import failed_write
 from liqod.kubelet.lender.health import LenderHealth
@@ -144,6 +144,11 @@ class TokenController(Controller[Key]):
     def sources(self) -> Iterable[Source[Key]]:
         yield watch(self._pods, _pod_changed)
         yield observe(self._health.state, self._health_changed)
+
+    def fair_by(self, key: Key) -> Hashable:
+        # After a restart all pods are enqueued at once. Two lanes, served in turn: a new pod does not wait until
+        # thousands of running ones were looked at.
+        return is_waiting(self._pods.get(key))
 
     async def prepare(self) -> None:
         # Before the first full list a pod missing from the cache may exist: no Secret may be deleted for its absence.

@@ -42,8 +42,9 @@ class ReflectionTests(sandboxes.Sandboxes, cases.ReflectionCase):
             if "were dropped so far" in text:
                 lines.append(text)
 
-        globalLogPublisher.addObserver(take)
-        self.addCleanup(globalLogPublisher.removeObserver, take)
+        observer: Any = take
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
         about = {"kind": "Pod", "name": "first", "namespace": self.remote}
         for number in range(60):
             event = {
