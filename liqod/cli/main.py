@@ -24,6 +24,8 @@ from liqod.cli.console.render import Format
 PROGRAM = "liqodctl"
 PLUGIN = "kubectl-liqod"
 """The name under which ``kubectl`` finds the program as ``kubectl liqod``."""
+COMPLETE = "_LIQODCTL_COMPLETE"
+"""Set by a shell that completes a command line."""
 TRACEBACK = "LIQODCTL_TRACEBACK"
 """Set in the environment, it lets a defect end with its traceback."""
 
@@ -126,7 +128,7 @@ def completion(options: Options, shell: str) -> None:
     from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
     kind = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}[shell]
-    script = kind(cli, {}, PROGRAM, "_LIQODCTL_COMPLETE").source()
+    script = kind(cli, {}, PROGRAM, COMPLETE).source()
     publish(options, script.rstrip("\n"), {"shell": shell, "script": script})
 
 
@@ -155,6 +157,8 @@ def own_version() -> str:
 def main() -> None:
     """Run the command line and exit with its status."""
     terminal.prepare()
+    if COMPLETE in os.environ:
+        _complete()
     status = errors.FAILED
     try:
         status = _run()
@@ -170,6 +174,15 @@ def main() -> None:
     sys.exit(status)
 
 
+def _complete() -> None:
+    """Answer a shell that completes a command line, and exit."""
+    from click.shell_completion import shell_complete
+
+    from liqod.cli.console.command_tree import light_tree
+
+    sys.exit(shell_complete(light_tree(), {}, PROGRAM, COMPLETE, os.environ[COMPLETE]))
+
+
 def _run() -> int:
     name = Path(sys.argv[0]).name
     try:
@@ -177,7 +190,6 @@ def _run() -> int:
         cli.main(
             prog_name="kubectl liqod" if name == PLUGIN else PROGRAM,
             standalone_mode=False,
-            complete_var="_LIQODCTL_COMPLETE",
         )
     except CliError as error:
         return _complain(error)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +30,7 @@ from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACES, NODES, PODS, SECRETS, VIRTUALNODES
 from liqod.model.ids import ClusterID
+from tests.cli import write_command_tree
 from tests.cli.fork_server import ForkServer
 
 REACTOR: Any = reactor
@@ -126,6 +130,12 @@ class TreeTests(SynchronousTestCase):
             for name, (_, text) in section.items():
                 self.assertLessEqual(len(text), 45, name)
                 self.assertTrue(text[0].isupper() and not text.endswith("."), name)
+
+    def test_command_tree(self) -> None:
+        """Completion knows the commands and options as they are."""
+        self.assertEqual(
+            write_command_tree.FILE.read_text(), write_command_tree.text(), "run python -m tests.cli.write_command_tree"
+        )
 
     def test_questions(self) -> None:
         """A command that can be told not to ask has the same option for it."""
@@ -291,6 +301,72 @@ class InterruptTests(EveryCase):
             text = "daemon" if argv[0] == "status" else "waiting for"
             out, err, status = await self.liqodctl(*argv, tty=80, expect=text, signal=int(signal.SIGINT))
             self.assertEqual(status, 130, (argv, out, err))
+
+
+class CompletionTests(EveryCase):
+    """What a shell offers after TAB."""
+
+    async def complete(self, line: str, shell: str = "bash") -> list[str]:
+        """Return what is offered for the last word of a line."""
+        words = line.split(" ")
+        environ = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_LIQODCTL_COMPLETE": f"{shell}_complete"}
+        if shell == "fish":
+            environ["COMP_CWORD"] = words[-1]
+        out, err, status = await self.liqodctl(env=environ)
+        self.assertEqual((err, status), ("", 0), line)
+        return [one for one in out.splitlines() if one]
+
+    async def test_commands_and_options(self) -> None:
+        """Commands, their options and the values of options are offered, in every shell."""
+        self.assertEqual(
+            await self.complete("liqodctl un"), ["plain,uncordon", "plain,uninstall", "plain,unoffload", "plain,unpeer"]
+        )
+        self.assertEqual(await self.complete("liqodctl token cr"), ["plain,create"])
+        self.assertEqual(await self.complete("liqodctl status --wa"), ["plain,--watch"])
+        self.assertEqual(await self.complete("liqodctl status -o y"), ["plain,yaml"])
+        self.assertEqual(await self.complete("liqodctl token cr", "fish"), ["plain,create\tPrint a new token."])
+        self.assertEqual((await self.complete("liqodctl token cr", "zsh"))[:2], ["plain", "create"])
+
+    async def test_names(self) -> None:
+        """Peers, namespaces, pods and contexts of the cluster are offered; odd names of peers are not."""
+        self.assertEqual(await self.complete("liqodctl trust mi"), ["plain,milan"])
+        self.assertEqual(await self.complete("liqodctl offload namespace sh"), ["plain,shop"])
+        self.assertEqual(await self.complete("liqodctl explain pod w"), ["plain,web"])
+        name = yaml.safe_load(self.kubeconfig.read_text())["current-context"]
+        self.assertEqual(await self.complete(f"liqodctl status --context {name[:2]}"), [f"plain,{name}"])
+        await self.client.patch(FOREIGNCLUSTERS, "c2", {"status": {"clusterName": "mi;rm -rf"}}, subresource="status")
+        self.assertEqual(await self.complete("liqodctl trust mi"), [])
+
+    async def test_no_cluster(self) -> None:
+        """Where no cluster answers nothing is offered, without a word."""
+        self.kubeconfig.write_text("{")
+        self.assertEqual(await self.complete("liqodctl trust mi"), [])
+
+
+class ImportTests(SynchronousTestCase):
+    """What must be quick imports little."""
+
+    def test_light(self) -> None:
+        """Neither version nor completion imports Twisted, the kubernetes package or TLS."""
+        for environ, argv in (
+            ({}, ["version"]),
+            ({"_LIQODCTL_COMPLETE": "bash_complete", "COMP_WORDS": "liqodctl trust --w", "COMP_CWORD": "2"}, []),
+        ):
+            script = (
+                "import sys, atexit; from liqod.cli.main import main; "
+                "atexit.register(lambda: sys.stderr.write(' '.join(sorted(sys.modules)))); sys.argv[1:] = "
+                f"{argv!r}; main()"
+            )
+            done = subprocess.run(
+                [sys.executable, "-W", "ignore", "-c", script],
+                env={**os.environ, **environ},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            self.assertTrue(done.stdout)
+            heavy = {"twisted", "kubernetes", "OpenSSL", "cryptography", "msgspec", "yaml", "zeroconf"}
+            self.assertEqual(heavy & set(done.stderr.split()), set(), argv)
 
 
 class UsageTests(EveryCase):

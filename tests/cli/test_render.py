@@ -105,7 +105,7 @@ class StatusTests(SynchronousTestCase):
                 "why": "",
                 "offer": "cpu 4, memory 8Gi, and 1 more",
                 "decision": "Accepted",
-                "borrowing": "cpu 4, memory 8Gi, and 1 more",
+                "borrowing": "cpu 4, mem 8Gi",
                 "lent": "cpu 2",
                 "verdict": "Accepted",
                 "lending": "cpu 2",

@@ -49,6 +49,7 @@ class Commands(Group):
             return super().get_command(ctx, cmd_name)
         module, _, name = place[0].partition(":")
         command: click.Command = getattr(import_module(module), name)
+        command.short_help = place[1]
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

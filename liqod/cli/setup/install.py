@@ -94,7 +94,7 @@ def install(
     Examples:
       liqodctl install --daemon-kubeconfig /etc/liqod/kubeconfig
       liqodctl install --print | less
-      liqodctl install --host --dry-run       the service of this host, and nothing in the cluster
+      liqodctl install --host --dry-run   only the service of this host
     """
     if host:
         if only_print or adopt or daemon_kubeconfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.group import did_you_mean
 from liqod.cli.console.render import join_reason, printable
 from liqod.model.diagnosis.cluster import ClusterFacts, is_stranger
+from liqod.model.objects import quantity
 from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.objects.node import Node
 from liqod.model.records.views import Advertisement, ForeignCluster
@@ -135,10 +137,10 @@ def _status_row(
         "why": why(cluster, offer),
         "offer": offered,
         "decision": decision,
-        "borrowing": _share(offered, decision),
+        "borrowing": _share(short(offer.spec.offer.resources) if offer is not None else "", decision),
         "lent": lending,
         "verdict": lent.verdict if lent is not None else "",
-        "lending": _share(lending, lent.verdict or "Offered") if lent is not None else "",
+        "lending": _share(short(lent.resources), lent.verdict or "Offered") if lent is not None else "",
         "node": _node(node_name, node),
         "cordoned": cordoned,
         "api": cluster.status.api,
@@ -164,6 +166,15 @@ def _node(name: str, node: Node | None) -> str:
         return f"{name} (not created yet)"
     ready = find_condition(node.status.conditions, "Ready")
     return name if ready is not None and ready.status == "True" else f"{name} (not ready)"
+
+
+def short(resources: Mapping[str, str]) -> str:
+    """Return CPU in cores and memory in GiB, as short as it can be read; empty without resources."""
+    parts = []
+    for name, heading, unit, suffix in (("cpu", "cpu", 1, ""), ("memory", "mem", 2**30, "Gi")):
+        with contextlib.suppress(ValueError, KeyError):
+            parts.append(f"{heading} {float(quantity.parse(resources[name]) / unit):.3g}{suffix}")
+    return ", ".join(parts) or brief(resources)
 
 
 def brief(resources: Mapping[str, str]) -> str:
