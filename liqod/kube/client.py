@@ -28,6 +28,7 @@ from liqod.flow.backoff import Backoff
 from liqod.flow.observe import Latest
 from liqod.kube import paths
 from liqod.kube.bodies import Content, encoded, identity, typed
+from liqod.kube.connection.answers import AnswerLimits, check_page
 from liqod.kube.connection.cache_quota import Allowance
 from liqod.kube.connection.concurrency_limit import Slots
 from liqod.kube.connection.config import ClientConfig
@@ -35,7 +36,6 @@ from liqod.kube.connection.transport import (
     CACHED_FOR,
     IN_FLIGHT,
     Body,
-    Collect,
     Connections,
     Endpoint,
     TimedOut,
@@ -51,6 +51,7 @@ from liqod.kube.errors import (
     NotFound,
     ServerError,
     Throttled,
+    TooLarge,
     Unauthorized,
     Undecodable,
     Unreachable,
@@ -107,8 +108,8 @@ class Client:
     decoding (None is returned). ``impersonate`` is the user to act as (``Impersonate-User``). ``timeout`` in seconds
     applies to one request, from the moment it is sent.
     ``requests`` counts sent requests by verb and plural (with subresource). ``path_since`` is the clock's time at which
-    the network path recovered after its last interruption. ``allowance`` bounds the memory of informers' caches (None:
-    unbounded). ``version`` is the server's version, requested once.
+    the network path recovered after its last interruption. ``allowance`` bounds the memory of informers' caches; with
+    one (the server is a peer's) answers are bounded and checked too. ``version`` is requested once.
     """
 
     _log = Logger()
@@ -139,6 +140,7 @@ class Client:
         }
         if impersonate is not None:
             self._fixed[b"Impersonate-User"] = [impersonate.encode()]
+        self._answers = AnswerLimits() if allowance is None else AnswerLimits.of_a_peer()
         self._token = ""
         self._headers: dict[bytes, Headers] = {}
         self._slots = Slots(reactor, IN_FLIGHT, CACHED_FOR)
@@ -202,7 +204,26 @@ class Client:
         limit: int = 500,
         token: str = "",
     ) -> Page[T]:
-        """Return one page of a list; raise Gone when the continue token has expired."""
+        """Return one page of a list; raise Gone when the continue token has expired.
+
+        A page that is too large to be read is requested again with fewer objects, down to one.
+        """
+        while True:
+            try:
+                answer = await self._page(resource, namespace, labels=labels, fields=fields, limit=limit, token=token)
+                break
+            except TooLarge:
+                if limit == 1:
+                    raise
+                limit = max(1, (limit or 500) // 8)
+        if self._answers.strict:
+            check_page(answer, limit)
+        # At run time Page is subscripted with the view; for the type checker it is a class with a type variable.
+        return cast("Page[T]", self._decoded(answer, cast(Any, Page)[view or dict]))
+
+    async def _page(
+        self, resource: Resource, namespace: str, *, labels: str, fields: str, limit: int, token: str
+    ) -> bytes:
         path = paths.query(
             paths.collection(resource, namespace),
             {
@@ -212,9 +233,7 @@ class Client:
                 "continue": token,
             },
         )
-        answer = await self._request(("list", _counted(resource)), b"GET", path, repeatable=True)
-        # At run time Page is subscripted with the view; for the type checker it is a class with a type variable.
-        return cast("Page[T]", self._decoded(answer, cast(Any, Page)[view or dict]))
+        return await self._request(("list", _counted(resource)), b"GET", path, repeatable=True)
 
     async def create(
         self,
@@ -372,7 +391,7 @@ class Client:
                 if response.code < 300:
                     response.deliverBody(receiver)
                     return abort
-                answer = await self._timed(_read(response))
+                answer = await self._timed(self._answers.read(response))
             except CancelledError:
                 abort()
                 raise
@@ -491,7 +510,7 @@ class Client:
         body = Body(content) if content else None
         agent = self._connections.agent
         response = await agent.request(method, self._base + path.encode("ascii"), headers, body)
-        return response, await _read(response)
+        return response, await self._answers.read(response)
 
     async def _timed(self, work: Coroutine[Any, Any, R] | Deferred[R]) -> R:
         """Await one exchange for at most ``timeout`` seconds; a cancellation is always raised as CancelledError."""
@@ -558,12 +577,6 @@ class Client:
             return cast(T, decoder.decode(answer))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Undecodable(f"an answer of {self.config.server} is not what the API promises: {error}") from error
-
-
-def _read(response: IResponse) -> Deferred[bytes]:
-    collect = Collect()
-    response.deliverBody(collect)
-    return collect.whole
 
 
 def _refusal(response: IResponse, answer: bytes) -> ApiError:

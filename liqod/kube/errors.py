@@ -21,6 +21,10 @@ class Unreachable(KubeError):
     """There was no response: connection, TLS or time-out, as the message states. The request may have been executed."""
 
 
+class TooLarge(Unreachable):
+    """The response was not read: it exceeds a limit. A list may fit in smaller pages."""
+
+
 class Undecodable(KubeError):
     """The response does not match the API's specification."""
 

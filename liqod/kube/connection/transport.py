@@ -12,10 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.error import ConnectError, ConnectionClosed, ConnectionRefusedError, DNSLookupError, TimeoutError
 from twisted.internet.interfaces import IConsumer, IOpenSSLClientConnectionCreator, IReactorTime, IStreamClientEndpoint
-from twisted.internet.protocol import Protocol, connectionDone
-from twisted.python.failure import Failure
-from twisted.web.client import URI, Agent, HTTPConnectionPool, ResponseDone
-from twisted.web.http import PotentialDataLoss
+from twisted.web.client import URI, Agent, HTTPConnectionPool
 from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer
 from zope.interface import implementer
 
@@ -29,8 +26,6 @@ does not open and close connections."""
 CACHED_FOR: Final = 60
 """Seconds an idle connection is kept: less than the 90 s after which kube-apiserver closes it (``IdleTimeout``), so
 that a request does not race with the close."""
-MAX_BODY: Final = 64 << 20
-"""Maximum bytes of one response: a page of 500 objects of 128 KiB each."""
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\s*", re.DOTALL)
 
@@ -215,41 +210,6 @@ class Body:
 
     def stopProducing(self) -> None:
         """Do nothing: the body was written in full."""
-
-
-class Collect(Protocol):
-    """Collects a response body; ``whole`` fires with it, or fails if the connection broke or the body is too large."""
-
-    def __init__(self) -> None:
-        self.whole: Deferred[bytes] = Deferred(self._cancelled)
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def dataReceived(self, data: bytes) -> None:
-        self._size += len(data)
-        if self._size > MAX_BODY:
-            self._parts.clear()
-            self._stop()
-            return
-        self._parts.append(data)
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if self.whole.called:
-            return
-        if self._size > MAX_BODY:
-            self.whole.errback(Unreachable(f"an answer of more than {MAX_BODY >> 20} MiB was not read"))
-        elif isinstance(reason.value, ResponseDone | PotentialDataLoss):
-            self.whole.callback(b"".join(self._parts) if len(self._parts) != 1 else self._parts[0])
-        else:
-            self.whole.errback(reason)
-
-    def _cancelled(self, _: Deferred[bytes]) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
-        # twisted.web passes a TransportProxyProducer here, which has loseConnection but no abortConnection.
-        if self.transport is not None:
-            self.transport.loseConnection()
 
 
 class TimedOut(Exception):

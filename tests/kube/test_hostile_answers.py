@@ -1,0 +1,117 @@
+"""What a lender's API server may answer: its size and its shape are bounded before it is decoded."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+from twisted.internet.defer import Deferred
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.client import ResponseDone
+
+from liqod.kube.connection.answers import OF_A_PEER, AnswerLimits, Collect
+from liqod.kube.connection.cache_quota import Allowance
+from liqod.kube.errors import TooLarge, Undecodable
+from liqod.kube.resources import CONFIGMAPS
+from tests.kube.cases import config_map, memory_client
+
+MIB = 1 << 20
+
+
+class PageTests(SynchronousTestCase):
+    """Lists of a peer's API server."""
+
+    def page(self, body: bytes, limit: int = 500) -> Any:
+        """Return the failure of a page with this body, or the page."""
+        client, server = memory_client(lambda request: (200, body), allowance=Allowance())
+        asked = Deferred.fromCoroutine(client.page(CONFIGMAPS, "", msgspec.Raw, limit=limit))
+        server.flush()
+        return asked
+
+    def test_items_that_are_no_objects(self) -> None:
+        """Two megabytes of zeros are refused, and cost a few times their size in memory, not forty times."""
+        body = b'{"metadata":{},"items":[' + b"0," * MIB + b"0]}"
+        tracemalloc.start()
+        asked = self.page(body)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        self.failureResultOf(asked, Undecodable)
+        self.assertLess(peak, 10 * len(body))
+
+    def test_more_than_was_asked_for(self) -> None:
+        """A page has at most as many objects as its limit."""
+        items = [config_map(f"a{number}", 1) for number in range(11)]
+        body = json.dumps({"metadata": {}, "items": items}).encode()
+        self.failureResultOf(self.page(body, limit=10), Undecodable)
+        self.assertEqual(len(self.successResultOf(self.page(body, limit=11)).items), 11)
+
+    def test_large_objects_come_in_small_pages(self) -> None:
+        """A list whose pages would be too large is read in smaller ones."""
+        items = [config_map(f"a{number}", 1, k="x" * MIB) for number in range(12)]
+
+        def answer(request: Any) -> Any:
+            query = parse_qs(urlsplit(request.uri.decode()).query)
+            start, limit = int(query.get("continue", ["0"])[0]), int(query.get("limit", ["500"])[0])
+            end = start + limit
+            metadata = {"resourceVersion": "7", "continue": str(end) if end < len(items) else ""}
+            return 200, {"metadata": metadata, "items": items[start:end]}
+
+        client, server = memory_client(answer, allowance=Allowance())
+        listed = Deferred.fromCoroutine(client.list(CONFIGMAPS))
+        for _ in range(40):
+            server.flush()
+            server.clock.advance(1.0)  # the connection of an answer that was not read is not used again
+        names = [item["metadata"]["name"] for item in self.successResultOf(listed).items]
+        self.assertEqual(names, [f"a{number}" for number in range(12)])
+
+
+class AnswerTests(SynchronousTestCase):
+    """Bodies as they arrive."""
+
+    def collect(self, limits: AnswerLimits) -> Collect:
+        """Return the receiver of one body."""
+        collect = Collect(limits)
+        collect.makeConnection(StringTransport())
+        return collect
+
+    def test_one_answer(self) -> None:
+        """More than a peer may send at once is not kept; the home API server may send it."""
+        for limits, good in ((AnswerLimits.of_a_peer(), False), (AnswerLimits(), True)):
+            collect = self.collect(limits)
+            for _ in range(OF_A_PEER // MIB + 1):
+                collect.dataReceived(b"x" * MIB)
+            collect.connectionLost(Failure(ResponseDone()))
+            if good:
+                self.assertEqual(len(self.successResultOf(collect.whole)), OF_A_PEER + MIB)
+            else:
+                self.failureResultOf(collect.whole, TooLarge)
+            self.assertEqual(limits.reading, 0)
+
+    def test_many_answers_together(self) -> None:
+        """What all answers of a peer hold while they are read is bounded; others are read when these have ended."""
+        limits = AnswerLimits.of_a_peer()
+        many = [self.collect(limits) for _ in range(32)]
+        for _ in range(7):
+            for collect in many:
+                collect.dataReceived(b"x" * MIB)
+        self.assertLessEqual(limits.reading, limits.total)
+        for collect in many:
+            collect.connectionLost(Failure(ResponseDone()))
+        refused = [collect for collect in many if isinstance(self.result_of(collect), Failure)]
+        self.assertTrue(0 < len(refused) < 32)
+        self.assertEqual(limits.reading, 0)
+        later = self.collect(limits)
+        later.dataReceived(b"x")
+        later.connectionLost(Failure(ResponseDone()))
+        self.assertEqual(self.successResultOf(later.whole), b"x")
+
+    def result_of(self, collect: Collect) -> object:
+        """Return what a body's Deferred fired with."""
+        results: list[object] = []
+        collect.whole.addBoth(results.append)
+        return results[0]
