@@ -20,14 +20,16 @@ class Limits:
     """What a session accepts from its peer, and sends at most. Sizes in bytes.
 
     ``frame``: an offer with every field at its own limit stays below 64 KiB, so four times that is generous.
+    ``first``: the same before we trust the peer; the largest Hello, Welcome, Join or Bye has half of that.
     ``pending``: a transport reads 64 KiB at a time; an owner that takes the events after each read stays far below.
     """
 
     frame: int = 256 * 1024
+    first: int = 8 * 1024
     depth: int = 8
     string: int = 64 * 1024
     items: int = 4096
-    pending: int = 1024 * 1024
+    pending: int = attrs.field(default=1024 * 1024, kw_only=True)
 
 
 def frame(payload: bytes) -> bytes:
@@ -53,15 +55,14 @@ class FrameBuffer:
             )
         self._data += data
 
-    def take(self) -> bytes | None:
+    def take(self, *, trusted: bool = True) -> bytes | None:
         """Return the next whole payload, or None while it is incomplete; RemoteProtocolError for a bad length."""
+        cap = self._limits.frame if trusted else self._limits.first
         if len(self._data) < HEADER:
             return None
         length = int.from_bytes(self._data[:HEADER], "big")
-        if not 0 < length <= self._limits.frame:
-            raise RemoteProtocolError(
-                "FrameLength", f"a frame announces {length} bytes; from 1 to {self._limits.frame} are allowed"
-            )
+        if not 0 < length <= cap:
+            raise RemoteProtocolError("FrameLength", f"a frame announces {length} bytes; from 1 to {cap} are allowed")
         end = HEADER + length
         if len(self._data) < end:
             return None

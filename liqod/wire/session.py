@@ -163,7 +163,8 @@ class Session:
         if self.state is State.CLOSED:
             return NEED_DATA
         try:
-            payload = self._buffer.take()
+            # Decoding a frame of nested arrays costs 0.4 us a byte: a stranger's must be small.
+            payload = self._buffer.take(trusted=self._we is Party.TRUSTING)
             if payload is None:
                 return NEED_DATA
             event = decode(payload, self.limits)

@@ -7,10 +7,13 @@ from typing import Any
 import msgpack
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.wire.check import MAX_FEATURES, MAX_MINOR, MAX_TEXT
+from liqod.wire.codec import encode
 from liqod.wire.errors import LocalProtocolError, RemoteProtocolError
 from liqod.wire.events import (
     Bye,
     Event,
+    Hello,
     Ping,
     Welcome,
 )
@@ -105,6 +108,28 @@ class RefusalTests(SynchronousTestCase):
         """A frame that is empty or above the cap is refused before any of it arrives."""
         for length in (0, Limits().frame + 1, 2**31, 2**32 - 1):
             self.assertEqual(self.refused(established(), length.to_bytes(4, "big")), "FrameLength")
+
+    def test_a_stranger_has_small_frames(self) -> None:
+        """Until we trust the peer a frame is as large as its Hello may be; a costly one is refused on its header."""
+        costly = b"\xdc\x0f\xff" + (b"\xdc\x00\x3d" + b"\x90" * 61) * 4000
+        greeted = Session("listener")
+        greeted.receive_data(Session("dialer").send(ALPHA))
+        self.assertEqual(drain(greeted), [ALPHA])
+        greeted.send(BETA)
+        for session in (Session("listener"), Session("dialer"), greeted):
+            self.assertEqual(self.refused(session, frame(costly)[:4]), "FrameLength")
+
+    def test_the_largest_hello_is_taken(self) -> None:
+        """What a peer may send before it is trusted fits, with every field at its limit."""
+        features = [f"f{number:031}" for number in range(MAX_FEATURES)]
+        hello = Hello("a" * 63, "b" * 63, 2**53, 0, MAX_MINOR, features)
+        session = Session("listener")
+        session.receive_data(Session("dialer").send(hello))
+        self.assertEqual(drain(session), [hello])
+        bye = Bye("R" * 60, "\U0001f600" * MAX_TEXT, 1.0)
+        session = Session("listener")
+        session.receive_data(frame(encode(bye, Limits())))
+        self.assertEqual(drain(session), [bye])
 
     def test_frame_of_exactly_the_cap_is_taken(self) -> None:
         """The cap itself is allowed."""
