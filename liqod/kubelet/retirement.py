@@ -64,6 +64,7 @@ class Retirement:
         self._log.info("removing the virtual node {node}", node=name)
         started = clock.seconds()
         await self._pods.when_synced()
+        # Without it the scheduler would put the successors of evicted pods on the node again.
         await self._try("cordoning", self._node.cordon())
         self._namespaces.retire()
         await self._drain(started)

@@ -92,7 +92,7 @@ class Certificate:
         self._address = address
         self._show = show
         self._wall = wall
-        self._said = ""
+        self._logged = ""
 
     async def renew(self) -> float:
         """Obtain a signed certificate and install it; return the seconds until the next renewal.
@@ -105,15 +105,15 @@ class Certificate:
             self._show(shown)
         except (KubeError, ValueError) as error:
             sentence = str(error)
-            if sentence != self._said:
-                self._said = sentence
+            if sentence != self._logged:
+                self._logged = sentence
                 self._log.info(
                     "the cluster's signer for kubelets gave no certificate: {why}. Only an API server that was started "
                     "with --kubelet-certificate-authority needs one for logs and exec on virtual nodes",
                     why=sentence,
                 )
             return RETRY
-        self._said = ""
+        self._logged = ""
         self._log.info("the API of virtual nodes shows a certificate that the cluster signed")
         left = (ends - max(begins, self._wall())).total_seconds()
         return max(left * 2 / 3, 60.0)

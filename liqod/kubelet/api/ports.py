@@ -104,6 +104,7 @@ class PortListener(Service):
         self._attempt = None
         if not self.running or failure.check(CancelledError):
             return
+        # EADDRINUSE: another program has the port.
         if number + 1 < len(self._descriptions):
             self._bind(number + 1)
             return

@@ -135,12 +135,12 @@ class ApiRequest(Request):
         except CancelledError:
             return
         except Refused as refusal:
-            self._say(refusal.code, refusal.message)
+            self._send_error(refusal.code, refusal.message)
         except Exception:
             self._log.failure("answering {method} {path} failed", method=self.method, path=self.uri)
-            self._say(500, "the virtual kubelet failed on this request; the log of liqod tells why")
+            self._send_error(500, "the virtual kubelet failed on this request; see the log of liqod")
 
-    def _say(self, code: int, message: str) -> None:
+    def _send_error(self, code: int, message: str) -> None:
         if self._gone or self.finished:
             return
         if self.startedWriting:

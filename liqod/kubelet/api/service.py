@@ -32,7 +32,7 @@ from liqod.model.objects.meta import Object
 AUTHENTICATION: Final = Key("kube-system", "extension-apiserver-authentication")
 """The ConfigMap in which the API server publishes its client CA (Kubernetes, "Configure the Aggregation Layer")."""
 CLIENT_CA: Final = "client-ca-file"
-COMPLAIN: Final = 60.0
+LOG_INTERVAL: Final = 60.0
 
 
 class ClientCA(Object, frozen=True):
@@ -69,7 +69,7 @@ class NodeAPI(MultiService):
         self.ports.setServiceParent(self)
         self._answers.ports = self.ports
         self._address = address
-        self._complained = float("-inf")
+        self._logged_at = float("-inf")
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
         self._authorities: Informer[ClientCA] = Informer(
@@ -118,12 +118,12 @@ class NodeAPI(MultiService):
             self._log.warn("the config map {key} holds no client CA that can be used: {why}", key=str(key), why=error)
 
     def _refused(self, reason: str, source: str, message: str) -> None:
-        """Log refused connections, at most once in ``COMPLAIN`` seconds."""
+        """Log refused connections, at most once in ``LOG_INTERVAL`` seconds."""
         now = self._reactor.seconds()
-        if now - self._complained >= COMPLAIN:
-            self._complained = now
+        if now - self._logged_at >= LOG_INTERVAL:
+            self._logged_at = now
             self._log.warn(
-                "{listen}: connections of {source} are turned away ({reason}: {message})",
+                "{listen}: connections of {source} are refused ({reason}: {message})",
                 listen=self._listen,
                 source=source,
                 reason=reason,

@@ -29,7 +29,7 @@ from liqod.model.timestamps import rfc3339
 
 POD_METRICS: Final = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", True)
 FRESH: Final = 10.0
-PATIENCE: Final = 5.0
+REQUEST_TIMEOUT: Final = 5.0
 """Seconds until a request to a lender times out: the caller waits for the slowest lender."""
 LONGEST_GAP: Final = 120.0
 """Maximum seconds between two requests over which a rate is assumed to be constant."""
@@ -80,18 +80,18 @@ class Usage:
         self._nodes = nodes
         self._counters: dict[tuple[str, str], _Counter] = {}
         self._samples: list[Sample] = []
-        self._looked = float("-inf")
+        self._requested_at = float("-inf")
 
     async def samples(self) -> list[Sample]:
         """Return the usage of all containers with known metrics."""
-        if self._clock.seconds() - self._looked < FRESH:
+        if self._clock.seconds() - self._requested_at < FRESH:
             return self._samples
         counted: dict[tuple[str, str], Sample] = {}
         for metrics, local in await self._ask():
             # Several virtual nodes of one lender ask about the same remote namespace: each container counts once.
             counted |= {(each.uid, each.container): each for each in self._count(metrics, local, counted)}
         found = list(counted.values())
-        self._looked = self._clock.seconds()
+        self._requested_at = self._clock.seconds()
         self._samples = found
         known = {(sample.uid, sample.container) for sample in found}
         self._counters = {key: counter for key, counter in self._counters.items() if key in known}
@@ -99,7 +99,7 @@ class Usage:
 
     async def _ask(self) -> list[tuple[PodMetrics, str]]:
         asking = [
-            Deferred.fromCoroutine(_ask_about(lender.client, local, remote)).addTimeout(PATIENCE, self._clock)
+            Deferred.fromCoroutine(_ask_about(lender.client, local, remote)).addTimeout(REQUEST_TIMEOUT, self._clock)
             for lender in self._nodes.lenders()
             if lender.client is not None
             for local, remote in lender.namespaces.items()

@@ -46,8 +46,8 @@ class RemotePod(Object, frozen=True):
     def __post_init__(self) -> None:
         status = self.status.copy()
         if memoryview(status).nbytes > LONGEST:
-            said = msgspec.json.decode(status)
-            status = msgspec.Raw(msgspec.json.encode(limited(said if isinstance(said, dict) else {})))
+            content = msgspec.json.decode(status)
+            status = msgspec.Raw(msgspec.json.encode(limited(content if isinstance(content, dict) else {})))
         msgspec.structs.force_setattr(self, "status", status)
 
 

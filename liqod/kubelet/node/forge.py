@@ -173,7 +173,7 @@ def conditions(
     result = []
     for condition in wanted:
         before = kept.pop(condition["type"], None)
-        if before is not None and _stands(before, condition, readiness):
+        if before is not None and _is_unchanged(before, condition, readiness):
             result.append(before)
             continue
         since = now
@@ -183,7 +183,7 @@ def conditions(
     return [*result, *kept.values()]
 
 
-def _stands(before: Mapping[str, Any], condition: Mapping[str, Any], readiness: Readiness) -> bool:
+def _is_unchanged(before: Mapping[str, Any], condition: Mapping[str, Any], readiness: Readiness) -> bool:
     if not readiness.ready and before.get("status") == "Unknown":
         return True
     return all(before.get(key) == condition[key] for key in ("status", "reason", "message"))

@@ -143,7 +143,7 @@ def decide(
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         step = _finished(home, status, shadow, remote)
-        more = isinstance(step, Keep) and shadow is not None and _says_more(home, status, remote)
+        more = isinstance(step, Keep) and shadow is not None and _has_news(home, status, remote)
         if not more or remote is None or tally is None:
             return step
         return _reflect(observed, home, remote, tally)
@@ -268,7 +268,7 @@ def _finished(home: HomePod, status: dict[str, Any], shadow: Shadow | None, remo
     return Keep("the pod has finished; it is never run again")
 
 
-def _says_more(home: HomePod, status: dict[str, Any], remote: RemotePod | None) -> bool:
+def _has_news(home: HomePod, status: dict[str, Any], remote: RemotePod | None) -> bool:
     """Return whether the remote pod has a terminated container that a finished home pod still shows as running.
 
     With activeDeadlineSeconds a pod is Failed at its deadline, and its containers terminate after that.

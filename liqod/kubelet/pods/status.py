@@ -264,13 +264,13 @@ def _through_gates(
     The remote kubelet does not see the conditions that controllers write to the home pod, and therefore reports the pod
     as not ready. Source: kubelet, pkg/kubelet/status/generate.go, GeneratePodReadyCondition.
     """
-    says = {condition.get("type"): condition.get("status") for condition in forged}
+    known = {condition.get("type"): condition.get("status") for condition in forged}
     closed = [
         f'corresponding condition of pod readiness gate "{gate}" does not exist.'
-        if gate not in says
-        else f'the status of pod readiness gate "{gate}" is not "True", but {says[gate]}'
+        if gate not in known
+        else f'the status of pod readiness gate "{gate}" is not "True", but {known[gate]}'
         for gate in gates
-        if says.get(gate) != "True"
+        if known.get(gate) != "True"
     ]
     new: dict[str, Any] = {"type": "Ready", "status": "True"}
     if closed:
