@@ -143,13 +143,13 @@ class UnpeeringController(PeerController):
             fingerprint=record.spec.fingerprint,
             at=now,
             by="us" if by == "us" else "peer",
-            told=now if peer_informed else "",
+            notified=now if peer_informed else "",
             joined=JOINED in record.metadata.annotations,
         )
         known = self._tombstones.get(peer_id)
         if known is not None and known.distrusted:
             return  # the existing tombstone is stronger, and is kept longer
-        if known is None or msgspec.structs.replace(known, at=now, told=tombstone.told) != tombstone:
+        if known is None or msgspec.structs.replace(known, at=now, notified=tombstone.notified) != tombstone:
             await self._tombstones.put(peer_id, tombstone)
 
     async def _finish(self, peer: Peer, record: ForeignCluster, passed: float) -> After | None:

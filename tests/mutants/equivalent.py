@@ -36,7 +36,7 @@ EQUIVALENT: Final = (
     Equivalent(
         "liqod.peering.records.tombstones",
         "Tombstones._is_over",
-        "told = parse_rfc3339(tombstone.told) if not stays else None",
+        "notified = parse_rfc3339(tombstone.notified) if not stays else None",
         "an empty text is no date",
     ),
     Equivalent(

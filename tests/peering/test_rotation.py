@@ -134,7 +134,7 @@ class RotationTests(RotationCase):
         before = alpha.key.fingerprint
         await beta.stop()
         await self.order(alpha, 0.0)
-        await self.says(alpha, "beta did not hear of it and must trust this cluster anew")
+        await self.says(alpha, "beta did not learn of it and must trust this cluster again")
         await self.start(beta)
         beta.sees(alpha)
         alpha.sees(beta)

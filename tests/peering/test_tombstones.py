@@ -119,7 +119,8 @@ class TombstoneTests(TombstoneCase):
         self.does(self.tombstones.mark_notified(peer))
         self.does(self.tombstones.mark_notified(ClusterID("nobody")))
         assert self.server.data is not None
-        self.assertNotEqual(getattr(read(self.server.data[peer]), "told", ""), "")
+        self.assertNotEqual(getattr(read(self.server.data[peer]), "notified", ""), "")
+        self.assertIn('"told":', self.server.data[peer], "the name of the field is part of the record")
         self.server.data |= {"not a label": self.server.data[peer], "milan": "{"}
         after = Tombstones(cast(Any, self.server), self.clock, "liqo-system")
         self.does(after.load())

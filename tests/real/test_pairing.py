@@ -74,7 +74,7 @@ class PairingTests(PairTests):
         """Milan is away while rome's key changes: it refuses the new one until its administrator names it."""
         self.milan.stop()
         said = self.rome.liqodctl("rotate-key", "--now", "--timeout=60", timeout=120)
-        self.assertIn("milan did not hear of it and must trust this cluster anew", said)
+        self.assertIn("milan did not learn of it and must trust this cluster again", said)
         key = told_key(said)
         self.milan.start()
         eventually(

@@ -116,6 +116,6 @@ async def _peer_outcome(session: Session, peer: ClusterID, name: str) -> str:
     except NotFound:
         return f"{name} has ended it, too"
     note = read((notes.get("data") or {}).get(peer, ""))
-    if note is None or note.told:
+    if note is None or note.notified:
         return f"{name} has ended it, too"
     return f"{name} has not confirmed the end; it is notified when it reconnects"

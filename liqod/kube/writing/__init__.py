@@ -1,1 +1,1 @@
-"""Writes objects: create or update, status patches, a cache of own writes, and the policy for refusals."""
+"""Writes objects: create or update, conditional patches, statuses; a cache of own writes, and what refusals mean."""

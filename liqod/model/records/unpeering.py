@@ -74,7 +74,7 @@ def order_of(annotations: Mapping[str, str]) -> Order:
 
 
 class Tombstone(View, frozen=True):
-    """With whom a peering was ended: the key it had, when, by whom, when the peer was told ("" not yet).
+    """With whom a peering was ended: the key it had, when, by whom, when the peer was notified ("" not yet).
 
     ``joined``: the settings alone would trust that key again, so that this must stay until a person does.
     ``distrusted``: nothing is to trust that ID, or that key, until a person does.
@@ -83,7 +83,7 @@ class Tombstone(View, frozen=True):
     fingerprint: str
     at: str
     by: Literal["us", "peer"] = "us"
-    told: str = ""
+    notified: str = msgspec.field(default="", name="told")
     joined: bool = False
     distrusted: bool = False
 

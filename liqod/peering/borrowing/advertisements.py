@@ -14,10 +14,11 @@ import attrs
 
 from liqod.acceptance.check import check, check_ttl
 from liqod.flow.controller import After
-from liqod.kube.errors import AlreadyExists, Conflict, NotFound
+from liqod.kube.errors import AlreadyExists, Conflict
 from liqod.kube.resources import ADVERTISEMENTS
 from liqod.kube.writing.merge_patch import merge_patch
 from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.kube.writing.object_writer import ObjectWriter
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, advertisement_name
 from liqod.model.objects.meta import to_dict
@@ -55,6 +56,7 @@ class Advertisements(PeerController):
     def __init__(self, context: PeeringContext, offers: MutationCache[Advertisement], leftovers: Leftovers) -> None:
         super().__init__(context)
         self._offers = offers
+        self._objects = ObjectWriter(context.client, ADVERTISEMENTS, Advertisement, offers)
         self._leftovers = leftovers
         self._sent: dict[ClusterID, _SentVerdict] = {}
         self._withdrawn: dict[ClusterID, str] = {}
@@ -112,7 +114,7 @@ class Advertisements(PeerController):
         record = self._offers.get(key)
         if withdrawn is not None:
             if record is not None:
-                await self._annotate(key, record, {WITHDRAWN: withdrawn[:256], PROBLEM: None})
+                await self._annotate(record, {WITHDRAWN: withdrawn[:256], PROBLEM: None})
             self._withdrawn.pop(peer_id, None)
         elif received is not None and not (received.problem and record is not None and is_sound(record)):
             await self._write(peer_id, key, record, received)
@@ -151,11 +153,10 @@ class Advertisements(PeerController):
         before = to_dict(record.spec)
         after = {**to_dict(spec), **({"decision": before["decision"]} if "decision" in before else {})}
         annotations = {PROBLEM: received.problem[:1024] or None, WITHDRAWN: None}
-        await self._annotate(key, record, annotations, merge_patch(before, after))
+        await self._annotate(record, annotations, merge_patch(before, after))
 
     async def _annotate(
         self,
-        key: Key,
         record: Advertisement,
         annotations: Mapping[str, str | None],
         spec: Mapping[str, object] | None = None,
@@ -164,17 +165,7 @@ class Advertisements(PeerController):
         change = {name: text for name, text in annotations.items() if had.get(name) != text}
         if not change and not spec:
             return
-        patch: dict[str, object] = {
-            "metadata": {"resourceVersion": record.metadata.resource_version, "annotations": change}
-        }
-        if spec:
-            patch["spec"] = spec
-        try:
-            written = await self._client.patch(ADVERTISEMENTS, key.name, patch, view=Advertisement)
-        except (Conflict, NotFound):
-            self._offers.forget(key)
-            raise
-        self._offers.wrote(key, record, written)
+        await self._objects.patch(record, metadata={"annotations": change}, spec=spec)
 
     def send_verdict(self, peer: Peer) -> None:
         """Send the verdict on the peer's offer, unless it was sent in this session already."""

@@ -7,7 +7,7 @@ an offer before it is sent.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from twisted.logger import Logger
@@ -21,6 +21,7 @@ from liqod.kube.errors import AlreadyExists, Conflict, NotFound
 from liqod.kube.events import Recorder
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.kube.writing.object_writer import ObjectWriter
 from liqod.kube.writing.refusals import Refusal, Retry
 from liqod.kube.writing.status_writer import StatusWriter
 from liqod.model.ids import ClusterID, Fingerprint, Key, parse_fingerprint
@@ -71,6 +72,7 @@ class ForeignClusters(PeerController):
         super().__init__(context)
         self.clusters = MutationCache(clusters, context.clock)
         self._writer = StatusWriter(context.client, FOREIGNCLUSTERS, ForeignCluster, self.clusters)
+        self._objects = ObjectWriter(context.client, FOREIGNCLUSTERS, ForeignCluster, self.clusters)
         self.pins: dict[ClusterID, Fingerprint] = {}
         self._offers = offers
         self._nodes = nodes
@@ -123,18 +125,13 @@ class ForeignClusters(PeerController):
                 except AlreadyExists:
                     made = await self._client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
             elif pin and not record.spec.fingerprint and not is_trust_withdrawn(record):
-                patch = {
-                    "metadata": {
-                        "resourceVersion": record.metadata.resource_version,
-                        **_pin_metadata(joined, record.metadata.finalizers),
-                    },
-                    "spec": {"clusterID": peer, "fingerprint": pin},
-                }
+                metadata = _pin_metadata(joined, record.metadata.finalizers)
                 try:
-                    made = await self._client.patch(FOREIGNCLUSTERS, peer, patch, view=ForeignCluster)
+                    made = await self._objects.patch(
+                        record, metadata=metadata, spec={"clusterID": peer, "fingerprint": pin}
+                    )
                 except (Conflict, NotFound):
                     # 409: the resourceVersion is outdated; the pin must not be decided on an older state of the spec.
-                    self.clusters.forget(key)
                     made = await self._client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
             else:
                 return record
@@ -148,24 +145,11 @@ class ForeignClusters(PeerController):
         The API server deletes the record with its last finalizer, so the pin is dropped here, before the watch shows
         it: the peer may trust us again and connect with the same key, which must not be answered with Bye(Unpeered).
         """
-        peer, key = ClusterID(record.metadata.name), record.metadata.key
-        finalizers = [name for name in record.metadata.finalizers if name != FINALIZER]
-        # A merge patch replaces lists as a whole (RFC 7396): with the resourceVersion, a finalizer that another
-        # controller added meanwhile is a conflict (409) instead of being lost.
-        metadata = {"resourceVersion": record.metadata.resource_version, "finalizers": finalizers or None}
-        left: ForeignCluster | None
         try:
-            left = await self._client.patch(FOREIGNCLUSTERS, peer, {"metadata": metadata}, view=ForeignCluster)
+            await self._objects.remove_finalizer(record, FINALIZER)
         except Conflict:
-            self.clusters.forget(key)
             return False
-        except NotFound:
-            left = None
-        if left is not None and finalizers:
-            self.clusters.wrote(key, record, left)
-        else:
-            self.clusters.removed(key, record)
-        self.pins.pop(peer, None)
+        self.pins.pop(ClusterID(record.metadata.name), None)
         return True
 
     def next_key(self, peer: ClusterID) -> Fingerprint | None:
@@ -193,7 +177,7 @@ class ForeignClusters(PeerController):
         if (record.spec.next_key or "") == following:
             return True
         announced = {"fingerprint": following, "by": by} if following else None
-        await self._change(key, record, {"announcedKey": announced})
+        await self._objects.patch(record, spec={"announcedKey": announced})
         return True
 
     async def promote_next_key(self, peer: ClusterID, following: Fingerprint) -> ForeignCluster | None:
@@ -202,20 +186,10 @@ class ForeignClusters(PeerController):
         record = self.clusters.get(key)
         while record is not None and record.spec.next_key == following:
             try:
-                record = await self._change(key, record, {"fingerprint": following})
+                record = await self._objects.patch(record, spec={"fingerprint": following})
             except Conflict:
                 record = await self._client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
         return record
-
-    async def _change(self, key: Key, record: ForeignCluster, spec: Mapping[str, Any]) -> ForeignCluster:
-        patch = {"metadata": {"resourceVersion": record.metadata.resource_version}, "spec": spec}
-        try:
-            written = await self._client.patch(FOREIGNCLUSTERS, key.name, patch, view=ForeignCluster)
-        except (Conflict, NotFound):
-            self.clusters.forget(key)
-            raise
-        self.clusters.wrote(key, record, written)
-        return written
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Write the status of a peer if it changed; returns when it will change with time, None if it will not."""
@@ -279,10 +253,11 @@ class ForeignClusters(PeerController):
                 raise NotFound(404, "NotFound", f"there is no ForeignCluster {peer.id} to record an offer in")
             return None
         if record.spec.fingerprint and not record.metadata.deleting and FINALIZER not in record.metadata.finalizers:
-            guarded = await self._add_finalizer(key, record)
-            if guarded is None:
+            # It delays the deletion until the peering has ended.
+            try:
+                record = await self._objects.add_finalizer(record, FINALIZER)
+            except (Conflict, NotFound):
                 return 0.1
-            record = guarded
         now = self._clock.seconds()
         facts, until = self._facts(peer, record, now)
         status = describe(facts, record.status, rfc3339(wall_clock(self._clock)()))
@@ -308,18 +283,6 @@ class ForeignClusters(PeerController):
         if (event := transition(record.status, status)) is not None:
             self._recorder.record_event(reference(record), *event)
         return again
-
-    async def _add_finalizer(self, key: Key, record: ForeignCluster) -> ForeignCluster | None:
-        """Add the finalizer, which delays the deletion until the peering has ended; None when the record changed."""
-        finalizers = [*record.metadata.finalizers, FINALIZER]
-        patch = {"metadata": {"resourceVersion": record.metadata.resource_version, "finalizers": finalizers}}
-        try:
-            guarded = await self._client.patch(FOREIGNCLUSTERS, key.name, patch, view=ForeignCluster)
-        except (Conflict, NotFound):
-            self.clusters.forget(key)
-            return None
-        self.clusters.wrote(key, record, guarded)
-        return guarded
 
     def _facts(self, peer: Peer, record: ForeignCluster, now: float) -> tuple[Facts, float | None]:
         offer = self.offer_of(peer.id)

@@ -132,7 +132,7 @@ def _again(facts: Facts) -> str:
 
 _WITHDRAWN = (
     "TrustWithdrawn",
-    "its key was trusted here and is so no more, whoever vouches for it: 'liqodctl trust' trusts it again",
+    "its key is no longer trusted here, also if the settings or a CA would trust it: 'liqodctl trust' trusts it again",
 )
 _ESTABLISHED = ("Authenticated", "Offered", "Accepted", "Ready", "Suspect", "Lost")
 

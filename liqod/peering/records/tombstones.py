@@ -93,8 +93,8 @@ class Tombstones:
     async def mark_notified(self, peer: ClusterID) -> None:
         """Record that the peer was notified; raises KubeError."""
         known = self._known.get(peer)
-        if known is not None and not known.told:
-            await self.put(peer, msgspec.structs.replace(known, told=rfc3339(wall_clock(self._clock)())))
+        if known is not None and not known.notified:
+            await self.put(peer, msgspec.structs.replace(known, notified=rfc3339(wall_clock(self._clock)())))
 
     async def delete(self, peer: ClusterID) -> None:
         """Delete the tombstone of a peer, and the ConfigMap with the last one. Raises KubeError."""
@@ -120,5 +120,5 @@ class Tombstones:
 
     def _is_over(self, tombstone: Tombstone) -> bool:
         stays = tombstone.joined or tombstone.distrusted
-        told = parse_rfc3339(tombstone.told) if tombstone.told and not stays else None
-        return told is not None and (wall_clock(self._clock)() - told).total_seconds() > AFTERWARDS
+        notified = parse_rfc3339(tombstone.notified) if tombstone.notified and not stays else None
+        return notified is not None and (wall_clock(self._clock)() - notified).total_seconds() > AFTERWARDS

@@ -275,5 +275,5 @@ class Authenticator:
             return None
         if tombstone.fingerprint != certificate.fingerprint:
             return None
-        self._tasks.spawn(self._tombstones.mark_notified(claimed), f"noting that {claimed} was told")
+        self._tasks.spawn(self._tombstones.mark_notified(claimed), f"recording that {claimed} was notified")
         return Bye("Unpeered", f"this cluster ended the peering at {tombstone.at}")

@@ -124,7 +124,9 @@ class KeyRotation(Controller[str]):
         order = names.order_of(secret.metadata.annotations)
         if self._in_files:
             if order is not None:
-                sentence = "the key is in files named under [identity]: replace these; every peer must trust it anew"
+                sentence = (
+                    "the key is in files named under [identity]: replace these; every peer must trust the new one"
+                )
                 await self._write(secret, {}, {names.ORDER: None, names.PROGRESS: sentence})
             return None
         if not self._use_key(secret):
@@ -239,7 +241,7 @@ class KeyRotation(Controller[str]):
             return After(0.1)
         progress = f"done: the key's words are {words(following.fingerprint)}"
         if left_behind:
-            progress += f"; {_named(left_behind)} did not hear of it and must trust this cluster anew"
+            progress += f"; {_named(left_behind)} did not learn of it and must trust this cluster again"
         data = to_secret(following)
         return await self._write(
             secret,
