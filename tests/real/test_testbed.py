@@ -119,14 +119,16 @@ with Testbed(1, name=sys.argv[1]) as testbed:
 """
 
     def setUp(self) -> None:
-        """Begin only where clusters are possible."""
+        """Begin only where clusters are possible, with a registry that no other run sweeps."""
         require_clusters()
+        self.patch(registry, "ROOT", Path(self.mktemp()).resolve())
 
     def _end_with(self, signum: int | None, *, guarded: bool = True) -> None:
         name = f"{registry.PREFIX}ending{os.getpid():x}"
         running = subprocess.Popen(
             [sys.executable, "-c", self._SCRIPT, name],
             cwd=_CHECKOUT,
+            env={**os.environ, "LIQOD_TESTBED_REGISTRY": str(registry.ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -145,9 +147,9 @@ with Testbed(1, name=sys.argv[1]) as testbed:
             running.communicate()
         if not guarded:
             eventually(lambda: not any(process.birth(pid) for pid in inside), what="the end of the cluster")
-            # Another run that starts at this moment may be the one that sweeps.
-            registry.sweep()
-        eventually(lambda: name not in registry.names(), what="the removal")
+            self.assertEqual(registry.names(), [name])
+            self.assertEqual(registry.sweep(), [name])
+        eventually(lambda: registry.names() == [], what="the removal")
         self.assertEqual([netns for netns in note["namespaces"] if (process.NETNS / netns).exists()], [])
         self.assertEqual([found for cgroup in note["cgroups"] for found in cgroups(cgroup)], [])
         self.assertEqual([pid for pid in inside if process.birth(pid)], [])

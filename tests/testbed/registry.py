@@ -1,8 +1,9 @@
 """Which testbeds there are on this machine, and the removal of everything that belongs to one of them.
 
-Each testbed has a directory below ``/run/liqod-testbed`` with a note of what it made. Its owner holds a lock on it
-as long as it lives; a note whose lock is free belongs to a dead run and is swept by the next one. All names begin
-with the testbed's own, and process IDs are noted with their start times, so that nobody else's are ever touched.
+Each testbed has a directory below ``/run/liqod-testbed``, or LIQOD_TESTBED_REGISTRY, with a note of what it made. Its
+owner holds a lock on it as long as it lives; a note whose lock is free belongs to a dead run and is swept by the next
+one. All names begin with the testbed's own, and process IDs are noted with their start times, so that nobody else's
+are ever touched.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Final
 from tests.testbed import lan, process, versions
 from tests.testbed.host import remove_cgroups
 
-ROOT: Final = Path("/run/liqod-testbed")
+ROOT: Path = Path(os.environ.get("LIQOD_TESTBED_REGISTRY", "/run/liqod-testbed"))
 PREFIX: Final = "liqod-"
 
 
