@@ -74,7 +74,7 @@ class JudgeTests(SynchronousTestCase):
         self.assertEqual(judge(invalid, Rules(), 0).verdict, Refuse("InvalidOffer", "resources.cpu: '-1' is negative"))
 
     def test_each_obstacle_has_its_reason(self) -> None:
-        """Untrusted, disabled and withdrawn are told apart."""
+        """Untrusted, disabled and withdrawn are distinguished."""
         for change, reason in (
             ({"trusted": False}, "NotTrusted"),
             ({"enabled": False}, "PeeringDisabled"),
@@ -101,7 +101,7 @@ class RuleAllTests(SynchronousTestCase):
         )
 
     def test_lowering_the_maximum_evicts_nobody(self) -> None:
-        """Whoever holds a place keeps it when N drops to zero; newcomers are refused."""
+        """One that holds a place keeps it when N drops to zero; newcomers are refused."""
         before = plain(3)
         after = seated_again(before, rule_all(before, Rules("AutoAcceptMax", 3)))
         rulings = rule_all([*after, Case(ClusterID("late"), first_seen="9")], Rules("AutoAcceptMax", 0))

@@ -38,7 +38,9 @@ class CandidateTests(SynchronousTestCase):
         return made
 
     def test_killed(self) -> None:
-        """While a daemon lives no other has its name, and whoever is started after it was killed has it at once."""
+        """While a daemon lives no other has its name, and the one that is started after it was killed has it at
+        once.
+        """
         words = [sys.executable, "-c", HOLD, str(self.directory), str(self.boot_id)]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ) as first:
             assert first.stdout is not None

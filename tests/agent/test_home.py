@@ -110,12 +110,12 @@ class PreparingTests(TestCase):
         self.assertEqual((await self.trouble(client=nowhere)).reason, "APIUnreachable")
 
     async def test_credentials(self) -> None:
-        """A token that nobody knows is told from missing rights."""
+        """A token that nobody knows is distinguished from missing rights."""
         stranger = self.connect(Client(from_grant(self.cluster.url, self.cluster.authority.pem, lambda: "x"), REACTOR))
         self.assertEqual((await self.trouble(client=stranger)).reason, "CredentialsRefused")
 
     async def test_rights(self) -> None:
-        """A user without rights is told which ones are missing."""
+        """A user without rights learns which ones are missing."""
         self.cluster.add_user("secret", User("guest", ("system:authenticated",)))
         guest = self.connect(
             Client(from_grant(self.cluster.url, self.cluster.authority.pem, lambda: "secret"), REACTOR)

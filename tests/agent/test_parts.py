@@ -1,4 +1,4 @@
-"""The small parts of the daemon: what the service manager is told, clocks, addresses, names, troubles."""
+"""The small parts of the daemon: what the service manager is sent, clocks, addresses, names, troubles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ServiceManagerTests(SynchronousTestCase):
                 return messages
 
     def test_messages(self) -> None:
-        """Readiness is told once, a status when it changes, on one line."""
+        """Readiness is reported once, a status when it changes, on one line."""
         notifier = Notifier.from_environment({"NOTIFY_SOCKET": self.address})
         notifier.status("waiting:\n for the API")
         notifier.status("waiting: for the API")

@@ -245,7 +245,7 @@ class AgainstTests(TestCase):
         self.assertIn("LQ2005", await self.liqodctl("accept", "c2", status=1))
 
     async def a_node(self, name: str, peer: str, **owned: str) -> None:
-        """Make a virtual node with pods on it; ``owned`` says what kind of object makes each anew, if any."""
+        """Make a virtual node with pods on it; ``owned`` says what kind of object makes each again, if any."""
         labels = {"liqo.io/type": "virtual-node", "liqo.io/remote-cluster-id": peer}
         await self.client.create(NODES, {"metadata": {"name": name, "labels": labels}})
         for pod, kind in owned.items():
@@ -281,7 +281,7 @@ class AgainstTests(TestCase):
         self.assertIn("LQ2011", await self.liqodctl("cordon", "turin", status=1))
 
     async def test_drain(self) -> None:
-        """drain evicts what is made anew elsewhere, says what does not go in time, and ends it when forced."""
+        """drain evicts what is made again elsewhere, says what does not go in time, and ends it when forced."""
         await manifests.ensure(self.client)
         await self.peer("c2", "milan")
         await self.a_node("liqo-milan", "c2", daemon="DaemonSet", web="StatefulSet", db="StatefulSet")
@@ -295,8 +295,8 @@ class AgainstTests(TestCase):
         self.assertEqual(await self.pods(), {"daemon": False})
         self.assertTrue((await self.client.get(NODES, "liqo-milan"))["spec"]["unschedulable"])
 
-    async def test_drain_what_nobody_makes_anew(self) -> None:
-        """drain touches nothing while there is a pod that nobody would make anew, unless forced."""
+    async def test_drain_what_nobody_makes_again(self) -> None:
+        """drain touches nothing while there is a pod that nobody would make again, unless forced."""
         await manifests.ensure(self.client)
         await self.a_node("liqo-milan", "c2", alone="", web="StatefulSet")
         output = await self.liqodctl("drain", "liqo-milan", status=1)
@@ -441,7 +441,7 @@ class AgainstTests(TestCase):
             self.assertIn(f"({setting}) is free", output)
 
     async def test_the_daemons_files(self) -> None:
-        """Whoever runs a command, or checks before installing, need not be able to read the files of the daemon."""
+        """A user who runs a command, or checks before installing, need not be able to read the files of the daemon."""
         config = Path(self.mktemp()).absolute()
         config.write_text('[kubernetes]\nkubeconfig = "/nowhere/kubeconfig"\n')
         self.assertIn("Configuration", await self.liqodctl("check", "--pre", f"--config={config}"))

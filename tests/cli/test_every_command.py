@@ -138,7 +138,7 @@ class TreeTests(SynchronousTestCase):
         )
 
     def test_questions(self) -> None:
-        """A command that can be told not to ask has the same option for it."""
+        """A command that can be made not to ask has the same option for it."""
         asking = {path for path, command in leaves() if any(one.name == "yes" for one in command.params)}
         self.assertEqual(asking, {("trust",), ("distrust",), ("unpeer",), ("uninstall",)})
 

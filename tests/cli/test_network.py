@@ -1,4 +1,4 @@
-"""What netcheck makes of probes, what test and bench make of pods' words, and what a host is told that it lacks."""
+"""What netcheck makes of probes, what test and bench make of pods' words, and what a host learns that it lacks."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class LackingTests(SynchronousTestCase):
         return self.successResultOf(Deferred.fromCoroutine(work))
 
     def test_all_is_there(self) -> None:
-        """A host with everything is told nothing to do, and is as before."""
+        """A host with everything is given nothing to do, and is as before."""
         kernel = Poor()
         self.assertEqual([one.hint for one in self.look(kernel) if one.hint], [])
         made = [line for line in kernel.commands if "link add" in line]

@@ -67,7 +67,7 @@ class WishesTests(SynchronousTestCase):
 
 class AnswersTests(SynchronousTestCase):
     def test_a_label_that_was_just_set(self) -> None:
-        """Who has just enabled a namespace is not told to enable it; who has not, is."""
+        """Who has just enabled a namespace is not advised to enable it; who has not, is."""
         found = msgspec.convert(
             {"status": {"offloadingPhase": "NotEnabled", "message": "label it"}}, NamespaceOffloading
         )

@@ -33,7 +33,7 @@ class AccessCase(ContractCase):
         return True
 
     async def test_stranger_may_nothing(self) -> None:
-        """Somebody without rights is told what they may not, and where."""
+        """Somebody without rights learns what they may not, and where."""
         client = self.client_of("somebody")
         error = await self.refused(403, "Forbidden", "GET", f"{self.space}/pods", client=client)
         self.assertEqual(
@@ -142,7 +142,7 @@ class AccessCase(ContractCase):
         await self.refused(404, "NotFound", "POST", f"{self.space}/serviceaccounts/none/token", {"spec": {}})
 
     async def test_impersonation(self) -> None:
-        """Who may impersonate is judged as that user; who may not is told so."""
+        """Who may impersonate is judged as that user; who may not is refused."""
         headers = {"Impersonate-User": "somebody"}
         error = await self.refused(403, "Forbidden", "GET", f"{self.space}/pods", headers=headers)
         self.assertIn('User "somebody" cannot list resource "pods"', error.message)

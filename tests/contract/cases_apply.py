@@ -115,7 +115,7 @@ class ApplyCase(ContractCase):
         self.assertNotIn("ports", found["main"])
 
     async def test_service_ports_are_a_map(self) -> None:
-        """Ports are told apart by number and protocol."""
+        """Ports are distinguished by number and protocol."""
         path = f"{self.space}/services/s"
 
         def body(*ports: Body) -> Body:

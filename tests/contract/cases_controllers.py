@@ -126,7 +126,7 @@ class WorkloadCase(ContractCase):
         return str(await self.eventually(told, f"pod {name} to be unschedulable"))
 
     async def test_too_large_pod_waits(self) -> None:
-        """A pod that asks for more than there is stays pending, and is told why."""
+        """A pod that asks for more than there is stays pending, with the reason."""
         node = await self.ready_node()
         spec = pod_spec(resources={"requests": {"cpu": "64"}})
         await self.pod("p", self.on(node) | spec)

@@ -91,7 +91,7 @@ class ObjectCase(ContractCase):
         )
 
     async def test_replace_with_old_version_conflicts(self) -> None:
-        """Who replaces an object by an older version is told 409 Conflict."""
+        """Who replaces an object by an older version gets 409 Conflict."""
         made = await self.config_map("a", {"k": "1"})
         await self.call("PUT", f"{self.space}/configmaps/a", made | {"data": {"k": "2"}})
         error = await self.refused(409, "Conflict", "PUT", f"{self.space}/configmaps/a", made | {"data": {"k": "3"}})

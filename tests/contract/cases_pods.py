@@ -46,7 +46,7 @@ class PodCase(ContractCase):
         self.assertEqual(made["status"]["qosClass"], "Guaranteed")
 
     async def test_invalid_pods(self) -> None:
-        """What is wrong with a pod is told by field."""
+        """What is wrong with a pod is reported by field."""
         wrong: tuple[tuple[Body, str, str], ...] = (
             ({"containers": []}, "spec.containers", "FieldValueRequired"),
             (pod_spec(name="Bad_Name"), "spec.containers[0].name", "FieldValueInvalid"),

@@ -79,7 +79,7 @@ class ZoneTests(SynchronousTestCase):
 
 
 class Flawed(Resolver):
-    """A resolver that fails for the names it is told."""
+    """A resolver that fails for the names it is given."""
 
     bad: Sequence[bytes] = ()
 

@@ -47,12 +47,12 @@ class ServiceTests(SynchronousTestCase):
         self.discovery = Discovery(settings, ME, self.clock, self.changes.append, make_mdns=Played)
         (self.source,) = self.discovery.services
 
-    def test_configured_peers_are_told_at_start(self) -> None:
+    def test_configured_peers_are_reported_at_start(self) -> None:
         """Peers named by hand are there at once, whatever mDNS does."""
         self.discovery.startService()
         self.assertEqual(self.changes, [(MANUAL,)])
 
-    def test_only_changes_are_told(self) -> None:
+    def test_only_changes_are_reported(self) -> None:
         """A repeated sighting calls nobody; a lost one turns stale, and is gone after the grace period."""
         self.discovery.startService()
         for _ in range(3):
@@ -65,7 +65,7 @@ class ServiceTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_stopped_service_is_quiet(self) -> None:
-        """After stopService no timer is left and no sighting is told."""
+        """After stopService no timer is left and no sighting is reported."""
         self.discovery.startService()
         self.source.saw([Seen("peer", (FOUND,)), Lost("peer")])
         self.successResultOf(self.discovery.stopService())
@@ -73,7 +73,7 @@ class ServiceTests(SynchronousTestCase):
         self.source.saw([Seen("other", (FOUND,))])
         self.assertEqual((len(self.changes), self.clock.getDelayedCalls()), (count, []))
 
-    def test_nothing_found_is_told_as_nothing(self) -> None:
+    def test_nothing_found_is_reported_as_nothing(self) -> None:
         """Without peers the owner hears the empty tuple at start: no candidates is an answer."""
         Discovery(schema.Discovery(mdns=False), ME, self.clock, self.changes.append).startService()
         self.assertEqual(self.changes, [()])

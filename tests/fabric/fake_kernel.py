@@ -314,7 +314,7 @@ class FakeKernel:
         peer["endpoint"] = fields.get("Endpoint", peer["endpoint"])
         peer["allowed"] = [str(ipaddress.ip_network(one)) for one in fields.get("AllowedIPs", "").split(", ") if one]
         for key, other in link.peers.items():
-            # A network belongs to one peer: whoever names it last.
+            # A network belongs to one peer: the one that names it last.
             if key != fields["PublicKey"]:
                 other["allowed"] = [one for one in other["allowed"] if one not in peer["allowed"]]
 

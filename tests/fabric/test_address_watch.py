@@ -42,7 +42,7 @@ class NetlinkMessageTests(SynchronousTestCase):
     """Datagrams of rtnetlink."""
 
     def test_a_removed_global_address_is_reported(self) -> None:
-        """A global address that went is a loss, wherever in the datagram it is told; others are none."""
+        """A global address that went is a loss, wherever in the datagram it is; others are none."""
         table = {
             message(DELADDR, 0): True,
             message(NEWADDR, 0): False,
@@ -72,7 +72,7 @@ class AddressWatchTests(SynchronousTestCase):
     """The kernel's socket."""
 
     def test_a_removal_is_counted(self) -> None:
-        """In a network namespace of its own, an address that is taken away is told; one that is added is not."""
+        """In a network namespace of its own, an address that is taken away is reported; one that is added is not."""
         linux = sys.platform.startswith("linux") and shutil.which("unshare")
         require("" if linux else "there are no network namespaces here")
         script = (
@@ -103,7 +103,7 @@ class AddressWatchTests(SynchronousTestCase):
 
 
 def watched() -> Any:
-    """Return what reads a new watch's socket as the reactor would, and says how often it told of a loss so far."""
+    """Return what reads a new watch's socket as the reactor would, and says how often it reported a loss so far."""
     reactor: Any = MemoryReactorClock()
     watch = AddressWatch(reactor)
     watch.startService()

@@ -138,7 +138,7 @@ class AllocationTests(SynchronousTestCase):
         self.assertEqual(allocate(wanted, held, taken, route, POOLS), list(held))
         self.assertEqual(allocate(wanted, [], taken, route, POOLS), [net("10.65.0.0/16")])
 
-    def test_used_up_pools_are_told(self) -> None:
+    def test_used_up_pools_are_reported(self) -> None:
         """There is a reason and what to do."""
         caught = self.assertRaises(Refusal, allocate, nets("10.0.0.0/9"), [], nets("10.0.0.0/8"), [], POOLS)
         self.assertEqual(caught.reason, "PoolExhausted")
@@ -181,7 +181,7 @@ class PeersOverTimeTests(SynchronousTestCase):
     def test_no_overlap_ever_and_the_records_suffice(
         self, changes: list[tuple[str, list[Network] | None, Network]]
     ) -> None:
-        """After every change nothing overlaps, a daemon started anew gives the same, and what went is free again."""
+        """After every change nothing overlaps, a daemon started again gives the same, and what went is free again."""
         records: dict[str, NetworkConfig] = {}
         ours = own("10.64.0.0/12")
         for name, wanted, six in changes:
@@ -291,7 +291,7 @@ class AgreementTests(SynchronousTestCase):
                 self.assertIsNotNone(agree(own(), record, remap, ()))
 
     def test_the_key_that_ours_will_be_is_nobody_elses(self) -> None:
-        """A peer is told our next key before we have it; it cannot have it first."""
+        """A peer gets our next key before we have it; it cannot have it first."""
         ours = attrs.evolve(own(), next_key=OTHER_KEY)
         for changes in ({"public_key": OTHER_KEY}, {"next_key": OTHER_KEY}):
             record = config("b", side(**changes), ack=Subnets(pod_cidrs=["10.80.0.0/16"]))

@@ -42,7 +42,7 @@ class ConvergeLoopTests(TestCase):
     timeout = 20
 
     async def test_stopped_in_the_middle_of_a_pass(self) -> None:
-        """A pass that ends after the stop leaves nothing open: whoever leads here next needs the same port."""
+        """A pass that ends after the stop leaves nothing open: the one that leads here next needs the same port."""
         clock = Clock()
         host = Host(clock)
         host.startService()

@@ -116,7 +116,7 @@ class AssignExportsTests(SynchronousTestCase):
     """Which address stands for which."""
 
     def test_nothing_is_given_twice_and_the_gateway_keeps_its_own(self) -> None:
-        """Even in the smallest network every address has its own place, and those without one are told."""
+        """Even in the smallest network every address has its own place, and those without one are reported."""
         grounds = attrs.evolve(POLICY, externals=nets("10.70.0.0/29"))
         wanted = claims(*((f"192.0.2.{n}", "TCP/80") for n in range(1, 9)))
         exports, without = assign_exports(grounds, [], wanted)

@@ -62,7 +62,7 @@ class HealthTests(SynchronousTestCase):
         self.assertGreater(health.mtu, largest - MTU_STEP)
 
     def test_a_path_that_shrinks_and_grows(self) -> None:
-        """A shorter path is measured anew; when it carries all again, that is seen too."""
+        """A shorter path is measured again; when it carries all again, that is seen too."""
         health = Health(DEVICE, 0.0)
         now = run(health, 10, DEVICE)
         now = run(health, 90, 1300, now)

@@ -161,7 +161,7 @@ class HostTests(HostCase):
         self.assertEqual(made, DESIRED.create)
         self.assertEqual(self.kernel.state(), self.before)
 
-    def test_what_a_host_refuses_is_told(self) -> None:
+    def test_what_a_host_refuses_is_reported(self) -> None:
         """The failure names the command and what was said."""
 
         async def twice() -> None:

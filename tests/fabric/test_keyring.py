@@ -130,12 +130,14 @@ class KeyRingTests(TestCase):
         self.changes += 1
 
     async def until(self, count: int) -> None:
-        """Wait until so many changes were told."""
+        """Wait until so many changes were reported."""
         while self.changes < count:
             await deferLater(REACTOR, 0.01)
 
     async def test_exchanged_when_taken(self) -> None:
-        """The next key is told to all, and is the key when the last peer takes it; whoever starts then finds it."""
+        """The next key is announced to all, and is the key when the last peer takes it; the one that starts then finds
+        it.
+        """
         await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
         ring = await self.ring()
         first = (await ring.keys()).current

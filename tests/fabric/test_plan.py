@@ -225,7 +225,7 @@ class PlanTests(SynchronousTestCase):
         self.assertEqual(steps[-1].argv[-2:], (KEY, "remove"))
 
     def test_a_shorter_path_is_a_routes_mtu(self) -> None:
-        """A path that carries less than the device does is told to the kernel on the routes to that peer."""
+        """A path that carries less than the device does is set on the routes in the kernel to that peer."""
         steps = plan(attrs.evolve(DESIRED, links=(attrs.evolve(LINK, mtu=1380),)), observed_after(), NOW)
         self.assertIn("route replace 10.72.0.0/16 dev liqod table 18952 src 10.70.0.1 mtu lock 1380", steps[-1].stdin)
 

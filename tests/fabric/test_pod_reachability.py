@@ -48,7 +48,7 @@ class PingerTests(TestCase):
     """Echo requests to this very host."""
 
     async def test_replies_of_both_ip_versions_are_received(self) -> None:
-        """Addresses of either version that answer are heard, and one that does not answer is not."""
+        """Addresses of either version that answer are noticed, and one that does not answer is not."""
         require("" if not os.geteuid() and has_six() else "raw sockets need root, and this host has to have IPv6")
         pinger = Pinger(reactor)
         self.addCleanup(pinger.close)
@@ -105,7 +105,9 @@ class PodTargetTests(SynchronousTestCase):
         self.assertEqual(pod_targets(pods[1:2], both, {}), {6: "fd00:64::5"})
 
     def test_a_cut_of_one_version(self) -> None:
-        """It is told from a cut of all by another one that goes on answering; who never answered proves nothing."""
+        """It is distinguished from a cut of all by another one that goes on answering; who never answered proves
+        nothing.
+        """
         now = 100.0 + DEAD_AFTER
         silent, silent_six = PodPath("10.64.0.5", 0.0, 100.0), PodPath("fd00:64::5", 0.0, 100.0)
         lively, mute = PodPath("10.64.0.5", 0.0, now), PodPath("10.64.0.5", 0.0)

@@ -53,7 +53,7 @@ class GatewayWithoutPeersTests(TestCase):
         self.assertEqual(kernel.state(), before)
 
     async def test_stopped_before_it_synced(self) -> None:
-        """A gateway that is told to stop while it waits for its records says nothing about that."""
+        """A gateway that is asked to stop while it waits for its records says nothing about that."""
         client = Client(ClientConfig("https://192.0.2.1:6443"), REACTOR)
         self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
         network = Settings(network=Network(mode="wireguard"))

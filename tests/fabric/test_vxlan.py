@@ -110,7 +110,7 @@ class GatewayTests(HostCase):
                     self.assertEqual(self.kernel.state(), self.before, f"after a crash at step {done}")
 
     def test_another_address_makes_another_device(self) -> None:
-        """What cannot be changed of a device is changed by making it anew."""
+        """What cannot be changed of a device is changed by making it again."""
         self.converge(GATEWAY)
         moved = attrs.evolve(GATEWAY, overlay=attrs.evolve(OVERLAY, local="192.0.2.9"))
         self.converge(moved)

@@ -257,7 +257,7 @@ class LifeTests(Case):
         self.assertEqual(controller.done, [])
 
     def test_start_after_stop(self) -> None:
-        """Started again it reconciles all objects anew, and keys that were added meanwhile are not doubled."""
+        """Started again it reconciles all objects again, and keys that were added meanwhile are not doubled."""
         objects = Objects("a", "b")
         objects.gate.open()
         controller = self.started(Recording(self.clock, [watch(objects)]))

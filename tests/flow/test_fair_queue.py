@@ -15,7 +15,7 @@ def all_of(fair: FairQueue[str]) -> str:
 
 
 class FairTests(SynchronousTestCase):
-    """Flows take turns; within a flow whoever came first is first."""
+    """Flows take turns; within a flow the one that came first is first."""
 
     def test_turns(self) -> None:
         """Two that came after many of another flow have the second and the fourth turn; equals keep their order."""
@@ -33,7 +33,7 @@ class FairTests(SynchronousTestCase):
             self.assertEqual((len(fair), fair.tenants), (0, 0))
 
     def test_a_flow_does_not_gain_by_leaving_and_coming_back(self) -> None:
-        """Whoever always has one waiting has a turn as often as whoever has many."""
+        """One that always has one waiting has a turn as often as the one that has many."""
         fair: FairQueue[str] = FairQueue()
         for one in ("a1", "a2", "a3", "b1"):
             fair.add(one[0], one)

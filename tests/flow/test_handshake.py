@@ -92,7 +92,7 @@ class HandshakeTests(SynchronousTestCase):
         self.clock.advance(REQUEST + 1)
         self.assertTrue(served[1].disconnecting)
 
-    def test_whoever_is_served_is_not_pushed_out(self) -> None:
+    def test_one_that_is_served_is_not_pushed_out(self) -> None:
         """All places are of those who are served: the next one is refused, and counted."""
         for number in range(OF_API_SERVERS.maximum):
             came = self.come(f"10.0.{number // 250}.{number % 250}")

@@ -33,7 +33,7 @@ class InStepTests(SynchronousTestCase):
     @given(NOW, EVERY)
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_the_wait_is_at_most_a_quarter_shorter_and_never_longer(self, now: float, every: float) -> None:
-        """Whoever counts on the period counts on no more than it gets."""
+        """One that counts on the period counts on no more than it gets."""
         wait = in_step(now, every)
         self.assertTrue(every * (1 - 1 / PARTS) - 2e-3 <= wait <= every + 2e-3, wait)
 

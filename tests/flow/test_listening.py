@@ -1,4 +1,4 @@
-"""Where servers listen: at all addresses of both IP versions, unless told otherwise."""
+"""Where servers listen: at all addresses of both IP versions, unless configured otherwise."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class DescriptionTests(SynchronousTestCase):
         self.assertEqual([(one[0], one[3]) for one in memory.tcpServers], [(5872, "")])
 
     def test_a_port_that_is_taken(self) -> None:
-        """Every other failure is told, and nothing is listened at."""
+        """Every other failure is reported, and nothing is listened at."""
         memory: Any = WithoutSix()
         memory.number = errno.EADDRINUSE
         self.failureResultOf(server_endpoint(memory, "tcp:5872").listen(Factory()), CannotListenError)
@@ -82,7 +82,7 @@ class DescriptionTests(SynchronousTestCase):
 class CallTests(TestCase):
     """Real sockets of this host."""
 
-    async def test_both_versions_are_heard(self) -> None:
+    async def test_both_versions_are_received(self) -> None:
         """One port answers at the loopback addresses of both IP versions."""
         if not _has_six():
             raise SkipTest("this host has no IPv6")

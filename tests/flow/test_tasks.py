@@ -78,7 +78,7 @@ class TasksTests(SynchronousTestCase):
 class ObserveTests(SynchronousTestCase):
     """Values that change and events that happen once."""
 
-    def test_only_changes_are_told(self) -> None:
+    def test_only_changes_are_reported(self) -> None:
         """An equal value is not news; an ended subscription hears nothing."""
         latest = Latest(1)
         heard: list[int] = []

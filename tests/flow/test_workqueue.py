@@ -46,7 +46,7 @@ class WorkQueueTests(SynchronousTestCase):
         self.assertNoResult(self.take())
 
     def test_adding_does_not_run_the_worker(self) -> None:
-        """Whoever adds a key is not re-entered: the key is handed out in a later turn."""
+        """A caller that adds a key is not re-entered: the key is handed out in a later turn."""
         waiting = self.queue.get()
         self.queue.add("a")
         self.assertNoResult(waiting)
@@ -79,7 +79,7 @@ class WorkQueueTests(SynchronousTestCase):
         self.assertEqual(len(self.queue), 0)
 
     def test_failures_earn_longer_delays_until_forgotten(self) -> None:
-        """Rate-limited additions back off exponentially; forgetting begins anew."""
+        """Rate-limited additions back off exponentially; forgetting begins again."""
         seen = []
         for _ in range(3):
             self.queue.add_rate_limited("a")
@@ -93,7 +93,7 @@ class WorkQueueTests(SynchronousTestCase):
         self.assertEqual(seen, [1.0, 2.0, 4.0, 1.0])
 
     def test_what_made_them_fail_is_over(self) -> None:
-        """Hastened, keys that failed are ready at once and begin anew; those that wait for another reason go on."""
+        """Hastened, keys that failed are ready at once and begin again; those that wait for another reason go on."""
         for _ in range(3):
             self.queue.add_rate_limited("failed")
             self.clock.advance(10)
@@ -138,7 +138,7 @@ class WorkQueueTests(SynchronousTestCase):
         self.assertLess(len(self.queue._heap), 200)
 
     def test_closing_ends_the_waiting(self) -> None:
-        """Whoever waits, or comes later, learns that the queue is closed; no timer is left."""
+        """The one that waits, or comes later, learns that the queue is closed; no timer is left."""
         waiting = self.take()
         self.queue.add_after("b", 5)
         self.queue.close()
@@ -259,7 +259,7 @@ class WorkersTests(SynchronousTestCase):
         self.clock.pump([0, 4.9, 0.2, 0])
         self.assertEqual([round(when, 1) for when, _ in self.seen], [0.0, 5.1])
 
-    def test_a_failure_is_tried_again_and_told_once(self) -> None:
+    def test_a_failure_is_tried_again_and_reported_once(self) -> None:
         """The same failure again and again is logged once, as a sentence; the key backs off."""
         caught = warnings_of(self)
 

@@ -362,7 +362,7 @@ class HostingCase(TestCase):
         self.assertEqual(self.requests.requests - before, {("patch", "pods"): 1})
 
     async def test_a_change_that_cannot_be(self) -> None:
-        """What the API server does not let change is told by an event; labels follow all the same, once."""
+        """What the API server does not let change is reported by an event; labels follow all the same, once."""
         borrower, namespace = await self.tenant()
         await self.shadow(borrower, namespace)
         await self.runs(namespace)

@@ -108,7 +108,7 @@ class IsolationCase(cases.HostingCase):
         self.assertEqual(dict(self.hosting.used_by(ClusterID(other))), {})
 
     async def test_a_strangers_pod(self) -> None:
-        """A pod of the same name that is not ours is never touched; the borrower is told that the name is taken."""
+        """A pod of the same name that is not ours is never touched; the borrower learns that the name is taken."""
         borrower, namespace = await self.tenant()
         stranger = await self.admin.create(PODS, {"metadata": {"name": "web"}, "spec": pod_spec()}, namespace)
         await self.shadow(borrower, namespace)

@@ -250,7 +250,7 @@ class DecideTests(SynchronousTestCase):
         )
 
     def test_ended_by_its_deletion_is_not_finished(self) -> None:
-        """A kubelet ends a pod it is told to delete: that says nothing about a pod that was to run for ever."""
+        """A kubelet ends a pod it is asked to delete: that says nothing about a pod that was to run for ever."""
         for phase in ("Succeeded", "Failed"):
             self.assertEqual(decide(shadow(), pod(phase=phase, deleting=True)), Nothing())
             self.assertIsNone(result_of(pod(phase=phase, deleting=True)))

@@ -274,7 +274,7 @@ class ChangesTests(SynchronousTestCase):
         self.assertTrue(patches.changes(shadow(after), running(pod)))
 
     def test_containers_for_debugging(self) -> None:
-        """A container added to a running pod is added here too, once; a pod made anew starts without the old ones."""
+        """A container added to a running pod is added here too, once; a pod made again starts without the old ones."""
         one, two = {"name": "debug-1", "image": "d:1"}, {"name": "debug-2", "image": "d:1"}
         before, after = {"containers": CONTAINERS}, {"containers": CONTAINERS, "ephemeralContainers": [one]}
         pod = forge.pod(shadow(before))

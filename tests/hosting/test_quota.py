@@ -139,7 +139,7 @@ class FittingTests(SynchronousTestCase):
         self.assertTrue(found == 0 or used + found <= offered)
 
     def test_a_crowd_of_one_size(self) -> None:
-        """However many of one size wait in front, whoever is behind them is seen."""
+        """However many of one size wait in front, the one that is behind them is seen."""
         crowd = [waiting(f"a{n}", "1", 9) for n in range(2 * MOST_MISFITS)]
         self.assertEqual(fitting([*crowd, waiting("z", "2", 1)], {}, {"cpu": Fraction(3)}), [Key("ns", "z")])
 

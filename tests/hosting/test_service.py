@@ -66,7 +66,9 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
         self.assertEqual(await self._deletions(), 1)
 
     async def test_resized(self) -> None:
-        """A pod is resized by one request of its own, within what is lent; beyond that it is told and left as it is."""
+        """A pod is resized by one request of its own, within what is lent; beyond that it is reported and left as it
+        is.
+        """
         borrower, namespace = await self.tenant(cpu="2")
         await self.shadow(borrower, namespace, spec=pod_spec("100m"))
         pod = await self.runs(namespace)
@@ -94,8 +96,8 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
         self.assertEqual(self.requests.requests[("patch", "pods/resize")], 1)
 
     async def test_resized_when_there_is_room(self) -> None:
-        """A size for which there is no room is told once, and given as soon as another pod leaves, also by a hosting
-        that was not there when it was asked for; other changes do not wait for it.
+        """A size for which there is no room is reported once, and given as soon as another pod leaves, also by a
+        hosting that was not there when it was asked for; other changes do not wait for it.
         """
         borrower, namespace = await self.tenant(cpu="2")
         await self.shadow(borrower, namespace, spec=pod_spec("100m"))
@@ -153,7 +155,7 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
         self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(19, 10))
 
     async def test_debugged(self) -> None:
-        """A container for debugging comes to the running pod, once; a pod that is made anew does not get it again."""
+        """A container for debugging comes to the running pod, once; a pod that is made again does not get it again."""
         borrower, namespace = await self.tenant()
         await self.shadow(borrower, namespace)
         first = await self.runs(namespace)
@@ -174,7 +176,7 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
         self.assertEqual(self.requests.requests[("patch", "pods/ephemeralcontainers")], 1)
 
     async def test_a_privileged_debugger(self) -> None:
-        """A container for debugging that the Pod Security level forbids is told, and the pod goes on without it."""
+        """A container for debugging that the Pod Security level forbids is reported, and the pod goes on without it."""
         borrower, namespace = await self.tenant()
         await self.shadow(borrower, namespace)
         first = await self.runs(namespace)

@@ -105,7 +105,7 @@ class ReplacementTableTests(SynchronousTestCase):
 
 @attrs.define
 class Away:
-    """A peer as it keeps us: the pinned key and the announced one, and who could not have heard in time."""
+    """A peer as it keeps us: the pinned key and the announced one, and whether it could have received it in time."""
 
     pin: str
     following: str = ""
@@ -190,7 +190,7 @@ class Rotating(RuleBasedStateMachine):
                 self.secret |= {"next": "", "until": None}
             case Promote(left_behind):
                 for name in left_behind:
-                    # Those that heard, and were not heard saying so, are not lost.
+                    # Those that got it, and whose answer did not arrive, are not lost.
                     self.peers[name].left_behind = self.peers[name].following != wanted
                 self.secret |= {"key": wanted, "next": "", "until": None, "order": None}
             case _:
@@ -198,7 +198,7 @@ class Rotating(RuleBasedStateMachine):
 
     @rule()
     def swap(self) -> None:
-        """The daemon sees the new key in the Secret: sessions begin anew with it."""
+        """The daemon sees the new key in the Secret: sessions begin again with it."""
         if self.using != self.secret["key"]:
             self.restart()
 
@@ -215,7 +215,7 @@ class Rotating(RuleBasedStateMachine):
 
     @invariant()
     def somebody_is_known_everywhere(self) -> None:
-        """Whoever was not given up accepts the key that the Secret holds: at no point is there a moment with none."""
+        """One that was not given up accepts the key that the Secret holds: at no point is there a moment with none."""
         for name, peer in self.peers.items():
             accepted = {peer.pin} | ({peer.following} if peer.by == peer.pin else set())
             if not peer.left_behind:
@@ -238,5 +238,5 @@ class AnyOrderTests(SynchronousTestCase):
     """The machine above, in orders that hypothesis chooses."""
 
     def test_either_key_works_at_any_point(self) -> None:
-        """Orders, cancellations, absences, deaths between any two steps: the key in use is known to all who heard."""
+        """Orders, cancellations, absences, deaths between any two steps: the key in use is known to all that got it."""
         Rotating.TestCase("runTest").runTest()

@@ -27,7 +27,7 @@ class CertificateTests(SynchronousTestCase):
         self.assertNotIn("PRIVATE", repr(bundle))
 
     def test_when_it_is_due(self) -> None:
-        """A leaf is made anew when it nears its end or is called by another name, not before."""
+        """A leaf is made again when it nears its end or is called by another name, not before."""
         bundle = generate("liqod", ["10.0.0.1"], NOW)
         self.assertFalse(is_due(bundle, ["10.0.0.1"], NOW + timedelta(days=59)))
         self.assertTrue(is_due(bundle, ["10.0.0.1"], NOW + timedelta(days=61)))
@@ -61,7 +61,7 @@ class CertificateTests(SynchronousTestCase):
         self.assertIn(b"PRIVATE KEY", key)
 
     def test_what_cannot_be_used(self) -> None:
-        """Secrets that are incomplete or broken are told apart from good ones by ValueError."""
+        """Secrets that are incomplete or broken are distinguished from good ones by ValueError."""
         good = to_data(generate("liqod", ["10.0.0.1"], NOW))
         for broken in ({}, {**good, "tls.key": "AAAA"}, {**good, "tls.crt": "!"}, {**good, "ca.crt": good["tls.key"]}):
             with self.assertRaises(ValueError):

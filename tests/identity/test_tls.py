@@ -105,7 +105,7 @@ class HandshakeTests(SynchronousTestCase):
         self.assertIn("lost", server.seen)
 
     def test_another_protocol_is_refused_with_a_reason(self) -> None:
-        """A TLS client without our ALPN gets through the handshake and is then told apart."""
+        """A TLS client without our ALPN gets through the handshake, and is recognized then."""
         for offered in ([], [b"h2"]):
             server, _, _ = join(self.at_alpha.server_creator(), Foreign(self.beta, alpn=offered))
             self.assertEqual(self.refusal(self.at_alpha, server.transport), "NoCommonProtocol")
@@ -154,7 +154,7 @@ class HandshakeTests(SynchronousTestCase):
             pair = authority.issue("beta", key=key)
             server, _, _ = join(knows.server_creator(), tls.PeerTLS(pair).client_creator())
             seen = knows.peer_certificate(server.transport)
-            # Expired, it vouches for nobody; whoever pinned the key knows it all the same.
+            # Expired, it vouches for nobody; the one that pinned the key knows it all the same.
             self.assertEqual((seen.fingerprint, seen.chains_to_ca), (pair.fingerprint, False))
             for stranger in (pair, certs.certify(key, BETA, NOW), Authority().issue("beta", key=key)):
                 server, _, _ = join(self.at_alpha.server_creator(), tls.PeerTLS(stranger).client_creator())

@@ -50,7 +50,7 @@ class HeldTests(SynchronousTestCase):
         other.clear()
         self.assertTrue(self.held.note(A, OVERHEAD))
 
-    def test_listed_anew(self) -> None:
+    def test_listed_again(self) -> None:
         """A list that comes in while as much is held is allowed, and is what counts when it is complete."""
         self.held.note(A, 8 * OVERHEAD)
         self.held.begin()
@@ -65,7 +65,7 @@ class HeldTests(SynchronousTestCase):
     @given(st.lists(st.tuples(st.sampled_from(["note", "drop", "begin", "complete"]), st.integers(0, 9))))
     @settings(deadline=None)
     def test_any_order(self, steps: list[tuple[str, int]]) -> None:
-        """Whatever is told in whatever order, no more than is allowed is counted, and all of it is given back."""
+        """Whatever is reported in whatever order, no more than is allowed is counted, and all of it is given back."""
         allowance = Allowance(20 * OVERHEAD)
         held, beside = Held(allowance), Held(allowance)
         beside.note(A, 0)

@@ -136,7 +136,7 @@ class ClientTests(SynchronousTestCase):
             ],
         )
 
-    def test_a_list_whose_token_expires_is_read_anew(self) -> None:
+    def test_a_list_whose_token_expires_is_read_again(self) -> None:
         """410 in the middle of a list restarts it in one piece; what was read before does not count."""
         self.answers = [
             (200, {"metadata": {"continue": "t1"}, "items": [config_map("gone", 1)]}),
@@ -272,7 +272,7 @@ class ClientTests(SynchronousTestCase):
         self.assertTrue(self.client._slots.busy)
 
     def test_an_unknown_token_is_renewed_once(self) -> None:
-        """401 has the token read anew and the request sent once more; a second 401 surfaces."""
+        """401 has the token read again and the request sent once more; a second 401 surfaces."""
         tokens = ["old", "new"]
         self.connect(
             ClientConfig("http://api.test:6443", token=lambda: tokens[0], renew_token=lambda: tokens.remove("old"))
@@ -296,7 +296,7 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual((headers["Impersonate-User"], headers["User-Agent"]), ("liqo:cluster:c2", "me"))
         self.assertNotIn("s3cret", repr(self.client) + repr(self.client.config))
 
-    def test_an_answer_that_does_not_fit_is_told(self) -> None:
+    def test_an_answer_that_does_not_fit_is_reported(self) -> None:
         """A body that does not fit the view is Undecodable, not a crash."""
         self.answers = [(200, {"metadata": 5}), (200, b"<html>")]
         self.failureResultOf(self.call(self.client.get(NODES, "n", view=ConfigMap)), Undecodable)
@@ -335,7 +335,7 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(self.server.connections, 2)
 
     def test_on_a_new_path_nothing_waits_for_the_old(self) -> None:
-        """Requests under way on connections of before are sent anew where that is harmless; later connections stay."""
+        """Requests under way on connections of before are sent again where that is harmless; later connections stay."""
         self.answers = [None, (200, {"ok": True})]
         pending = self.call(self.client.get(NODES, "n"))
         self.clock.advance(10)

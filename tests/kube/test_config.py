@@ -111,7 +111,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertIn("/nowhere/c.pem", str(self.assertRaises(ConfigError, load, path)))
 
     def test_a_replaced_token_counts(self) -> None:
-        """A token that is written anew into the kubeconfig is used once the old one is no longer taken."""
+        """A token that is written again into the kubeconfig is used once the old one is no longer taken."""
         path = self.kubeconfig({"token": "first"})
         config = load(path)
         assert config.token is not None and config.renew_token is not None
@@ -123,7 +123,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual(config.token(), "second")
         self.assertNotIn("second", repr(config))
 
-    def test_a_broken_file_is_told(self) -> None:
+    def test_a_broken_file_is_reported(self) -> None:
         """What is no YAML, names nothing, or holds no base64 gives one sentence that quotes no secret."""
         file = self.folder / "broken"
         for text in ("{", "", "a: b", "{current-context: x, contexts: [3, {name: x, context: {cluster: y}}]}"):
@@ -148,7 +148,7 @@ class ConfigTests(SynchronousTestCase):
         now[0] = 130.0
         self.assertEqual(token(), "two")
 
-    def test_bad_certificates_are_told_without_their_content(self) -> None:
+    def test_bad_certificates_are_reported_without_their_content(self) -> None:
         """A CA bundle or a key that cannot be used is a ConfigError that quotes no secret."""
         for config in (
             ClientConfig("https://a", ca_pem=b"nothing"),

@@ -78,14 +78,14 @@ class EventTests(SynchronousTestCase):
         self.assertEqual(self.seen[-1][1]["reason"], "Later")
 
     def test_a_refused_event_is_nobody_s_trouble(self) -> None:
-        """A failing API server fails nobody; the next occurrence is written anew."""
+        """A failing API server fails nobody; the next occurrence is written again."""
         self.refusal = (403, status(403, "Forbidden"))
         self.emit()
         self.refusal = None
         self.emit()
         self.assertEqual([line.split()[0] for line, _ in self.seen], ["POST", "POST"])
 
-    def test_an_event_that_the_server_forgot_is_written_anew(self) -> None:
+    def test_an_event_that_the_server_forgot_is_written_again(self) -> None:
         """When the count cannot be written because the event expired, the next occurrence is a new event."""
         self.emit()
         self.emit()

@@ -148,7 +148,7 @@ class InformerTests(SynchronousTestCase):
         self.assertEqual(len(caught), 1)
 
     def test_a_new_path_is_taken_at_once(self) -> None:
-        """When the path is new a watch that was not heard since is replaced within a moment, without a warning."""
+        """When the path is new a watch that was silent since is replaced within a moment, without a warning."""
         caught = warnings_of(self)
         self.live()
         self.send(self.bookmark(20))
@@ -166,7 +166,7 @@ class InformerTests(SynchronousTestCase):
         self.assertEqual((lives, self.informer.error, len(caught)), ([False, True], "", 0))
         self.send(("DELETED", config_map("b", 21)))
         self.assertEqual(self.names(), ["a"])
-        # What was heard on the new path stays.
+        # What was received on the new path stays.
         self.client.path_is_new(self.clock.seconds() - 0.4)
         self.clock.advance(0.5)
         self.server.flush()
@@ -192,7 +192,7 @@ class InformerTests(SynchronousTestCase):
         self.clock.advance(60)
         self.assertEqual(len(self.uris), asked + 1)
 
-    def test_deletions_that_nobody_saw_are_told(self) -> None:
+    def test_deletions_that_nobody_saw_are_reported(self) -> None:
         """After a gap that is too long the new list tells what was deleted in it."""
         self.live()
         self.clock.advance(15)
@@ -201,7 +201,7 @@ class InformerTests(SynchronousTestCase):
         self.assertEqual(self.told[-1], ("b", "4", None))
         self.assertEqual(self.names(), ["a"])
 
-    def test_an_unreadable_object_is_left_out_and_told_once(self) -> None:
+    def test_an_unreadable_object_is_left_out_and_reported_once(self) -> None:
         """An object that does not fit the view is logged once and does not end the watch."""
         caught = warnings_of(self)
         self.live()

@@ -108,7 +108,7 @@ class OrderTests(SynchronousTestCase):
         m.connected(1)
         self.assertEqual(m.ended(None, 2), Wait(1.2))
 
-    def test_a_failure_is_told_until_the_watch_lives_again(self) -> None:
+    def test_a_failure_is_reported_until_the_watch_lives_again(self) -> None:
         """After a failure ``error`` and ``stale_since`` say so, from the first failure to the next connection."""
         m = self.live()
         m.ended(Unreachable("refused"), 100)
@@ -308,8 +308,8 @@ class ConvergenceTests(SynchronousTestCase):
     @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.sampled_from(["knows", "refuses", "ignores"]), STEPS)
     def test_any_order_of_failures_converges(self, streams: str, steps: list[tuple[Any, Any, Any]]) -> None:
-        """After any writes, compactions and failures the store equals the server, and the deltas told every step there,
-        each deletion among them."""
+        """After any writes, compactions and failures the store equals the server, and the deltas reported every step
+        there, each deletion among them."""
         server = Server(streams)
         follower = Follower(server)
         for what, first, second in steps:

@@ -20,7 +20,7 @@ STEPS = st.lists(st.sampled_from([*OURS, "another writes", "another removes", "t
 
 
 class Cache:
-    """What a watch has told so far of one object."""
+    """What a watch has reported so far of one object."""
 
     def __init__(self) -> None:
         self.told: Object | None = None
@@ -94,7 +94,7 @@ class MutationCacheTests(SynchronousTestCase):
 
     @given(STEPS)
     def test_caught_up(self, steps: list[str]) -> None:
-        """Once the watch has told everything, that is what is seen."""
+        """Once the watch has reported everything, that is what is seen."""
         world = World()
         for step in [*steps, *["the watch tells"] * (len(steps) + 1)]:
             world.step(step)

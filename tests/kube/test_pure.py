@@ -47,7 +47,7 @@ class ErrorTests(SynchronousTestCase):
     """From a Status to an exception."""
 
     def test_409_has_two_meanings(self) -> None:
-        """An existing name and a lost race are told apart by the reason."""
+        """An existing name and a lost race are distinguished by the reason."""
         exists = errors.from_status(409, json.dumps(status(409, "AlreadyExists")).encode())
         raced = errors.from_status(409, json.dumps(status(409, "Conflict")).encode())
         self.assertIs(type(exists), errors.AlreadyExists)

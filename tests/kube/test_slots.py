@@ -39,7 +39,7 @@ class SlotsTests(SynchronousTestCase):
         return [self.slots.acquire() for _ in range(count)]
 
     def test_a_short_burst_gets_the_few(self) -> None:
-        """Whoever does not wait for long does not make the number grow, and turns are given in order."""
+        """A caller that does not wait for long does not make the number grow, and turns are given in order."""
         asked = self.ask(LEAST + 2)
         self.assertEqual([one.called for one in asked], [True] * LEAST + [False] * 2)
         self.slots.release()
@@ -57,7 +57,7 @@ class SlotsTests(SynchronousTestCase):
         self.assertEqual(sum(one.called for one in asked), 8)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_after_a_quiet_time_it_begins_anew(self) -> None:
+    def test_after_a_quiet_time_it_begins_again(self) -> None:
         """The connections that a burst made are kept for a while, and so is their number."""
         self.ask(20)
         self.clock.pump([PATIENCE] * 20)
@@ -72,7 +72,7 @@ class SlotsTests(SynchronousTestCase):
         self.ask(1)
         self.assertEqual(self.slots.limit, LEAST)
 
-    def test_whoever_is_cancelled_takes_no_turn(self) -> None:
+    def test_one_that_is_cancelled_takes_no_turn(self) -> None:
         """A place that nobody waits for any more goes to the next."""
         asked = self.ask(LEAST + 2)
         asked[LEAST].cancel()
@@ -115,7 +115,7 @@ class SlotsTests(SynchronousTestCase):
         self.assertEqual((self.slots.limit, self.slots.in_use), (8, 8))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_whoever_waits_for_a_busy_server_has_its_turn(self) -> None:
+    def test_one_that_waits_for_a_busy_server_has_its_turn(self) -> None:
         """However busy the server is: each answer lets the next one in."""
         self.slots.answered("pods", 0.01)
         asked = self.ask(50)

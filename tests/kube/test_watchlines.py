@@ -73,7 +73,7 @@ class DecoderTests(SynchronousTestCase):
         self.assertIsInstance(event.error, Gone)
 
     def test_an_unreadable_object_is_named(self) -> None:
-        """An object that does not fit the view is told with its key and version, so that the watch goes on."""
+        """An object that does not fit the view is reported with its key and version, so that the watch goes on."""
         bad = config_map("a", 3) | {"data": {"x": 5}}
         event = self.decoder.line(line("MODIFIED", bad))
         assert isinstance(event, Unreadable)

@@ -421,7 +421,7 @@ class KubeletCase(KubeletSides):
         self.assertEqual(self.client.requests[("patch", "pods/status")], 0, self.client.requests)
         self.assertEqual(self.client.requests[("create", "nodes")], 0)
 
-    async def test_a_refusal_is_told(self) -> None:
+    async def test_a_refusal_is_reported(self) -> None:
         """A pod beyond what was lent stays Pending, with the lender's reason as condition and event."""
         await self.pod("greedy", cpu="64")
 

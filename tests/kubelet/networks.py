@@ -17,7 +17,9 @@ def unchanged(address: str) -> str:
 
 
 class SimulatedNetwork(NoNetwork):
-    """A network that translates addresses as it is told; ``changed`` tells the kubelet that it does otherwise now."""
+    """A network that translates addresses as the test says; ``changed`` tells the kubelet that it does otherwise
+    now.
+    """
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ EQUIVALENT: Final = (
 
 
 def stale(sources: Mapping[str, bytes]) -> list[Equivalent]:
-    """Return those of which the code has no such change any more: they are to be written anew, or to go."""
+    """Return those of which the code has no such change any more: they are to be written again, or to go."""
     made = {
         module: {(one.change.definition, one.now) for one in mutants(module, sources[module])} for module in sources
     }

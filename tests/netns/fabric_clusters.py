@@ -2,7 +2,7 @@
 
 Arguments: address to listen on, directory for kubeconfigs, then ``ID=ADDRESS+POD_CIDR=...`` for each cluster
 with its nodes. What peering
-does with a session is done here by copying: what one cluster tells becomes what the other heard.
+does with a session is done here by copying: what one cluster tells becomes what the other received.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ async def add_peer(client: Client, peer: str) -> None:
 
 
 async def carry(clients: dict[str, Client], held: Path) -> None:
-    """Tell each cluster what the others say, for ever, but not while there is a file; whoever lost a record is told."""
+    """Tell each cluster what the others say, for ever, but not while there is a file; one that lost a record gets it
+    again.
+    """
     while True:
         for own, client in () if held.exists() else clients.items():
             for config in (await client.list(NETWORKCONFIGS)).items:

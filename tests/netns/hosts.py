@@ -277,7 +277,7 @@ class Hosts:
         process.wait()
 
     def reboot(self, name: str) -> None:
-        """Have a host, and the pod on it, end at once and begin anew; the fabric is not started.
+        """Have a host, and the pod on it, end at once and begin again; the fabric is not started.
 
         Processes, links, addresses, routes, rules, nftables and /run are gone: files and the cluster's API are not.
         """

@@ -23,8 +23,8 @@ import time
 from collections.abc import Callable
 
 PATIENCE = 60
-"""Seconds after which a connection counts as lost. wireguard-go sends from an address that is gone until it has heard
-nothing for 15 seconds, and TCP waits longer with every attempt."""
+"""Seconds after which a connection counts as lost. wireguard-go sends from an address that is gone until it has
+received nothing for 15 seconds, and TCP waits longer with every attempt."""
 
 
 class _Echo(socketserver.StreamRequestHandler):

@@ -101,7 +101,7 @@ class LanTests(SynchronousTestCase):
         self.within(1.0, together)
 
     def within(self, seconds: float, took: Callable[[], float]) -> None:
-        """Have something take less than some seconds, at the latest when it is tried anew: machines stand still."""
+        """Have something take less than some seconds, at the latest when it is tried again: machines stand still."""
         tries = [took()]
         while tries[-1] >= seconds and len(tries) < 4:
             tries.append(took())

@@ -222,7 +222,7 @@ class TwoAlikeTests(FabricTests):
             tunnels = self.hosts.tunnel("a", "b"), self.hosts.tunnel("b", "a")
             return all(one["phase"] == "Connected" for one in tunnels)
 
-        # What was heard before holds for five seconds: longer than those, it is about the new view.
+        # What was received before holds for five seconds: longer than those, it is about the new view.
         for _ in range(8):
             eventually("an answer", partial(self.question, client))
             time.sleep(1)

@@ -63,7 +63,7 @@ class ExportSteps(FabricTests):
         return str(ipaddress.ip_network(mine["spec"]["remap"]["externalCIDR"])[inside])
 
     def reached(self, at: str, peer: str, address: str, port: str) -> dict[str, Any]:
-        """Wait until a peer's pod is answered by what a cluster exported to it; returns what it was told."""
+        """Wait until a peer's pod is answered by what a cluster exported to it; returns that address."""
         eventually("the export", partial(self.hosts.exported, at, peer, address))
         said: list[dict[str, Any]] = []
 

@@ -25,7 +25,7 @@ class SteadyTests(FabricTests):
 
     def setUp(self) -> None:
         super().setUp()
-        # The peering with the third begins anew below, and the third sees the others as it saw the other of them.
+        # The peering with the third begins again below, and the third sees the others as it saw the other of them.
         held = {name: self.hosts.seen("c", name) for name in ("a", "b")}
         self.order = sorted(held, key=lambda name: tuple(map(int, held[name].split("."))), reverse=True)
         machine = subprocess.Popen(
@@ -46,7 +46,7 @@ class SteadyTests(FabricTests):
         return self.hosts.output(self.hosts.inside(name, "wg", "show", "liqod", "public-key")).strip()
 
     def is_told(self, name: str, other: str, key: str) -> bool:
-        """Tell whether a host has dealt with a key that is planned: it is in what its peer is to be told."""
+        """Tell whether a host has dealt with a key that is planned: it is in what its peer is to get."""
         config = self.hosts.kubectl_get(name, f"/apis/net.liqo.io/v1alpha1/networkconfigs/{other}")
         return key in (config["spec"]["local"].get("nextKey"), config["spec"]["local"]["publicKey"])
 
@@ -144,7 +144,7 @@ class SteadyTests(FabricTests):
                     before = self.own_key(name)
                     key = self.hosts.rotate_key(name)
                     eventually("the next key is told", partial(self.is_told, name, other, key))
-                    # The peer has not heard of it: nothing would come from there any more.
+                    # The peer does not know of it: nothing would come from there any more.
                     self.assertEqual(self.own_key(name), before)
                 eventually("the new key", partial(self.all_accept, key, other))
         with self.steady("the endpoint roams", 15, still=False):
@@ -156,6 +156,6 @@ class SteadyTests(FabricTests):
             time.sleep(11)  # a look of the daemon's at the kernel lies in between
             endpoints = self.hosts.output(self.hosts.inside("a", "wg", "show", "liqod", "endpoints"))
             self.assertIn("10.98.0.77:", endpoints)
-        # wireguard-go alone goes on sending from the address that is gone until it has heard nothing for 15 seconds.
+        # wireguard-go alone goes on sending from the address that is gone until it has received nothing for 15 seconds.
         self.assertLess(self.longest, 12)
         eventually("still Connected", lambda: self.hosts.connected(("a", "b"), ("b", "a")))

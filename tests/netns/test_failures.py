@@ -146,7 +146,7 @@ class FailureTests(SynchronousTestCase):
         self.done()
 
     def test_03_one_way_is_found_whichever_way(self) -> None:
-        """A host that only hears, and one that is only heard, are Suspect on both sides like one that is gone."""
+        """A host that only receives, and one that only sends, are Suspect on both sides like one that is gone."""
         for heard in (True, False):
             self.world.cut(MILAN, heard=heard, said=not heard)
             for name, peer in BOTH:
@@ -157,7 +157,7 @@ class FailureTests(SynchronousTestCase):
         self.done()
 
     def test_04_an_address_that_answers_is_taken(self) -> None:
-        """With IPv4 blocked between the hosts the peer is reached at its IPv6 address, which mDNS told as well."""
+        """With IPv4 blocked between the hosts the peer is reached at its IPv6 address, which mDNS reported as well."""
         address = self.world.address(ROME)
         rules = f"ip saddr {address} tcp dport 5872 drop; ip saddr {address} tcp sport 5872 drop;"
         hook = "type filter hook input priority -300;"
@@ -201,7 +201,7 @@ class FailureTests(SynchronousTestCase):
         self.done()
 
     def test_07_a_new_key_is_refused_until_a_person_trusts_it(self) -> None:
-        """The peer is installed anew under its ID: refused with an event, the pin stays; then trusted once more."""
+        """The peer is installed again under its ID: refused with an event, the pin stays; then trusted once more."""
         pinned = self.world.record(ROME, MILAN)["spec"]["fingerprint"]
         self.world.kill(MILAN)
         self.world.ask(MILAN, "DELETE", "/api/v1/namespaces/liqo-system/secrets/liqod-identity")
@@ -233,7 +233,9 @@ class FailureTests(SynchronousTestCase):
         self.done()
 
     def test_09_the_end_with_a_peer_that_sleeps(self) -> None:
-        """Its time passes, this side is clean all the same; it is told at its next Hello and cleans up by itself."""
+        """Its time passes, this side is clean all the same; it learns that at its next Hello and cleans up by
+        itself.
+        """
         self.trust()
         self.world.peered(*BOTH)
         self.world.signal(MILAN, signal.SIGSTOP)
@@ -250,7 +252,7 @@ class FailureTests(SynchronousTestCase):
         """Nobody is waited for; when the peer lives again it learns of the end from its first Hello."""
         self.trust()
         self.world.peered(*BOTH)
-        self.assertRaises(LookupError, self.world.get, ROME, TOMBSTONES)  # trust anew ends the tombstone
+        self.assertRaises(LookupError, self.world.get, ROME, TOMBSTONES)  # trust again ends the tombstone
         self.world.kill(MILAN)
         receipt = self.world.ctl(ROME, "unpeer", MILAN, "--dead", "--yes", timeout=200)
         self.assertNotIn(" left", receipt)

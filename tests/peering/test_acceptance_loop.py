@@ -159,7 +159,7 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.server.patched.clear()
         self.changed.clear()
 
-    def test_one_that_moved_is_all_that_is_told(self) -> None:
+    def test_one_that_moved_is_all_that_is_reported(self) -> None:
         """The others are ruled, and neither written nor passed on again."""
         self.begin()
         self.offers(self.ids[7], "11")
@@ -168,7 +168,7 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.assertEqual(self.changed, ["peer-7 Accepted"])
         self.assertEqual(self.server.patched, [])
 
-    def test_who_is_named_is_told_though_nothing_is_new(self) -> None:
+    def test_who_is_named_is_informed_though_nothing_is_new(self) -> None:
         """An acknowledgement or an answer through a new session may be owed; new rules concern everybody."""
         self.begin()
         self.offers_changed(self.ids[3])
@@ -179,7 +179,7 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.run_once()
         self.assertEqual(len(self.changed), 64)
 
-    def test_a_ruling_that_turned_by_itself_is_told_to_all_it_concerns(self) -> None:
+    def test_a_ruling_that_turned_by_itself_is_reported_to_all_it_concerns(self) -> None:
         """Nobody named them: their time to live passed, or the rules changed."""
         self.begin()
         self.clock.advance(RETURN + TTL)
@@ -193,7 +193,7 @@ class AcceptanceLoopTests(SynchronousTestCase):
         """A daemon that was away for longer than their time to live takes none for expired before they could."""
         self.begin()
         self.clock.advance(10 * TTL)
-        self.peers.clear()  # whatever was heard is in the records only
+        self.peers.clear()  # whatever was received is in the records only
         self.restart()
         self.clock.advance(RETURN - 1)
         self.offers_changed()
@@ -237,7 +237,7 @@ class AcceptanceLoopTests(SynchronousTestCase):
                 self.run_once()
                 self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Expired"})
 
-    def test_the_note_of_when_an_offer_was_heard_is_kept_fresh(self) -> None:
+    def test_the_note_of_when_an_offer_was_received_is_kept_fresh(self) -> None:
         """A renewed offer changes nothing but the note, once in half a time to live."""
         self.begin()
         self.clock.advance(TTL / 2 + 1)
@@ -274,7 +274,7 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.assertEqual(len(queue), 1)
 
     def test_nothing_is_kept_of_offers_that_are_gone(self) -> None:
-        """A record that comes back is told afresh, though it is ruled as before."""
+        """A record that comes back is reported afresh, though it is ruled as before."""
         self.begin()
         key = Key("", advertisement_name(self.ids[0]))
         record = self.shelf.records.pop(key)

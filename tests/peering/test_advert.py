@@ -97,13 +97,13 @@ class WorthSendingTests(SynchronousTestCase):
     """Hysteresis."""
 
     def test_five_percent_is_the_edge(self) -> None:
-        """A change of 4.9 % is kept quiet, one of 5 % is told, in both directions."""
+        """A change of 4.9 % is kept quiet, one of 5 % is reported, in both directions."""
         old = Offer(resources={"cpu": "1000m"})
         for text, told in (("1049m", False), ("1050m", True), ("951m", False), ("950m", True)):
             self.assertEqual(worth_sending(old, Offer(resources={"cpu": text}), 5), told, text)
 
-    def test_to_and_from_zero_and_new_names_are_told(self) -> None:
-        """What appears or vanishes is told whatever the percentage; so are labels and prices."""
+    def test_to_and_from_zero_and_new_names_are_reported(self) -> None:
+        """What appears or vanishes is reported whatever the percentage; so are labels and prices."""
         old = Offer(resources={"cpu": "1", GPU: "0"})
         for new in (
             Offer(resources={"cpu": "0", GPU: "0"}),

@@ -59,7 +59,7 @@ class OrderTests(SynchronousTestCase):
                 self.assertEqual((known.epoch, known.seq), (EPOCH, newest))
                 self.assertEqual(known.offer.resources, {"cpu": str(newest + 1)})
 
-    def test_a_peer_that_began_anew_counts_from_the_start(self) -> None:
+    def test_a_peer_that_began_again_counts_from_the_start(self) -> None:
         """Its sequence begins again with each epoch; what it said before does not outrank it."""
         intake = Advertisements(context_of(Clock()), cast(Any, None), cast(Any, None))
         lender = Lender()

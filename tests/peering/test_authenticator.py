@@ -297,7 +297,7 @@ class AuthenticatorTests(AuthenticatorCase):
 
     @given(worlds)
     @STEADILY
-    def test_who_is_not_let_in_is_told_why(self, world: World) -> None:
+    def test_who_is_not_let_in_learns_why(self, world: World) -> None:
         """An impostor, a stranger, a token's holder: each by its own reason, and strangers are shown to the user."""
         self.begin(world)
         bye = self.answer()
@@ -346,7 +346,7 @@ class AuthenticatorTests(AuthenticatorCase):
         self.assertNotIn(ROME, self.around.pins)
 
     def test_the_key_before_is_worth_nothing_after_the_next(self) -> None:
-        """Once the announced key was used, whoever still has the old one is an impostor."""
+        """Once the announced key was used, the one that still has the old one is an impostor."""
         self.begin(World("another", announced=True))
         self.assertIsNone(self.answer())
         self.assertEqual(self.around.trace, ["succeeded", "rotated"])
@@ -393,7 +393,7 @@ class StrangerTests(AuthenticatorCase):
         self.assertEqual((self.peer.seen, len(self.doubts)), (OTHER, 3))
 
     def test_without_room_only_those_in_sight_are_shown(self) -> None:
-        """Whoever calls from nowhere is counted and told, and leaves nothing behind."""
+        """A caller without an address is counted and reported, and leaves nothing behind."""
         for room, in_sight, shown in ((True, False, True), (False, True, True), (False, False, False)):
             self.begin(World())
             self.around.room, self.around.seen_there = room, in_sight
@@ -404,8 +404,8 @@ class StrangerTests(AuthenticatorCase):
             self.assertEqual("shown" in self.around.trace, shown)
             self.assertEqual(len(self.doubts), int(shown))
 
-    def test_who_was_away_when_the_peering_ended_is_told(self) -> None:
-        """By the key that it had then, where it was we who ended it; a key that was distrusted is told nothing."""
+    def test_who_was_away_when_the_peering_ended_learns_of_it(self) -> None:
+        """By the key that it had then, where it was we who ended it; a key that was distrusted learns nothing."""
         ended = Tombstone(KEY, "2029-12-31T00:00:00Z")
         for kept, reason in (
             (ended, "Unpeered"),

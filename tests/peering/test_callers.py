@@ -97,7 +97,7 @@ class AddressTests(SynchronousTestCase):
     """Where a peer's relay is."""
 
     def test_where_the_session_is_comes_first_if_we_dialled(self) -> None:
-        """Whoever called us did so from a port where nobody listens; no address is there twice."""
+        """A peer that called us did so from a port where nobody listens; no address is there twice."""
         seen = (Endpoint(address="192.0.2.1:5872"), Endpoint(address="192.0.2.9:5872"))
         for session, expected in (
             (None, ["192.0.2.1:5872", "192.0.2.9:5872"]),

@@ -21,7 +21,7 @@ class ClusterInfoTests(PairCase):
         return await self.becomes(check, f"the offer names {storage} and {ingress}")
 
     async def test_an_offer_names_version_and_classes(self) -> None:
-        """The first offer is complete, and a class that comes or goes is told."""
+        """The first offer is complete, and a class that comes or goes is reported."""
         joining = settings(autojoin_untrusted=True)
         alpha, beta = await self.pair(joining, msgspec.structs.replace(joining, sharing=Sharing(percentage=30)))
         storage = {"metadata": {"name": "fast"}, "provisioner": "example.com/disk"}

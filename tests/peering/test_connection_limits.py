@@ -79,7 +79,7 @@ class ConnectionLimitsTests(SynchronousTestCase):
         self.assertTrue(self.come(admission, "192.0.2.1"))
         self.assertEqual(set(self.refused), {"TooManyFromAddress"})
 
-    def test_whoever_waits_longest_at_an_address_makes_room_there(self) -> None:
+    def test_one_that_waits_longest_at_an_address_makes_room_there(self) -> None:
         """Silent ones keep nobody of their own address out for longer than a handshake takes."""
         admission = self.admission()
         for _ in range(PER_ADDRESS):
@@ -96,7 +96,7 @@ class ConnectionLimitsTests(SynchronousTestCase):
         self.assertEqual(source_of("fe80::1%eth0"), source_of("fe80::2%eth0"))
         self.assertEqual(source_of("a local socket"), "a local socket")
 
-    def test_whoever_waits_longest_makes_room(self) -> None:
+    def test_one_that_waits_longest_makes_room(self) -> None:
         """From many places at once, the oldest without a session goes: the newest always gets its chance."""
         admission = self.admission()
         for number in range(HALF_OPEN + 10):
@@ -224,7 +224,9 @@ class ManyConnectionsTests(HostileCase):
             cast(Any, speaker.transport).abortConnection()
 
     async def test_a_byte_now_and_then_buys_no_time(self) -> None:
-        """The time for a handshake is counted from its beginning: whoever drips is cut like whoever is silent."""
+        """The time for a handshake is counted from its beginning: the one that drips is cut like the one that is
+        silent.
+        """
         side = await self.side("alpha", settings(handshake_timeout=1.0))
         raws = [Raw() for _ in range(5)]
         for raw in raws:

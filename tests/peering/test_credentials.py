@@ -110,7 +110,7 @@ class RenewalTests(SynchronousTestCase):
         self.assertEqual([told.token for told in self.session.credentials], ["token-1", "token-2"])
         self.assertEqual([told.lifetime for told in self.session.credentials], [3600, 3600])
 
-    def test_a_new_session_is_told_the_same_credential_with_what_is_left_of_its_life(self) -> None:
+    def test_a_new_session_gets_the_same_credential_with_what_is_left_of_its_life(self) -> None:
         """After a short break no token is minted, and the borrower learns how long it has."""
         self.look()
         self.clock.advance(600.0)
@@ -152,7 +152,7 @@ class RenewalTests(SynchronousTestCase):
         self.assertEqual(cast(Lent, self.peer.lent).tenant_namespace, "liqo-tenant-beta")
 
     def test_room_for_a_peering_that_ended_meanwhile_is_taken_back(self) -> None:
-        """Nothing of it is told or remembered: a later peering gets a credential of its own."""
+        """Nothing of it is reported or remembered: a later peering gets a credential of its own."""
         room = self.slow()
         self.peer.lending = Lending()
         self.grants.forget(PEER)
@@ -163,7 +163,7 @@ class RenewalTests(SynchronousTestCase):
         self.look()
         self.assertEqual([one.token for one in self.session.credentials], ["token-2"])
 
-    def test_only_those_who_know_the_relay_are_told_of_nothing_else(self) -> None:
+    def test_only_those_who_know_the_relay_get_nothing_else(self) -> None:
         """A borrower without the relay is not sent what it would take for an error; the record says why."""
         self.grants = CredentialIssuer(
             context_of(self.clock, {PEER: self.peer}),
@@ -222,7 +222,7 @@ class RecordingClient:
 
 
 class StoreTests(SynchronousTestCase):
-    """A borrower that is told a credential before, or after, it accepted the offer."""
+    """A borrower that gets a credential before, or after, it accepted the offer."""
 
     def setUp(self) -> None:
         self.clock = Clock()

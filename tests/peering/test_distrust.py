@@ -356,7 +356,7 @@ class ClearedPinTests(DistrustCase):
         await self.gone(issuer, guest)
 
     async def test_a_record_without_a_pin_is_no_withdrawal(self) -> None:
-        """Whoever was never trusted is a stranger: nothing is dismissed, remembered or refused for that."""
+        """A cluster that was never trusted is a stranger: nothing is dismissed, remembered or refused for that."""
         alpha, beta = await self.pair()
         await alpha.admin.create(
             FOREIGNCLUSTERS, {"metadata": {"name": beta.id}, "spec": {"clusterID": ClusterID(beta.id)}}

@@ -101,7 +101,7 @@ class HandshakeTests(HostileCase):
         await self.counted(side, "HandshakeFailed")
 
     async def test_another_protocol_is_refused(self) -> None:
-        """TLS with a certificate but without our ALPN name is told apart."""
+        """TLS with a certificate but without our ALPN name is refused as such."""
         from tests.identity.tls_pair import Authority
 
         side = await self.side("alpha")
@@ -126,7 +126,7 @@ class HandshakeTests(HostileCase):
         self.assertEqual(raw.data, b"")
 
     async def test_silence_is_not_waited_for(self) -> None:
-        """Whoever does not get on with the handshake is cut off, before TLS and after it."""
+        """A caller that does not get on with the handshake is cut off, before TLS and after it."""
         side = await self.side("alpha", settings(handshake_timeout=0.3))
         silent, mute = Raw(), Raw()
         await self.connect(side, silent)
@@ -234,7 +234,7 @@ class SessionTests(HostileCase):
         self.assertEqual(cast(Bye, speaker.events[-1]).reason, "TooFast")
 
     async def test_a_bad_offer_is_refused_by_field(self) -> None:
-        """An offer with a negative quantity is recorded as Refused, and the lender is told which field is wrong."""
+        """An offer with a negative quantity is recorded as Refused, and the lender learns which field is wrong."""
         side = await self.side("alpha", settings(autojoin_untrusted=True))
         speaker = await self.session(side, "lender")
         speaker.say(Advertise(1, 1, 1800, Offer(resources={"cpu": "-1"})))
@@ -268,7 +268,7 @@ class SessionTests(HostileCase):
         speaker.say(Advertise(6, 9, 1800, Offer(resources={"cpu": "1"})))
         await self.counted(side, "StaleOffer")
 
-    async def test_a_peer_that_dials_anew_replaces_its_dead_session(self) -> None:
+    async def test_a_peer_that_dials_again_replaces_its_dead_session(self) -> None:
         """A restarted peer need not wait for its old connection to time out."""
         side = await self.side("alpha", settings(autojoin_untrusted=True))
         key = keypair("peer")

@@ -145,7 +145,7 @@ class DebtTests(SynchronousTestCase):
                 else:
                     self.assertIsInstance(event, Dismissed | RecordGone | RecordObserved)
 
-    def test_whoever_was_offered_anything_is_dismissed(self) -> None:
+    def test_one_that_was_offered_anything_is_dismissed(self) -> None:
         """A deletion that is seen after a restart owes the dismissal again, from whatever state."""
         for state in page.SAMPLES:
             if isinstance(state, Withdrawing):

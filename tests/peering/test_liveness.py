@@ -29,7 +29,7 @@ class HeartbeatTests(SynchronousTestCase):
             heartbeat = heartbeat.beat()
         self.assertTrue(heartbeat.dead)
 
-    def test_a_sign_of_life_starts_the_count_anew(self) -> None:
+    def test_a_sign_of_life_starts_the_count_again(self) -> None:
         """Hearing anything at all makes the session as good as new."""
         self.assertEqual(Heartbeat(2, False).note_activity(), Heartbeat())
 
@@ -94,7 +94,7 @@ class TieBreakTests(SynchronousTestCase):
         suspect = Opened(by_us=False, peer_epoch=5, age=RACE + 1, suspect=True)
         self.assertTrue(newcomer_stays(suspect, Opened(by_us=True, peer_epoch=5), A, B))
 
-    def test_whoever_dials_again_has_lost_its_session(self) -> None:
+    def test_one_that_dials_again_has_lost_its_session(self) -> None:
         """A second session from the same side replaces the first, at any age."""
         old = Opened(by_us=False, peer_epoch=5, age=1000)
         self.assertTrue(newcomer_stays(old, Opened(by_us=False, peer_epoch=5), A, B))

@@ -59,7 +59,7 @@ class ExchangeTests(PairCase):
         await side.admin.apply(NETWORKCONFIGS, body, manager="fabric")
 
     async def heard(self, side: PeerCluster, other: PeerCluster, remote: Side, ack: Subnets) -> None:
-        """Wait until a cluster's record shows what the other told."""
+        """Wait until a cluster's record shows what the other reported."""
 
         async def check() -> bool:
             record: NetworkConfig = await side.admin.get(NETWORKCONFIGS, other.id, view=NetworkConfig)
@@ -76,7 +76,7 @@ class ExchangeTests(PairCase):
         await self.heard(alpha, beta, BETA, Subnets(reason="PoolExhausted", message="no room"))
 
     async def test_changes_and_removals_of_fields(self) -> None:
-        """What changes is told anew; a reason that is gone and networks that came replace what was there."""
+        """What changes is reported again; a reason that is gone and networks that came replace what was there."""
         alpha, beta = await self.connect(networked(), networked())
         await self.tells(beta, alpha, BETA, SEEN)
         await self.tells(alpha, beta, ALPHA, Subnets(reason="PoolExhausted", message="no room"))
@@ -108,7 +108,7 @@ class ExchangeTests(PairCase):
         await self.heard(beta, alpha, ALPHA, SEEN)
 
     async def test_without_a_fabric_nothing_is_kept(self) -> None:
-        """A cluster that leaves the network to others ignores what it is told, and the session goes on."""
+        """A cluster that leaves the network to others ignores what a peer sends of it, and the session goes on."""
         alpha, beta = await self.connect(networked(), networked("none"))
         await self.tells(beta, alpha, BETA, SEEN)
         await self.tells(alpha, beta, ALPHA, SEEN)

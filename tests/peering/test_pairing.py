@@ -106,7 +106,7 @@ class JoinTests(PairCase):
         return {key: base64.b64decode(value).decode("utf-8", "replace") for key, value in data.items()}
 
     async def refused(self, guest: PeerCluster, issuer: PeerCluster) -> str:
-        """Wait until the guest is told no; returns why."""
+        """Wait until the guest is refused; returns why."""
 
         async def told() -> str:
             status = (await guest.cluster_record(issuer)).status
@@ -133,7 +133,9 @@ class JoinTests(PairCase):
         await self.becomes(forgotten, "the invitation is forgotten")
 
     async def test_a_token_is_good_for_one_cluster(self) -> None:
-        """A second one is told so, and shows up as a stranger does: not at all, or waiting for trust."""
+        """A second one is refused with the reason, and shows up as a stranger does: not at all, or waiting for
+        trust.
+        """
         issuer, guest = await self.pair()
         token = await self.issue(issuer)
         await self.use(guest, token)

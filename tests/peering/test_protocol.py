@@ -163,7 +163,7 @@ class ConnectionTests(SynchronousTestCase):
             self.assertEqual(len(self.flushLoggedErrors(KeyError)), logged)
 
     def test_events_reach_the_owner_only_in_an_established_session(self) -> None:
-        """Judged, then established, then events; the end is told once, and no timer is left."""
+        """Judged, then established, then events; the end is reported once, and no timer is left."""
         self.establish()
         self.says(Verdict(1, 1, "Accepted"))
         self.lose()
@@ -202,7 +202,7 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual(len(judged), 1)
 
     def test_a_token_that_was_not_announced_is_not_judged(self) -> None:
-        """Whoever did not say that it brings a token is judged by its key alone."""
+        """A peer that did not say that it brings a token is judged by its key alone."""
         self.connection.handshakeCompleted()
         self.says(Hello("peer", "peer", 1, 0, 0, []))
         self.heard()

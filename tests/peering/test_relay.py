@@ -104,7 +104,7 @@ class RightsTests(RelayCase):
         self.assertGreaterEqual(self.refused["RelayUnknownKey"], 2)
 
     async def test_a_stranger_gets_nothing(self) -> None:
-        """A key that nobody pinned is told so, and nothing it asks reaches the API server."""
+        """A key that nobody pinned is refused with that reason, and nothing it asks reaches the API server."""
         stranger = self.borrower(PeerTLS(keypair("rome")))
         with self.assertRaises(Unauthorized):
             await stranger.list(CONFIGMAPS, SPACE)

@@ -205,7 +205,7 @@ class WireTests(RelayCase):
         self.assertTrue(caller.data.startswith(b"HTTP/1.1 405 "))
 
     async def test_a_request_with_a_body_is_not_sent_twice(self) -> None:
-        """What was passed on of a body is gone: when the API server closes, the borrower is told."""
+        """What was passed on of a body is gone: when the API server closes, the borrower learns it."""
         caller = await self.call()
         caller.send(GET + b"\r\n")
         await self.until(lambda: caller.data.endswith(b"{}"))
@@ -330,7 +330,7 @@ class WireTests(RelayCase):
         self.assertEqual(len(self.api), 2)
 
     async def test_what_may_have_changed_something_is_not_sent_twice(self) -> None:
-        """Nobody knows whether it was done when the connection broke: the borrower is told 502, and asks itself."""
+        """Nobody knows whether it was done when the connection broke: the borrower gets 502, and asks itself."""
         for method in (b"POST", b"PUT", b"PATCH", b"DELETE"):
             caller = await self.call()
             self.answer = OK
@@ -357,7 +357,7 @@ class WireTests(RelayCase):
         self.assertTrue(caller.data.endswith(b"{"))
 
     async def test_the_daemons_own_token_is_not_the_borrowers_matter(self) -> None:
-        """A 401 of the API server is the daemon's trouble: the borrower is told 502, not that its key is unknown."""
+        """A 401 of the API server is the daemon's trouble: the borrower gets 502, not that its key is unknown."""
         self.answer = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\n{}"
         caller = await self.call()
         caller.send(GET + b"\r\n")
@@ -375,7 +375,7 @@ class WireTests(RelayCase):
         await self.until(lambda: len(self.gone) == 1)
 
     async def test_many_strangers(self) -> None:
-        """Strangers that wait to be told why they are turned away are few; more are closed without a word."""
+        """Strangers that wait to learn why they are turned away are few; more are closed without a word."""
         from liqod.peering.relay import service
 
         self.patch(service, "MAX_TURNED_AWAY", 3)
@@ -388,7 +388,7 @@ class WireTests(RelayCase):
         self.assertEqual(self.refused["RelayUnknownKey"], 8)
 
     async def test_many_connections(self) -> None:
-        """Beyond the limit a borrower is told to come back later; other borrowers have their own."""
+        """Beyond the limit a borrower is asked to come back later; other borrowers have their own."""
         from liqod.peering.relay import service
 
         self.patch(service, "MAX_CONNECTIONS", 2)

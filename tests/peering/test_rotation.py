@@ -115,7 +115,7 @@ class RotationTests(RotationCase):
         self.assertEqual((await beta.cluster_record(alpha)).spec.fingerprint, key)
 
     async def test_a_peer_that_is_away_hears_when_it_returns(self) -> None:
-        """The present key serves until the one that was away has heard; the sentence names whom it waits for."""
+        """The present key serves until the one that was away has the next one; the sentence names whom it waits for."""
         alpha, beta = await self.trusting_pair()
         before = alpha.key.fingerprint
         await beta.stop()
@@ -128,7 +128,7 @@ class RotationTests(RotationCase):
         alpha.sees(beta)
         await self.has_changed(alpha, beta, before)
 
-    async def test_a_peer_that_comes_too_late_must_trust_anew(self) -> None:
+    async def test_a_peer_that_comes_too_late_must_trust_again(self) -> None:
         """When the wait is over the key changes all the same: who was away refuses it until its admin trusts it."""
         alpha, beta = await self.trusting_pair()
         before = alpha.key.fingerprint
@@ -170,7 +170,7 @@ class RotationTests(RotationCase):
         await self.has_changed(alpha, beta, one)
         await self.has_changed(beta, alpha, two)
 
-    async def test_an_older_peer_is_not_told_what_it_cannot_understand(self) -> None:
+    async def test_an_older_peer_is_not_sent_what_it_cannot_understand(self) -> None:
         """A peer that speaks minor 0 gets no NewKey: it is waited for as one that is away, and named."""
         alpha, beta = await self.pair(accepting("AutoAcceptAll"), accepting("AutoAcceptAll"))
         sessions: Any = beta.peering._sessions
@@ -189,7 +189,7 @@ class RotationTests(RotationCase):
         self.assertIsNone((await beta.cluster_record(alpha)).spec.announced_key)
 
     async def test_a_key_in_files_is_left_alone(self) -> None:
-        """Who keeps the key in files is told to replace these; the order is taken away."""
+        """Who keeps the key in files is asked to replace these; the order is taken away."""
         alpha, _ = await self.trusting_pair()
         rotation: KeyRotation = alpha.peering._controllers.trust.rotation
         rotation._in_files = True
@@ -285,7 +285,7 @@ class CrashTests(RotationCase):
 
 
 class ForgeryTests(HostileCase):
-    """Whoever announces a key that is not its own, or somebody else's announcement."""
+    """A peer that announces a key that is not its own, or somebody else's announcement."""
 
     async def speak(self, side: PeerCluster, name: str, minor: int = 1) -> tuple[Speaker, Any]:
         key = keypair(name)

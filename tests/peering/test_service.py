@@ -186,7 +186,7 @@ class TrustTests(PairCase):
         self.assertIsNone(next(failures, None), "it did fail")
 
     async def test_taking_trust_back_ends_the_session(self) -> None:
-        """Clearing the pin closes the session; what was accepted is refused, and the key is looked at anew."""
+        """Clearing the pin closes the session; what was accepted is refused, and the key is looked at again."""
         alpha, beta = await self.pair()
         await alpha.trust(beta)
         await beta.trust(alpha)
@@ -304,8 +304,8 @@ class OfferTests(PairCase):
         await home.admin.patch(ADVERTISEMENTS, advertisement_name(lender.id), {"spec": {"decision": "Accept"}})
         await self.peered(home, lender)
 
-    async def test_a_change_of_five_percent_is_told(self) -> None:
-        """A little less capacity is kept quiet, a lot less arrives in the record; nothing is accepted anew."""
+    async def test_a_change_of_five_percent_is_reported(self) -> None:
+        """A little less capacity is kept quiet, a lot less arrives in the record; nothing is accepted again."""
         home, (lender,) = await self.lending(1, accepting("AutoAcceptAll"))
         await self.peered(home, lender)
         before = await home.offer_record(lender)
@@ -323,7 +323,7 @@ class OfferTests(PairCase):
         self.assertEqual((await home.offer_record(lender)).status.phase, "Accepted")
 
     async def test_no_longer_lending_withdraws(self) -> None:
-        """incomingPeering No takes the offer back and the rights with it; Yes offers anew."""
+        """incomingPeering No takes the offer back and the rights with it; Yes offers again."""
         home, (lender,) = await self.lending(1, accepting("AutoAcceptAll"))
         await self.peered(home, lender)
         await lender.admin.patch(FOREIGNCLUSTERS, home.id, {"spec": {"incomingPeering": "No"}})
@@ -402,7 +402,7 @@ class RestartTests(PairCase):
     """Restarts change nothing."""
 
     async def test_a_restart_on_either_side_tears_nothing_down(self) -> None:
-        """Sessions come back, offers are sent anew, credentials renewed; records that are equal are not rewritten."""
+        """Sessions come back, offers are sent again, credentials renewed; records that are equal are not rewritten."""
         alpha, beta = await self.pair()
         await alpha.trust(beta)
         await beta.trust(alpha)

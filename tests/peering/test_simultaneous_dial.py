@@ -21,7 +21,7 @@ class RaceTests(PairCase):
         self.assertEqual(alpha.peering.sessions(), one)
 
     async def test_restarts_of_both_end_in_one_session(self) -> None:
-        """Whoever is ready first: after each restart both sides agree on one session, and it does not flap."""
+        """One that is ready first: after each restart both sides agree on one session, and it does not flap."""
         alpha, beta = await self.pair(settings(autojoin_untrusted=True), settings(autojoin_untrusted=True))
         for _ in range(4):
             alpha.sees(beta)

@@ -44,7 +44,7 @@ class StrangerTests(PairCase):
         record = await self.phase(alpha, beta, "TrustPending")
         self.assertEqual(record.status.seen_fingerprint, beta.key.fingerprint)
 
-    async def test_a_distrusted_peer_shows_its_key_anew(self) -> None:
+    async def test_a_distrusted_peer_shows_its_key_again(self) -> None:
         """Once the pin is taken back, the key to trust is the one that the peer has now, not the one it had."""
         alpha, beta = await self.pair(settings(autojoin_untrusted=False), lending())
         await alpha.trust(beta)
@@ -101,7 +101,9 @@ class EventTests(PairCase):
     """Events on transitions."""
 
     async def test_each_step_is_an_event_once(self) -> None:
-        """A stranger that waits for trust, a peer that is Ready, one that is Suspect: each is told, and only then."""
+        """A stranger that waits for trust, a peer that is Ready, one that is Suspect: each is reported, and only
+        then.
+        """
         alpha, beta = await self.pair()
         alpha.sees(beta)
         await self.phase(alpha, beta, "TrustPending")
@@ -122,7 +124,7 @@ class TransitionTests(SynchronousTestCase):
     """Which changes are worth an event."""
 
     def test_the_table(self) -> None:
-        """Changes of phase, the bad ones as warnings; what says nothing new, and what stays, is not told."""
+        """Changes of phase, the bad ones as warnings; what says nothing new, and what stays, is not reported."""
         for before, after, kind in (
             ("", "Discovered", ""),
             ("Discovered", "TrustPending", "Normal"),
@@ -188,7 +190,9 @@ class PaceTests(PairCase):
     """How often offers are sent."""
 
     async def test_a_restless_cluster_sends_one_offer_a_second_and_the_last_one_counts(self) -> None:
-        """Capacity that changes all the time is told once a second at most; what is told in the end is how it ended."""
+        """Capacity that changes all the time is reported once a second at most; what is reported in the end is how it
+        ended.
+        """
         alpha, beta = await self.pair(lending(), lending())
         alpha.sees(beta)
         await self.peered(alpha, beta)
@@ -248,7 +252,7 @@ class AddressTests(PairCase):
         self.assertEqual(alpha.peering.sessions()[0].address, f"127.0.0.1:{beta.peering.port}")
 
     async def test_another_address_of_the_same_key_is_the_same_peer(self) -> None:
-        """A peer that moved is reached at its new address: same record, same node, nothing is made anew."""
+        """A peer that moved is reached at its new address: same record, same node, nothing is made again."""
         alpha, beta = await self.pair(lending(), lending())
         alpha.sees(beta)
         await self.peered(alpha, beta)

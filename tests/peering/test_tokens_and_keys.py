@@ -53,7 +53,7 @@ class GuessTests(SynchronousTestCase):
     """PairingTokens that nobody issued."""
 
     def test_the_api_server_is_asked_a_bounded_number_of_times_a_minute(self) -> None:
-        """Every guess is refused; beyond thirty a minute nothing is asked for it, and the next minute begins anew."""
+        """Every guess is refused; beyond thirty a minute nothing is asked for it, and the next minute begins again."""
         clock, server = Clock(), Empty()
         clock.advance(6e8)
         tokens = PairingTokens(cast(Any, server), clock, "liqo-system", PeerTLS(generate(ROME, NOW)))
@@ -125,7 +125,7 @@ class Named:
 
 
 class Said:
-    """A session with the holder of a key; ``sent`` is what it is told."""
+    """A session with the holder of a key; ``sent`` is what it gets."""
 
     def __init__(self, key: Fingerprint | None) -> None:
         self.certificate = PeerCertificate(key, False, "rome", NOW, NOW) if key is not None else None
@@ -152,7 +152,7 @@ class AnnouncementTests(SynchronousTestCase):
     """Who may announce a cluster's next key."""
 
     def test_only_who_holds_the_pinned_key(self) -> None:
-        """A session whose key is pinned no more, or that showed none, announces nothing and is told nothing."""
+        """A session whose key is pinned no more, or that showed none, announces nothing and learns nothing."""
         own, present, following = (generate(ClusterID(name), NOW) for name in ("turin", "rome", "rome"))
         event = NewKey(*announce(following, ROME, present.fingerprint, b"b" * 32))
         for pin, key, counts in (

@@ -86,10 +86,10 @@ class TombstoneTests(TombstoneCase):
 
     @given(st.booleans(), st.booleans(), st.booleans(), st.integers(-3600, 3600))
     @STEADILY
-    def test_it_goes_a_day_after_the_peer_was_told(
+    def test_it_goes_a_day_after_the_peer_was_notified(
         self, told: bool, joined: bool, distrusted: bool, around: int
     ) -> None:
-        """Not before; and never while the peer was not told, or while settings alone would trust the key again."""
+        """Not before; and never while the peer was not notified, or while settings alone would trust the key again."""
         self.begin()
         peer, other = ClusterID("rome"), ClusterID("milan")
         self.does(self.tombstones.put(peer, self.tombstone(joined=joined, distrusted=distrusted)))
@@ -102,8 +102,8 @@ class TombstoneTests(TombstoneCase):
         self.does(self.tombstones.put(other, self.tombstone(1)))
         self.assertEqual(self.kept(), {other} if goes else {peer, other})
 
-    def test_a_day_begins_when_the_peer_was_told_first(self) -> None:
-        """A peer that comes back every hour to be told again does not keep it for ever."""
+    def test_a_day_begins_when_the_peer_was_notified_first(self) -> None:
+        """A peer that comes back every hour to be notified again does not keep it for ever."""
         peer = ClusterID("rome")
         self.does(self.tombstones.put(peer, self.tombstone()))
         for _ in range(24):
@@ -112,7 +112,7 @@ class TombstoneTests(TombstoneCase):
         self.assertIsNone(self.tombstones.get(peer))
 
     def test_the_next_daemon_knows_the_same(self) -> None:
-        """What was put, and what was told, is on record; what is no tombstone is passed over."""
+        """What was put, and what was reported, is on record; what is no tombstone is passed over."""
         self.does(self.tombstones.load())
         peer = ClusterID("rome")
         self.does(self.tombstones.put(peer, self.tombstone()))

@@ -104,7 +104,7 @@ class UnpeerTests(UnpeerCase):
     async def test_a_slow_borrower_is_not_waited_for_beyond_the_deadline(self) -> None:
         """After the seconds that the order gives, its rights and its pods go, and our side is clean all the same."""
         alpha, beta = await self.peers()
-        # Who is still in sight would be found anew, as a stranger.
+        # Who is still in sight would be found again, as a stranger.
         alpha.peering.update_candidates([])
         finalizer = {"metadata": {"finalizers": ["example.com/hangs"]}}
         await beta.admin.patch(VIRTUALNODES, alpha.id, finalizer, tenant_namespace(alpha.id))
@@ -129,7 +129,7 @@ class UnpeerTests(UnpeerCase):
         self.assertEqual(extra, {f"{CONFIGMAPS} liqo-system/{TOMBSTONES}"})
         self.assertEqual({name: after[name] for name in self.before[0]}, self.before[0])
 
-    async def test_a_peer_that_was_away_is_told_when_it_returns(self) -> None:
+    async def test_a_peer_that_was_away_learns_it_when_it_returns(self) -> None:
         """It believes us by the key it has pinned, and cleans up by itself."""
         alpha, beta = await self.peers()
         await beta.stop()
@@ -232,7 +232,7 @@ class UnpeerTests(UnpeerCase):
         await beta.virtual_node(alpha)
 
     async def test_a_credential_does_not_outlast_the_trust_in_its_key(self) -> None:
-        """What a key said before its offer was accepted is not kept for whoever is trusted after it."""
+        """What a key said before its offer was accepted is not kept for the one that is trusted after it."""
         alpha, beta = await self.peers()
         credential_store, peer = alpha.peering._controllers.borrowing.credential_store, alpha.peering._peers[beta.id]
         credential_store.received(peer, Credential("https://192.0.2.1", "", "stolen", 3600, "tenant"), accepted=False)

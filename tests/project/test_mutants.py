@@ -114,7 +114,7 @@ class SamplesTests(SynchronousTestCase):
         )
 
     def test_mutants_have_names_of_their_own(self) -> None:
-        """Equal changes of equal lines are told apart by their number."""
+        """Equal changes of equal lines are distinguished by their number."""
         names = [mutant.name for mutant in mutants("liqod.a", SOURCE + SOURCE.replace(b"Door", b"Gate"))]
         self.assertEqual(len(names), len(set(names)))
 
@@ -125,7 +125,7 @@ class SamplesTests(SynchronousTestCase):
             for prefix in prefixes:
                 self.assertTrue(any(is_below(module, [prefix]) for module in modules), prefix)
 
-    def test_what_is_equivalent_no_more_is_told(self) -> None:
+    def test_what_is_equivalent_no_more_is_reported(self) -> None:
         """An entry of the list stands for a change that can be made; without the module it is out of date as well."""
         known = EQUIVALENT[0]
         self.assertEqual(stale({}), list(EQUIVALENT))

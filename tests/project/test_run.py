@@ -207,7 +207,7 @@ class StepsTests(SynchronousTestCase):
         self.assertEqual({step.names for step in steps_of(LONG)}, {(name,) for name in LONG})
 
     def test_unit(self) -> None:
-        """What needs root, clusters or built programs is told by its folder, for a package, a module or a test."""
+        """What needs root, clusters or built programs is known by its folder, for a package, a module or a test."""
         names = ("real", "real.test_x", "netns.test_x.C.test_a", "contract.test_real", "scenario.test_x", "test_real")
         self.assertEqual(
             [is_unit(f"tests.{name}") for name in names],
@@ -220,7 +220,7 @@ class StepsTests(SynchronousTestCase):
         self.assertEqual(limits, {"test_run": UNIT_LIMIT, "real.test_x": REAL_LIMIT, "netns.test_x": REAL_LIMIT})
 
     def test_patience(self) -> None:
-        """A run that is told to be patient gives each step so many times longer."""
+        """A run that is asked to be patient gives each step so many times longer."""
         self.assertEqual([step.limit for step in steps_of(["tests.project.test_run"], 10.0)], [UNIT_LIMIT * 10])
 
 

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.testbed.process import Process, spawn
 
-# The first process ends as soon as it is told to, like one that only entered a namespace for the other.
+# The first process ends as soon as it is asked to, like one that only entered a namespace for the other.
 FIRST = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]])"
 SECOND = """
 import pathlib, signal, sys, time

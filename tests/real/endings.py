@@ -24,10 +24,10 @@ from tests.testbed.cluster import Cluster
 APP = "web"
 SYSTEM = ("-n", "liqo-system")
 TOMBSTONE = "ConfigMap liqo-system/liqod-unpeered"
-# What comes and goes by itself, or is computed anew at each look.
+# What comes and goes by itself, or is computed again at each look.
 FLEETING = ("events", "leases", "componentstatuses", "nodes.metrics", "pods.metrics")
 CHANGING = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
-"""What every object gets anew when it is made again, or when it is written."""
+"""What every object gets again when it is made again, or when it is written."""
 
 
 def dump(cluster: Cluster) -> dict[str, Any]:

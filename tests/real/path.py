@@ -46,7 +46,7 @@ def advertisement(cluster: Cluster, peer_id: str) -> dict[str, Any]:
 
 
 def in_phase(record: Callable[[], dict[str, Any]], phase: str) -> bool:
-    """Tell whether a record, read anew, is in a phase."""
+    """Tell whether a record, read again, is in a phase."""
     return bool(record().get("status", {}).get("phase") == phase)
 
 
@@ -77,7 +77,9 @@ def trust_each_other(one: Daemon, two: Daemon) -> None:
 
 
 def deployment(name: str, replicas: int, *, namespace: str = NAMESPACE) -> dict[str, Any]:
-    """Return a Deployment whose pods may only run on a virtual node; they log a line and serve until told to stop."""
+    """Return a Deployment whose pods may only run on a virtual node; they log a line and serve until they are
+    stopped.
+    """
     script = "trap 'exit 0' TERM; echo hello from $HOSTNAME; while :; do sleep 1; done"
     return {
         "apiVersion": "apps/v1",

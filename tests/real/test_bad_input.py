@@ -111,7 +111,9 @@ class EnvironmentTests(Bad):
         self.heals()
 
     def test_wrong_credentials(self) -> None:
-        """A token that the cluster does not know is told from missing rights; a new one in the file is enough."""
+        """A token that the cluster does not know is distinguished from missing rights; a new one in the file is
+        enough.
+        """
         self.rome.kubeconfig.write_text(re.sub(r"token: .*", "token: nobody-knows-this", self.kubeconfig))
         self.rome.start()
         self.suffers("does not know the credentials", "liqodctl install")
@@ -120,7 +122,7 @@ class EnvironmentTests(Bad):
         self.heals()
 
     def test_credentials_that_end(self) -> None:
-        """A token that is replaced while the daemon runs is read anew from the file."""
+        """A token that is replaced while the daemon runs is read again from the file."""
         self.rome.start()
         self.heals()
         self.rome.cluster.kubectl("delete", "secret", "-n", "liqo-system", "liqod-token")
@@ -131,7 +133,7 @@ class EnvironmentTests(Bad):
         self.heals()
 
     def test_missing_rights(self) -> None:
-        """An account without rights is told each one that is missing, and what gives it all of them."""
+        """An account without rights learns each one that is missing, and what gives it all of them."""
         self.rome.cluster.kubectl("delete", "clusterrolebinding", "liqod")
         self.addCleanup(self.rome.install)
         self.rome.start()

@@ -276,7 +276,7 @@ class ReflectionTests(Steps):
         self.assertEqual(writes(self.lender, *kinds) - before, {("POST", "configmaps"): 10})
 
     def test_10_events(self) -> None:
-        """What happens to pods and reflected objects at the lender is told at home, and nothing the other way."""
+        """What happens to pods and reflected objects at the lender is reported at home, and nothing the other way."""
 
         def told(kind: str, name: str, reason: str) -> bool:
             field = f"--field-selector=involvedObject.kind={kind},involvedObject.name={name},reason={reason}"
@@ -368,7 +368,7 @@ class ReflectionTests(Steps):
         eventually("the late secret", lambda: self.there("secret", "secret-late"))
 
     def restart_with(self, extra: str) -> None:
-        """Start rome's daemon anew with other settings."""
+        """Start rome's daemon again with other settings."""
         self.rome.stop()
         text = self.rome.config.read_text()
         head = text[: text.index("[sharing]")]

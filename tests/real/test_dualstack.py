@@ -153,7 +153,7 @@ class DualStackTests(PairTests):
     def test_03_traffic(self) -> None:
         """Pods on both sides are answered by every pod's and service's address of either version.
 
-        The offloaded one is told what to ask through its virtual node.
+        The offloaded one learns what to ask through its virtual node.
         """
         for cluster, app in ((self.home, CLIENT), (self.lender, SERVER)):
             namespace = NAMESPACE if cluster is self.home else self.remote
@@ -187,7 +187,7 @@ class DualStackTests(PairTests):
                     eventually(f"{version} of {name} at {cluster.name}", partial(self.leads, app, lookup, wanted))
 
     def leads(self, app: str, lookup: str, wanted: set[str]) -> bool:
-        """Tell whether a pod that looks a name up is told just these addresses."""
+        """Tell whether a pod that looks a name up gets just these addresses."""
         answers = self.say(app, lookup).partition("Name:")[2]
         self.assertEqual(set(re.findall(r"Address:\s+(\S+)$", answers, re.MULTILINE)), wanted)
         return True

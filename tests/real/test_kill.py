@@ -42,7 +42,7 @@ COUNT = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.2; done"
 
 
 class Killer(threading.Thread):
-    """Kills one of the daemons, chosen by chance, again and again at moments chosen by chance, and starts it anew."""
+    """Kills one of the daemons, chosen by chance, again and again at moments chosen by chance, and starts it again."""
 
     def __init__(self, daemons: list[Daemon], seed: int) -> None:
         super().__init__(daemon=True)
@@ -52,7 +52,7 @@ class Killer(threading.Thread):
         self.kills: list[tuple[str, float]] = []
 
     def run(self) -> None:
-        """Kill until told to end."""
+        """Kill until asked to end."""
         begin = time.monotonic()
         while not self._end.wait(self._random.uniform(0.05, 4.0)):
             victim = self._random.choice(self._daemons)

@@ -214,7 +214,7 @@ class KubectlOnVirtualNodesTests(PairTests):
         self.assertTrue(self._call("/etc/passwd", certificate=good).startswith("404"))
 
     def test_12_leaving(self) -> None:
-        """Whoever stops following a log leaves nothing behind at the lender."""
+        """A caller that stops following a log leaves nothing behind at the lender."""
         cluster = self.rome.cluster
         argv = [str(versions.program("kubectl")), f"--kubeconfig={cluster.kubeconfig}", "-n", NAMESPACE]
         before = self._open()

@@ -286,7 +286,9 @@ class NamespaceTests(PairTests):
         self.assertEqual(self.run_there("late", 1).keys(), before)
 
     def test_11_webhook_down(self) -> None:
-        """While no daemon runs pods are made all the same; afterwards they are mended, or told what is wrong."""
+        """While no daemon runs pods are made all the same; afterwards they are mended, or an event says what is
+        wrong.
+        """
         self.rome.cluster.apply(enabled_namespace("strict"), wish("strict", podOffloadingStrategy="Remote"))
         self.phase_is("strict", "Ready")
         self.rome.stop()
@@ -317,7 +319,7 @@ class NamespaceTests(PairTests):
         self.run_there("strict", 1)
 
     def test_12_a_stolen_account(self) -> None:
-        """Whoever has the daemon's account writes to the namespaces of tenants and of liqod, and nowhere else."""
+        """A thief who has the daemon's account writes to the namespaces of tenants and of liqod, and nowhere else."""
         container = {"name": "main", "image": "localhost/busybox:1"}
         tenants = self.rome.cluster.kubectl("get", "namespace", "-l", "liqo.io/remote-cluster-id", "-o", "name").split()
         tokens = [

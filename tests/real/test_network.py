@@ -345,7 +345,7 @@ class NetworkTests(PairTests):
         return wanted in ask()
 
     def machine(self, caller: Daemon) -> str:
-        """Return the address that a peer was told for what a cluster exported; empty while it was told none."""
+        """Return the address that a peer got for what a cluster exported; empty while it got none."""
         label = f"kubernetes.io/service-name={MACHINE},endpointslice.kubernetes.io/managed-by={REFLECTED_SLICE}"
         for each in caller.cluster.get("endpointslices", "-A", "-l", label)["items"]:
             for endpoint in each.get("endpoints") or ():
@@ -374,7 +374,7 @@ class NetworkTests(PairTests):
         self.assertNotIn("hello", said)
 
     def test_06_restart(self) -> None:
-        """The tunnel carries while no daemon runs, and after they are back nothing was set up anew."""
+        """The tunnel carries while no daemon runs, and after they are back nothing was set up again."""
         (name,) = self.clients()
         (pod,) = live_pods(self.rome.cluster, SERVER).values()
         address = pod["status"]["podIP"]
@@ -527,7 +527,7 @@ class NetworkTests(PairTests):
         eventually("a clean host", clean)
 
     def test_10_uninstall(self) -> None:
-        """On the side that was not told, uninstalling leaves nothing in the host's network either."""
+        """On the side that was not notified, uninstalling leaves nothing in the host's network either."""
         self.milan.stop()
         self.on_host(self.milan, "uninstall", "--this-host")
         self.assertNotIn(": liqod", self.milan.cluster.run(["ip", "-o", "link"]))

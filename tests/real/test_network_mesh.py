@@ -151,7 +151,7 @@ class MeshTests(SynchronousTestCase):
             eventually(f"{name} knows one as rome's", partial(self.one_is_external, name))
 
     def one_is_external(self, name: str) -> bool:
-        """Have a cluster be told of two endpoints elsewhere, one of them by an address of rome's external network."""
+        """Announce to a cluster two endpoints elsewhere, one of them by an address of rome's external network."""
         remote = self.told(name, SERVICE)
         self.assertEqual([self.is_external(name, address) for address in remote].count(True), 1, remote)
         self.assertEqual(len(remote), 2, remote)
@@ -167,7 +167,7 @@ class MeshTests(SynchronousTestCase):
         return found == {f"at-{other}" for other in NAMES}
 
     def told(self, name: str, what: str) -> list[str]:
-        """Return the addresses of the endpoints that a cluster was told for a service of rome's."""
+        """Return the addresses of the endpoints that a cluster got for a service of rome's."""
         label = f"kubernetes.io/service-name={what},endpointslice.kubernetes.io/managed-by={REFLECTED_SLICE}"
         slices = self.daemons[name].cluster.get("endpointslices", "-n", self.space(name), "-l", label)["items"]
         endpoints = [one for each in slices for one in each.get("endpoints") or ()]
@@ -214,7 +214,7 @@ def ask(address: str, port: int) -> str:
 
 
 def names(log: Callable[[], str], caller: str) -> bool:
-    """Tell whether a log, read anew, names a caller."""
+    """Tell whether a log, read again, names a caller."""
     return caller in log()
 
 

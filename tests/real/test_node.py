@@ -38,7 +38,7 @@ def tolerating(app: str, replicas: int, **annotations: str) -> dict[str, Any]:
     """Return a Deployment whose pods stay on an unready node for a short time only, as far as Kubernetes goes."""
     body = deployment(app, replicas)
     template = body["spec"]["template"]
-    # Far more than an offer may move before it is told anew.
+    # Far more than an offer may move before it is reported again.
     template["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "40m"
     template["metadata"]["annotations"] = annotations
     template["spec"]["tolerations"] = [
@@ -245,7 +245,7 @@ class NodeTests(PairTests):
         eventually("new ones run", partial(offloaded, rome, milan, WEB, 2))
 
     def test_07_deleted_node(self) -> None:
-        """A node that is deleted registers anew, and its pods run on."""
+        """A node that is deleted registers again, and its pods run on."""
         rome, milan = self.rome.cluster, self.milan.cluster
         before, first = (uids(rome, WEB), uids(milan, WEB)), virtual_node(rome)["metadata"]["uid"]
         rome.kubectl("delete", "node", "liqo-milan", "--wait=false")

@@ -70,7 +70,7 @@ class PairingTests(PairTests):
             now = eventually("the virtual node is Ready", ready[daemon.name])
             self.assertEqual(now["metadata"]["uid"], before[daemon.name]["metadata"]["uid"])
 
-    def test_05_a_new_key_unheard(self) -> None:
+    def test_05_a_new_key_while_away(self) -> None:
         """Milan is away while rome's key changes: it refuses the new one until its administrator names it."""
         self.milan.stop()
         said = self.rome.liqodctl("rotate-key", "--now", "--timeout=60", timeout=120)

@@ -198,7 +198,7 @@ class ProviderTests(Steps):
         self._mandatory("configmap", "configmap")
 
     def test_10_deleted_node(self) -> None:
-        """A node that is deleted is registered anew; pods that it had are gone on both sides."""
+        """A node that is deleted is registered again; pods that it had are gone on both sides."""
         first = virtual_node(self.home)["metadata"]["uid"]
         self.drop("pod", "--all")
         self.home.kubectl("delete", "node", NODE, "--timeout=120s", timeout=130)

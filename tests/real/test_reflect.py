@@ -67,8 +67,8 @@ class ReflectionOnRealClustersTests(Pair, cases.ReflectionCase):
         await self.eventually(followed)
 
     async def test_refused_by_a_policy(self) -> None:
-        """What an admission policy of the lender refuses is told at home in its words; the rest goes, and it as well
-        when it may.
+        """What an admission policy of the lender refuses is reported at home in its words; the rest goes, and it as
+        well when it may.
         """
         await self.served()
         name = f"no-words-{self.space}"

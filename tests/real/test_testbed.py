@@ -161,7 +161,7 @@ with Testbed(1, name=sys.argv[1]) as testbed:
         self._end_with(None)
 
     def test_terminated(self) -> None:
-        """A run that is told to end has its clusters removed."""
+        """A run that is asked to end has its clusters removed."""
         self._end_with(signal.SIGTERM)
 
     def test_killed(self) -> None:

@@ -178,7 +178,7 @@ class ThreeClustersTests(SynchronousTestCase):
         self._passed = True
 
     def test_05_changes_meanwhile(self) -> None:
-        """Meanwhile a pod that is made anew at the other lender is an endpoint in the clusters that are left."""
+        """Meanwhile a pod that is made again at the other lender is an endpoint in the clusters that are left."""
         rome = self.cluster("rome")
         rome.kubectl("delete", "pod", "-n", NAMESPACE, "at-milan", "--timeout=120s", timeout=130)
         rome.apply(self._pod("milan"))
@@ -205,7 +205,7 @@ class ThreeClustersTests(SynchronousTestCase):
         return sum(each["restartCount"] for each in status["containerStatuses"])
 
     def test_07_a_pod_that_goes(self) -> None:
-        """A pod that is deleted is told to end where it runs, goes on both sides, and is no endpoint any more."""
+        """A pod that is deleted is asked to end where it runs, goes on both sides, and is no endpoint any more."""
         rome, paris = self.cluster("rome"), self.cluster("paris")
         rome.kubectl("delete", "pod", "-n", NAMESPACE, "at-paris", "--wait=false")
 

@@ -2,7 +2,7 @@
 
 FILE is JSON: ``host``, ``port``, ``headers``; ``certificate`` (the path of a PEM file with key and certificate) for the
 relay; ``kinds``, a list of (path of the group and version, plural, namespaced, verbs) from the API server's discovery;
-``namespaces``. Each verb is really sent, as a dry run where it writes; whatever is not 403 is told.
+``namespaces``. Each verb is really sent, as a dry run where it writes; whatever is not 403 is reported.
 """
 
 from __future__ import annotations

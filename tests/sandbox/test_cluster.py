@@ -92,7 +92,7 @@ class NodeTests(ClusterCase):
         self.assertIsNone(self.cluster.object(PODS, "p", "default"))
 
     def test_short_silence_is_nothing(self) -> None:
-        """A node that is heard again in time keeps its pods and its condition."""
+        """A node whose lease is renewed again in time keeps its pods and its condition."""
         self.pod("p", node="one")
         self.run_for(2)
         self.cluster.nodes.silence("one")

@@ -52,7 +52,7 @@ class EndTests(ScenarioCase):
         milan.kill()
         scene.becomes("it has ended there", waits["finished"], 30)
         if borrower_dies:
-            # It was told at home, and that is all that is left of it.
+            # It was reported at home, and that is all that is left of it.
             scene.becomes("it is told", waits["told"], 30)
             rome.kill()
         space = remote_namespace(SHOP, rome.id)

@@ -145,7 +145,9 @@ class FailureTests(ScenarioCase):
         self.assertEqual(pair.restarted(), [])
 
     def test_partition(self) -> None:
-        """A peer that is not heard is Suspect, then Lost, its node NotReady; it comes back by itself, with its pods."""
+        """A peer that does not answer is Suspect, then Lost, its node NotReady; it comes back by itself, with its
+        pods.
+        """
         pair = self.pair(short_offers)
         scene, rome, milan = pair.scene, pair.rome, pair.milan
         for side in (milan.address, milan.api_address):
@@ -193,7 +195,7 @@ class FailureTests(ScenarioCase):
                 self.intact(pair)
 
     def test_new_key(self) -> None:
-        """A peer that comes back with another key is refused, and nothing is removed; trusted anew it is as before."""
+        """A peer that comes back with another key is refused, and nothing is removed; trusted again it is as before."""
         pair = self.pair()
         scene, rome, milan = pair.scene, pair.rome, pair.milan
         pair.reinstall(milan)

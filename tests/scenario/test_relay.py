@@ -104,7 +104,7 @@ class RelayTests(ScenarioCase):
     def test_the_lenders_daemon_dies(self) -> None:
         """A relay is gone with its machine: the node says so, no pod is touched, and all goes on when it is back.
 
-        Watches that were open then hear nothing more, not even their end: they are made anew when they are overdue.
+        Watches that were open then hear nothing more, not even their end: they are made again when they are overdue.
         """
         scene = self.scene()
         rome, milan = self.pair(scene, "relay", "relay", walled=True)

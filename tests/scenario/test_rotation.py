@@ -65,7 +65,7 @@ class KeyRotationTests(ScenarioCase):
         )
 
     def test_a_death_at_every_point(self) -> None:
-        """Whoever dies, and wherever: both end with the new key on record, and the virtual node is the same."""
+        """Whichever side dies, and wherever: both end with the new key on record, and the virtual node is the same."""
         scene = self.scene()
         rome, milan = scene.peered()
         scene.becomes("both are well", lambda: self.is_well(rome, milan))

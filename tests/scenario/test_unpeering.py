@@ -68,7 +68,7 @@ class UnpeeringTests(ScenarioCase):
         pair.well()
 
     def test_either_side_ends_it_in_peace(self) -> None:
-        """Whoever asks, both clusters forget each other; trusted again they share pods as before."""
+        """Whichever side asks, both clusters forget each other; trusted again they share pods as before."""
         for which in (0, 1):
             pair = self.pair()
             end(pair, which, Order())
@@ -81,8 +81,8 @@ class UnpeeringTests(ScenarioCase):
         end(pair, 1, Order())
         self.ends_and_begins_anew(pair)
 
-    def test_trusted_anew_before_the_watch_tells(self) -> None:
-        """A record that is gone, though the watch does not tell so yet, does not end what the peer begins anew."""
+    def test_trusted_again_before_the_watch_tells(self) -> None:
+        """A record that is gone, though the watch does not show it yet, does not end what the peer begins again."""
         pair = self.pair(short_offers)
         scene, rome, milan = pair.scene, pair.rome, pair.milan
         end(pair, 0, Order("asked", 0.0))
@@ -95,8 +95,8 @@ class UnpeeringTests(ScenarioCase):
         milan.start_api()
         self.ends_and_begins_anew(pair, 30.0)
 
-    def test_trusted_anew_on_one_side_only(self) -> None:
-        """Who was told of the end and trusts anew keeps that trust, sees whose turn it is, and shares once it is done.
+    def test_trusted_again_on_one_side_only(self) -> None:
+        """Who learned of the end and trusts again keeps that trust, sees whose turn it is, and shares once it is done.
 
         Also when the daemon starts meanwhile.
         """
@@ -134,7 +134,7 @@ class UnpeeringTests(ScenarioCase):
         self.ends_and_begins_anew(pair)
 
     def test_the_word_is_lost(self) -> None:
-        """A daemon that ends before it acts on what it was told is told again: it does not know where to ask."""
+        """A daemon that ends before it acts on a message gets it again: it does not know where to ask."""
         pair = self.pair()
         scene, rome, milan = pair.scene, pair.rome, pair.milan
         scene.network.part(rome.address, milan.address)
@@ -183,7 +183,9 @@ class UnpeeringTests(ScenarioCase):
         self.given_up(5.0)
 
     def test_with_a_peer_that_has_a_new_key(self) -> None:
-        """Who was reinstalled cannot be told, because it cannot prove who it was: it keeps all, and sees what to do."""
+        """Who was reinstalled cannot be informed, because it cannot prove who it was: it keeps all, and sees what to
+        do.
+        """
         pair = self.pair()
         scene, rome, milan = pair.scene, pair.rome, pair.milan
         pair.reinstall(milan)
@@ -200,7 +202,7 @@ class UnpeeringTests(ScenarioCase):
         self.ends_and_begins_anew(pair)
 
     def test_a_record_that_was_replaced_unseen(self) -> None:
-        """A record that an administrator removes by force and makes again, while nothing is heard, is kept true."""
+        """A record that an administrator removes by force and makes again, while no event arrives, is kept true."""
         pair = self.pair()
         scene, rome, milan = pair.scene, pair.rome, pair.milan
         before = rome.object(FOREIGN, milan.id) or {}
@@ -255,7 +257,7 @@ class EndingTrouble(Trouble):
 
     @initialize(which=SIDE, order=ORDERS, wait=WAITS)
     def intend(self, which: int, order: Order, wait: float) -> None:
-        """Whoever has not ended it before the failures are healed does so then, and they last on for a while."""
+        """A side that has not ended it before the failures are healed does so then, and they last on for a while."""
         self.last = (which, order, wait)
 
     @precondition(lambda self: not self.closed)
@@ -288,7 +290,7 @@ class EndingTrouble(Trouble):
         self.finish(wait)
 
     def finish(self, wait: float) -> None:
-        """Heal everything; then the peering is over, and one that both begin anew is as the first."""
+        """Heal everything; then the peering is over, and one that both start again is as the first."""
         EndingTrouble.ended += 1
         self.heal()
         for side in (0, 1):

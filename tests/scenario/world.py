@@ -1,7 +1,7 @@
 """One virtual clock, and one thing happening after the other: the same run every time, as fast as it computes.
 
 Everything that happens is an *event* in one queue, ordered by its time and then by when it was planned. Each belongs to
-whoever planned it, so that it can be dropped or held back with its owner.
+the one that planned it, so that it can be dropped or held back with its owner.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class World:
         return event
 
     def plan(self, event: Event, moment: float) -> None:
-        """Plan an event, or plan it anew: of several entries in the queue the one with its number counts."""
+        """Plan an event, or plan it again: of several entries in the queue the one with its number counts."""
         event.moment = moment
         event.number = next(self._numbers)
         heapq.heappush(self._queue, (moment, event.number, event))

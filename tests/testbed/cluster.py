@@ -128,7 +128,7 @@ class Cluster:
         """Start what was ended so, with what etcd had stored, and wait until the node is Ready again.
 
         A kubelet that was without its API server for long looks for it up to a minute apart; ``kubelet``: it and
-        kube-proxy are started anew as well, which containers do not notice.
+        kube-proxy are started again as well, which containers do not notice.
         """
         self._daemons = [daemon for daemon in self._daemons if daemon.name not in controlplane.PROGRAMS]
         self._daemons += controlplane.start_api(self.host, self.addresses, audit=self.shape.audit)

@@ -1,4 +1,4 @@
-"""The DNS server of a test cluster: CoreDNS on the cluster's host, behind the service that pods are told of."""
+"""The DNS server of a test cluster: CoreDNS on the cluster's host, behind the service that pods are given."""
 
 from __future__ import annotations
 

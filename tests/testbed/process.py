@@ -115,8 +115,8 @@ class Process:
     def stop(self, grace: float = 5.0) -> None:
         """Ask the program and its children to end, end them after the grace period, and wait for all of them.
 
-        What was entered a process namespace for is a child of the program that entered, and outlives it: whoever starts
-        the same again at once finds its ports taken.
+        What was entered a process namespace for is a child of the program that entered, and outlives it: the one that
+        starts the same again at once finds its ports taken.
         """
         for signum, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
             with contextlib.suppress(ProcessLookupError):

@@ -98,7 +98,7 @@ class WebhookCase(TestCase):
             await self.webhook.stopService()
             await self.informers.stopService()
             await self.client.close()
-            # Whoever called it sees its connections end one turn later.
+            # One that called it sees its connections end one turn later.
             await deferLater(reactor, 0.05)
 
     async def eventually(self, look: Callable[[], Awaitable[T]]) -> T:
@@ -209,7 +209,7 @@ class WebhookCase(TestCase):
         await self.eventually(plain)
 
     async def test_missed_and_refused(self) -> None:
-        """A pod that would need an affinity, or runs here though it should not, is told so once."""
+        """A pod that would need an affinity, or runs here though it should not, gets one event."""
         await self.tolerated()
         await self.want(podOffloadingStrategy="Remote")
         await self.stop()

@@ -109,7 +109,7 @@ class Asked:
 
 
 class AnswerTests(SynchronousTestCase):
-    """What an API server is told."""
+    """What an API server is sent."""
 
     def test_nothing_is_answered_before_it_is_known_what_is_wanted(self) -> None:
         """A pod that was let through unread is found later; one that was changed by a guess stays so."""

@@ -1,7 +1,7 @@
 """Records what two peers of this checkout's protocol say to each other: ``python -m tests.wire.recorder FILE.json``.
 
 Run once for every minor version that is released, from the release itself, and kept for ever: ``test_wire_releases``
-plays all recordings against the protocol as it is now. A recording is never made anew.
+plays all recordings against the protocol as it is now. A recording is never made again.
 """
 
 from __future__ import annotations

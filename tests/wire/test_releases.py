@@ -137,7 +137,7 @@ class AdjacentReleaseTests(HostileCase):
         self.assertEqual((welcome.minor, welcome.features), (NEWEST_MINOR, []))
         self.assertEqual([one.peer for one in side.peering.sessions()], ["tomorrow"])
 
-    async def test_a_release_too_far_ahead_is_told_so(self) -> None:
+    async def test_a_release_too_far_ahead_learns_so(self) -> None:
         """Without a common minor both say which ones they speak, and nothing is believed."""
         side = await self.side("alpha")
         stranger = Raw()

@@ -120,7 +120,7 @@ class JoiningTests(SynchronousTestCase):
             pair.dialer.send(join)
 
     def test_a_listener_never_joins(self) -> None:
-        """Whoever is dialled has nothing to prove by a token."""
+        """One that is dialled has nothing to prove by a token."""
         pair = ConnectionPair()
         pair.say(pair.dialer, ALPHA)
         pair.say(pair.listener, BETA)
@@ -183,7 +183,7 @@ class EstablishedTests(SynchronousTestCase):
         self.assertTrue(bye.message.startswith("one two [31m "))
         self.assertEqual(len(bye.message), 1024)
 
-    def test_nothing_is_said_or_heard_after_bye(self) -> None:
+    def test_nothing_is_sent_or_received_after_bye(self) -> None:
         """After Bye, from either side, sending is our error and what arrives is dropped."""
         pair = ConnectionPair().establish()
         late = pair.listener.send(Ping(1))

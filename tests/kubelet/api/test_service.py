@@ -290,7 +290,7 @@ class NodeApiTests(TestCase):
         return directory
 
     async def test_rights(self) -> None:
-        """A known caller may do what the cluster says it may, and is told what it lacks."""
+        """A known caller may do what the cluster says it may, and learns what it lacks."""
         token = "Authorization: Bearer good"
         self.assertIn(b" 200 ", await self._get("/metrics/resource", token))
         answer = await self._get("/containerLogs/shop/web/main", token)
@@ -362,7 +362,7 @@ class NodeApiTests(TestCase):
         self.assertEqual(self.home.reviews, 2)
 
     async def test_what_is_not_there(self) -> None:
-        """Pods that are on no virtual node, or cannot be reached, are told apart."""
+        """Pods that are on no virtual node, or cannot be reached, are distinguished."""
         self.assertIn(b" 404 ", await self._get("/containerLogs/shop/other/main"))
         self.assertIn(b" 404 ", await self._get("/configz"))
         self.assertIn(b" 400 ", await self._get("/exec/shop/web/main"))

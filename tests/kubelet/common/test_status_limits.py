@@ -32,7 +32,7 @@ class StatusLimitsTests(SynchronousTestCase):
         self.assertEqual(seen(status), status)
 
     def test_what_is_kept(self) -> None:
-        """Of a long one phase, conditions, addresses and containers are kept, so that the pod is told as it is."""
+        """Of a long one phase, conditions, addresses and containers are kept, so that the pod is reported as it is."""
         container = {"name": "main", "ready": True, "restartCount": 3, "state": {"running": {"startedAt": "t"}}}
         short = {
             "phase": "Running",

@@ -16,7 +16,7 @@ from liqod.kubelet.lender.health import PROBE_TIMEOUT, RETRY_INTERVAL, LenderHea
 
 
 class FakeClient:
-    """Answers what is asked for with whatever ``answer`` says; notes what it is told of the path."""
+    """Answers what is asked for with whatever ``answer`` says; notes what it learns of the path."""
 
     class config:
         server = "https://api.test"
@@ -102,7 +102,7 @@ class LenderHealthTests(SynchronousTestCase):
         self.assertEqual(self.client.told, [])
 
     def test_another_client_has_no_old_connections(self) -> None:
-        """A client that was made in the silence is told nothing."""
+        """A client that was made in the silence learns nothing."""
         self.silence(20)
         other = FakeClient(self.clock)
         self.latest.set(other)
@@ -111,7 +111,9 @@ class LenderHealthTests(SynchronousTestCase):
         self.assertEqual(other.told, [])
 
     def test_a_session_that_is_back_has_it_asked_at_once(self) -> None:
-        """When the peer is heard of otherwise the API is asked at once, in place of a probe that hangs; not if well."""
+        """When the peer is known to answer otherwise the API is asked at once, in place of a probe that hangs; not if
+        well.
+        """
         asked = self.client.asked
         self.health.session_resumed()
         self.clock.advance(0)

@@ -208,7 +208,7 @@ class OffloadingStatusTests(cases.KubeletSides):
         self.assertEqual((await self.lender.list(SHADOWPODS, self.remote)).items, [])
 
     async def test_two_namespaces_one_name(self) -> None:
-        """Two namespaces never share one at the lender: the second is told which name to change."""
+        """Two namespaces never share one at the lender: the second learns which name to change."""
         self.hosting._namespaces._names = ("market",)
         await self.want(namespaceMappingStrategy="SelectedName", remoteNamespaceName="market")
         await self.pod("web")

@@ -113,7 +113,9 @@ class NodeTests(SynchronousTestCase):
         self.assertEqual([c["status"] for c in back], ["True", "False", "False", "False", "False"])
 
     def test_the_network_is_a_condition_of_its_own(self) -> None:
-        """Whether packets cross is told once it is known, and not at all where there is no network between clusters."""
+        """Whether packets cross is reported once it is known, and not at all where there is no network between
+        clusters.
+        """
 
         def told(**facts: Any) -> list[tuple[str, str]]:
             found = status_patch({}, self.facts(**facts), NOW)["status"]["conditions"]

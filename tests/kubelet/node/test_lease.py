@@ -86,7 +86,7 @@ class LeaseTests(SynchronousTestCase):
         self.assertLessEqual(max(gaps), 10.2)
         self.assertGreaterEqual(min(gaps[1:-1]), 9.8)
 
-    def test_made_anew(self) -> None:
+    def test_made_again(self) -> None:
         """A lease that somebody deleted is made again."""
         self.server.missing = True
         self.begin()

@@ -39,7 +39,7 @@ class DebounceTests(SynchronousTestCase):
         self.assertEqual((debounced.value, again), (True, None))
 
     def test_a_moment_is_nothing(self) -> None:
-        """A reading that is taken back before its time changes nothing, and the time begins anew."""
+        """A reading that is taken back before its time changes nothing, and the time begins again."""
         debounced, _ = debounce(Debounced(), True, 0)
         debounced, _ = debounce(debounced, False, 10)
         debounced, again = debounce(debounced, True, 10 + DOWN_HOLD / 2)
@@ -96,8 +96,8 @@ class NetworkConditionTests(SynchronousTestCase):
         self.successResultOf(self.condition.stopService())
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_what_is_not_known_is_told_as_that(self) -> None:
-        """Before the first word nothing is known; a fabric that begins anew does not take back what counts."""
+    def test_what_is_not_known_is_reported_as_that(self) -> None:
+        """Before the first status nothing is known; a fabric that begins again does not take back what counts."""
         self.assertFalse(self.condition.state.value.known)
         self.say(READY)
         self.say(not_known("no probe yet"))

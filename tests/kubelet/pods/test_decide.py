@@ -123,7 +123,7 @@ class DecideTests(SynchronousTestCase):
             self.assertIsInstance(ask(pod, there, runs), expected, what)
 
     def test_grace(self) -> None:
-        """A grace that home gave instead of the pod's own is told first; the ShadowPod goes when it is heeded."""
+        """A grace that home gave instead of the pod's own is reported first; the ShadowPod goes when it is heeded."""
         key = "offloading.liqo.io/deletion-grace-period-seconds"
         usual, other = home(**DELETING), home(**{**DELETING, "deletionGracePeriodSeconds": 7})
         gone = DeleteShadow("s1")
@@ -148,7 +148,9 @@ class DecideTests(SynchronousTestCase):
         self.assertEqual(ask(other, knows, remote(), grace_ignored=True), gone)
 
     def test_a_grace_of_zero_is_one_second(self) -> None:
-        """A pod whose spec says 0 is deleted with 1 by the API server: that is its own grace, and nothing is told."""
+        """A pod whose spec says 0 is deleted with 1 by the API server: that is its own grace, and nothing is
+        reported.
+        """
         for own, grace, told in ((0, 1, False), (1, 1, False), (0, 2, True), (0, 30, True), (None, 30, False)):
             body = {**SPEC, **({} if own is None else {"terminationGracePeriodSeconds": own})}
             meta = {"name": "web", "namespace": "shop", "uid": "u1", **DELETING, "deletionGracePeriodSeconds": grace}
@@ -176,7 +178,7 @@ class DecideTests(SynchronousTestCase):
         self.assertEqual(decide_unreachable(leaving, Keep("x"), NOW, silent=True), Keep("x"))
 
     def test_cut_off(self) -> None:
-        """While no packet crosses no pod is ready, and says why; all else is told, and nothing is written again."""
+        """While no packet crosses no pod is ready, and says why; all else is reported, and nothing is written again."""
         written = decide_network_down(home(RUNNING), Keep(), NOW)
         assert isinstance(written, WriteStatus)
         (said,) = written.status["conditions"]
@@ -208,7 +210,7 @@ class DecideTests(SynchronousTestCase):
         assert isinstance(patch, Patch)
         self.assertEqual(patch.patch["metadata"]["uid"], "s1")
 
-    def test_the_lender_is_told_of_an_end_that_it_missed(self) -> None:
+    def test_the_lender_learns_of_an_end_that_it_missed(self) -> None:
         """When the lender did not see a pod end that is gone there, its ShadowPod gets a note, once."""
         done = home({"phase": "Succeeded"})
         patch = ask(done, shadow(), None)
@@ -244,7 +246,9 @@ class DecideTests(SynchronousTestCase):
             self.assertEqual(step.status["phase"], phase)
 
     def test_how_containers_end_after_their_pod(self) -> None:
-        """A pod whose deadline has passed is Failed before its containers end; how they ended is told as well, once."""
+        """A pod whose deadline has passed is Failed before its containers end; how they ended is reported as well,
+        once.
+        """
         late = {"phase": "Failed", "reason": "DeadlineExceeded"}
         done = {"name": "main", "ready": False, "restartCount": 0, "state": {"terminated": {"exitCode": 137}}}
         told = home({**RUNNING, **late})
@@ -260,7 +264,7 @@ class DecideTests(SynchronousTestCase):
         earlier = remote({**late, "containerStatuses": [done]}, annotations={"offloading.liqo.io/home-pod-uid": "u0"})
         self.assertIsInstance(ask(told, shadow(), earlier), Keep)
 
-    def test_a_refusal_is_told_once(self) -> None:
+    def test_a_refusal_is_reported_once(self) -> None:
         """The lender's words become a condition and an event; seeing them again is no news."""
         said = {"phase": "Pending", "reason": "QuotaExceeded", "message": "2 cpu\nleft"}
         decision = ask(home(), shadow(status=said), None)
@@ -306,7 +310,7 @@ class DecideTests(SynchronousTestCase):
         self.assertIsInstance(ask(home(), shadow(), old), Keep)
 
     def test_outside(self) -> None:
-        """A pod of a namespace that is not offloaded is told so once, aborted if it ran, and let go when deleted."""
+        """A pod of a namespace that is not offloaded gets one event, aborted if it ran, and let go when deleted."""
         decision = decide_not_offloaded(home(), OUTSIDE, NOW)
         assert isinstance(decision, WriteStatus) and decision.report is not None
         self.assertEqual(decision.report.reason, "OffloadingBackOff")

@@ -221,7 +221,7 @@ class SpecTests(SynchronousTestCase):
         self.assertFalse(is_internal("notliqo.io/key"))
 
     def test_patch_brings_up_to_date(self) -> None:
-        """Applying the patch gives the ShadowPod that would have been forged anew; the digest notices the change."""
+        """Applying the patch gives the ShadowPod that would have been forged again; the digest notices the change."""
         spec = {"containers": [container()], "initContainers": [container("init")], "activeDeadlineSeconds": 60}
         old = forge_shadow(meta(labels={"app": "web", "old": "1"}), spec, "ns", CONTEXT)
         changed = {**spec, "containers": [container(image="busybox:2")], "tolerations": [{"key": "a"}]}

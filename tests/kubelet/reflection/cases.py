@@ -507,7 +507,7 @@ class ReflectionCase(KubeletSides):
         self.assertFalse({key for key in (self.client.requests - before_home) if key[1] not in apart})
 
     async def test_events_come_back(self) -> None:
-        """An event about a pod or a reflected object at the lender is told about the object at home, once."""
+        """An event about a pod or a reflected object at the lender is reported about the object at home, once."""
         await self.served()
         await self.home.create(CONFIGMAPS, {"metadata": {"name": "conf"}}, self.space)
         await self.there(CONFIGMAPS, "conf")
@@ -530,7 +530,7 @@ class ReflectionCase(KubeletSides):
         self.assertEqual([r for r in self.told("conf") if r.startswith("About")], ["AboutConfigMap"])
 
     async def test_a_verdict_among_noise(self) -> None:
-        """Why the lender refuses something is told at home in the midst of more warnings than there is room for."""
+        """Why the lender refuses something is reported at home in the midst of more warnings than there is room for."""
         await self.served()
         event: dict[str, Any] = {
             "involvedObject": {"kind": "Pod", "name": "first", "namespace": self.remote},

@@ -106,7 +106,7 @@ class Silent:
 
 
 class Surroundings:
-    """What a reflector needs of its virtual kubelet: what is forged from, and lists of what it was told."""
+    """What a reflector needs of its virtual kubelet: what is forged from, and lists of what was reported to it."""
 
     def __init__(self, sides: Sides) -> None:
         self.sides = sides
@@ -122,7 +122,7 @@ class Surroundings:
 
 
 class Sides:
-    """Two servers, and what a daemon runs between them; ``crash`` ends that at once, ``begin`` starts it anew."""
+    """Two servers, and what a daemon runs between them; ``crash`` ends that at once, ``begin`` starts it again."""
 
     def __init__(self, kind: Kind, lender: type[Server] = Server, recorder: Recorder | None = None) -> None:
         self.kind = kind

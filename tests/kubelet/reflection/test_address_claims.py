@@ -1,4 +1,4 @@
-"""Endpoints that are no pods of home: claimed with their ports, waited for, released; what never goes is told."""
+"""Endpoints that are no pods of home: claimed with their ports, waited for, released; what never goes is reported."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ForgeTests(SynchronousTestCase):
             desired = wanted(body, Network())
             self.assertEqual((set(desired.claims), desired.incomplete), (claims, incomplete), body)
 
-    def test_what_never_goes_is_told_and_the_rest_goes(self) -> None:
+    def test_what_never_goes_is_reported_and_the_rest_goes(self) -> None:
         """One endpoint that may not be exported does not keep the others back."""
         desired = wanted(slice_of("10.1.0.5", "169.254.169.254"), Network())
         self.assertEqual(
@@ -91,7 +91,7 @@ class ForgeTests(SynchronousTestCase):
         )
         self.assertEqual([one["addresses"] for one in desired.content["spec"]["template"]["endpoints"]], [["10.1.0.5"]])
 
-    def test_what_names_no_port_is_told_where_ports_have_to_be_named(self) -> None:
+    def test_what_names_no_port_is_reported_where_ports_have_to_be_named(self) -> None:
         """Such an endpoint is not waited for, and claimed all the same: that is how the network knows what to say."""
         network = Network()
         network.unnamed = {"192.0.2.9"}
@@ -125,7 +125,7 @@ class ReflectorTests(SynchronousTestCase):
         return set(found.wanted), found.complete
 
     def sent(self) -> list[str]:
-        """Return the addresses that the lender was told."""
+        """Return the addresses that the lender was asked about."""
         there = self.sides.lender.objects.get("db-1", {"spec": {"template": {}}})
         return [one["addresses"][0] for one in there["spec"]["template"].get("endpoints", [])]
 
@@ -155,7 +155,9 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual(self.claims(), ({("192.0.2.7", "TCP/5432")}, True))
 
     def test_a_namespace_that_is_reflected_no_longer_claims_nothing(self) -> None:
-        """All its claims end at once, and that is told; while one is to be served and is not, nothing is complete."""
+        """All its claims end at once, and that is reported; while one is to be served and is not, nothing is
+        complete.
+        """
         self.sides.home.put("db-1", slice_of("192.0.2.9"))
         self.sides.pass_time(0.1)
         self.sides.reflector.close_namespace("shop")
@@ -172,7 +174,7 @@ class ReflectorTests(SynchronousTestCase):
         self.sides.pass_time(0.1)
         self.assertEqual(self.claims(), ({("192.0.2.9", "TCP/5432")}, True))
 
-    def test_what_never_goes_is_told_once(self) -> None:
+    def test_what_never_goes_is_reported_once(self) -> None:
         """With its reason, and again only when it is another one; no turn is wasted on waiting for it."""
         told = Events()
         sides = self.sides = Sides(ENDPOINTSLICE, recorder=told)

@@ -142,7 +142,7 @@ class DecideTests(SynchronousTestCase):
             self.assertIsInstance(step(CONFIGMAP, desired, there), Keep)
 
     def test_immutable(self) -> None:
-        """What cannot be changed in place is deleted and made anew."""
+        """What cannot be changed in place is deleted and made again."""
         self.assertEqual(step(CONFIGMAP, self.desired, self.there(immutable=True)), Delete("t1", again=True))
 
     def test_idle(self) -> None:
@@ -266,7 +266,7 @@ class ConvergenceTests(SynchronousTestCase):
             self.assertEqual(found.body["spec"]["ipFamilyPolicy"], "PreferDualStack")
 
     def test_a_service_of_another_ip_version(self) -> None:
-        """Its first version cannot be changed: it is made anew; a second one that the lender added is left alone."""
+        """Its first version cannot be changed: it is made again; a second one that the lender added is left alone."""
         spec = {"ipFamilies": ["IPv6"], "ipFamilyPolicy": "PreferDualStack"}
         desired = goal_of(SERVICE, home(SERVICE, spec=spec), with_families(frozenset({"IPv4", "IPv6"})))
         there = made(SERVICE, step(SERVICE, desired, None))

@@ -1,4 +1,4 @@
-"""Which events of a lender are told at once, which wait, and which are dropped."""
+"""Which events of a lender are reported at once, which wait, and which are dropped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EventLimiterTests(SynchronousTestCase):
             self.assertTrue(self.turns.add(-number, -number, WARNING, 0.0))
 
     def later(self, seconds: int) -> list[int]:
-        """Return what is told in so many seconds, one look a second."""
+        """Return what is reported in so many seconds, one look a second."""
         return [due for now in range(1, seconds + 1) if (due := self.turns.due(float(now))) is not None]
 
     def test_ordinary_ones_leave_room(self) -> None:
@@ -35,7 +35,7 @@ class EventLimiterTests(SynchronousTestCase):
         self.assertTrue(self.turns.add(100, 100, WARNING, 0.0))
 
     def test_warnings_wait(self) -> None:
-        """Warnings without room are told later, in their order, one a second."""
+        """Warnings without room are reported later, in their order, one a second."""
         self.full()
         for number in (1, 2, 3):
             self.assertFalse(self.turns.add(number, number, WARNING, 0.0))
@@ -44,14 +44,14 @@ class EventLimiterTests(SynchronousTestCase):
         self.assertEqual((self.turns.dropped, self.turns.wait(10.0)), (0, None))
 
     def test_verdicts_first(self) -> None:
-        """What the lender's liqod says is told before other warnings that came earlier."""
+        """What the lender's liqod says is reported before other warnings that came earlier."""
         self.full()
         for number, urgency in ((1, WARNING), (2, VERDICT), (3, WARNING), (4, VERDICT)):
             self.turns.add(number, number, urgency, 0.0)
         self.assertEqual(self.later(10), [2, 4, 1, 3])
 
     def test_none_overtakes(self) -> None:
-        """While some wait, a new one of no greater urgency is not told before them."""
+        """While some wait, a new one of no greater urgency is not reported before them."""
         self.full()
         self.turns.add(1, 1, WARNING, 0.0)
         self.assertFalse(self.turns.add(2, 2, WARNING, 1.0))
@@ -59,7 +59,7 @@ class EventLimiterTests(SynchronousTestCase):
         self.assertEqual([self.turns.due(31.0), self.turns.due(31.0), self.turns.due(31.0)], [1, 2, None])
 
     def test_the_latest_of_a_key(self) -> None:
-        """Of an event that is counted up while it waits, the latest form is told, once."""
+        """Of an event that is counted up while it waits, the latest form is reported, once."""
         self.full()
         self.turns.add("x", 1, WARNING, 0.0)
         self.turns.add("x", 2, WARNING, 0.5)
@@ -76,7 +76,7 @@ class EventLimiterTests(SynchronousTestCase):
     @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(Urgency), st.integers(0, 3)), max_size=50))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_rate(self, events: list[tuple[int, Urgency, int]]) -> None:
-        """Whatever comes: the rate holds, and each is told, replaced by a later one, or dropped for its kind."""
+        """Whatever comes: the rate holds, and each is reported, replaced by a later one, or dropped for its kind."""
         turns: EventLimiter[int] = EventLimiter(0.0)
         now, told, taken = 0.0, 0, 0
         for key, urgency, pause in events * 2:

@@ -48,7 +48,9 @@ class Events:
 
 
 def sides(kind: Kind = CONFIGMAP) -> tuple[Sides, Refusing, Events]:
-    """Return two servers with the reflector between them, the lender one that can refuse, and what is told at home."""
+    """Return two servers with the reflector between them, the lender one that can refuse, and what is reported at
+    home.
+    """
     made = Sides(kind, Refusing)
     lender, told = made.lender, Events()
     assert isinstance(lender, Refusing)
@@ -65,10 +67,10 @@ def put(server: Server, name: str, uid: str = "", **data: Any) -> None:
 
 
 class RefusalTests(SynchronousTestCase):
-    """Each refusal is told in the lender's words, insisted on ever more slowly, and concerns nobody else."""
+    """Each refusal is reported in the lender's words, insisted on ever more slowly, and concerns nobody else."""
 
     def test_each(self) -> None:
-        """Told at home in the lender's words; a few attempts in an hour; others go at once; it goes when it may."""
+        """Reported at home in the lender's words; a few attempts in an hour; others go at once; it goes when it may."""
         for what, refusal in REFUSALS.items():
             both, lender, told = sides()
             lender.refusal = refusal
@@ -141,7 +143,7 @@ class RefusalTests(SynchronousTestCase):
 
 class OddInputTests(SynchronousTestCase):
     def test_the_same_name_within_a_millisecond(self) -> None:
-        """An object that is deleted and made anew at once, many times, ends as the last one of its name."""
+        """An object that is deleted and made again at once, many times, ends as the last one of its name."""
         both, lender, _ = sides()
         for number in range(50):
             put(both.home, "conf", f"u{number}", data={"number": str(number)}, immutable=bool(number % 2))

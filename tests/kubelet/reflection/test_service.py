@@ -16,7 +16,7 @@ class ReflectionTests(sandboxes.Sandboxes, cases.ReflectionCase):
     """The cases of reflection, each with two clusters of its own."""
 
     async def test_services_follow_the_ip_versions_of_the_lender(self) -> None:
-        """A service of IPv6 is the lender's default until the lender is known to have IPv6; then it is made anew."""
+        """A service of IPv6 is the lender's default until the lender is known to have IPv6; then it is made again."""
         await self.served()
         spec = {"ipFamilies": ["IPv6"], "ports": [{"port": 80}]}
         await self.home.create(SERVICES, {"metadata": {"name": "six"}, "spec": spec}, self.space)

@@ -124,7 +124,7 @@ class TokenCase(KubeletSides):
         self.assertEqual([name for name in held if name.endswith(".liqo-token")], ["on.liqo-token"])
 
     async def test_tokens_after_a_restart(self) -> None:
-        """A daemon that starts anew mints nothing that holds, renews what is due, and removes what is left over."""
+        """A daemon that starts again mints nothing that holds, renews what is due, and removes what is left over."""
         await self.account()
         await self.token_pod("stays")
         await self.token_pod("leaves")
@@ -350,7 +350,7 @@ class ClaimCase(KubeletSides):
         await self.gone(self.home, PERSISTENTVOLUMES, name)
 
     async def test_storage_after_a_restart(self) -> None:
-        """A daemon that starts anew deletes what was released meanwhile, and nothing else."""
+        """A daemon that starts again deletes what was released meanwhile, and nothing else."""
         await self.lends_storage()
         stays, leaves = await self.claim("stays", self.node), await self.claim("leaves", self.node)
         for each in (stays, leaves):
