@@ -117,7 +117,7 @@ class Features:
             cluster=OwnCluster(
                 id=home.cluster_id,
                 name=home.cluster_name,
-                tls=PeerTLS(home.keypair, home.ca_pem, now=wall),
+                tls=PeerTLS(home.keypair, home.ca_pem, now=wall, revoked=settings.identity.revoked),
                 # Wall clock: the monotonic clock restarts at boot, and offers of a later epoch must compare as newer.
                 epoch=int(wall().timestamp()),
             ),

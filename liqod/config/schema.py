@@ -55,12 +55,14 @@ class Kubernetes(Section, frozen=True):
 class Identity(Section, frozen=True):
     """The cluster's key: made and kept in a Secret unless files are named. ``ca`` trusts what it signed.
 
+    ``revoked``: fingerprints of keys that are never accepted, of peers or of CAs.
     ``rotation_grace``: seconds that peers that are away have to come and hear of the next key.
     """
 
     certificate: str = ""
     key: str = ""
     ca: str = ""
+    revoked: Annotated[list[Fingerprint], Meta(max_length=1024)] = []
     rotation_grace: float = 86400.0
 
 

@@ -16,9 +16,9 @@ OpenSSL directly. Many type stubs for pyOpenSSL know only its older objects, hen
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import attrs
 from cryptography import x509
@@ -56,6 +56,8 @@ CLOCK_SKEW: Final = datetime.timedelta(minutes=5)
 _NO_CHECK_TIME: Final = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME (OpenSSL, x509_vfy.h), which pyOpenSSL does not name."""
 
+_E = TypeVar("_E", bound=x509.ExtensionType)
+
 
 @attrs.frozen
 class PeerCertificate:
@@ -87,8 +89,10 @@ class PeerTLS:
         ca_pem: bytes | None = None,
         *,
         now: WallClock = utc_now,
+        revoked: Collection[Fingerprint] = (),
     ) -> None:
         self.keypair = keypair
+        self._revoked = frozenset(revoked)
         self._now = now
         self._authorities = _read_authorities(ca_pem)
         self.context = _make_context(keypair)
@@ -157,6 +161,8 @@ class PeerTLS:
         try:
             key = check_certificate(leaf)
             path = self._path(chain)
+            if not self._revoked.isdisjoint(fingerprint_of(certificate) for certificate in (*chain, *path)):
+                raise CertificateRefused("KeyRevoked", "the key, or one that signed it, is among [identity] revoked")
             if not path and not isinstance(key, Ed25519PublicKey):
                 # RSA and ECDSA are accepted only for keys signed by a CA. An attacker can search self-made keys for one
                 # whose words equal those of another; the search is most expensive with Ed25519, so it is required.
@@ -166,7 +172,7 @@ class PeerTLS:
                 )
             return PeerCertificate(
                 fingerprint=fingerprint_of(leaf),
-                chains_to_ca=bool(path) and serves_as(leaf, usage) and self._is_valid_now(path),
+                chains_to_ca=bool(path) and serves_as(leaf, usage) and self._is_valid_now(path) and _is_named(path),
                 subject_cn=common_name(leaf),
                 not_before=leaf.not_valid_before_utc,
                 not_after=leaf.not_valid_after_utc,
@@ -206,6 +212,23 @@ class PeerTLS:
 
 class _Dialed(SSL.Connection):
     """A connection with us as the client; pyOpenSSL's Connection does not expose its role."""
+
+
+def _is_named(path: Sequence[x509.Certificate]) -> bool:
+    """Return whether the name of a path's first certificate was subject to the name constraints in the path, if any."""
+    # OpenSSL checks them against alternative names, and against a common name only where that looks like a DNS name,
+    # with a dot (crypto/x509/v3_ncons.c): a cluster ID has none.
+    if not any(_extension(certificate, x509.NameConstraints) for certificate in path):
+        return True
+    names = _extension(path[0], x509.SubjectAlternativeName)
+    return names is not None and common_name(path[0]) in names.get_values_for_type(x509.DNSName)
+
+
+def _extension(certificate: x509.Certificate, kind: type[_E]) -> _E | None:
+    try:
+        return certificate.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
 
 
 @implementer(IOpenSSLClientConnectionCreator, IOpenSSLServerConnectionCreator)

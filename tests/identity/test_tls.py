@@ -215,6 +215,34 @@ class AuthorityTests(SynchronousTestCase):
         self.assertFalse(self.seen(leaf).chains_to_ca)
         self.assertTrue(self.seen(KeyPair(leaf.key_pem, leaf.certificate_pem + middle.pem)).chains_to_ca)
 
+    def test_a_constrained_intermediate_vouches_for_permitted_ids_only(self) -> None:
+        """OpenSSL checks name constraints against alternative names, so there the ID must be one."""
+        middle = self.authority.delegate("middle", permitted="beta")
+
+        def vouched(cluster_id: ClusterID, **more: Any) -> bool:
+            leaf = middle.issue(cluster_id, **more)
+            return self.seen(KeyPair(leaf.key_pem, leaf.certificate_pem + middle.pem)).vouches_for(cluster_id)
+
+        self.assertFalse(vouched(ALPHA))
+        self.assertFalse(vouched(ALPHA, dns=("beta",)))
+        self.assertFalse(vouched(ALPHA, dns=("alpha",)))
+        self.assertFalse(vouched(BETA))
+        self.assertTrue(vouched(BETA, dns=("beta",)))
+
+    def test_revoked_keys(self) -> None:
+        """A key that is named as revoked is refused, and so is each key that a revoked one has signed."""
+        middle = self.authority.delegate("middle")
+        leaf, other = middle.issue("beta"), self.authority.issue("beta")
+        chain = KeyPair(leaf.key_pem, leaf.certificate_pem + middle.pem)
+        for revoked in (chain.fingerprint, certs.fingerprint_of(middle.certificate)):
+            self.ours = tls.PeerTLS(
+                certs.generate(ALPHA, NOW), self.authority.pem, now=lambda: self.moment, revoked=[revoked]
+            )
+            with self.assertRaises(CertificateRefused) as caught:
+                self.ours.read_chain(chain.chain, ExtendedKeyUsageOID.CLIENT_AUTH)
+            self.assertEqual(caught.exception.reason, "KeyRevoked")
+            self.assertTrue(self.seen(other).vouches_for(BETA))
+
     def test_strangers_are_not_vouched_for(self) -> None:
         """Self-signed certificates and those of another CA with the same name do not chain."""
         impostor = Authority()

@@ -47,6 +47,7 @@ class Authority:
         end: datetime.datetime = NOW + DAY,
         usages: tuple[x509.ObjectIdentifier, ...] = BOTH,
         algorithm: Any = None,
+        dns: tuple[str, ...] = (),
     ) -> KeyPair:
         """Return a key and a certificate signed by this CA."""
         key = key or ed25519.Ed25519PrivateKey.generate()
@@ -54,15 +55,20 @@ class Authority:
         builder = self._builder(subject, key.public_key(), start, end, False)
         if usages:
             builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        if dns:
+            names = x509.SubjectAlternativeName([x509.DNSName(each) for each in dns])
+            builder = builder.add_extension(names, critical=False)
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return KeyPair(pem, builder.sign(self.key, algorithm).public_bytes(Encoding.PEM))
 
-    def delegate(self, name: str) -> Authority:
-        """Return an intermediate CA signed by this one."""
+    def delegate(self, name: str, *, permitted: str = "") -> Authority:
+        """Return an intermediate CA signed by this one; ``permitted``: the one DNS name that it may certify."""
         child = Authority(name)
-        child.certificate = self._builder(child.name, child.key.public_key(), NOW - DAY, NOW + DAY, True).sign(
-            self.key, None
-        )
+        builder = self._builder(child.name, child.key.public_key(), NOW - DAY, NOW + DAY, True)
+        if permitted:
+            constraints = x509.NameConstraints([x509.DNSName(permitted)], None)
+            builder = builder.add_extension(constraints, critical=True)
+        child.certificate = builder.sign(self.key, None)
         return child
 
     def _builder(
