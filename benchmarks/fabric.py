@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from liqod.fabric.control.agreement.key import generate
+from liqod.fabric.agent.key import generate
 from tests.netns.hosts import Hosts, eventually, missing
 
 TALK = str(Path(__file__).parents[1] / "tests" / "netns" / "talk.py")

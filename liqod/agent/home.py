@@ -15,7 +15,7 @@ import attrs
 from twisted.logger import Logger
 
 from liqod.agent.account import rights
-from liqod.agent.account.names import ACCOUNT
+from liqod.agent.account.names import account_of
 from liqod.agent.errors import StartupError, explain
 from liqod.agent.host.address import cluster_name
 from liqod.agent.host.clock_check import judge, server_time
@@ -66,6 +66,17 @@ async def prepare(client: Client, settings: Settings, server: str, hostname: str
     return Home(cluster_id, cluster_name(settings.cluster.name, hostname), keypair, ca_pem)
 
 
+async def prepare_network(client: Client, settings: Settings, server: str, wall: WallClock) -> None:
+    """Check the home cluster for a network agent, which changes nothing there but records; raises StartupError."""
+    try:
+        await client.version.get()
+        await _check_rights(client, settings)
+        now = await server_time(client)
+    except KubeError as error:
+        raise explain(error, "looking up the rights", server) from error
+    _check_clock(now, wall())
+
+
 async def refreshed(client: Client, settings: Settings, home: Home, now: datetime) -> Home:
     """Return the home with the key that it has now: while another daemon led, the key may have been changed."""
     return attrs.evolve(home, keypair=await _identity(client, settings, home.cluster_id, now))
@@ -85,7 +96,7 @@ async def _check_rights(client: Client, settings: Settings) -> None:
         raise StartupError(
             "RightsMissing",
             f"the daemon may not: {named}; `liqodctl install`, run by an administrator of the cluster, "
-            f"gives its account {settings.kubernetes.namespace}/{ACCOUNT} all that it needs",
+            f"gives its account {settings.kubernetes.namespace}/{account_of(settings.daemon.role)} all that it needs",
             details=[f"the daemon may not {right}" for right in missing],
         )
 

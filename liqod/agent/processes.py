@@ -8,10 +8,10 @@ from typing import Final
 
 
 class Process(Enum):
-    """One of the processes that liqod is cut into; the value is the name of its role. So far all run in one."""
+    """One of the processes that liqod is cut into; the value is the name of its role. ``names`` is not built yet."""
 
     CONTROL = "control"
-    NETWORK_AGENT = "network-agent"
+    NETWORK = "network"
     NAMES = "names"
 
 
@@ -27,13 +27,15 @@ FEATURES: Final[Mapping[str, frozenset[Process]]] = {
     "webhook": _CONTROL,
     "discovery": _CONTROL,
     "domain search": _CONTROL,
-    "network": frozenset({Process.NETWORK_AGENT}),
+    "network": _CONTROL,
+    "network agent": frozenset({Process.NETWORK}),
 }
-"""The processes of each feature of a leading daemon, by the name it is started under."""
+"""The processes of each feature of a leading daemon, by the name it is started under; ``network`` decides what
+``network agent`` carries out."""
 
 CAPABILITIES: Final[Mapping[Process, frozenset[str]]] = {
     Process.CONTROL: frozenset(),
-    Process.NETWORK_AGENT: frozenset({"CAP_NET_ADMIN", "CAP_NET_RAW"}),
+    Process.NETWORK: frozenset({"CAP_NET_ADMIN", "CAP_NET_RAW"}),
     Process.NAMES: frozenset(),
 }
 """Linux capabilities that a process holds, see capabilities(7)."""

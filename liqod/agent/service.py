@@ -10,7 +10,8 @@ process stands by again; nothing is lost, because all state is in the records.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from twisted.application.service import Service
@@ -20,7 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.agent import home as homes
-from liqod.agent.account.names import LEASE
+from liqod.agent.account.names import LEASE, NETWORK_LEASE
 from liqod.agent.errors import StartupError
 from liqod.agent.home import Home
 from liqod.agent.host.address import own_address
@@ -43,6 +44,7 @@ from liqod.agent.state import (
 from liqod.agent.wiring import Fact, Features
 from liqod.config.schema import Settings
 from liqod.fabric.agent.node import NodeFabric
+from liqod.fabric.agent.recorded import RecordedFabric
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import Reactor, WallClock, utc_now
 from liqod.flow.errors import ExpectedError
@@ -87,7 +89,7 @@ class Agent(Service):
         self.home: Home | None = None
         self.client: Client | None = None
         self.features: Features | None = None
-        self.node: NodeFabric | None = None
+        self.node: NodeFabric | RecordedFabric | None = None
         self.registry = Registry()
         self._reactor = reactor
         self._client_config = client_config
@@ -207,6 +209,13 @@ class Agent(Service):
             if self.settings.network.role == "node":
                 await self._as_node(client)
                 return
+            if self.settings.daemon.role == "network":
+                await homes.prepare_network(client, self.settings, config.server, self._wall)
+                self._last_failure = None
+                while self.running:
+                    await self._term(client, NETWORK_LEASE, partial(self._as_gateway, client))
+                    client.path_is_new(self._reactor.seconds())
+                return
             home = self.home = await homes.prepare(client, self.settings, config.server, self._hostname, self._wall)
             self._last_failure = None
             self._log.info(
@@ -216,7 +225,7 @@ class Agent(Service):
                 fingerprint=home.keypair.fingerprint,
             )
             while self.running:
-                await self._term(client, home)
+                await self._term(client, LEASE, partial(self._lead, client))
                 # The network may have failed: requests on a connection from before would wait for its timeout.
                 client.path_is_new(self._reactor.seconds())
         finally:
@@ -225,18 +234,30 @@ class Agent(Service):
     async def _as_node(self, client: Client) -> None:
         """Lead this host's pods to the gateway and do nothing else, for as long as this daemon runs."""
         self._last_failure = None
+        await self._follow_records(client, NodeFabric, self._leaving)
+
+    async def _as_gateway(self, client: Client, lost: Gate) -> None:
+        """Make this host's network as the records say and do nothing else, until the lease is lost."""
+        self._log.info("this daemon is the gateway's network agent, as {identity}", identity=self._identity)
+        ended = Gate()
+        for reason in (lost, self._leaving):
+            reason.wait().addCallback(lambda _: ended.open())
+        await self._follow_records(client, RecordedFabric, ended)
+
+    async def _follow_records(self, client: Client, kind: type[NodeFabric] | type[RecordedFabric], ended: Gate) -> None:
         informers = Informers(client, self._reactor)
         address = self.settings.kubelet.node_address or own_address(client.config.server)
-        self.node = node = NodeFabric(self._reactor, client, informers, self.settings, address)
+        self.node = node = kind(self._reactor, client, informers, self.settings, address)
         informers.startService()
         node.startService()
         refresh = self._refreshing(lambda: self.state.set(Routing(node.summary, node.converged)))
         try:
-            await node.ready.wait()
-            self.state.set(Routing(node.summary, converged=True))
-            self.ready.open()
-            self._notifier.ready()
-            await self._leaving.wait()
+            ready = Deferred.fromCoroutine(self._announce(node))
+            ready.addErrback(lambda failure: failure.trap(CancelledError) and None)
+            try:
+                await ended.wait()
+            finally:
+                ready.cancel()
         finally:
             refresh.stop()
             self.state.set(Stopping())
@@ -244,7 +265,14 @@ class Agent(Service):
             await node.stopService()
             await informers.stopService()
 
-    async def _term(self, client: Client, home: Home) -> None:
+    async def _announce(self, node: NodeFabric | RecordedFabric) -> None:
+        """Say that this process is ready once the kernel was configured by the records."""
+        await node.ready.wait()
+        self.state.set(Routing(node.summary, converged=True))
+        self.ready.open()
+        self._notifier.ready()
+
+    async def _term(self, client: Client, name: str, lead: Callable[[Gate], Awaitable[None]]) -> None:
         """Stand by, lead, and stop when the lease is lost."""
         lost = Gate()
         leader = self.settings.leader
@@ -254,7 +282,7 @@ class Agent(Service):
             renewals,
             self._reactor,
             namespace=self.settings.kubernetes.namespace,
-            name=LEASE,
+            name=name,
             identity=self._identity,
             lease_duration=leader.lease_duration,
             renew_interval=leader.renew_interval,
@@ -268,8 +296,7 @@ class Agent(Service):
         try:
             await lease.when_leading()
             standby.cancel()
-            home = self.home = await homes.refreshed(client, self.settings, home, self._wall())
-            await self._lead(client, home, lost)
+            await lead(lost)
         finally:
             standby.cancel()
             try:
@@ -285,7 +312,10 @@ class Agent(Service):
         self._log.info("standby: {holder} leads", holder=leader)
         self._notifier.ready()
 
-    async def _lead(self, client: Client, home: Home, lost: Gate) -> None:
+    async def _lead(self, client: Client, lost: Gate) -> None:
+        if self.home is None:
+            raise RuntimeError("the home cluster was not prepared")
+        home = self.home = await homes.refreshed(client, self.settings, self.home, self._wall())
         self.state.set(Leading("the features are starting"))
         self._log.info("this daemon leads as {identity}", identity=self._identity)
         address = self.settings.kubelet.node_address or own_address(client.config.server)

@@ -39,7 +39,7 @@ class Leading:
 
 @attrs.frozen
 class Routing:
-    """The role ``node``: only this host's routes to the gateway are configured."""
+    """Only this host's network is configured: on a node its routes to the gateway, on the gateway the tunnels."""
 
     summary: str
     converged: bool = False

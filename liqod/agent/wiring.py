@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from liqod.agent.errors import StartupError
 from liqod.agent.fabric_networks import FabricNetworks
 from liqod.agent.home import Home
-from liqod.agent.processes import ALL, runs
+from liqod.agent.processes import runs
 from liqod.config.schema import Settings
 from liqod.discovery.domains import DomainSearch, make_resolver
 from liqod.discovery.service import Announcement, Discovery
@@ -78,9 +78,8 @@ class Features:
         host: str,
         metrics: ReconcileMetrics = NO_METRICS,
         wall: WallClock = utc_now,
-        role: str = ALL,
     ) -> None:
-        self._role = role
+        self._role = settings.daemon.role
         self._reactor = reactor
         self._wall = wall
         self._settings = settings

@@ -31,6 +31,12 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_
     """The base of all sections."""
 
 
+class Daemon(Section, frozen=True):
+    """Which of the daemon's processes this one is: ``all`` of them, ``control``, or the ``network`` agent."""
+
+    role: Literal["all", "control", "network"] = "all"
+
+
 class Cluster(Section, frozen=True):
     """Who this cluster is. An empty id means the UID of ``kube-system``; an empty name means the host's name."""
 
@@ -308,6 +314,7 @@ class Log(Section, frozen=True):
 class Settings(Section, frozen=True):
     """All of the configuration."""
 
+    daemon: Daemon = Daemon()
     cluster: Cluster = Cluster()
     kubernetes: Kubernetes = Kubernetes()
     identity: Identity = Identity()

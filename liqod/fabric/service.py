@@ -1,12 +1,12 @@
-"""The network of the daemon that leads: control and the gateway's network agent, in one process.
+"""The network of the daemon that leads: control, and the gateway's network agent in this process or in another one.
 
 One pass of the converge loop is always the same, whatever it was that changed::
 
     sync records of peers -> inspect the host -> decide (what is assigned is written before it is used)
     -> the agent converges: observe, plan, apply, probe -> record its report
 
-Between the two halves there is nothing but ``DesiredNetwork`` one way and ``NetworkReport`` the other way
-(``fabric.state``); this module alone knows both.
+Between the two halves there is nothing but ``DesiredNetwork`` one way, ``HostReport`` and ``NetworkReport`` the other
+way (``fabric.state``): as values where both run in this process, else as records. This module alone knows both.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from twisted.internet.defer import Deferred
 
 from liqod.config.schema import Settings
 from liqod.fabric.agent.converge import HOST, ConvergeLoop
-from liqod.fabric.agent.gateway import GatewayAgent
-from liqod.fabric.agent.kernel.device import is_under_systemd
+from liqod.fabric.agent.gateway import GatewayAgent, gateway_agent
 from liqod.fabric.agent.kernel.host import Kernel
 from liqod.fabric.agent.kernel.model import Step
+from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
 from liqod.fabric.control.exported_addresses import ExportedAddresses, NetworkUser
 from liqod.fabric.control.network_control import NetworkControl
+from liqod.fabric.control.recorded_agent import RecordedAgent
+from liqod.fabric.state.report import NetworkAgent
 from liqod.flow.clocks import WallClock, utc_now
 from liqod.flow.controller import Source, always
 from liqod.kube.cache.shared_informers import Informers
@@ -55,12 +57,19 @@ class Fabric(ConvergeLoop):
         wall: WallClock = utc_now,
     ) -> None:
         super().__init__(reactor)
-        under_systemd = is_under_systemd(dict(environ))
-        self._agent = GatewayAgent(
-            reactor, settings.network, address, kernel=kernel, under_systemd=under_systemd, wall=wall
-        )
-        self._agent.setServiceParent(self)
-        self._control = NetworkControl(client, reactor, informers, settings, address, wall=wall)
+        is_split = settings.daemon.role == "control"
+        self._control = NetworkControl(client, reactor, informers, settings, is_split=is_split, wall=wall)
+        self._local: GatewayAgent | None = None
+        if is_split:
+            self._remote = RecordedAgent(client, reactor, informers, self._control.tunnels, wall)
+            self._agent: NetworkAgent = self._remote
+        else:
+            self._local = gateway_agent(
+                reactor, client, informers, settings, address, kernel=kernel, environ=environ, wall=wall
+            )
+            self._local.setServiceParent(self)
+            self._agent = self._local
+        self._statuses = TunnelStatuses(client, reactor, self._control.tunnels, wall, settings.network.device)
 
     def attach(self, user: NetworkUser) -> None:
         """Export what ``user`` claims, and notify it when what is known about the network may have changed."""
@@ -105,11 +114,12 @@ class Fabric(ConvergeLoop):
     async def preview(self) -> tuple[Step, ...]:
         """Return what a pass would change on this host now; nothing is written, neither there nor in the records."""
         await self._control.when_synced()
+        if self._local is None:
+            return ()
         if not self._control.has_peers:
-            return await self._agent.preview_removal()
-        host = await self._agent.inspect_host()
-        decision = await self._control.preview(host, await self._agent.observe())
-        return await self._agent.preview(decision.desired, decision.private_key)
+            return await self._local.preview_removal()
+        host = await self._local.inspect_host()
+        return await self._local.preview(await self._control.preview(host, await self._local.observe()))
 
     async def remove_all(self) -> None:
         """Remove all that is ours from this host."""
@@ -119,7 +129,10 @@ class Fabric(ConvergeLoop):
 
     def sources(self) -> Iterable[Source[str]]:
         yield from self._control.sources(HOST)
-        yield from self._agent.sources()
+        if self._local is not None:
+            yield from self._local.sources()
+        else:
+            yield from self._remote.sources(HOST)
         yield always(HOST)
 
     async def converge(self) -> None:
@@ -128,12 +141,15 @@ class Fabric(ConvergeLoop):
             await self._control.record_no_peers()
             return
         host = await self._agent.inspect_host()
-        decision = await self._control.decide(host, self._agent.report())
-        report = await self._agent.converge(decision.desired, decision.private_key)
-        await self._control.record(report)
+        desired = await self._control.decide(host, self._agent.report())
+        report = await self._agent.converge(desired)
+        await self._control.record(desired)
+        if self._local is not None:
+            await self._statuses.write(desired.links, report)
         self._control.exports.user.network_changed()
 
     async def cleanup(self) -> None:
         # A pass in progress may have opened sockets. They would be held until the process exits, and the next leader on
         # this host could not bind their port (EADDRINUSE).
-        self._agent.close()
+        if self._local is not None:
+            self._local.close()

@@ -73,6 +73,7 @@ NATTINGTABLES: Final = Resource(
 )
 NETWORKCONFIGS: Final = Resource("net.liqo.io", "v1alpha1", "networkconfigs", "NetworkConfig", False)
 TUNNELENDPOINTS: Final = Resource("net.liqo.io", "v1alpha1", "tunnelendpoints", "TunnelEndpoint", False)
+NETWORKGATEWAYS: Final = Resource("net.liqo.io", "v1alpha1", "networkgateways", "NetworkGateway", False)
 SHADOWPODS: Final = Resource("offloading.liqo.io", "v1beta1", "shadowpods", "ShadowPod", True)
 SHADOWENDPOINTSLICES: Final = Resource(
     "offloading.liqo.io", "v1beta1", "shadowendpointslices", "ShadowEndpointSlice", True

@@ -11,7 +11,7 @@ from liqod.agent.account.objects import roles, rules_of
 from liqod.agent.account.rights import Right, required
 from liqod.config.load import parse
 from liqod.config.schema import Settings
-from liqod.kube.resources import CONFIGMAPS, PODS, SECRETS
+from liqod.kube.resources import CONFIGMAPS, NETWORKGATEWAYS, PODS, SECRETS
 
 
 def access(right: Right) -> Access:
@@ -112,3 +112,30 @@ class RightsTests(SynchronousTestCase):
         """Resources with the same verbs and names share a rule."""
         made = rules_of([Right("list", PODS), Right("watch", PODS), Right("list", SECRETS), Right("watch", SECRETS)])
         self.assertEqual(made, [{"apiGroups": [""], "resources": ["pods", "secrets"], "verbs": ["list", "watch"]}])
+
+
+class SplitRightsTests(SynchronousTestCase):
+    """The two accounts of a daemon that is split."""
+
+    def test_the_network_agent_reads_specs_and_writes_status(self) -> None:
+        """It may change nothing of a record but its status, no pod and no namespace, and read one Secret by name."""
+        settings = parse('[daemon]\nrole = "network"\n[network]\nmode = "wireguard"', {})
+        for right in required(settings):
+            if right.resource == SECRETS and right.verb != "create":
+                self.assertEqual((right.name, right.namespace), ("liqod-tunnel", "liqo-system"))
+            if right.resource.group == "net.liqo.io" and right.verb == "patch":
+                self.assertEqual(right.subresource, "status")
+            self.assertNotIn(right.resource, (PODS, CONFIGMAPS))
+            self.assertNotIn(right.verb, ("delete", "impersonate", "bind"))
+        names = {body["metadata"]["name"] for _, body in roles(settings)}
+        self.assertEqual(names, {"liqod-network"})
+
+    def test_control_reads_the_gateways_record_besides(self) -> None:
+        """It needs what the whole daemon needs, as it is all of it but the kernel's part, and the agent's report."""
+        network = '[network]\nmode = "wireguard"'
+        whole, control = (
+            set(required(parse(network, {}))),
+            set(required(parse(f'[daemon]\nrole="control"\n{network}', {}))),
+        )
+        self.assertEqual(whole - control, set())
+        self.assertEqual({right.resource for right in control - whole}, {NETWORKGATEWAYS})

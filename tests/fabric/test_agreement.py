@@ -13,9 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, allocation
 from liqod.fabric.control.agreement.agreement import assigned as given_to
-from liqod.fabric.control.agreement.ipam import allocate, overlaps
-from liqod.fabric.control.agreement.validation import check_side, is_key
-from liqod.fabric.state.network import first_of
+from liqod.fabric.control.agreement.ipam import allocate
+from liqod.fabric.state.network import first_of, overlaps
+from liqod.fabric.state.validation import check_side, is_key
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.network import (
     AddressMap,

@@ -18,9 +18,10 @@ from liqod.fabric.agent.kernel.model import Observed, Overlay, Step
 from liqod.fabric.agent.kernel.plan import plan, show
 from liqod.fabric.agent.kernel.rules import nftables
 from liqod.fabric.control.agreement.agreement import LocalNetwork
-from liqod.fabric.control.agreement.exports import MOST, ExportPolicy, assign_exports, export_refusal, exports_as_seen
+from liqod.fabric.control.agreement.exports import ExportPolicy, assign_exports, export_refusal, exports_as_seen
 from liqod.fabric.control.exported_addresses import ExportedAddresses
 from liqod.fabric.state.network import ExportedAddress, Netmap
+from liqod.fabric.state.validation import MOST_EXPORTS
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.network import (
@@ -125,9 +126,9 @@ class AssignExportsTests(SynchronousTestCase):
 
     def test_it_is_bounded(self) -> None:
         """However many are claimed, the record holds so many, and those that had a place keep it."""
-        wanted = claims(*((f"192.0.{n // 250}.{n % 250 + 1}", "TCP/80") for n in range(MOST + 10)))
+        wanted = claims(*((f"192.0.{n // 250}.{n % 250 + 1}", "TCP/80") for n in range(MOST_EXPORTS + 10)))
         exports, without = assign_exports(POLICY, [], wanted)
-        self.assertEqual((len(exports), len(without)), (MOST, 10))
+        self.assertEqual((len(exports), len(without)), (MOST_EXPORTS, 10))
         self.assertEqual(assign_exports(POLICY, exports, wanted), (exports, without))
 
     def test_unknown_is_not_empty(self) -> None:

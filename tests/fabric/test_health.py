@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.probing.health import INTERVAL, MIN_SIZE, MTU_STEP, Health
-from liqod.fabric.control.status import loss_range, rtt_range
+from liqod.fabric.agent.tunnel_status import loss_range, rtt_range
 from liqod.fabric.state.report import DEAD_AFTER
 
 DEVICE = 1420

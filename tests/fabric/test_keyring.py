@@ -15,10 +15,10 @@ from liqod.demo.access import client_config
 from liqod.fabric.agent.kernel.host import apply, observe
 from liqod.fabric.agent.kernel.model import Desired
 from liqod.fabric.agent.kernel.plan import plan
-from liqod.fabric.control.agreement.agreement import all_accept
-from liqod.fabric.control.agreement.key import Keys, from_private, generate, load_or_create, plan_next
-from liqod.fabric.control.agreement.keyring import CONFIRM_TIMEOUT, KeyRing
-from liqod.fabric.control.agreement.validation import check_side
+from liqod.fabric.agent.key import Keys, from_private, generate, load_or_create, plan_next
+from liqod.fabric.agent.keyring import CONFIRM_TIMEOUT, KeyRing, all_accept
+from liqod.fabric.state.validation import check_side
+from liqod.kube import manifests
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.resources import NAMESPACES
@@ -121,6 +121,7 @@ class KeyRingTests(TestCase):
         ring = KeyRing(self.client, self.clock, self.informers, "liqo-system")
         for source in ring.sources("host"):
             self.addCleanup(source.start(self.changed, self.clock))
+        await manifests.ensure(self.client)
         self.informers.startService()
         self.addCleanup(self.informers.stopService)
         await ring.when_synced()

@@ -288,18 +288,19 @@ class ParsingTests(SynchronousTestCase):
         )
 
     def test_the_hosts_networks(self) -> None:
-        """Own routes, the default route and the loopback network are none of the host's networks; its next hop is."""
+        """Own routes, the default route and the loopback network are none of the host's; its next hops are apart."""
         text = (
             '[{"dst":"default","gateway":"10.98.0.254","dev":"eth0"},{"dst":"10.98.0.0/24","dev":"eth0"},'
             '{"dst":"10.72.0.0/16","dev":"liqod"},{"type":"local","dst":"127.0.0.0/8","dev":"lo"},'
             '{"type":"broadcast","dst":"10.98.0.255","dev":"eth0"}]'
         )
-        self.assertEqual(routes.host_networks(text, "liqod"), [net("10.98.0.0/24"), net("10.98.0.254/32")])
+        self.assertEqual(routes.host_networks(text, "liqod"), [net("10.98.0.0/24")])
+        self.assertEqual(routes.next_hops(text), [net("10.98.0.254/32")])
         many = (
             '[{"dst":"default","nexthops":[{"gateway":"10.1.2.3"},{"via":{"host":"fd00::9"}}]},'
             '{"dst":"default","gateway":"fe80::1"}]'
         )
-        self.assertEqual(routes.host_networks(many, "liqod"), [net("10.1.2.3/32"), net("fd00::9/128")])
+        self.assertEqual(routes.next_hops(many), [net("10.1.2.3/32"), net("fd00::9/128")])
 
     def test_name_servers(self) -> None:
         """The addresses of resolv.conf(5), without a stub's on loopback; what is no address is passed over."""

@@ -9,17 +9,14 @@ import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.probing.health import SMALL, Health
-from liqod.fabric.control.agreement.validation import RemoteNetwork
+from liqod.fabric.agent.tunnel_status import Moment, tunnel_status
 from liqod.fabric.control.records import is_peered
-from liqod.fabric.control.status import AgreedPeer, Moment, tunnel_status
 from liqod.fabric.state.report import DEAD_AFTER, NetworkReport, PodPath, TunnelReport
 from liqod.model.objects.meta import Condition, ObjectMeta
 from liqod.model.records.network import TunnelEndpointStatus
 from liqod.model.records.unpeering import FINALIZER
 from liqod.model.records.views import ForeignCluster, ForeignClusterSpec, ForeignClusterStatus
 from tests.fabric.test_plan import KEY, LINK, NOW
-
-AGREED = AgreedPeer(RemoteNetwork(LINK.remote, None, (), KEY, 1420), LINK)
 
 
 def observed(handshake: float | None = NOW - 20, received: int = 5) -> NetworkReport:
@@ -50,7 +47,7 @@ class TunnelStatusTests(SynchronousTestCase):
             pods={(LINK.peer, 6 if ":" in path.pod else 4): path for path in paths},
         )
         moment = Moment(NOW, datetime.fromtimestamp(NOW, UTC))
-        status = tunnel_status(AGREED, report, TunnelEndpointStatus(phase=before), "liqod", moment)
+        status = tunnel_status(LINK, report, TunnelEndpointStatus(phase=before), "liqod", moment)
         return status.phase, status.reason, status.cut
 
     def test_situations(self) -> None:

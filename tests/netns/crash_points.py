@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from liqod.fabric.agent.kernel.host import Output, apply, observe
 from liqod.fabric.agent.kernel.model import INWARD, Desired, Overlay
 from liqod.fabric.agent.kernel.plan import plan, removal
-from liqod.fabric.control.agreement.key import generate
+from liqod.fabric.agent.key import generate
 from liqod.fabric.state.network import VNI, ExportedAddress, Link, Netmap, Vtep
 from liqod.model.ids import ClusterID
 from tests.netns.hosts import DUMP, network

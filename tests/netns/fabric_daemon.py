@@ -22,8 +22,9 @@ from twisted.internet.defer import Deferred  # noqa: E402
 from twisted.internet.task import LoopingCall  # noqa: E402
 from twisted.python import log  # noqa: E402
 
-from liqod.config.schema import Network, Settings  # noqa: E402
+from liqod.config.schema import Daemon, Network, Settings  # noqa: E402
 from liqod.fabric.agent.node import NodeFabric  # noqa: E402
+from liqod.fabric.agent.recorded import RecordedFabric  # noqa: E402
 from liqod.fabric.service import Fabric  # noqa: E402
 from liqod.kube.cache.shared_informers import Informers  # noqa: E402
 from liqod.kube.client import Client  # noqa: E402
@@ -61,10 +62,14 @@ def main(kubeconfig: str, address: str, options: str, *words: str) -> None:
     log.startLogging(sys.stderr, setStdout=False)
     client = Client(load(kubeconfig), reactor)
     informers = Informers(client, reactor)
-    settings = Settings(network=Network(mode="wireguard", **json.loads(options)))
-    fabric: NodeFabric | Fabric
+    said = json.loads(options)
+    daemon = Daemon(role=said.pop("process", "all"))
+    settings = Settings(daemon=daemon, network=Network(mode="wireguard", **said))
+    fabric: NodeFabric | RecordedFabric | Fabric
     if settings.network.role == "node":
         fabric = NodeFabric(reactor, client, informers, settings, address)
+    elif settings.daemon.role == "network":
+        fabric = RecordedFabric(reactor, client, informers, settings, address)
     else:
         claims = FileClaims(Path(kubeconfig).with_suffix(".claims"))
         fabric = Fabric(reactor, client, informers, settings, address)

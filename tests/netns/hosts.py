@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from liqod.fabric.control.agreement.key import NEXT, SECRET, generate
+from liqod.fabric.agent.key import NEXT, SECRET, generate
 from liqod.model.records.network import Network
 from tests.netns import lan
 from tests.netns.lan import Lan, run
@@ -73,7 +73,7 @@ class Hosts:
     ``nodes`` are further hosts by name, each with the name of the cluster whose second node it is. With ``dual`` all
     pods have IPv6 addresses as well, the same in every cluster too; with ``under_six`` the hosts have such as well, and
     tunnels go between those. ``mtu`` is that of the network between the hosts;
-    pods have at least 1500.
+    pods have at least 1500. With ``split`` the fabric of a host is two processes, and only one of them may change it.
     """
 
     def __init__(
@@ -84,7 +84,10 @@ class Hosts:
         dual: bool = False,
         under_six: bool = False,
         mtu: int = 1500,
+        split: bool = False,
     ) -> None:
+        self.split = split
+        self.controls: dict[str, subprocess.Popen[bytes]] = {}
         self.names = names
         self.dual = dual
         self.under_six = under_six
@@ -257,16 +260,33 @@ class Hosts:
         """Start the fabric on hosts."""
         for name in names or (*self.names, *self.nodes):
             self.daemons[name] = subprocess.Popen(self._daemon(name), cwd=ROOT, stdout=self._log, stderr=self._log)
+            if self.split and name in self.names:
+                self.start_control(name)
+
+    def start_control(self, name: str) -> None:
+        """Start control of a host whose fabric is split, without any capability."""
+        bare = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+        command = self.inside(name, *bare, *self._fabric(name, "control"))
+        self.controls[name] = subprocess.Popen(command, cwd=ROOT, stdout=self._log, stderr=self._log)
+
+    def stop_control(self, name: str) -> None:
+        """Stop control of a host whose fabric is split."""
+        if name in self.controls:
+            _end(self.controls.pop(name))
 
     def _daemon(self, name: str, *words: str) -> list[str]:
+        return self.inside(name, *self._fabric(name, "network" if self.split else "all"), *words)
+
+    def _fabric(self, name: str, process: str) -> list[str]:
         cluster = self.nodes.get(name, name)
-        options = {**self.options, "role": "node"} if name in self.nodes else self.options
+        options = {**self.options, "role": "node"} if name in self.nodes else {"process": process, **self.options}
         command = [sys.executable, "-m", "tests.netns.fabric_daemon", str(self.directory / f"{cluster}.json")]
         address = self.six_of(name) if self.under_six else self.lan.addresses[name]
-        return self.inside(name, *command, address, json.dumps(options), *words)
+        return [*command, address, json.dumps(options)]
 
     def stop(self, name: str) -> None:
         """Stop the fabric of a host as the service manager would."""
+        self.stop_control(name)
         if name in self.daemons:
             _end(self.daemons.pop(name))
 

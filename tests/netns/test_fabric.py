@@ -39,15 +39,7 @@ class FabricTests(SynchronousTestCase):
         require(missing())
         self._stack = contextlib.ExitStack()
         self.addCleanup(self._stack.close)
-        made = Hosts(
-            *self.names,
-            options=self.options,
-            nodes=self.nodes,
-            dual=self.dual,
-            under_six=self.under_six,
-            mtu=self.mtu,
-        )
-        self.hosts = self._stack.enter_context(made)
+        self.hosts = self._stack.enter_context(self.make())
         everywhere = (*self.names, *self.nodes)
         self.before = {name: self.hosts.dump(name) for name in everywhere}
         for name in everywhere:
@@ -59,6 +51,17 @@ class FabricTests(SynchronousTestCase):
             server.stdout.readline()
         self.hosts.start()
         self.connect()
+
+    def make(self) -> Hosts:
+        """Return the hosts of this class."""
+        return Hosts(
+            *self.names,
+            options=self.options,
+            nodes=self.nodes,
+            dual=self.dual,
+            under_six=self.under_six,
+            mtu=self.mtu,
+        )
 
     def connect(self) -> None:
         """Wait until every tunnel is Connected; a failure tells what the others say."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 import shutil
 import subprocess
 import sys
@@ -90,3 +91,24 @@ class TunnelUnitTests(SynchronousTestCase):
         """systemd finds nothing wrong with the unit; its program is replaced by one that is installed here."""
         said = complaints(TUNNEL, "/usr/bin/wireguard-go", "liqod-tunnel@liqod.service", Path(self.mktemp()))
         self.assertEqual(said, [])
+
+
+class SplitUnitTests(SynchronousTestCase):
+    """The units of a daemon that is split into control and the network agent."""
+
+    def test_exposure(self) -> None:
+        """systemd's own measure of what a service could do to its host stays low."""
+        analyze = shutil.which("systemd-analyze") or ""
+        require("" if analyze else "systemd-analyze is not installed: as root, `make testbed` installs it")
+        for name, most in (("liqod-network", 2.0), ("liqod-control", 1.5)):
+            unit = UNIT.with_name(f"{name}.service")
+            command = [analyze, "security", "--offline=true", str(unit)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            (found,) = re.findall(r"Overall exposure level for \S+: (\d+\.\d)", done.stdout)
+            self.assertLess(float(found), most, done.stdout)
+
+    def test_verify(self) -> None:
+        """systemd finds nothing wrong with the units."""
+        for name in ("liqod-network", "liqod-control"):
+            unit, place = UNIT.with_name(f"{name}.service"), Path(self.mktemp())
+            self.assertEqual(complaints(unit, "/opt/liqod/bin/twistd", unit.name, place), [])

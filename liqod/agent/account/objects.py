@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from liqod.agent.account.names import ACCOUNT, TOKEN_SECRET
+from liqod.agent.account.names import ACCOUNT, account_of, token_secret_of
 from liqod.agent.account.rights import Right, required
 from liqod.config.schema import Settings
 from liqod.kube import resources as kinds
@@ -16,17 +16,17 @@ LABELS: Final = {"app.kubernetes.io/name": "liqod", "app.kubernetes.io/managed-b
 """What our roles and bindings are found by when the configuration that they were made for is gone."""
 
 
-def account(namespace: str) -> dict[str, Any]:
+def account(namespace: str, name: str = ACCOUNT) -> dict[str, Any]:
     """Return the ServiceAccount; nothing in the cluster mounts its tokens by itself."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": {"name": ACCOUNT, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace},
         "automountServiceAccountToken": False,
     }
 
 
-def token_secret(namespace: str) -> dict[str, Any]:
+def token_secret(namespace: str, name: str = ACCOUNT) -> dict[str, Any]:
     """Return the Secret that Kubernetes puts a token in: one that holds until the Secret is deleted.
 
     The daemon lives outside of the cluster, where no kubelet renews a token for it.
@@ -35,9 +35,9 @@ def token_secret(namespace: str) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
-            "name": TOKEN_SECRET,
+            "name": token_secret_of(name),
             "namespace": namespace,
-            "annotations": {"kubernetes.io/service-account.name": ACCOUNT},
+            "annotations": {"kubernetes.io/service-account.name": name},
         },
         "type": "kubernetes.io/service-account-token",
     }
@@ -45,15 +45,15 @@ def token_secret(namespace: str) -> dict[str, Any]:
 
 def roles(settings: Settings) -> list[tuple[Resource, dict[str, Any]]]:
     """Return the roles and bindings that give the account what a daemon with these settings needs."""
-    rights = required(settings)
+    rights, name = required(settings), account_of(settings.daemon.role)
     objects: list[tuple[Resource, dict[str, Any]]] = []
     for namespace in dict.fromkeys(["", *(right.namespace for right in rights)]):
         rules = rules_of(right for right in rights if right.namespace == namespace)
-        objects.append((kinds.ROLES if namespace else kinds.CLUSTERROLES, _role(namespace, rules)))
+        objects.append((kinds.ROLES if namespace else kinds.CLUSTERROLES, _role(name, namespace, rules)))
         objects.append(
             (
                 kinds.ROLEBINDINGS if namespace else kinds.CLUSTERROLEBINDINGS,
-                _binding(namespace, settings.kubernetes.namespace),
+                _binding(name, namespace, settings.kubernetes.namespace),
             )
         )
     return objects
@@ -81,22 +81,22 @@ def rules_of(rights: Iterable[Right]) -> list[dict[str, Any]]:
     ]
 
 
-def _role(namespace: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
+def _role(name: str, namespace: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
     where: dict[str, Any] = {"namespace": namespace} if namespace else {}
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "Role" if namespace else "ClusterRole",
-        "metadata": {"name": ACCOUNT, **where, "labels": dict(LABELS)},
+        "metadata": {"name": name, **where, "labels": dict(LABELS)},
         "rules": rules,
     }
 
 
-def _binding(namespace: str, own: str) -> dict[str, Any]:
+def _binding(name: str, namespace: str, own: str) -> dict[str, Any]:
     where: dict[str, Any] = {"namespace": namespace} if namespace else {}
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
-        "metadata": {"name": ACCOUNT, **where, "labels": dict(LABELS)},
-        "roleRef": {"apiGroup": _RBAC, "kind": "Role" if namespace else "ClusterRole", "name": ACCOUNT},
-        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": own}],
+        "metadata": {"name": name, **where, "labels": dict(LABELS)},
+        "roleRef": {"apiGroup": _RBAC, "kind": "Role" if namespace else "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": own}],
     }

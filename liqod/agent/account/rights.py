@@ -13,9 +13,9 @@ from typing import Any, Final
 import attrs
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 
-from liqod.agent.account.names import LEASE
+from liqod.agent.account.names import LEASE, NETWORK_LEASE
 from liqod.config.schema import Settings
-from liqod.fabric.control.agreement import key as tunnel
+from liqod.fabric.agent import key as tunnel
 from liqod.fabric.control.cluster_networks import SERVICE_CIDRS
 from liqod.hosting.tenants import policies
 from liqod.hosting.tenants import rights as borrowers
@@ -29,6 +29,7 @@ from liqod.kubelet.api.certificate import REQUESTS, SIGNER
 from liqod.kubelet.api.service import AUTHENTICATION
 from liqod.kubelet.node.forge import LEASE_NAMESPACE
 from liqod.model.names import CREDENTIAL_SECRET
+from liqod.model.records.network import GATEWAY_NAME
 from liqod.model.records.rotation import IDENTITY_SECRET
 from liqod.model.records.unpeering import TOMBSTONES
 from liqod.webhook.configuration import NAME as WEBHOOK
@@ -64,6 +65,8 @@ class Right:
 def required(settings: Settings) -> tuple[Right, ...]:
     """Return the rights that a daemon with these settings uses, each once."""
     own = settings.kubernetes.namespace
+    if settings.daemon.role == "network":
+        return tuple(dict.fromkeys([*_gateway_agent(own), *_overlay_node()]))
     if settings.network.role == "node":
         return tuple(_overlay_node())
     wanted = [*_home(own), *_peering(), *_kubelets(), *_hosting(Contract.of(settings))]
@@ -77,6 +80,7 @@ def required(settings: Settings) -> tuple[Right, ...]:
     wanted += _reflection(settings)
     if settings.network.mode != "none":
         wanted += _network(own)
+        wanted += _gateway_record() if settings.daemon.role == "control" else _tunnel_key(own)
     all_of_them = set(wanted)
     return tuple(right for right in dict.fromkeys(wanted) if not (_wider(right) & all_of_them))
 
@@ -221,9 +225,31 @@ def _reflection(settings: Settings) -> Iterator[Right]:
 def _network(own: str) -> Iterator[Right]:
     yield from _record(kinds.NETWORKCONFIGS, "create", "patch", "delete")
     yield from _record(kinds.TUNNELENDPOINTS, "create", "patch", "delete")
-    yield from _verbs(kinds.SECRETS, "get", names=[tunnel.SECRET], namespace=own)
     yield from _verbs(SERVICE_CIDRS, "list")
     yield from _verbs(kinds.SERVICES, "get", names=["kubernetes"], namespace="default")
+
+
+def _tunnel_key(own: str) -> Iterator[Right]:
+    yield from _verbs(kinds.SECRETS, "get", names=[tunnel.SECRET], namespace=own)
+
+
+def _gateway_record() -> Iterator[Right]:
+    """What control needs where the network agent is another process: its host's report, and to say what is wanted."""
+    yield from _verbs(kinds.NETWORKGATEWAYS, "list", "watch")
+    yield from _verbs(kinds.NETWORKGATEWAYS, "patch", names=[GATEWAY_NAME])
+
+
+def _gateway_agent(own: str) -> Iterator[Right]:
+    """What a network agent needs that is a process of its own: it reads specs, and writes status."""
+    yield from _verbs(kinds.NETWORKCONFIGS, "list", "watch")
+    yield from _verbs(kinds.TUNNELENDPOINTS, "list", "watch")
+    yield from _verbs(kinds.TUNNELENDPOINTS, "patch", subresource="status")
+    yield from _verbs(kinds.NETWORKGATEWAYS, "list", "watch", "create")
+    yield from _verbs(kinds.NETWORKGATEWAYS, "patch", subresource="status", names=[GATEWAY_NAME])
+    yield from _verbs(kinds.SECRETS, "create", namespace=own)
+    yield from _verbs(kinds.SECRETS, "get", "patch", "list", "watch", names=[tunnel.SECRET], namespace=own)
+    yield from _verbs(kinds.LEASES, "create", namespace=own)
+    yield from _verbs(kinds.LEASES, "get", "update", names=[NETWORK_LEASE], namespace=own)
 
 
 def _overlay_node() -> Iterator[Right]:

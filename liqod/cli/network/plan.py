@@ -20,8 +20,9 @@ from liqod.fabric.agent.kernel.device import is_under_systemd
 from liqod.fabric.agent.kernel.host import HostKernel, KernelError, apply, observe, observe_node
 from liqod.fabric.agent.kernel.plan import node_removal, removal, show
 from liqod.fabric.agent.kernel.vxlan import device_name
+from liqod.fabric.agent.key import plan_next
 from liqod.fabric.agent.node import NodeFabric
-from liqod.fabric.control.agreement.key import plan_next
+from liqod.fabric.agent.recorded import RecordedFabric
 from liqod.fabric.service import Fabric
 from liqod.flow.errors import ExpectedError
 from liqod.kube.cache.shared_informers import Informers
@@ -44,6 +45,8 @@ def plan(options: Options) -> None:
     """
 
     async def work(session: Session) -> str:
+        if session.settings.daemon.role == "control":
+            return '# nothing: with role = "control" under [daemon] the network is that of the network agent\'s host\n'
         if session.settings.network.mode == "none":
             return '# nothing: mode = "none" under [network] disables the network fabric\n'
         return await _preview(session)
@@ -58,8 +61,14 @@ async def _preview(session: Session) -> str:
     informers = Informers(session.client, session.reactor)
     server = session.client.config.server
     address = session.settings.kubelet.node_address or own_address(server)
-    made = NodeFabric if session.settings.network.role == "node" else Fabric
-    fabric = made(session.reactor, session.client, informers, session.settings, address)
+    fabric: NodeFabric | RecordedFabric | Fabric
+    settings = session.settings
+    if settings.network.role == "node":
+        fabric = NodeFabric(session.reactor, session.client, informers, settings, address)
+    elif settings.daemon.role == "network":
+        fabric = RecordedFabric(session.reactor, session.client, informers, settings, address)
+    else:
+        fabric = Fabric(session.reactor, session.client, informers, session.settings, address)
     informers.startService()
     try:
         await session.within(FIRST_LISTS, fabric.when_synced(), "the records of the network")
@@ -96,7 +105,7 @@ def rotate_tunnel_key(options: Options) -> None:
 async def leave_host(session: Session) -> list[str]:
     """Remove the fabric's network configuration from this host; returns a line for each command that was run."""
     network = session.settings.network
-    if network.mode == "none":
+    if network.mode == "none" or session.settings.daemon.role == "control":
         return []
     kernel = HostKernel(session.reactor)
     try:
@@ -118,6 +127,8 @@ async def host_findings(session: Session) -> list[Finding]:
     network = session.settings.network
     if network.mode == "none":
         return [good("Network", "is not managed by liqod (mode = none)")]
+    if session.settings.daemon.role == "control":
+        return [good("Network", "is changed by the network agent, another process; check it on its host")]
     kernel: Any = HostKernel(session.reactor)
     capable = preflight.is_capable()
     under_systemd = is_under_systemd(dict(os.environ))

@@ -14,7 +14,7 @@ from typing import Any, Final
 from twisted.internet.task import deferLater
 
 from liqod.agent.account import objects as account
-from liqod.agent.account.names import ACCOUNT, TOKEN_SECRET
+from liqod.agent.account.names import ACCOUNTS, account_of, token_secret_of
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.render import as_documents
@@ -45,8 +45,9 @@ POLL_INTERVAL: Final = 0.2
 async def ensure_account(session: Session) -> AsyncIterator[str]:
     """Create or update the account and its roles, remove stale ones; yields a line for each change."""
     namespace = session.settings.kubernetes.namespace
+    name = account_of(session.settings.daemon.role)
     wanted = account.roles(session.settings)
-    for resource, body in [(SERVICEACCOUNTS, account.account(namespace)), *wanted]:
+    for resource, body in [(SERVICEACCOUNTS, account.account(namespace, name)), *wanted]:
         where = body["metadata"].get("namespace", "")
         if where not in ("", namespace) and not await _exists(session, where):
             if where != session.settings.storage.namespace:
@@ -58,10 +59,10 @@ async def ensure_account(session: Session) -> AsyncIterator[str]:
         if await ensure(session.client, resource, body, ["roleRef"]):
             yield f"{resource.kind} {f'{where}/' if where else ''}{body['metadata']['name']}: installed"
     needed = {body["metadata"].get("namespace", "") for _, body in wanted}
-    for resource, where in await installed(session):
-        if where not in needed:
-            await session.client.delete(resource, ACCOUNT, where)
-            yield f"{resource.kind} {where}/{ACCOUNT}: removed, no longer needed"
+    for resource, where, found in await installed(session):
+        if found == name and where not in needed:
+            await session.client.delete(resource, name, where)
+            yield f"{resource.kind} {where}/{name}: removed, no longer needed"
 
 
 def storage_objects(settings: Settings) -> list[dict[str, Any]]:
@@ -83,14 +84,14 @@ async def storage_namespace(session: Session) -> str:
     return name if ours and not claims else ""
 
 
-async def installed(session: Session) -> list[tuple[Resource, str]]:
-    """Return the existing roles and bindings of the account with their namespaces, bindings first."""
+async def installed(session: Session) -> list[tuple[Resource, str, str]]:
+    """Return the existing roles and bindings of the accounts with namespaces and names, bindings first."""
     labels = ",".join(f"{key}={value}" for key, value in account.LABELS.items())
     return [
-        (resource, found.metadata.namespace)
+        (resource, found.metadata.namespace, found.metadata.name)
         for resource in (ROLEBINDINGS, CLUSTERROLEBINDINGS, ROLES, CLUSTERROLES)
         for found in (await session.client.list(resource, view=Object, labels=labels)).items
-        if found.metadata.name == ACCOUNT
+        if found.metadata.name in ACCOUNTS
     ]
 
 
@@ -105,16 +106,18 @@ async def _exists(session: Session, namespace: str) -> bool:
 async def token_of(session: Session) -> str:
     """Return the account's token; requests one where there is none. Raises CliError."""
     namespace = session.settings.kubernetes.namespace
-    await ensure(session.client, SECRETS, account.token_secret(namespace))
+    name = account_of(session.settings.daemon.role)
+    await ensure(session.client, SECRETS, account.token_secret(namespace, name))
     deadline = session.reactor.seconds() + TOKEN_TIMEOUT
     while True:
-        secret: dict[str, Any] = await session.client.get(SECRETS, TOKEN_SECRET, namespace)
+        secret: dict[str, Any] = await session.client.get(SECRETS, token_secret_of(name), namespace)
         if token := (secret.get("data") or {}).get("token", ""):
             return base64.b64decode(token).decode("ascii")
         if session.reactor.seconds() > deadline:
             raise CliError(
                 errors.TIMED_OUT,
-                f"the cluster put no token in the Secret {namespace}/{TOKEN_SECRET} within {TOKEN_TIMEOUT:g} s",
+                f"the cluster put no token in the Secret {namespace}/{token_secret_of(name)} "
+                f"within {TOKEN_TIMEOUT:g} s",
                 "this is done by kube-controller-manager; check that it is running",
             )
         await deferLater(session.reactor, POLL_INTERVAL)
@@ -133,9 +136,9 @@ def kubeconfig(config: ClientConfig, token: str) -> str:
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "home", "cluster": cluster}],
-        "users": [{"name": ACCOUNT, "user": {"token": token}}],
-        "contexts": [{"name": ACCOUNT, "context": {"cluster": "home", "user": ACCOUNT}}],
-        "current-context": ACCOUNT,
+        "users": [{"name": "liqod", "user": {"token": token}}],
+        "contexts": [{"name": "liqod", "context": {"cluster": "home", "user": "liqod"}}],
+        "current-context": "liqod",
     }
     return as_documents([body])
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from liqod.agent.account import admission_policies
-from liqod.agent.account.names import ACCOUNT
+from liqod.agent.account.names import account_of
 from liqod.agent.account.objects import account, roles
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
@@ -106,7 +106,10 @@ def install(
     settings = options.settings(look_at_files=False)
     namespace = namespace_object(settings.kubernetes.namespace)
     if only_print:
-        own = [account(settings.kubernetes.namespace), *(body for _, body in roles(settings))]
+        own = [
+            account(settings.kubernetes.namespace, account_of(settings.daemon.role)),
+            *(body for _, body in roles(settings)),
+        ]
         home = settings.kubernetes.namespace
         bounded = [*admission_policies.policies(home), *admission_policies.bindings(home)]
         borrowers = tenant_objects(Contract.of(settings))
@@ -140,7 +143,7 @@ def install(
             changed(line)
         if daemon_kubeconfig:
             write_private(daemon_kubeconfig, kubeconfig(session.client.config, await token_of(session)))
-            who = f"{settings.kubernetes.namespace}/{ACCOUNT}"
+            who = f"{settings.kubernetes.namespace}/{account_of(settings.daemon.role)}"
             changed(f"{daemon_kubeconfig}: written; the daemon's kubeconfig, account {who}")
         session.say("installed; run `liqodctl check`, then start the daemon", "green")
         session.publish({"installed": True, "changes": changes})
@@ -277,8 +280,8 @@ async def _remove_account(session: Session) -> list[str]:
     """Remove the account's roles and liqod's namespaces; the one for storage is kept while it has PVCs."""
     receipt: list[str] = []
     # The account is deleted with its namespace; bindings and roles in other namespaces would outlive it.
-    for resource, where in await installed(session):
-        receipt += await _remove(session, resource, ACCOUNT, where)
+    for resource, where, name in await installed(session):
+        receipt += await _remove(session, resource, name, where)
     for namespace in filter(None, (await storage_namespace(session), session.settings.kubernetes.namespace)):
         receipt += await _remove(session, NAMESPACES, namespace)
     return receipt

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
 from liqod.config import schema
+from liqod.config.schema import Settings
 from liqod.fabric.agent.converge import HOST
 from liqod.fabric.agent.kernel import device as devices
 from liqod.fabric.agent.kernel.address_watch import AddressWatch
@@ -18,23 +20,30 @@ from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, o
 from liqod.fabric.agent.kernel.host_facts import host_addresses, name_servers, tunnel_mtu, uplink_mtu
 from liqod.fabric.agent.kernel.model import INWARD, Desired, Observed, Overlay, Step
 from liqod.fabric.agent.kernel.plan import plan, removal, show
-from liqod.fabric.agent.kernel.routes import host_networks
+from liqod.fabric.agent.kernel.routes import host_networks, next_hops
 from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu
+from liqod.fabric.agent.key import TunnelKey
+from liqod.fabric.agent.keyring import KeyRing
 from liqod.fabric.agent.probing.ping import Pinger
 from liqod.fabric.agent.probing.probe import Prober
-from liqod.fabric.state.network import VNI, DesiredNetwork
+from liqod.fabric.state.network import VNI, DesiredNetwork, parse_networks
 from liqod.fabric.state.report import HostReport, NetworkReport, TunnelReport
 from liqod.flow.clocks import WallClock, utc_now
 from liqod.flow.controller import Source
 from liqod.flow.controller import observe as observe_value
 from liqod.flow.observe import Latest
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
 
 RESOLVERS: Final = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 """Where a host's name servers are: with systemd-resolved(8) the first has its stub, the second what stands behind."""
 
 
 class GatewayAgent(MultiService):
-    """Carries pod traffic with all peers on one host. ``address`` is the host's among the cluster's nodes."""
+    """Carries pod traffic with all peers on one host. ``address`` is the host's among the cluster's nodes.
+
+    It alone reads the tunnel's private keys.
+    """
 
     _log = Logger()
 
@@ -43,6 +52,7 @@ class GatewayAgent(MultiService):
         reactor: Any,
         settings: schema.Network,
         address: str,
+        keys: KeyRing,
         *,
         kernel: Kernel | None = None,
         under_systemd: bool = False,
@@ -53,6 +63,7 @@ class GatewayAgent(MultiService):
         self._kernel: Kernel = kernel if kernel is not None else HostKernel(reactor)
         self._settings = settings
         self._address = address
+        self._keys = keys
         self._under_systemd = under_systemd
         self._wall = wall
         self._prober = Prober(reactor)
@@ -70,10 +81,15 @@ class GatewayAgent(MultiService):
 
     def sources(self) -> Iterable[Source[str]]:
         """Yield what enqueues a pass of the converge loop."""
+        yield from self._keys.sources(HOST)
         yield observe_value(self._prober.paths, lambda _: (HOST,))
         yield observe_value(self._pinger.silent, lambda _: (HOST,))
         yield observe_value(self._address_watch.removals, lambda _: (HOST,))
         yield observe_value(self._unconfirmed, lambda _: (HOST,))
+
+    def when_synced(self) -> Deferred[Any]:
+        """Return a Deferred that fires when all that is watched was listed once."""
+        return self._keys.when_synced()
 
     def close(self) -> None:
         """Close the probes' sockets; another daemon that leads here needs the same ports."""
@@ -94,22 +110,34 @@ class GatewayAgent(MultiService):
             for version in (4, 6)
         ]
         networks = [one for output in routes for one in host_networks(output.out, network.device)]
-        networks += [one for path in RESOLVERS for one in name_servers(_text_of(path))]
-        return HostReport(tunnel_mtu(network.mtu, self._uplink), tuple(networks))
+        needed = [one for output in routes for one in next_hops(output.out)]
+        needed += [one for path in RESOLVERS for one in name_servers(_text_of(path))]
+        own = parse_networks(self._addresses)
+        keys = await self._keys.keys()
+        return HostReport(
+            mtu=tunnel_mtu(network.mtu, self._uplink),
+            networks=tuple(dict.fromkeys([*networks, *needed])),
+            needed=tuple(dict.fromkeys([*needed, *own])),
+            address=self._address,
+            public_key=keys.current.public,
+            next_key=keys.next.public if keys.next is not None else "",
+        )
 
     async def observe(self) -> NetworkReport:
         """Observe the kernel and report, without changing anything; raises KernelError."""
         self._observed = await observe(self._kernel, self._settings.device)
         return self.report()
 
-    async def preview(self, desired: DesiredNetwork, private_key: str) -> tuple[Step, ...]:
+    async def preview(self, desired: DesiredNetwork) -> tuple[Step, ...]:
         """Return what ``converge`` would do now; nothing is changed."""
         await self.observe()
-        return plan(self._kernel_state(desired, private_key), self._observed, self._wall().timestamp())
+        return plan(
+            self._kernel_state(desired, (await self._keys.keys()).current), self._observed, self._wall().timestamp()
+        )
 
-    async def converge(self, desired: DesiredNetwork, private_key: str) -> NetworkReport:
+    async def converge(self, desired: DesiredNetwork) -> NetworkReport:
         """Apply the desired network to the host and return the report after that; raises KernelError."""
-        wanted = self._kernel_state(desired, private_key)
+        wanted = self._kernel_state(desired, (await self._keys.rotated()).current)
         self._observed = await observe(self._kernel, wanted.device)
         await self._apply(plan(wanted, self._observed, self._wall().timestamp()), "changing the network")
         if self.last_plan:
@@ -122,11 +150,15 @@ class GatewayAgent(MultiService):
         return self.report()
 
     async def clear(self) -> None:
-        """Remove everything of ours from the host because there is no peer, including what an earlier daemon left."""
+        """Remove everything of ours from the host because there is no peer, including what an earlier daemon left.
+
+        The key is this cluster's own, not a peering's: it exists before the first one, and stays after the last.
+        """
         self._prober.set_targets({}, 0)
         self._pinger.set_targets({})
         self.close()
         await self._apply(await self.preview_removal(), "there is no peer: removing the network")
+        await self._keys.keys()
 
     async def preview_removal(self) -> tuple[Step, ...]:
         """Return what ``clear`` would do now; nothing is changed."""
@@ -145,15 +177,15 @@ class GatewayAgent(MultiService):
             pods=dict(self._pinger.paths),
         )
 
-    def _kernel_state(self, desired: DesiredNetwork, private_key: str) -> Desired:
+    def _kernel_state(self, desired: DesiredNetwork, key: TunnelKey) -> Desired:
         network = self._settings
         return Desired(
             device=network.device,
             create=self._create,
             listen_port=network.listen_port,
             probe_port=network.probe_port,
-            public_key=desired.public_key,
-            private_key=private_key,
+            public_key=key.public,
+            private_key=key.private,
             mtu=desired.mtu,
             addresses=desired.addresses,
             links=desired.links,
@@ -194,6 +226,29 @@ class GatewayAgent(MultiService):
         self._prober.set_targets(desired.probes.gateways, desired.mtu)
         self._pinger.open(own)
         self._pinger.set_targets(desired.probes.pods)
+
+
+def gateway_agent(
+    reactor: Any,
+    client: Client,
+    informers: Informers,
+    settings: Settings,
+    address: str,
+    *,
+    kernel: Kernel | None,
+    environ: Mapping[str, str],
+    wall: WallClock,
+) -> GatewayAgent:
+    """Return the agent of a gateway that follows the Secret with the tunnel's keys."""
+    return GatewayAgent(
+        reactor,
+        settings.network,
+        address,
+        KeyRing(client, reactor, informers, settings.kubernetes.namespace),
+        kernel=kernel,
+        under_systemd=devices.is_under_systemd(dict(environ)),
+        wall=wall,
+    )
 
 
 def _text_of(path: Path) -> str:

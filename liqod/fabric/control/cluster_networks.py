@@ -9,7 +9,6 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from liqod.config import schema
 from liqod.fabric.control.agreement.agreement import LocalNetwork
-from liqod.fabric.control.agreement.validation import external_network, external_six
 from liqod.fabric.control.cluster_facts import (
     ServiceCIDR,
     api_server_addresses,
@@ -20,6 +19,7 @@ from liqod.fabric.control.cluster_facts import (
 )
 from liqod.fabric.control.probe_targets import pod_targets
 from liqod.fabric.state.network import Vtep, host_port, parse_networks
+from liqod.fabric.state.validation import external_network, external_six
 from liqod.flow.controller import Source, watch
 from liqod.flow.errors import ExpectedError
 from liqod.kube.cache.informer import Informer

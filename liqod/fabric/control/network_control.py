@@ -11,19 +11,19 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.config.schema import Settings
+from liqod.fabric.control.agreed import AgreedPeer
 from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, allocation, endpoint_networks
-from liqod.fabric.control.agreement.keyring import KeyRing
-from liqod.fabric.control.agreement.validation import RemoteNetwork
 from liqod.fabric.control.cluster_networks import ClusterNetworks
 from liqod.fabric.control.exported_addresses import ExportedAddresses
 from liqod.fabric.control.records import Records
-from liqod.fabric.control.status import AgreedPeer
 from liqod.fabric.state.network import VNI, DesiredNetwork, Link, PathKey, ProbeTargets, first_of
 from liqod.fabric.state.report import HostReport, NetworkReport, find_cut
+from liqod.fabric.state.validation import RemoteNetwork
 from liqod.flow.clocks import WallClock
 from liqod.flow.controller import Source
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
+from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import (
     AddressMap,
@@ -31,6 +31,7 @@ from liqod.model.records.network import (
     Network,
     NetworkConfig,
     Subnets,
+    TunnelEndpoint,
     exported_addresses,
     own_addresses,
     remote_addresses,
@@ -38,16 +39,11 @@ from liqod.model.records.network import (
 from liqod.model.records.offer import Refusal
 
 
-@attrs.frozen
-class Decision:
-    """The desired network, and its private key, which must not be written to a record."""
-
-    desired: DesiredNetwork
-    private_key: str = attrs.field(repr=False)
-
-
 class NetworkControl:
-    """Negotiates with all peers by their records. ``address`` is the gateway's among the cluster's nodes."""
+    """Negotiates with all peers by their records.
+
+    ``is_split``: the network agent is another process, which reads records and writes their status.
+    """
 
     def __init__(
         self,
@@ -55,16 +51,16 @@ class NetworkControl:
         clock: IReactorTime,
         informers: Informers,
         settings: Settings,
-        address: str,
         *,
+        is_split: bool,
         wall: WallClock,
     ) -> None:
         self._clock = clock
         self._settings = settings.network
-        self._address = address
+        self._is_split = is_split
+        self._gateway = ""
         self._networks = ClusterNetworks(client, informers, settings.network, settings.kubernetes.api_server_url)
-        self._records = Records(client, clock, informers, wall)
-        self._ring = KeyRing(client, clock, informers, settings.kubernetes.namespace)
+        self._records = Records(client, clock, informers, wall, is_detailed=is_split)
         self.exports = ExportedAddresses(self._records, closed=settings.network.policy == "closed")
         self._agreed: dict[ClusterID, AgreedPeer] = {}
 
@@ -72,16 +68,20 @@ class NetworkControl:
         """Yield what enqueues ``key`` when something changed that decisions depend on."""
         yield from self._records.sources(key)
         yield from self._networks.sources(key)
-        yield from self._ring.sources(key)
 
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when everything that is watched was listed once."""
-        parts = (self._records, self._networks, self._ring)
+        parts = (self._records, self._networks)
         return gatherResults([part.when_synced() for part in parts], consumeErrors=True)
 
     def when_records_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when what was agreed earlier is known."""
         return self._records.when_synced()
+
+    @property
+    def tunnels(self) -> MutationCache[TunnelEndpoint]:
+        """The records of the tunnels, with what was written last."""
+        return self._records.tunnels
 
     # For the rest of the daemon.
 
@@ -109,6 +109,9 @@ class NetworkControl:
     def status(self, peer: ClusterID, report: NetworkReport) -> tuple[bool | None, str]:
         """Return whether packets cross to a peer now (None: not known yet), and a sentence about it."""
         probes, config = report.probes.get(peer), self._records.config(peer)
+        recorded = self._records.recorded_status(peer)
+        if self._is_split and recorded.phase and not (config is not None and config.status.phase == "Refused"):
+            return {"Connected": True, "Error": False}.get(recorded.phase), recorded.message
         now = self._clock.seconds()
         if probes is not None and probes.is_reachable(now):
             cut = find_cut(report.paths_to(peer), now)
@@ -117,7 +120,7 @@ class NetworkControl:
             return True, "packets cross in both directions"
         if config is not None and config.status.phase == "Refused":
             return False, config.status.message
-        if (probes is None or probes.is_starting(now)) and self._records.was_connected(peer):
+        if (probes is None or probes.is_starting(now)) and recorded.phase == "Connected":
             return True, "packets crossed before this daemon started"
         if probes is None or probes.is_undecided(now):
             return None, "no packet has crossed to the peer's network yet"
@@ -135,10 +138,9 @@ class NetworkControl:
         """Whether there is a network with any peer."""
         return bool(self._records.configs())
 
-    async def decide(self, host: HostReport, report: NetworkReport) -> Decision:
+    async def decide(self, host: HostReport, report: NetworkReport) -> DesiredNetwork:
         """Negotiate with every peer by its record, and return the network that follows from all that is agreed."""
         configs = self._records.configs()
-        await self._ring.rotate(configs)
         local = await self._local(host)
         avoided = [*(one for config in configs for one in endpoint_networks(config.status.remote.endpoints))]
         avoided += host.networks
@@ -146,9 +148,9 @@ class NetworkControl:
         self.exports.keep({ClusterID(config.metadata.name) for config in configs})
         for config in sorted(configs, key=_agreed_first):
             await self._negotiate(local, config, avoided, report)
-        return await self._decision(local, report)
+        return self._desired(local, report)
 
-    async def preview(self, host: HostReport, report: NetworkReport) -> Decision:
+    async def preview(self, host: HostReport, report: NetworkReport) -> DesiredNetwork:
         """Return what ``decide`` would return now; nothing is written."""
         local = await self._local(host)
         self._agreed = {}
@@ -159,27 +161,23 @@ class NetworkControl:
                 continue
             if found is not None:
                 self._accept(config, *found, report)
-        return await self._decision(local, report)
+        return self._desired(local, report)
 
-    async def record(self, report: NetworkReport) -> None:
-        """Write how the tunnels are."""
+    async def record(self, desired: DesiredNetwork) -> None:
+        """Write the records of the tunnels."""
         for peer, agreed in sorted(self._agreed.items()):
-            await self._records.write_tunnel(peer, agreed, report, self._settings.device)
+            pods = [pod for (name, _), pod in desired.probes.pods.items() if name == peer]
+            await self._records.write_tunnel(peer, agreed, pods)
         await self._records.delete_other_tunnels(self._agreed)
 
     async def record_no_peers(self) -> None:
-        """Delete the tunnels' records, and have the cluster's key.
-
-        The key is this cluster's own, not a peering's: it exists before the first one, and stays after the last.
-        """
+        """Delete the tunnels' records."""
         self._agreed = {}
         await self._records.delete_other_tunnels(())
-        await self._ring.keys()
 
     async def _local(self, host: HostReport) -> LocalNetwork:
-        keys = await self._ring.keys()
-        next_key = keys.next.public if keys.next else ""
-        return await self._networks.local(keys.current.public, next_key, self._address, host.mtu)
+        self._gateway = host.address
+        return await self._networks.local(host.public_key, host.next_key, host.address, host.mtu)
 
     async def _negotiate(
         self, local: LocalNetwork, config: NetworkConfig, avoided: list[Network], report: NetworkReport
@@ -220,7 +218,7 @@ class NetworkControl:
             pods=self._networks.allowed_pods(peer),
             endpoint=self._records.choose_endpoint(peer, remote, report, link.public_key),
         )
-        gateway = Gateway(address=self._address, vni=VNI, port=self._settings.overlay_port)
+        gateway = Gateway(address=self._gateway, vni=VNI, port=self._settings.overlay_port)
         self._agreed[peer] = AgreedPeer(remote, link, gateway)
 
     def _other_keys(self) -> set[str]:
@@ -228,17 +226,14 @@ class NetworkControl:
         links = [agreed.link for agreed in self._agreed.values()]
         return {key for link in links for key in (link.public_key, link.next_key) if key}
 
-    async def _decision(self, local: LocalNetwork, report: NetworkReport) -> Decision:
-        key = (await self._ring.keys()).current
-        desired = DesiredNetwork(
-            public_key=key.public,
+    def _desired(self, local: LocalNetwork, report: NetworkReport) -> DesiredNetwork:
+        return DesiredNetwork(
             mtu=local.mtu,
             addresses=tuple(map(first_of, local.externals)),
             links=tuple(agreed.link for _, agreed in sorted(self._agreed.items())),
-            vteps=self._networks.vteps(self._address),
+            vteps=self._networks.vteps(self._gateway),
             probes=self._probe_targets(report),
         )
-        return Decision(desired, key.private)
 
     def _probe_targets(self, report: NetworkReport) -> ProbeTargets:
         gateways: dict[str, str] = {}

@@ -14,11 +14,11 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from liqod.fabric.control.agreement.validation import RemoteNetwork
+from liqod.fabric.control.agreed import AgreedPeer, detailed, tunnel_spec
 from liqod.fabric.control.cluster_networks import when_changed
-from liqod.fabric.control.status import AgreedPeer, Moment, same_but_measurements, tunnel_spec, tunnel_status
 from liqod.fabric.state.network import host_port
 from liqod.fabric.state.report import SESSION_LIFETIME, NetworkReport
+from liqod.fabric.state.validation import RemoteNetwork
 from liqod.flow.clocks import WallClock
 from liqod.flow.controller import Source, watch
 from liqod.flow.errors import ExpectedError
@@ -32,12 +32,18 @@ from liqod.kube.writing.refusals import Refusal, Retry
 from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import find_condition, to_dict
-from liqod.model.records.network import Export, NetworkConfig, NetworkConfigSpec, Side, Subnets, TunnelEndpoint
+from liqod.model.records.network import (
+    Export,
+    NetworkConfig,
+    NetworkConfigSpec,
+    Side,
+    Subnets,
+    TunnelEndpoint,
+    TunnelEndpointStatus,
+)
 from liqod.model.records.unpeering import is_trust_withdrawn
 from liqod.model.records.views import ForeignCluster
 
-MEASUREMENT_INTERVAL: Final = 30.0
-"""Seconds between two writes of a tunnel's status for measurements alone."""
 ENDPOINT_TIMEOUT: Final = 15.0
 """Seconds that one endpoint of a peer is tried before the next: WireGuard repeats a handshake every 5 s."""
 CACHE_TTL: Final = 10.0
@@ -49,31 +55,35 @@ class StatusRefused(ExpectedError):
 
 
 class Records:
-    """The NetworkConfigs and TunnelEndpoints of all peers."""
+    """The NetworkConfigs and TunnelEndpoints of all peers.
+
+    ``is_detailed``: the tunnels' records have all that a network agent in another process needs.
+    """
 
     _log = Logger()
 
-    def __init__(self, client: Client, clock: IReactorTime, informers: Informers, wall: WallClock) -> None:
+    def __init__(
+        self, client: Client, clock: IReactorTime, informers: Informers, wall: WallClock, *, is_detailed: bool = False
+    ) -> None:
+        self._is_detailed = is_detailed
         self._client = client
         self._clock = clock
         self._wall = wall
         self._peers: Informer[ForeignCluster] = informers.of(FOREIGNCLUSTERS, ForeignCluster)
         self._configs = MutationCache(informers.of(NETWORKCONFIGS, NetworkConfig), clock, CACHE_TTL)
-        self._tunnels = MutationCache(informers.of(TUNNELENDPOINTS, TunnelEndpoint), clock, CACHE_TTL)
+        self.tunnels = MutationCache(informers.of(TUNNELENDPOINTS, TunnelEndpoint), clock, CACHE_TTL)
         # Peering writes the other fields of this status, what the peer announced, at the same time.
         self._config_status = StatusWriter(client, NETWORKCONFIGS, NetworkConfig, self._configs, versioned=False)
-        self._tunnel_status = StatusWriter(client, TUNNELENDPOINTS, TunnelEndpoint, self._tunnels)
-        self._measured: dict[str, float] = {}
         self._tried: dict[str, float] = {}
 
     def sources(self, key: str) -> Iterable[Source[str]]:
         """Yield what enqueues ``key`` when a record that matters changed."""
         yield watch(self._peers, when_changed(key, is_peered))
         yield watch(self._configs.informer, self._shown(key, self._configs))
-        yield watch(self._tunnels.informer, self._shown(key, self._tunnels))
+        yield watch(self.tunnels.informer, self._shown(key, self.tunnels))
 
     def _shown(self, key: str, cache: MutationCache[Any]) -> Any:
-        spec_only = cache is self._tunnels
+        spec_only = cache is self.tunnels
 
         def keys_of(name: Key, old: Any, new: Any) -> Iterable[str]:
             if new is None:
@@ -88,7 +98,7 @@ class Records:
 
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when every kind of record was listed once."""
-        watched: list[Informer[Any]] = [self._peers, self._configs.informer, self._tunnels.informer]
+        watched: list[Informer[Any]] = [self._peers, self._configs.informer, self.tunnels.informer]
         return gatherResults([informer.when_synced() for informer in watched], consumeErrors=True)
 
     def config(self, peer: ClusterID) -> NetworkConfig | None:
@@ -156,13 +166,13 @@ class Records:
 
     def path_mtu(self, peer: ClusterID) -> int:
         """Return the path MTU in the record of a tunnel, 0 for none."""
-        record = self._tunnels.get(Key("", peer))
+        record = self.tunnels.get(Key("", peer))
         return record.status.path_mtu if record is not None else 0
 
-    def was_connected(self, peer: ClusterID) -> bool:
-        """Return whether packets cross, by the record of a tunnel."""
-        record = self._tunnels.get(Key("", peer))
-        return record is not None and record.status.phase == "Connected"
+    def recorded_status(self, peer: ClusterID) -> TunnelEndpointStatus:
+        """Return the state of a tunnel, by its record."""
+        record = self.tunnels.get(Key("", peer))
+        return record.status if record is not None else TunnelEndpointStatus()
 
     def choose_endpoint(self, peer: ClusterID, remote: RemoteNetwork, report: NetworkReport, key: str) -> str:
         """Return the endpoint to use for a peer now: one after the other until one answers."""
@@ -177,27 +187,17 @@ class Records:
         since = self._tried.setdefault(peer, now)
         return host_port(*remote.endpoints[int((now - since) / ENDPOINT_TIMEOUT) % len(remote.endpoints)])
 
-    async def write_tunnel(self, peer: ClusterID, agreed: AgreedPeer, report: NetworkReport, device: str) -> None:
-        """Write the TunnelEndpoint of a peer: the agreement in its spec, the state of the tunnel in its status."""
+    async def write_tunnel(self, peer: ClusterID, agreed: AgreedPeer, probe_pods: Sequence[str]) -> None:
+        """Write what was agreed with a peer in the spec of its TunnelEndpoint."""
         config = self.config(peer)
         if config is None:
             return
         spec = tunnel_spec(config, agreed)
-        record = self._tunnels.get(Key("", peer))
+        if self._is_detailed:
+            spec = detailed(spec, agreed, probe_pods)
+        record = self.tunnels.get(Key("", peer))
         if record is None or record.spec != spec:
-            record = await self._write_tunnel_spec(peer, record, to_dict(spec))
-        now = self._clock.seconds()
-        status = tunnel_status(agreed, report, record.status, device, Moment(now, self._wall()))
-        if status == record.status:
-            return
-        recent = now - self._measured.get(peer, -MEASUREMENT_INTERVAL) < MEASUREMENT_INTERVAL
-        if same_but_measurements(status, record.status) and recent:
-            return
-        if status.phase != record.status.phase:
-            state = {"Connected": "up", "Error": "down"}.get(status.phase, "not known yet")
-            self._log.info("network to {peer} is {state}: {message}", peer=peer, state=state, message=status.message)
-        self._measured[peer] = now
-        _require(await self._tunnel_status.write(record, status))
+            await self._write_tunnel_spec(peer, record, to_dict(spec))
 
     async def _write_tunnel_spec(self, peer: ClusterID, record: TunnelEndpoint | None, spec: Any) -> TunnelEndpoint:
         body = {"apiVersion": TUNNELENDPOINTS.api_version, "kind": TUNNELENDPOINTS.kind, "metadata": {"name": peer}}
@@ -206,21 +206,20 @@ class Records:
                 patch = [{"op": "replace", "path": "/spec", "value": spec}]
                 written = await self._client.patch(TUNNELENDPOINTS, peer, patch, kind="json", view=TunnelEndpoint)
             except NotFound:
-                self._tunnels.forget(record.key)
+                self.tunnels.forget(record.key)
                 record = None
         if record is None:
             written = await self._client.create(TUNNELENDPOINTS, {**body, "spec": spec}, view=TunnelEndpoint)
-        self._tunnels.wrote(written.key, record, written)
+        self.tunnels.wrote(written.key, record, written)
         return written
 
     async def delete_other_tunnels(self, keep: Iterable[str]) -> None:
         """Delete the TunnelEndpoints of all peers but these."""
         kept = set(keep)
-        for record in [one for one in self._tunnels.items() if one.metadata.name not in kept]:
+        for record in [one for one in self.tunnels.items() if one.metadata.name not in kept]:
             name = record.metadata.name
             await self._client.delete(TUNNELENDPOINTS, name)
-            self._tunnels.removed(record.key, record)
-            self._measured.pop(name, None)
+            self.tunnels.removed(record.key, record)
             self._tried.pop(name, None)
 
 

@@ -2,7 +2,7 @@
 
 It holds networks, addresses, keys and ports, each parsed and checked: no command, no rule and no text for a program.
 The agent derives nftables rules, routes and WireGuard peers from it (``agent.kernel``), so that write access to a
-record does not allow to inject a command. It has no private keys.
+record does not allow to inject a command. The tunnel's own key is the agent's and not in it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,6 @@ class DesiredNetwork:
     the overlay; ``mtu`` is the tunnel device's.
     """
 
-    public_key: str
     mtu: int
     addresses: tuple[Network, ...]
     links: tuple[Link, ...] = ()
@@ -131,3 +130,16 @@ def parse_networks(texts: Iterable[str]) -> list[Network]:
         except ValueError:
             continue
     return found
+
+
+def overlaps(network: Network, others: Iterable[Network]) -> Network | None:
+    """Return the first of the others that overlaps a network, or None."""
+    return next((other for other in others if overlap(network, other)), None)
+
+
+def overlap(one: Network, two: Network) -> bool:
+    """Return whether two networks have an address in common."""
+    return one.version == two.version and (
+        one.network_address <= two.broadcast_address  # type: ignore[operator]  # same version
+        and two.network_address <= one.broadcast_address  # type: ignore[operator]
+    )

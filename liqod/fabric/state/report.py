@@ -20,16 +20,22 @@ DEAD_AFTER: Final = 5.0
 """Seconds without any answer after which a peer, or a pod of it, counts as unreachable."""
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class HostReport:
     """The facts about the host that control decides from.
 
     ``mtu`` is that of the tunnel's device, ``networks`` what the host itself needs: those that its routes lead to (its
-    tunnel's left out), the next hops, the name servers.
+    tunnel's left out), the next hops, the name servers; ``needed`` the part of it
+    without which the host cannot work. ``address`` is the host's among the cluster's nodes; of the tunnel's keys it has
+    the public halves.
     """
 
     mtu: int
     networks: tuple[Network, ...] = ()
+    needed: tuple[Network, ...] = ()
+    address: str = ""
+    public_key: str = ""
+    next_key: str = ""
 
 
 @attrs.frozen
@@ -128,13 +134,17 @@ class NetworkReport:
 
 
 class NetworkAgent(Protocol):
-    """Changes the host's network: the only interface between control and the agent."""
+    """Changes the gateway's host, in this process or another: the only interface between control and the agent."""
 
     async def inspect_host(self) -> HostReport:
         """Return what there is of the host's own network; raises ExpectedError where that cannot be found out."""
         ...
 
-    async def converge(self, desired: DesiredNetwork, private_key: str) -> NetworkReport:
+    async def clear(self) -> None:
+        """Remove everything of ours from the host because there is no peer; raises ExpectedError."""
+        ...
+
+    async def converge(self, desired: DesiredNetwork) -> NetworkReport:
         """Make the host's network as desired and return what there is then; raises ExpectedError."""
         ...
 

@@ -98,8 +98,21 @@ class Gateway(View, frozen=True):
     port: int = 0
 
 
+class SeenExport(View, frozen=True):
+    """An exported address as the peer calls it, and where it leads; ``ports`` as in ``Export``."""
+
+    address: str = ""
+    target: str = ""
+    ports: list[str] = []
+
+
 class TunnelEndpointSpec(View, frozen=True):
-    """What both clusters agreed on: the tunnel's far end and the addresses in both views."""
+    """What both clusters agreed on: the tunnel's far end and the addresses in both views.
+
+    From ``mtu`` on it is what a network agent in a process of its own needs besides (``detailed``): the peer's MTU, the
+    key that its end will have next, what is exported to it, whether only ``allowed_pods`` may talk with it
+    (``closed``), and the pods of the peer to probe, by their addresses here.
+    """
 
     cluster_id: str = msgspec.field(name="clusterID", default="")
     endpoint: str = ""
@@ -110,10 +123,20 @@ class TunnelEndpointSpec(View, frozen=True):
     remote: Subnets = Subnets()
     remote_seen: Subnets = Subnets()
     gateway: Gateway = Gateway()
+    detailed: bool = False
+    mtu: int = 0
+    next_key: str = ""
+    exports: list[SeenExport] = []
+    closed: bool = False
+    allowed_pods: list[str] = []
+    probe_pods: list[str] = []
 
 
 class TunnelEndpointStatus(View, frozen=True):
-    """State of the tunnel: Connected only while packets pass. ``cut`` names the place where they are lost."""
+    """State of the tunnel: Connected only while packets pass. ``cut`` names the place where they are lost.
+
+    ``endpoint`` is where the peer's packets come from, ``accepted_key`` the next key that the device accepts already.
+    """
 
     phase: str = ""
     reason: str = ""
@@ -126,6 +149,8 @@ class TunnelEndpointStatus(View, frozen=True):
     loss: str = ""
     path_mtu: int = msgspec.field(name="pathMTU", default=0)
     conditions: list[Condition] = []
+    endpoint: str = ""
+    accepted_key: str = ""
 
 
 class TunnelEndpoint(Object, frozen=True):
@@ -133,6 +158,52 @@ class TunnelEndpoint(Object, frozen=True):
 
     spec: TunnelEndpointSpec = TunnelEndpointSpec()
     status: TunnelEndpointStatus = TunnelEndpointStatus()
+
+
+class OverlayHost(View, frozen=True):
+    """Another host of this cluster on the overlay, and the networks behind it."""
+
+    address: str = ""
+    networks: list[str] = []
+
+
+class NetworkGatewaySpec(View, frozen=True):
+    """Written by control: the gateway's own addresses on the tunnels, and the other hosts on the overlay."""
+
+    addresses: list[str] = []
+    hosts: list[OverlayHost] = []
+
+
+class NetworkGatewayStatus(View, frozen=True):
+    """Written by the network agent: its host, as far as control decides from it, and the public halves of its keys.
+
+    ``networks`` are what the host itself needs or reaches, which no peer may be given; ``ready`` is whether the kernel
+    is as the records say, ``message`` why not.
+    """
+
+    address: str = ""
+    public_key: str = ""
+    next_key: str = ""
+    mtu: int = 0
+    networks: list[str] = []
+    ready: bool = False
+    message: str = ""
+
+
+class NetworkGateway(Object, frozen=True):
+    """The gateway of this cluster; there is one record, ``gateway``."""
+
+    spec: NetworkGatewaySpec = NetworkGatewaySpec()
+    status: NetworkGatewayStatus = NetworkGatewayStatus()
+
+
+GATEWAY_NAME: Final = "gateway"
+MAX_PODS: Final = 16384
+"""Pods that may talk with one peer at most, in a record; the schema has the same bound."""
+MAX_HOSTS: Final = 4096
+"""Hosts on the overlay at most, in a record; the schema has the same bound."""
+MAX_HOST_NETWORKS: Final = 1024
+"""Networks of the gateway's host at most, in a record; the schema has the same bound."""
 
 
 @attrs.frozen

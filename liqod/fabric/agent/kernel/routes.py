@@ -59,20 +59,27 @@ def parse_routes(text: str) -> dict[Network, Route]:
 
 
 def host_networks(text: str, own_device: str) -> list[Network]:
-    """Return the networks of the host's own routes and their next hops, from ``ip -j route show table all``."""
+    """Return the networks of the host's own routes, from ``ip -j route show table all``."""
     found = set()
     for one in _items(text):
         kind, dst = one.get("type", "unicast"), str(one.get("dst", ""))
-        if one.get("dev") == own_device or kind not in ("unicast", "local"):
-            continue
-        for hop in (one, *one.get("nexthops", ())):
-            if gateway := hop.get("gateway") or (hop.get("via") or {}).get("host"):
-                found.add(ipaddress.ip_network(gateway))
-        if dst in UNSPECIFIC:
+        if one.get("dev") == own_device or kind not in ("unicast", "local") or dst in UNSPECIFIC:
             continue
         network = ipaddress.ip_network(dst)
         if not (network.is_loopback or network.is_link_local or network.is_multicast):
             found.add(network)
+    return sorted(found, key=str)
+
+
+def next_hops(text: str) -> list[Network]:
+    """Return the next hops of the host's default routes, as networks of one address, but for link-local ones."""
+    found = set()
+    for one in _items(text):
+        if str(one.get("dst", "")) not in UNSPECIFIC:
+            continue
+        for hop in (one, *one.get("nexthops", ())):
+            if gateway := hop.get("gateway") or (hop.get("via") or {}).get("host"):
+                found.add(ipaddress.ip_network(gateway))
     return sorted((one for one in found if not one.is_link_local), key=str)
 
 

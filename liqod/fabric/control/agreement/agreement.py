@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Sequence
 import attrs
 
 from liqod.fabric.control.agreement.exports import exports_as_seen
-from liqod.fabric.control.agreement.ipam import allocate, overlaps
-from liqod.fabric.control.agreement.validation import (
+from liqod.fabric.control.agreement.ipam import allocate
+from liqod.fabric.state.network import Link, Netmap, first_of, host_port, overlaps
+from liqod.fabric.state.validation import (
     RemoteNetwork,
     check_ack,
     check_side,
@@ -21,7 +22,6 @@ from liqod.fabric.control.agreement.validation import (
     external_six,
     network,
 )
-from liqod.fabric.state.network import Link, Netmap, first_of, host_port
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import Network, NetworkConfig, Side, Subnets
 from liqod.model.records.offer import Refusal
@@ -184,11 +184,6 @@ def _dialable(own: LocalNetwork, remote: RemoteNetwork, others: Sequence[Network
         for address, port in remote.endpoints
         if host_port(address, port) not in own.endpoints and overlaps(ipaddress.ip_network(address), others) is None
     )
-
-
-def all_accept(configs: Iterable[NetworkConfig], next_key: str) -> bool:
-    """Return whether every peer with which all is agreed accepts our next key already."""
-    return all(config.status.ack.known_key == next_key for config in configs if config.status.phase == "Agreed")
 
 
 def endpoint_networks(endpoints: Iterable[str]) -> list[Network]:

@@ -15,17 +15,10 @@ from typing import Final
 
 import attrs
 
-from liqod.fabric.control.agreement.ipam import overlaps
-from liqod.fabric.control.agreement.validation import UNUSABLE
-from liqod.fabric.state.network import ExportedAddress
+from liqod.fabric.state.network import ExportedAddress, overlaps
+from liqod.fabric.state.validation import METADATA, MOST_EXPORTS, MOST_PORTS, UNUSABLE
 from liqod.model.records.network import Address, Claims, Export, Network, shift
 
-MOST: Final = 1024
-"""Addresses that are exported to one peer at most; the schema of the record has the same bound."""
-MOST_PORTS: Final = 128
-"""Ports of one address; the schema of the record has the same bound."""
-METADATA: Final = frozenset(map(ipaddress.ip_address, ("100.100.100.200", "168.63.129.16", "fd00:ec2::254")))
-"""Metadata services of clouds that hand out credentials, besides the link-local ones (Alibaba, Azure, AWS by IPv6)."""
 _PROTOCOLS: Final = {"TCP": "tcp", "UDP": "udp", "SCTP": "sctp"}
 
 
@@ -83,7 +76,7 @@ def export_refusal(text: str, policy: ExportPolicy, *, whole: bool = False) -> s
 
 
 def assign_exports(
-    policy: ExportPolicy, held: Sequence[Export], claims: Claims, most: int = MOST
+    policy: ExportPolicy, held: Sequence[Export], claims: Claims, most: int = MOST_EXPORTS
 ) -> tuple[list[Export], list[str]]:
     """Return what is exported to a peer, by address, and the claimed addresses for which none is free.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Sequence
 
+from liqod.fabric.state.network import overlap, overlaps
 from liqod.model.records.network import Network
 from liqod.model.records.offer import Refusal
 
@@ -41,18 +42,6 @@ def allocate(
         assigned.append(choice)
         blocked.append(choice)
     return assigned
-
-
-def overlaps(network: Network, others: Iterable[Network]) -> Network | None:
-    """Return the first of the others that overlaps a network, or None."""
-    return next((other for other in others if _overlap(network, other)), None)
-
-
-def _overlap(one: Network, two: Network) -> bool:
-    return one.version == two.version and (
-        one.network_address <= two.broadcast_address  # type: ignore[operator]  # same version
-        and two.network_address <= one.broadcast_address  # type: ignore[operator]
-    )
 
 
 def _is_private(network: Network, pools: Iterable[Network]) -> bool:
@@ -94,7 +83,7 @@ def _first_free(pool: Network, prefixlen: int, blocked: Sequence[Network]) -> Ne
     size = 1 << (pool.max_prefixlen - prefixlen)
     at, end = int(pool.network_address), int(pool.broadcast_address)
     make = ipaddress.IPv4Network if pool.version == 4 else ipaddress.IPv6Network
-    near = [other for other in blocked if _overlap(pool, other)]
+    near = [other for other in blocked if overlap(pool, other)]
     while at + size - 1 <= end:
         candidate = make((at, prefixlen))
         obstacle = overlaps(candidate, near)

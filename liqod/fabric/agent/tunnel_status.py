@@ -1,4 +1,4 @@
-"""Computes the status of the network with a peer from agreement and report. Pure."""
+"""Computes the status of the tunnel to a peer from the link and the report. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from datetime import datetime
 import attrs
 import msgspec
 
-from liqod.fabric.control.agreement.validation import RemoteNetwork
 from liqod.fabric.state.network import Link
 from liqod.fabric.state.report import (
     SESSION_LIFETIME,
@@ -19,19 +18,10 @@ from liqod.fabric.state.report import (
     find_cut,
 )
 from liqod.model.objects.meta import Condition, set_condition
-from liqod.model.records.network import Gateway, NetworkConfig, Subnets, TunnelEndpointSpec, TunnelEndpointStatus
+from liqod.model.records.network import TunnelEndpointStatus
 from liqod.model.timestamps import rfc3339
 
 PHASES: Mapping[str, str] = {"Connected": "True", "Connecting": "Unknown", "Error": "False"}
-
-
-@attrs.frozen
-class AgreedPeer:
-    """A peer after both sides agreed: its parameters, the link to it, and the VTEP for our other hosts."""
-
-    remote: RemoteNetwork
-    link: Link
-    gateway: Gateway = attrs.field(factory=Gateway)
 
 
 @attrs.frozen
@@ -42,38 +32,20 @@ class Moment:
     date: datetime
 
 
-def tunnel_spec(config: NetworkConfig, agreed: AgreedPeer) -> TunnelEndpointSpec:
-    """Return what both clusters agreed on, in both views."""
-    local, remote = config.spec.local, config.status.remote
-    return TunnelEndpointSpec(
-        cluster_id=config.metadata.name,
-        endpoint=agreed.link.endpoint,
-        public_key=agreed.link.public_key,
-        allowed_ips=[str(one) for one in agreed.link.remote],
-        local=Subnets(pod_cidrs=local.pod_cidrs, external_cidr=local.external_cidr, external_six=local.external_six),
-        local_seen=config.status.ack,
-        remote=Subnets(
-            pod_cidrs=remote.pod_cidrs, external_cidr=remote.external_cidr, external_six=remote.external_six
-        ),
-        remote_seen=config.spec.remap,
-        gateway=agreed.gateway,
-    )
-
-
 def tunnel_status(
-    agreed: AgreedPeer, report: NetworkReport, before: TunnelEndpointStatus, device: str, moment: Moment
+    link: Link, report: NetworkReport, before: TunnelEndpointStatus, device: str, moment: Moment
 ) -> TunnelEndpointStatus:
     """Return the whole status; ``before`` is the one that the record has, ``device`` the name of the tunnel's."""
-    peer = agreed.link.peer
+    peer = link.peer
     probes = report.probes.get(peer)
-    tunnel = report.tunnels.get(agreed.link.public_key)
+    tunnel = report.tunnels.get(link.public_key)
     age = tunnel.age(moment.date.timestamp()) if tunnel is not None else None
-    if (missing := _missing(agreed.link, report)) is not None:
+    if (missing := _missing(link, report)) is not None:
         phase, reason, message, cut = missing
     elif (reachable := _reachable(probes, report.paths_to(peer), moment.now, before.phase)) is not None:
         phase, reason, message, cut = reachable
     else:
-        phase, reason, message, cut = _unreachable(agreed.link, tunnel, age)
+        phase, reason, message, cut = _unreachable(link, tunnel, age)
     conditions = set_condition(
         before.conditions,
         Condition(type="Connected", status=PHASES[phase], reason=reason, message=message),
@@ -89,8 +61,10 @@ def tunnel_status(
         handshake="never" if age is None else "fresh" if age < SESSION_LIFETIME else "stale",
         rtt=rtt_range(probes.rtt) if probes is not None and phase == "Connected" else "",
         loss=loss_range(probes.loss) if probes is not None else "",
-        path_mtu=(probes.mtu if probes is not None else 0) or agreed.link.mtu,
+        path_mtu=(probes.mtu if probes is not None else 0) or link.mtu,
         conditions=conditions,
+        endpoint=tunnel.endpoint if tunnel is not None else "",
+        accepted_key=link.next_key if link.next_key in report.tunnels else "",
     )
 
 

@@ -7,20 +7,19 @@ that does not confirm is bounded: it has no session, and gets the current parame
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from liqod.fabric.control.agreement.agreement import all_accept
-from liqod.fabric.control.agreement.key import SECRET, Keys, exchange, load_or_create
+from liqod.fabric.agent.key import SECRET, Keys, exchange, load_or_create
 from liqod.flow.controller import Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
-from liqod.kube.resources import SECRETS
+from liqod.kube.resources import NETWORKCONFIGS, SECRETS
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 from liqod.model.records.network import NetworkConfig
@@ -44,6 +43,7 @@ class KeyRing:
         self._watched: Informer[Object] = informers.of(
             SECRETS, Object, namespace=namespace, fields=f"metadata.name={SECRET}"
         )
+        self._configs: Informer[NetworkConfig] = informers.of(NETWORKCONFIGS, NetworkConfig)
 
     def sources(self, key: str) -> Iterable[Source[str]]:
         """Yield what enqueues ``key`` when the Secret changed."""
@@ -56,10 +56,11 @@ class KeyRing:
             return (key,)
 
         yield watch(self._watched, changed)
+        yield watch(self._configs, lambda _, old, new: (key,) if _answer(old) != _answer(new) else ())
 
-    def when_synced(self) -> Deferred[None]:
-        """Return a Deferred that fires when the Secret was listed."""
-        return self._watched.when_synced()
+    def when_synced(self) -> Deferred[Any]:
+        """Return a Deferred that fires when the Secret, and what peers have confirmed, was listed."""
+        return gatherResults([self._watched.when_synced(), self._configs.when_synced()], consumeErrors=True)
 
     async def keys(self) -> Keys:
         """Return the keys; creates them where there are none."""
@@ -68,13 +69,27 @@ class KeyRing:
             self._since = self._clock.seconds()
         return self._keys
 
-    async def rotate(self, configs: Sequence[NetworkConfig]) -> None:
-        """Make the next key the current one, where there is one and every peer accepts it."""
+    async def rotated(self) -> Keys:
+        """Return the keys; makes the next one the current one first, where there is one and every peer accepts it."""
+        return await self.rotate(self._configs.items())
+
+    async def rotate(self, configs: Iterable[NetworkConfig]) -> Keys:
+        """Make the next key the current one, where there is one and all peers accept it; return the keys after that."""
         keys = await self.keys()
         if keys.next is None:
-            return
+            return keys
         late = self._clock.seconds() - self._since > CONFIRM_TIMEOUT
         if late or all_accept(configs, keys.next.public):
-            self._keys = await exchange(self._client, self._namespace, keys)
+            keys = self._keys = await exchange(self._client, self._namespace, keys)
             why = "not every peer has confirmed it in time" if late else "every peer accepts it"
-            self._log.info("the tunnel's key is {key} now: {why}", key=keys.next.public, why=why)
+            self._log.info("the tunnel's key is {key} now: {why}", key=keys.current.public, why=why)
+        return keys
+
+
+def all_accept(configs: Iterable[NetworkConfig], next_key: str) -> bool:
+    """Return whether every peer with which all is agreed accepts our next key already."""
+    return all(config.status.ack.known_key == next_key for config in configs if config.status.phase == "Agreed")
+
+
+def _answer(config: NetworkConfig | None) -> object:
+    return (config.status.phase, config.status.ack.known_key) if config is not None else None

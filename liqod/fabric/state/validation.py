@@ -10,7 +10,7 @@ from typing import Final
 
 import attrs
 
-from liqod.fabric.control.agreement.ipam import overlaps
+from liqod.fabric.state.network import overlaps
 from liqod.model.records.network import MAX_ENDPOINTS, MAX_NETWORKS, Network, Side, Subnets
 from liqod.model.records.offer import Refusal
 
@@ -30,6 +30,12 @@ UNUSABLE: Final[Mapping[int, tuple[Network, ...]]] = {
     )
 }
 """Networks that no pod or host is reached by from elsewhere, by IP version (special-purpose registries, RFC 6890)."""
+METADATA: Final = frozenset(map(ipaddress.ip_address, ("100.100.100.200", "168.63.129.16", "fd00:ec2::254")))
+"""Metadata services of clouds that hand out credentials, besides the link-local ones (Alibaba, Azure, AWS by IPv6)."""
+MOST_EXPORTS: Final = 1024
+"""Addresses that are exported to one peer at most; the schema of the record has the same bound."""
+MOST_PORTS: Final = 128
+"""Ports of one address; the schema of the record has the same bound."""
 
 
 @attrs.frozen
@@ -67,7 +73,7 @@ def check_side(side: Side, own_key: str, other_keys: Collection[str]) -> RemoteN
     _check_key(side.public_key, own_key, other_keys)
     if not SMALLEST_MTU <= side.mtu <= LARGEST_MTU:
         raise Refusal("BadMTU", f"the peer names an MTU of {side.mtu}; {SMALLEST_MTU} to {LARGEST_MTU} are possible")
-    endpoints = tuple(_endpoint(text) for text in side.endpoints)
+    endpoints = tuple(endpoint_of(text) for text in side.endpoints)
     if side.next_key:
         _check_key(side.next_key, own_key, other_keys)
     return RemoteNetwork(pods, external, endpoints, side.public_key, side.mtu, side.next_key, six)
@@ -155,7 +161,8 @@ def _check_key(key: str, own: str, others: Collection[str]) -> None:
         raise Refusal("KeyInUse", "the peer's tunnel key is that of another peer")
 
 
-def _endpoint(text: str) -> tuple[str, int]:
+def endpoint_of(text: str) -> tuple[str, int]:
+    """Parse a tunnel endpoint, such as 192.0.2.7:5871 or [2001:db8::7]:5871; raises Refusal."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     try:

@@ -1,0 +1,288 @@
+"""Derives the desired network of a gateway's host from the records alone, and refuses what must not be done. Pure.
+
+The records are the input of a process with rights over the host's network, and what may write them is not trusted with
+these rights. What a record says is parsed and checked again, whatever process wrote it: networks of a peer come
+out of the pools of this host's own settings and overlap nothing that the host needs, exported addresses lead to none
+that has a meaning on this host alone, and nothing becomes text for a program before it was parsed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import attrs
+
+from liqod.fabric.state.network import (
+    DesiredNetwork,
+    ExportedAddress,
+    Link,
+    Netmap,
+    PathKey,
+    ProbeTargets,
+    Vtep,
+    first_of,
+    host_port,
+    overlaps,
+    parse_networks,
+)
+from liqod.fabric.state.validation import (
+    LARGEST_MTU,
+    METADATA,
+    MOST_EXPORTS,
+    MOST_PORTS,
+    SMALLEST_MTU,
+    UNUSABLE,
+    check_ack,
+    disjoint,
+    endpoint_of,
+    external_network,
+    external_six,
+    is_key,
+    network,
+)
+from liqod.model.ids import ClusterID
+from liqod.model.records.network import (
+    MAX_HOSTS,
+    MAX_NETWORKS,
+    MAX_PODS,
+    Address,
+    Network,
+    NetworkGatewaySpec,
+    SeenExport,
+    TunnelEndpoint,
+)
+from liqod.model.records.offer import Refusal
+
+PROTOCOLS: Final = frozenset({"tcp", "udp", "sctp"})
+
+
+@attrs.frozen
+class Limits:
+    """What records may say on this host, by its own settings and by what it needs.
+
+    A peer's networks lie inside ``given`` (the pools and the accepted networks) and overlap nothing of ``needed``: next
+    hops, name servers, addresses of this host and of the API server. ``externals`` hold this host's own addresses on
+    the tunnels, ``keys`` are its own public ones. Where it is ``closed``, no record opens a tunnel to all pods.
+    """
+
+    given: tuple[Network, ...]
+    needed: tuple[Network, ...]
+    externals: tuple[Network, ...]
+    keys: frozenset[str]
+    closed: bool
+
+
+@attrs.frozen
+class Derived:
+    """The desired network, and why records are left out of it, by name."""
+
+    network: DesiredNetwork
+    refused: dict[str, Refusal]
+
+
+def desired_network(
+    gateway: NetworkGatewaySpec, records: Sequence[TunnelEndpoint], limits: Limits, mtu: int
+) -> Derived:
+    """Return the network that records describe, as far as the limits allow it; ``mtu`` is the tunnel device's.
+
+    The first of two records, by name, that want the same key or overlapping networks has it.
+    """
+    links: list[Link] = []
+    refused: dict[str, Refusal] = {}
+    gateways: dict[str, str] = {}
+    pods: dict[PathKey, str] = {}
+    for record in sorted(records, key=lambda one: one.metadata.name):
+        name = record.metadata.name
+        try:
+            link = link_of(record, limits, mtu)
+            for other in links:
+                _check_apart(link, other)
+        except Refusal as refusal:
+            refused[name] = refusal
+            continue
+        links.append(link)
+        if record.spec.remote_seen.external_cidr:
+            gateways[name] = str(first_of(_parsed(record.spec.remote_seen.external_cidr)).network_address)
+        for text in record.spec.probe_pods[:2]:
+            address = _address(text)
+            if address is not None and overlaps(ipaddress.ip_network(address), link.remote):
+                pods[name, address.version] = str(address)
+    return Derived(
+        DesiredNetwork(
+            mtu=mtu,
+            addresses=_own_addresses(gateway, limits),
+            links=tuple(links),
+            vteps=_vteps(gateway, limits),
+            probes=ProbeTargets(gateways, pods),
+        ),
+        refused,
+    )
+
+
+def link_of(record: TunnelEndpoint, limits: Limits, mtu: int) -> Link:
+    """Return the link that a record describes; raises Refusal where the limits forbid it, or it says nothing sound."""
+    spec = record.spec
+    if not spec.detailed:
+        raise Refusal("NotDetailed", "control has not written what a network agent needs; is its role all?")
+    if spec.cluster_id != record.metadata.name:
+        raise Refusal("BadRecord", "the record is named otherwise than its peer")
+    _check_keys(spec.public_key, spec.next_key, limits)
+    remote = _remote(record, limits)
+    ours, external, six = _ours(record, limits)
+    if overlap := next(
+        (one for one in remote if overlaps(one, [*ours, *(one for one in (external, six) if one is not None)])), None
+    ):
+        raise Refusal("CIDRForbidden", f"the peer's network {overlap} overlaps this cluster's own")
+    view = check_ack(spec.local_seen, ours, (external, six))
+    endpoint = ""
+    if spec.endpoint:
+        host, port = endpoint_of(spec.endpoint)
+        if inside := overlaps(ipaddress.ip_network(host), remote):
+            raise Refusal("BadEndpoint", f"the tunnel endpoint {host} lies inside the peer's own network {inside}")
+        endpoint = host_port(host, port)
+    if not SMALLEST_MTU <= spec.mtu <= LARGEST_MTU:
+        raise Refusal("BadMTU", f"an MTU of {spec.mtu} is not between {SMALLEST_MTU} and {LARGEST_MTU}")
+    measured = record.status.path_mtu
+    least = min(mtu, spec.mtu)
+    return Link(
+        peer=ClusterID(spec.cluster_id),
+        public_key=spec.public_key,
+        endpoint=endpoint,
+        remote=remote,
+        local=tuple(Netmap(one, seen) for one, seen in zip(ours, view.pods, strict=True)),
+        gateway=Netmap(first_of(external), first_of(view.external)) if external and view.external else None,
+        mtu=min(least, measured) if measured >= SMALLEST_MTU else least,
+        pods=_allowed(spec.allowed_pods, ours) if spec.closed or limits.closed else None,
+        next_key=spec.next_key if spec.next_key != spec.public_key else "",
+        external=Netmap(external, view.external) if external and view.external else None,
+        exports=_exports(spec.exports, [one for one in (view.external, view.six) if one is not None], limits),
+        six=Netmap(six, view.six) if six and view.six else None,
+    )
+
+
+def _check_keys(public_key: str, next_key: str, limits: Limits) -> None:
+    if not is_key(public_key) or (next_key and not is_key(next_key)):
+        raise Refusal("BadKey", "the peer's tunnel key is not a WireGuard public key")
+    if limits.keys & {public_key, next_key}:
+        raise Refusal("KeyInUse", "the peer's tunnel key is our own")
+
+
+def _check_apart(one: Link, two: Link) -> None:
+    if {one.public_key, one.next_key} & {key for key in (two.public_key, two.next_key) if key}:
+        raise Refusal("KeyInUse", f"the tunnel key is that of {two.peer}")
+    for network_ in one.remote:
+        if overlaps(network_, two.remote):
+            raise Refusal("CIDROverlap", f"the network {network_} overlaps one of {two.peer}")
+
+
+def _remote(record: TunnelEndpoint, limits: Limits) -> tuple[Network, ...]:
+    seen = record.spec.remote_seen
+    if not seen.pod_cidrs or len(seen.pod_cidrs) > MAX_NETWORKS:
+        raise Refusal("NoPodNetwork", f"a peer has from 1 to {MAX_NETWORKS} networks of pods")
+    found = [network(text, "a network of the peer") for text in seen.pod_cidrs]
+    if seen.external_cidr:
+        found.append(external_network(seen.external_cidr, "the external network of the peer"))
+    if seen.external_six:
+        found.append(external_six(seen.external_six, None))
+    disjoint(found)
+    for one in found:
+        if not any(_holds(wide, one) for wide in limits.given):
+            raise Refusal(
+                "CIDRForbidden",
+                f"the peer's network {one} is in neither network.pools nor network.accept of this host",
+            )
+        if needed := overlaps(one, limits.needed):
+            raise Refusal("CIDRForbidden", f"the peer's network {one} holds {needed}, which this host needs")
+    return tuple(found)
+
+
+def _ours(record: TunnelEndpoint, limits: Limits) -> tuple[list[Network], Network | None, Network | None]:
+    local = record.spec.local
+    if not local.pod_cidrs or len(local.pod_cidrs) > MAX_NETWORKS:
+        raise Refusal("NoPodNetwork", f"a cluster has from 1 to {MAX_NETWORKS} networks of pods")
+    pods = [network(text, "a network of this cluster's pods") for text in local.pod_cidrs]
+    what = "this cluster's external network"
+    external = external_network(local.external_cidr, what) if local.external_cidr else None
+    six = external_six(local.external_six, external) if local.external_six else None
+    for one in (external, six):
+        if one is not None and one not in limits.externals:
+            raise Refusal("CIDRForbidden", f"{what} {one} is not the one in this host's settings")
+    return pods, external, six
+
+
+def _allowed(texts: Iterable[str], ours: Sequence[Network]) -> frozenset[str]:
+    found = set()
+    for text in list(texts)[:MAX_PODS]:
+        address = _address(text)
+        if address is not None and overlaps(ipaddress.ip_network(address), ours):
+            found.add(str(address))
+    return frozenset(found)
+
+
+def _exports(exports: Sequence[SeenExport], seen: Sequence[Network], limits: Limits) -> tuple[ExportedAddress, ...]:
+    if len(exports) > MOST_EXPORTS:
+        raise Refusal("TooMany", f"more than {MOST_EXPORTS} exported addresses")
+    found: dict[str, ExportedAddress] = {}
+    for one in exports:
+        address, real = _address(one.address), _address(one.target)
+        if address is None or real is None or address.version != real.version:
+            raise Refusal("BadExport", f"{one.address[:50]!r} for {one.target[:50]!r} is no pair of addresses")
+        if not overlaps(ipaddress.ip_network(address), seen):
+            raise Refusal("BadExport", f"the address {address} is not of the external network that the peer sees")
+        if overlaps(ipaddress.ip_network(real), UNUSABLE[real.version]) or real in METADATA:
+            raise Refusal("BadExport", f"the address {real} must not be exported")
+        if len(one.ports) > MOST_PORTS:
+            raise Refusal("TooMany", f"more than {MOST_PORTS} ports of {address}")
+        ports = frozenset(_port(text) for text in one.ports)
+        if limits.closed and not ports and not any(real in wide for wide in limits.given):
+            raise Refusal("BadExport", f"all of {real} would be open: under the closed policy ports are named")
+        found[str(address)] = ExportedAddress(str(address), str(real), ports)
+    return tuple(found[address] for address in sorted(found))
+
+
+def _port(text: str) -> tuple[str, int]:
+    protocol, _, number = text.partition("/")
+    if protocol.lower() not in PROTOCOLS or not (number.isascii() and number.isdigit() and len(number) <= 5):
+        raise Refusal("BadExport", f"{text[:20]!r} is no port such as TCP/80")
+    if not 0 < int(number) < 65536:
+        raise Refusal("BadExport", f"{text[:20]!r} is no port from 1 to 65535")
+    return protocol.lower(), int(number)
+
+
+def _own_addresses(gateway: NetworkGatewaySpec, limits: Limits) -> tuple[Network, ...]:
+    found: dict[int, Network] = {}
+    for one in parse_networks(gateway.addresses[:2]):
+        if one.num_addresses == 1 and overlaps(one, limits.externals):
+            found.setdefault(one.version, one)
+    return tuple(found[version] for version in sorted(found))
+
+
+def _vteps(gateway: NetworkGatewaySpec, limits: Limits) -> tuple[Vtep, ...]:
+    """Return the hosts on the overlay; a network that this host needs itself is never routed to one of them."""
+    found: dict[str, Vtep] = {}
+    for host in gateway.hosts[:MAX_HOSTS]:
+        address = _address(host.address)
+        if address is None or overlaps(ipaddress.ip_network(address), (*limits.needed, *UNUSABLE[address.version])):
+            continue
+        networks = [one for one in parse_networks(host.networks[:MAX_NETWORKS]) if not overlaps(one, limits.needed)]
+        sound = [one for one in networks if not overlaps(one, UNUSABLE[one.version])]
+        found[str(address)] = Vtep(str(address), tuple(sound))
+    return tuple(found[text] for text in sorted(found))
+
+
+def _address(text: str) -> Address | None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return None if isinstance(address, ipaddress.IPv6Address) and address.scope_id else address
+
+
+def _parsed(text: str) -> Network:
+    return ipaddress.ip_network(text)
+
+
+def _holds(wide: Network, one: Network) -> bool:
+    return wide.version == one.version and wide.prefixlen <= one.prefixlen and one.network_address in wide

@@ -1,0 +1,198 @@
+"""The network agent of a gateway as a process of its own: it follows records, and writes their status.
+
+    NetworkGateway, TunnelEndpoints -> checked desired state -> kernel -> status of the records
+
+Control, in another process, writes the specs. This process alone has rights over the host's network, and the tunnel's
+private key.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.logger import Logger
+
+from liqod.config.schema import Settings
+from liqod.fabric.agent.converge import HOST, ConvergeLoop
+from liqod.fabric.agent.desired import Derived, Limits, desired_network
+from liqod.fabric.agent.gateway import gateway_agent
+from liqod.fabric.agent.kernel.host import Kernel
+from liqod.fabric.agent.kernel.model import Step
+from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
+from liqod.fabric.state.network import parse_networks
+from liqod.fabric.state.report import HostReport
+from liqod.flow.clocks import WallClock, utc_now
+from liqod.flow.controller import Source, always, watch
+from liqod.flow.errors import ExpectedError
+from liqod.flow.observe import Gate
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists
+from liqod.kube.resources import NETWORKGATEWAYS, TUNNELENDPOINTS
+from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.kube.writing.status_writer import StatusWriter
+from liqod.model.ids import Key
+from liqod.model.objects.meta import View
+from liqod.model.records.network import (
+    GATEWAY_NAME,
+    MAX_HOST_NETWORKS,
+    NetworkGateway,
+    NetworkGatewayStatus,
+    TunnelEndpoint,
+)
+
+
+class RecordedFabric(ConvergeLoop):
+    """Pod traffic of the gateway's host with all peers, as records say. ``address`` is this host's."""
+
+    name = "network agent"
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        client: Client,
+        informers: Informers,
+        settings: Settings,
+        address: str,
+        *,
+        kernel: Kernel | None = None,
+        environ: Mapping[str, str] = os.environ,
+        wall: WallClock = utc_now,
+    ) -> None:
+        super().__init__(reactor)
+        self._client = client
+        self._settings = settings.network
+        self._agent = gateway_agent(
+            reactor, client, informers, settings, address, kernel=kernel, environ=environ, wall=wall
+        )
+        self._agent.setServiceParent(self)
+        self._server = parse_networks([urlsplit(client.config.server).hostname or ""])
+        self._gateways = MutationCache(informers.of(NETWORKGATEWAYS, NetworkGateway), reactor)
+        self._tunnels = MutationCache(informers.of(TUNNELENDPOINTS, TunnelEndpoint), reactor)
+        self._status = StatusWriter(client, NETWORKGATEWAYS, NetworkGateway, self._gateways)
+        self._statuses = TunnelStatuses(client, reactor, self._tunnels, wall, settings.network.device)
+        self._refused: dict[str, str] = {}
+        self.summary = "the first lists of the records are not complete"
+        """The current state of this host, in one line."""
+        self.ready = Gate()
+        """Opens when the kernel was configured by the records for the first time."""
+
+    @property
+    def converged(self) -> bool:
+        """Whether the kernel was configured by the records at least once."""
+        return self.ready.is_open
+
+    def sources(self) -> Iterable[Source[str]]:
+        # Statuses are our own writes, of every pass: they must not cause the next one.
+        yield watch(self._gateways.informer, lambda _, old, new: (HOST,) if _spec(old) != _spec(new) else ())
+        yield watch(self._tunnels.informer, self._tunnel_changed)
+        yield from self._agent.sources()
+        yield always(HOST)
+
+    def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[str]:
+        if new is None:
+            self._tunnels.forget(key)
+        return (HOST,) if _spec(old) != _spec(new) else ()
+
+    def when_synced(self) -> Deferred[Any]:
+        """Return a Deferred that fires when the records are known."""
+        parts = (self._gateways.informer, self._tunnels.informer, self._agent)
+        return gatherResults([part.when_synced() for part in parts], consumeErrors=True)
+
+    async def preview(self) -> tuple[Step, ...]:
+        """Return what a pass would change on this host now; nothing is changed."""
+        if not self._tunnels.items():
+            return await self._agent.preview_removal()
+        return await self._agent.preview(self._derived(await self._agent.inspect_host()).network)
+
+    async def remove_all(self) -> None:
+        """Remove all that is ours from this host."""
+        await self._agent.clear()
+
+    async def converge(self) -> None:
+        host = await self._agent.inspect_host()
+        try:
+            await self._follow(host)
+        except ExpectedError as error:
+            self._summarize(f"network: {error}")
+            await self._write_host(host, ready=False, message=str(error))
+            raise
+        await self._write_host(host, ready=True, message="")
+        self.ready.open()
+
+    async def cleanup(self) -> None:
+        # As of the daemon that is control as well: the next agent on this host needs the same ports.
+        self._agent.close()
+
+    async def _follow(self, host: HostReport) -> None:
+        # Control decides from what this host reports: the report comes before there is anything to follow.
+        await self._write_host(host)
+        records = self._tunnels.items()
+        if not records:
+            await self._agent.clear()
+            self._refused = {}
+            self._summarize("network: there is no peer")
+            return
+        derived = self._derived(host)
+        report = await self._agent.converge(derived.network)
+        await self._statuses.write(derived.network.links, report)
+        for record in records:
+            if (refusal := derived.refused.get(record.metadata.name)) is not None:
+                self._warn(record.metadata.name, refusal.message)
+                await self._statuses.write_refused(record, refusal.reason, refusal.message)
+        self._refused = {name: one.message for name, one in derived.refused.items()}
+        self._summarize(f"network: {len(derived.network.links)} peers, {len(derived.refused)} refused")
+
+    def _derived(self, host: HostReport) -> Derived:
+        network = self._settings
+        record = self._gateways.get(Key("", GATEWAY_NAME))
+        spec = (record or NetworkGateway()).spec
+        limits = Limits(
+            given=tuple(parse_networks([*network.pools, *network.accept])),
+            needed=(*host.needed, *self._server, *parse_networks([*network.reserved, host.address])),
+            externals=tuple(parse_networks(filter(None, (network.external_cidr, network.external_cidr_6)))),
+            keys=frozenset(filter(None, (host.public_key, host.next_key))),
+            closed=network.policy == "closed",
+        )
+        return desired_network(spec, self._tunnels.items(), limits, host.mtu)
+
+    def _warn(self, peer: str, message: str) -> None:
+        if self._refused.get(peer) != message:
+            self._log.warn("the record of the tunnel to {peer} is refused: {message}", peer=peer, message=message)
+
+    async def _write_host(self, host: HostReport, *, ready: bool | None = None, message: str = "") -> None:
+        """Write what there is of the host; ``ready`` None leaves whether the kernel follows the records as it is."""
+        record = self._gateways.get(Key("", GATEWAY_NAME))
+        if record is None:
+            body = {"metadata": {"name": GATEWAY_NAME}, "spec": {}}
+            try:
+                record = await self._client.create(NETWORKGATEWAYS, body, view=NetworkGateway)
+            except AlreadyExists:
+                return
+            self._gateways.wrote(record.key, None, record)
+        before = record.status
+        status = NetworkGatewayStatus(
+            address=host.address,
+            public_key=host.public_key,
+            next_key=host.next_key,
+            mtu=host.mtu,
+            networks=sorted(map(str, host.networks))[:MAX_HOST_NETWORKS],
+            ready=before.ready if ready is None else ready,
+            message=before.message if ready is None else message[:1024],
+        )
+        await self._status.write(record, status)
+
+    def _summarize(self, summary: str) -> None:
+        if summary != self.summary:
+            self._log.info("{summary}", summary=summary)
+        self.summary = summary
+
+
+def _spec(record: TunnelEndpoint | NetworkGateway | None) -> View | None:
+    return record.spec if record is not None else None

@@ -1,0 +1,62 @@
+"""A peer after both sides agreed, and the record of its tunnel that follows from that. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import msgspec
+
+from liqod.fabric.state.network import Link
+from liqod.fabric.state.validation import RemoteNetwork
+from liqod.model.records.network import MAX_PODS, Gateway, NetworkConfig, SeenExport, Subnets, TunnelEndpointSpec
+
+
+@attrs.frozen
+class AgreedPeer:
+    """A peer after both sides agreed: its parameters, the link to it, and the VTEP for our other hosts."""
+
+    remote: RemoteNetwork
+    link: Link
+    gateway: Gateway = attrs.field(factory=Gateway)
+
+
+def tunnel_spec(config: NetworkConfig, agreed: AgreedPeer) -> TunnelEndpointSpec:
+    """Return what both clusters agreed on, in both views."""
+    local, remote = config.spec.local, config.status.remote
+    return TunnelEndpointSpec(
+        cluster_id=config.metadata.name,
+        endpoint=agreed.link.endpoint,
+        public_key=agreed.link.public_key,
+        allowed_ips=[str(one) for one in agreed.link.remote],
+        local=Subnets(pod_cidrs=local.pod_cidrs, external_cidr=local.external_cidr, external_six=local.external_six),
+        local_seen=config.status.ack,
+        remote=Subnets(
+            pod_cidrs=remote.pod_cidrs, external_cidr=remote.external_cidr, external_six=remote.external_six
+        ),
+        remote_seen=config.spec.remap,
+        gateway=agreed.gateway,
+    )
+
+
+def detailed(spec: TunnelEndpointSpec, agreed: AgreedPeer, probe_pods: Sequence[str]) -> TunnelEndpointSpec:
+    """Return a tunnel's spec with all that a network agent in another process needs to make the link."""
+    link = agreed.link
+    return msgspec.structs.replace(
+        spec,
+        detailed=True,
+        mtu=agreed.remote.mtu,
+        next_key=link.next_key,
+        exports=[
+            SeenExport(
+                address=one.seen,
+                target=one.real,
+                ports=sorted(f"{protocol.upper()}/{port}" for protocol, port in one.ports),
+            )
+            for one in link.exports
+        ],
+        closed=link.pods is not None,
+        # Those beyond the bound of the schema have no network, which fails closed.
+        allowed_pods=sorted(link.pods or ())[:MAX_PODS],
+        probe_pods=sorted(probe_pods),
+    )

@@ -1,0 +1,128 @@
+"""The network agent as control sees it where it is another process: by the records that it writes.
+
+What is desired goes into the spec of the NetworkGateway and of the TunnelEndpoints; what was observed stands in their
+status. Control reads no kernel and no private key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.fabric.control.cluster_networks import when_changed
+from liqod.fabric.state.network import DesiredNetwork, PathKey, parse_networks
+from liqod.fabric.state.report import HostReport, NetworkReport, PodPath, TunnelReport
+from liqod.flow.clocks import WallClock
+from liqod.flow.controller import Source, watch
+from liqod.flow.errors import ExpectedError
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.resources import NETWORKGATEWAYS, TUNNELENDPOINTS
+from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.model.ids import Key
+from liqod.model.objects.meta import to_dict
+from liqod.model.records.network import (
+    GATEWAY_NAME,
+    MAX_HOSTS,
+    NetworkGateway,
+    NetworkGatewaySpec,
+    OverlayHost,
+    TunnelEndpoint,
+)
+
+
+class NoReport(ExpectedError):
+    """The network agent has written nothing about its host."""
+
+
+class RecordedAgent:
+    """The agent of the gateway, in another process. ``tunnels`` are the records of all tunnels."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        informers: Informers,
+        tunnels: MutationCache[TunnelEndpoint],
+        wall: WallClock,
+    ) -> None:
+        self._client = client
+        self._wall = wall
+        self._tunnels = tunnels
+        self._gateways = MutationCache(informers.of(NETWORKGATEWAYS, NetworkGateway), clock)
+        self._watched: Informer[TunnelEndpoint] = informers.of(TUNNELENDPOINTS, TunnelEndpoint)
+
+    def sources(self, key: str) -> Iterable[Source[str]]:
+        """Yield what enqueues ``key`` when the agent reported something that decisions depend on."""
+        yield watch(self._gateways.informer, when_changed(key, lambda one: one and (one.spec, one.status)))
+        yield watch(self._watched, when_changed(key, _decisive))
+
+    def when_synced(self) -> Deferred[Any]:
+        """Return a Deferred that fires when the gateway's record was listed."""
+        return self._gateways.informer.when_synced()
+
+    async def inspect_host(self) -> HostReport:
+        """Return what the agent wrote about its host; raises NoReport where it wrote nothing that can be used."""
+        record = self._gateways.get(Key("", GATEWAY_NAME))
+        status = record.status if record is not None else None
+        if status is None or not (status.address and status.public_key and status.mtu):
+            raise NoReport(
+                'the network agent has not reported its host and its key; is a daemon with role = "network" running?'
+            )
+        return HostReport(
+            mtu=status.mtu,
+            networks=tuple(parse_networks(status.networks)),
+            address=status.address,
+            public_key=status.public_key,
+            next_key=status.next_key,
+        )
+
+    def report(self) -> NetworkReport:
+        """Return what control decides from: which endpoints answer, which keys are accepted, which pods are probed."""
+        tunnels: dict[str, TunnelReport] = {}
+        pods: dict[PathKey, PodPath] = {}
+        now = self._wall().timestamp()
+        for record in self._tunnels.items():
+            spec, status = record.spec, record.status
+            tunnels[spec.public_key] = TunnelReport(status.endpoint, now if status.handshake == "fresh" else 0)
+            if status.accepted_key:
+                tunnels[status.accepted_key] = TunnelReport("")
+            for pod in spec.probe_pods:
+                pods[record.metadata.name, 6 if ":" in pod else 4] = PodPath(pod, 0)
+        return NetworkReport(tunnels=tunnels, pods=pods)
+
+    async def converge(self, desired: DesiredNetwork) -> NetworkReport:
+        """Write what the gateway's host is to be; the agent acts by it, and by the tunnels' records."""
+        await self._write(
+            NetworkGatewaySpec(
+                addresses=[str(one) for one in desired.addresses],
+                hosts=[
+                    OverlayHost(address=one.address, networks=[str(network) for network in one.networks][:16])
+                    for one in desired.vteps[:MAX_HOSTS]
+                ],
+            )
+        )
+        return self.report()
+
+    async def clear(self) -> None:
+        """Do nothing: without records of tunnels the agent removes all by itself."""
+
+    async def _write(self, spec: NetworkGatewaySpec) -> None:
+        # The agent makes the record, to report its host; control only comes here once it did.
+        record = self._gateways.get(Key("", GATEWAY_NAME))
+        if record is None or record.spec == spec:
+            return
+        patch = [{"op": "add", "path": "/spec", "value": to_dict(spec)}]
+        written = await self._client.patch(NETWORKGATEWAYS, GATEWAY_NAME, patch, kind="json", view=NetworkGateway)
+        self._gateways.wrote(record.key, record, written)
+
+
+def _decisive(record: TunnelEndpoint | None) -> object:
+    if record is None:
+        return None
+    status = record.status
+    return status.phase, status.message, status.endpoint, status.accepted_key, status.path_mtu, status.handshake

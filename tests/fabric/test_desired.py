@@ -1,0 +1,195 @@
+"""What the network agent takes out of records, and what it refuses, whoever wrote them."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+import attrs
+import msgspec
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.fabric.agent.desired import Limits, desired_network, link_of
+from liqod.fabric.agent.key import generate
+from liqod.fabric.control.agreed import AgreedPeer, detailed, tunnel_spec
+from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, allocation
+from liqod.model.ids import ClusterID
+from liqod.model.objects.meta import ObjectMeta
+from liqod.model.records.network import (
+    Export,
+    Network,
+    NetworkConfig,
+    NetworkConfigSpec,
+    NetworkConfigStatus,
+    NetworkGatewaySpec,
+    OverlayHost,
+    SeenExport,
+    Side,
+    Subnets,
+    TunnelEndpoint,
+)
+
+OWN, KEY, OTHER = (generate().public for _ in range(3))
+
+
+def nets(*texts: str) -> tuple[Network, ...]:
+    return tuple(map(ipaddress.ip_network, texts))
+
+
+LIMITS = Limits(
+    given=nets("10.64.0.0/10", "fd4c:6971:6f00::/40"),
+    needed=nets("10.64.0.53/32", "192.0.2.1/32"),
+    externals=nets("10.70.0.0/20", "fd4c:6971:6e00::/112"),
+    keys=frozenset({OWN}),
+    closed=True,
+)
+LOCAL = LocalNetwork(
+    pods=nets("10.201.0.0/16", "fd00:201::/48"),
+    external=nets("10.70.0.0/20")[0],
+    reserved=nets("10.64.0.53/32"),
+    pools=LIMITS.given,
+    endpoints=("192.0.2.1:5871",),
+    public_key=OWN,
+    mtu=1420,
+    six=nets("fd4c:6971:6e00::/112")[0],
+)
+
+
+def agreed(name: str = "milan", key: str = KEY) -> tuple[NetworkConfig, AgreedPeer]:
+    """Return the record of an agreement with everything in it, and what control makes of that."""
+    side = Side(
+        pod_cidrs=["10.201.0.0/16", "fd00:201::/48"],
+        external_cidr="10.70.0.0/20",
+        endpoints=["192.0.2.7:5871"],
+        public_key=key,
+        mtu=1400,
+        next_key=generate().public,
+        external_six="fd4c:6971:6e00::/112",
+    )
+    ack = Subnets(
+        pod_cidrs=["10.80.0.0/16", "fd00:80::/48"], external_cidr="10.81.0.0/20", external_six="fd00:81::/112"
+    )
+    exports = [
+        Export(address="198.51.100.9", external="10.70.0.9", ports=["TCP/80", "UDP/53"]),
+        Export(address="2001:db8::9", external="fd4c:6971:6e00::9", ports=["TCP/80"]),
+    ]
+    config = NetworkConfig(metadata=ObjectMeta(name=name), status=NetworkConfigStatus(remote=side, ack=ack))
+    remap = allocation(LOCAL, config, [], [])
+    spec = NetworkConfigSpec(cluster_id=name, local=LOCAL.side, remap=remap, exports=exports)
+    config = msgspec.structs.replace(config, spec=spec)
+    found = agree(LOCAL, config, remap, ())
+    assert found is not None
+    remote, link = found
+    return config, AgreedPeer(remote, attrs.evolve(link, pods=frozenset({"10.201.0.5", "fd00:201::5"})))
+
+
+def record(name: str = "milan", key: str = KEY, **changes: Any) -> TunnelEndpoint:
+    """Return the record that control writes, with changes that somebody else made to it."""
+    config, peer = agreed(name, key)
+    spec = detailed(tunnel_spec(config, peer), peer, ["10.64.0.9"])
+    return TunnelEndpoint(metadata=ObjectMeta(name=name), spec=msgspec.structs.replace(spec, **changes))
+
+
+class DerivationTests(SynchronousTestCase):
+    """Control and the agent understand the same by a record."""
+
+    def test_nothing_is_lost_on_the_way(self) -> None:
+        """The link that control agreed on is the link that the agent makes."""
+        config, peer = agreed()
+        spec = detailed(tunnel_spec(config, peer), peer, [])
+        one = TunnelEndpoint(metadata=ObjectMeta(name="milan"), spec=spec)
+        # By way of JSON, as the API server keeps it.
+        stored = msgspec.json.decode(msgspec.json.encode(one), type=TunnelEndpoint)
+        self.assertEqual(link_of(stored, LIMITS, 1420), attrs.evolve(peer.link, exports=_sorted(peer)))
+
+    def test_the_network_of_a_gateway(self) -> None:
+        """Own addresses, hosts on the overlay and probes come from the records too."""
+        gateway = NetworkGatewaySpec(
+            addresses=["10.70.0.1/32", "fd4c:6971:6e00::1/128"],
+            hosts=[OverlayHost(address="192.0.2.11", networks=["192.0.2.11/32", "10.201.1.0/24"])],
+        )
+        found = desired_network(gateway, [record()], LIMITS, 1420)
+        self.assertEqual(found.refused, {})
+        self.assertEqual(found.network.addresses, nets("10.70.0.1/32", "fd4c:6971:6e00::1/128"))
+        (host,) = found.network.vteps
+        self.assertEqual((host.address, host.networks), ("192.0.2.11", nets("192.0.2.11/32", "10.201.1.0/24")))
+        pods = found.network.links[0].remote
+        self.assertEqual(set(found.network.probes.gateways), {"milan"})
+        self.assertEqual(bool(found.network.probes.pods), ipaddress.ip_address("10.64.0.9") in pods[0])
+
+
+def _sorted(peer: AgreedPeer) -> Any:
+    return tuple(sorted(peer.link.exports, key=lambda one: one.seen))
+
+
+def seen(*pods: str, external: str = "") -> Subnets:
+    return Subnets(pod_cidrs=list(pods), external_cidr=external)
+
+
+class RefusalTests(SynchronousTestCase):
+    """A record that was written by a thief of control's credential, one row for each attempt."""
+
+    def test_attempts(self) -> None:
+        """Each is refused with its reason, and none of it reaches the desired network."""
+        for changes, reason in (
+            ({"remote_seen": seen("8.8.8.0/24")}, "CIDRForbidden"),
+            ({"remote_seen": seen("10.1.0.0/16")}, "CIDRForbidden"),
+            ({"remote_seen": seen("0.0.0.0/0")}, "CIDRTooWide"),
+            ({"remote_seen": seen("127.0.0.0/8")}, "CIDRForbidden"),
+            ({"remote_seen": seen("10.64.0.0/16")}, "CIDRForbidden"),
+            ({"remote_seen": seen("10.65.0.0/16", "10.65.3.0/24")}, "CIDROverlap"),
+            ({"remote_seen": seen("10.65.0.0/16", external="10.70.0.0/20")}, "CIDRForbidden"),
+            ({"remote_seen": seen("10.65.0.0/16; flush ruleset")}, "BadCIDR"),
+            ({"remote_seen": seen()}, "NoPodNetwork"),
+            ({"remote_seen": seen(*(f"10.{n}.0.0/24" for n in range(80, 100)))}, "NoPodNetwork"),
+            ({"local": seen("10.201.0.0/16", "fd00:201::/48", external="10.7.0.0/20")}, "CIDRForbidden"),
+            ({"local_seen": seen("10.80.0.0/24", "fd00:80::/48")}, "BadAnswer"),
+            ({"public_key": OWN}, "KeyInUse"),
+            ({"next_key": OWN}, "KeyInUse"),
+            ({"public_key": "x\nAllowedIPs = 0.0.0.0/0"}, "BadKey"),
+            ({"endpoint": "127.0.0.1:5871"}, "BadEndpoint"),
+            ({"endpoint": "192.0.2.7:5871\n[Peer]"}, "BadEndpoint"),
+            ({"mtu": 70000}, "BadMTU"),
+            ({"exports": [SeenExport("10.81.0.9", "127.0.0.1", ["TCP/6443"])]}, "BadExport"),
+            ({"exports": [SeenExport("10.81.0.9", "169.254.169.254", ["TCP/80"])]}, "BadExport"),
+            ({"exports": [SeenExport("10.81.0.9", "100.100.100.200", ["TCP/80"])]}, "BadExport"),
+            ({"exports": [SeenExport("10.99.0.9", "198.51.100.9", ["TCP/80"])]}, "BadExport"),
+            ({"exports": [SeenExport("10.81.0.9", "198.51.100.9", [])]}, "BadExport"),
+            ({"exports": [SeenExport("10.81.0.9", "198.51.100.9", ["TCP/80 accept"])]}, "BadExport"),
+            ({"exports": [SeenExport("10.81.0.9", "2001:db8::9", ["TCP/80"])]}, "BadExport"),
+            ({"exports": [SeenExport("10.81.0.9", "198.51.100.9", ["TCP/80"])] * 1025}, "TooMany"),
+            ({"cluster_id": "turin"}, "BadRecord"),
+            ({"detailed": False}, "NotDetailed"),
+        ):
+            found = desired_network(NetworkGatewaySpec(), [record(**changes)], LIMITS, 1420)
+            self.assertEqual(found.network.links, (), changes)
+            self.assertEqual([refusal.reason for refusal in found.refused.values()], [reason], changes)
+
+    def test_the_first_of_two_has_it(self) -> None:
+        """A second record with the networks or the key of another is refused; the other one is not touched."""
+        for changes, reason in (({}, "CIDROverlap"), ({"key": KEY}, "KeyInUse")):
+            two = record("turin", **{"key": OTHER, **changes})
+            found = desired_network(NetworkGatewaySpec(), [two, record()], LIMITS, 1420)
+            self.assertEqual([link.peer for link in found.network.links], [ClusterID("milan")])
+            self.assertEqual([refusal.reason for refusal in found.refused.values()], [reason])
+
+    def test_the_policy_is_the_hosts(self) -> None:
+        """A record does not open a tunnel to all pods where the host's settings say closed, nor to what is no pod."""
+        one = record(closed=False, allowed_pods=["10.201.0.9", "192.0.2.1", "x"])
+        self.assertEqual(link_of(one, LIMITS, 1420).pods, frozenset({"10.201.0.9"}))
+        self.assertIsNone(link_of(one, attrs.evolve(LIMITS, closed=False), 1420).pods)
+
+    def test_hosts_and_addresses(self) -> None:
+        """Own addresses outside the external networks, and hosts that are this one or a name server, are left out."""
+        gateway = NetworkGatewaySpec(
+            addresses=["192.0.2.9/32", "10.70.0.0/24"],
+            hosts=[
+                OverlayHost(address="192.0.2.1", networks=["10.201.1.0/24"]),
+                OverlayHost(address="127.0.0.1", networks=["10.201.1.0/24"]),
+                OverlayHost(address="192.0.2.12; reboot", networks=["10.201.1.0/24"]),
+                OverlayHost(address="192.0.2.11", networks=["0.0.0.0/0", "10.64.0.0/16", "10.201.1.0/24"]),
+            ],
+        )
+        found = desired_network(gateway, [], LIMITS, 1420).network
+        self.assertEqual(found.addresses, ())
+        self.assertEqual([(one.address, one.networks) for one in found.vteps], [("192.0.2.11", nets("10.201.1.0/24"))])

@@ -1,0 +1,150 @@
+"""Control and the network agent as two processes would be: what one in-process fabric does, they do by records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubesandbox.cluster import SandboxCluster
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+
+from liqod.config.schema import Daemon, Network, Settings
+from liqod.demo.access import client_config
+from liqod.fabric.agent.key import generate, load_or_create
+from liqod.fabric.agent.recorded import RecordedFabric
+from liqod.fabric.control.recorded_agent import NoReport
+from liqod.fabric.service import Fabric
+from liqod.kube import manifests
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.resources import (
+    FOREIGNCLUSTERS,
+    NAMESPACES,
+    NETWORKCONFIGS,
+    NETWORKGATEWAYS,
+    NODES,
+    SECRETS,
+    TUNNELENDPOINTS,
+)
+from liqod.model.ids import ClusterID
+from liqod.model.records.network import NetworkConfig, NetworkGateway, TunnelEndpoint
+from tests.fabric.fake_kernel import FakeKernel, public_key
+
+REACTOR: Any = reactor
+ADDRESS = "192.0.2.1"
+MILAN = ClusterID("milan")
+KEY = generate().public
+
+
+class SplitTests(TestCase):
+    """One cluster with one peer, whose network is agreed."""
+
+    timeout = 60
+
+    async def cluster(self) -> Client:
+        """Return a client of a cluster with one node and one peer that announced its network and sees ours."""
+        cluster = SandboxCluster(REACTOR, "rome")
+        cluster.listen(REACTOR)
+        cluster.startService()
+        self.addCleanup(lambda: Deferred.fromCoroutine(cluster.stop()))
+        client = Client(client_config(cluster), REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        await manifests.ensure(client)
+        await client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        addresses = [{"type": "InternalIP", "address": ADDRESS}]
+        spec = {"podCIDR": "10.201.0.0/24", "podCIDRs": ["10.201.0.0/24"]}
+        await client.create(NODES, {"metadata": {"name": "one"}, "spec": spec})
+        await client.patch(NODES, "one", {"status": {"addresses": addresses}}, subresource="status")
+        await client.create(FOREIGNCLUSTERS, {"metadata": {"name": MILAN}, "spec": {"clusterID": MILAN}})
+        lending = {"type": "Lending", "status": "True", "reason": "Lending"}
+        await client.patch(FOREIGNCLUSTERS, MILAN, {"status": {"conditions": [lending]}}, subresource="status")
+        await client.create(NETWORKCONFIGS, {"metadata": {"name": MILAN}, "spec": {"clusterID": MILAN}})
+        remote = {"podCIDRs": ["10.201.0.0/16"], "externalCIDR": "10.70.0.0/20", "publicKey": KEY, "mtu": 1420}
+        remote |= {"endpoints": ["192.0.2.7:5871"]}
+        ack = {"podCIDRs": ["10.80.0.0/16"], "externalCIDR": "10.81.0.0/20"}
+        await client.patch(NETWORKCONFIGS, MILAN, {"status": {"remote": remote, "ack": ack}}, subresource="status")
+        return client
+
+    def settings(self, role: str) -> Settings:
+        """Return the settings of a process with a role."""
+        network = Network(mode="wireguard", service_cidrs=["10.96.0.0/12"], pod_cidrs=["10.201.0.0/16"])
+        return Settings(daemon=Daemon(role=role), network=network)  # type: ignore[arg-type]
+
+    def run_one(self, kind: Any, client: Client, role: str, kernel: FakeKernel | None) -> Any:
+        """Start a fabric with watches of its own, as a process has them; return it."""
+        informers = Informers(client, REACTOR)
+        extra = {} if kernel is None else {"kernel": kernel}
+        fabric = kind(REACTOR, client, informers, self.settings(role), ADDRESS, environ={}, **extra)
+        for service in (informers, fabric):
+            service.startService()
+            self.addCleanup(service.stopService)
+        return fabric
+
+    async def until_peer(self, kernel: FakeKernel) -> None:
+        """Wait until a kernel has a tunnel to the peer, with its routes and rules."""
+        while "liqod" not in kernel.links or not kernel.links["liqod"].peers or not kernel.routes["4"]:
+            await deferLater(REACTOR, 0.02)
+        await deferLater(REACTOR, 0.3)
+
+    async def test_two_processes_do_what_one_does(self) -> None:
+        """The kernel is the same but for the key; only the agent touched it, and the secret has one key."""
+        one, two = FakeKernel(), FakeKernel()
+        self.run_one(Fabric, await self.cluster(), "all", one)
+        client = await self.cluster()
+        control = self.run_one(Fabric, client, "control", None)
+        agent = self.run_one(RecordedFabric, client, "network", two)
+        await self.until_peer(one)
+        await self.until_peer(two)
+        self.assertEqual(one.routes, two.routes)
+        self.assertEqual(one.rules, two.rules)
+        self.assertEqual(one.tables, two.tables)
+        key = (await load_or_create(client, "liqo-system")).current
+        own = key.public
+        self.assertEqual(two.links["liqod"].public_key, public_key(key.private))
+        config = await client.get(NETWORKCONFIGS, MILAN, view=NetworkConfig)
+        self.assertEqual(config.spec.local.public_key, own)
+        gateway = await client.get(NETWORKGATEWAYS, "gateway", view=NetworkGateway)
+        self.assertEqual((gateway.status.public_key, gateway.status.ready), (own, True))
+        self.assertTrue(agent.converged)
+        tunnel = await client.get(TUNNELENDPOINTS, MILAN, view=TunnelEndpoint)
+        self.assertEqual(tunnel.status.phase, "Connecting")
+        self.assertIsNone(control.status(MILAN)[0])
+        # What the agent observes is what control says.
+        connected = {"phase": "Connected", "message": "packets cross in both directions"}
+        await client.patch(TUNNELENDPOINTS, MILAN, {"status": connected}, subresource="status")
+        while control.status(MILAN)[0] is not True:
+            await deferLater(REACTOR, 0.02)
+
+    async def test_control_alone_waits_for_the_agent(self) -> None:
+        """Without a network agent nothing is announced, and no key is made: control has none."""
+        client = await self.cluster()
+        control = self.run_one(Fabric, client, "control", None)
+        await control.when_synced()
+        for _ in range(3):
+            await self.assertFailure(Deferred.fromCoroutine(control.converge()), NoReport)
+        self.assertEqual((await client.list(SECRETS, "liqo-system")).items, [])
+        config = await client.get(NETWORKCONFIGS, MILAN, view=NetworkConfig)
+        self.assertEqual(config.spec.local.public_key, "")
+
+    async def test_a_record_that_control_did_not_check(self) -> None:
+        """Who may write records writes what is not the peer's: the agent refuses it, says so, and keeps the rest."""
+        client = await self.cluster()
+        kernel = FakeKernel()
+        self.run_one(Fabric, client, "control", None)
+        self.run_one(RecordedFabric, client, "network", kernel)
+        await self.until_peer(kernel)
+        before = kernel.state()
+        good = await client.get(TUNNELENDPOINTS, MILAN)
+        spec = good["spec"] | {"clusterID": "thief", "publicKey": generate().public}
+        spec["remoteSeen"] = {"podCIDRs": ["192.0.2.0/24"]}
+        await client.create(TUNNELENDPOINTS, {"metadata": {"name": "thief"}, "spec": spec})
+        while True:
+            found = (await client.list(TUNNELENDPOINTS, view=TunnelEndpoint)).items
+            stolen = [one for one in found if one.metadata.name == "thief"]
+            if not stolen or stolen[0].status.reason:
+                break
+            await deferLater(REACTOR, 0.02)
+        self.assertEqual([one.status.reason for one in stolen], ["CIDRForbidden"] * len(stolen))
+        self.assertEqual(kernel.state(), before)
