@@ -327,6 +327,7 @@ class AgainstTests(TestCase):
         self.assertIn("LQ2007", await self.liqodctl("token", "revoke", token.id, status=1))
         self.assertIn("LQ2007", await self.liqodctl("peer", made["token"][:-3], status=2))
         await self.liqodctl("token", "create", "--ttl=soon", status=2)
+        self.assertIn("warning: 127.0.0.1 can be reached on this host only", await self.liqodctl("token", "create"))
         records = await self.liqodctl("dns-records", "example.com", "--address=192.0.2.1", "--host=gw.example.com")
         self.assertIn("_liqod._tcp.example.com. 300 IN PTR ", records)
         self.assertIn(f'"id=rome-id" "fp={key.fingerprint}" "proto=1"', records)
@@ -359,6 +360,8 @@ class AgainstTests(TestCase):
         record = await self.client.get(FOREIGNCLUSTERS, "milan", view=ForeignCluster)
         self.assertEqual(([each.address for each in record.spec.endpoints], record.spec.fingerprint), ([address], ""))
         self.assertIn("LQ2009", await self.liqodctl("peer", "127.0.0.1:1", status=1))
+        for target in ("liqod:xxxxx", "a b", "http://example.com/"):
+            self.assertIn("neither a pairing token nor an address", await self.liqodctl("peer", target, status=2))
 
     async def test_unpeer(self) -> None:
         """A stranger's record just goes; a peering needs a daemon to end it, and is not touched without one."""

@@ -78,9 +78,11 @@ class FindingTests(SynchronousTestCase):
 
     def test_unknown(self) -> None:
         """An unknown name is answered with those that are known."""
-        error = self.assertRaises(CliError, find, "rom", [cluster("c1", "rome")])
+        error = self.assertRaises(CliError, find, "turin", [cluster("c1", "rome")])
         self.assertEqual(error.code, NO_SUCH_PEER)
         self.assertIn("known: rome", error.message)
+        error = self.assertRaises(CliError, find, "rom", [cluster("c1", "rome")])
+        self.assertIn("did you mean rome?", error.message)
 
 
 class StatusTests(SynchronousTestCase):

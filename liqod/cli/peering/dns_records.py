@@ -6,12 +6,11 @@ import ipaddress
 
 import click
 
-from liqod.agent.host.address import own_address
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Session, in_cluster
-from liqod.cli.peering.token import listening_port
+from liqod.cli.peering.token import daemon_addresses, listening_port
 from liqod.cli.status.whoami import own_cluster
 from liqod.discovery.candidate import Announcement, instance_label
 from liqod.discovery.zone import zone_lines
@@ -44,7 +43,7 @@ def dns_records(options: Options, domain: str, host: str, addresses: tuple[str, 
         me = Announcement(mine.cluster_id, settings.cluster.name, mine.fingerprint, listening_port(settings))
         where = addresses or tuple(settings.peering.advertise_addresses)
         if not where and not host:
-            where = (own_address(session.client.config.server),)
+            where = tuple(await daemon_addresses(session))
         try:
             plain = [str(ipaddress.ip_address(each)) for each in where]
         except ValueError as error:

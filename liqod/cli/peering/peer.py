@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from twisted.internet.defer import Deferred
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options, cluster_options, wait_options
+from liqod.cli.console.render import printable
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.cli.peering.probe_peer import probe_peer
@@ -27,6 +29,7 @@ from liqod.model.records.invitations import INVITATION, INVITATION_LABEL, invita
 from liqod.model.records.unpeering import DISTRUSTED
 from liqod.model.records.views import ForeignCluster
 
+ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(:\d{1,5})?|\[?[0-9A-Fa-f:.]+(%\w+)?\]?(:\d{1,5})?")
 _REFUSALS = ("TokenRefused", "UnexpectedKey", "ClusterIDRepetition", "KeyInUse")
 
 
@@ -61,7 +64,14 @@ def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
         session.publish({**result, "fingerprint": token.fingerprint, "trusted": True})
 
     async def at_address(session: Session) -> None:
-        address = with_port(target, PORT)
+        if not ADDRESS.fullmatch(target.strip()):
+            raise CliError(
+                errors.BAD_TOKEN,
+                f"{printable(target)[:40]!r} is neither a pairing token nor an address",
+                "a token begins with liqo1. and is copied whole; an address is a name or IP, such as gw.example.com",
+                errors.USAGE,
+            )
+        address = with_port(target.strip(), PORT)
         found = await probe_peer(session.reactor, address, timeout)
         if not is_dns_label(found.cluster_id):
             raise CliError(errors.PEER_UNREACHABLE, f"the server at {address} presents no cluster ID", "is it liqod?")

@@ -70,7 +70,15 @@ async def probe_peer(reactor: Reactor, address: str, timeout: float) -> ProbedPe
     except Exception as error:
         raise CliError(
             errors.PEER_UNREACHABLE,
-            f"no liqod answers at {address}: {error}",
+            f"no liqod answers at {address}: {_reason(error)}",
             "is the daemon running there, and is its port (peering.listen) open?",
         ) from None
     return ProbedPeer(certificate.subject_cn, certificate.fingerprint)
+
+
+def _reason(error: Exception) -> str:
+    """Return an error as a sentence; those of OpenSSL carry a list of (library, function, reason)."""
+    parts = error.args[0] if error.args else ""
+    if isinstance(parts, list):
+        return "it does not speak liqod's TLS" + "".join(f" ({one[-1]})" for one in parts[:1] if one)
+    return str(error) or type(error).__name__

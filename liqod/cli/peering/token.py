@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import ipaddress
 import re
 import secrets
+import socket
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +19,7 @@ from liqod.cli.console.group import Group
 from liqod.cli.console.options import Options, cluster_options, group_options
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.terminal import echo_wrapped
-from liqod.cli.status.whoami import own_cluster
+from liqod.cli.status.whoami import leader, own_cluster
 from liqod.config.schema import Settings
 from liqod.identity.pairing import MAX_ADDRESSES, SECRET_BYTES, Token, verifier
 from liqod.kube.resources import SECRETS
@@ -77,8 +79,7 @@ def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None
                 errors.NO_IDENTITY, "this cluster has no key yet", "start the daemon, which creates it, and try again"
             )
         port = listening_port(session.settings)
-        where = list(addresses) or list(session.settings.peering.advertise_addresses)
-        where = where or [own_address(session.client.config.server)]
+        where = list(addresses) or await daemon_addresses(session)
         secret = secrets.token_bytes(SECRET_BYTES)
         made = Token(
             id=secrets.token_hex(8),
@@ -111,6 +112,25 @@ def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None
         session.publish([row])
 
     in_cluster(options, work)
+
+
+async def daemon_addresses(session: Session) -> list[str]:
+    """Return where peers reach the daemon, by the settings or a guess; warns where the guess may be wrong."""
+    configured = list(session.settings.peering.advertise_addresses)
+    if configured:
+        return configured
+    address = own_address(session.client.config.server)
+    lead = await leader(session)
+    away = lead is not None and not lead.holder.startswith(f"{socket.gethostname()}-")
+    if ipaddress.ip_address(address).is_loopback:
+        doubt = f"{address} can be reached on this host only"
+    elif lead is not None and away:
+        doubt = f"{address} is of this host, and the daemon {lead.holder} may run on another one"
+    else:
+        return [address]
+    hint = "name the daemon's address with --address, or in advertise-addresses under [peering]"
+    echo_wrapped(f"warning: {doubt}; {hint}", "yellow", hanging="  ", err=True)
+    return [address]
 
 
 @token.command("list")

@@ -194,7 +194,7 @@ def uninstall(
     Examples:
       liqodctl uninstall
       liqodctl uninstall --this-host      only this host's network
-      liqodctl uninstall --host           only this host's service and unchanged configuration
+      liqodctl uninstall --host           only what `install --host` wrote
     """
     if host:
         if force or this_host:

@@ -74,9 +74,10 @@ def find(wanted: str, clusters: Iterable[ForeignCluster]) -> ForeignCluster:
     names = sorted(label(cluster) for cluster in known)
     close = did_you_mean(wanted, [*names, *(cluster.metadata.name for cluster in known)])
     shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    known_names = f"; known: {shown or 'none yet'}"
     raise CliError(
         errors.NO_SUCH_PEER,
-        f"there is no peer {printable(wanted)[:80]}{close}; known: {shown or 'none yet'}",
+        f"there is no peer {printable(wanted)[:80]}{close or known_names}",
         "`liqodctl discover` lists the clusters that were discovered",
     )
 
