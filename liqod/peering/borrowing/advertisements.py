@@ -152,6 +152,7 @@ class Advertisements(PeerController):
             return
         before = to_dict(record.spec)
         after = {**to_dict(spec), **({"decision": before["decision"]} if "decision" in before else {})}
+        # All annotations of an object may have 256 KiB together (Kubernetes): a peer's text is cut far below that.
         annotations = {PROBLEM: received.problem[:1024] or None, WITHDRAWN: None}
         await self._annotate(record, annotations, merge_patch(before, after))
 

@@ -84,6 +84,7 @@ class VirtualNodes(PeerController):
         except AlreadyExists:
             return  # it exists already; metadata.name is immutable
         except NotFound:
+            # The API server answers 404 to a create in a namespace that does not exist.
             await ensure_namespace(self._client, peer.id)
             await self._client.create(VIRTUALNODES, body, view=None)
 

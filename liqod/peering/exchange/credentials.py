@@ -250,6 +250,7 @@ class CredentialStore(PeerController):
             try:
                 await self._client.create(SECRETS, body, view=None)
             except AlreadyExists:  # 409 of a create: it exists by now
+                # ``data`` of a merge patch is merged by key (RFC 7396): keys of other writers stay as well.
                 await self._renew(namespace, data)
         now = self._newest.get(peer_id)
         if now is None:

@@ -100,6 +100,7 @@ class NetworkExchange(PeerController):
         if exchange.ack is not None and exchange.ack != config.status.ack:
             changes["ack"] = _whole(exchange.ack)
         if changes:
+            # The status is a subresource: a patch of the object itself would leave it as it is.
             try:
                 await self._client.patch(
                     NETWORKCONFIGS, config.metadata.name, {"status": changes}, subresource="status", view=None

@@ -113,6 +113,7 @@ def _storage_classes(classes: Iterable[StorageClass]) -> tuple[str, ...]:
 
 
 def _is_default(each: Object) -> bool:
+    # Several classes may have the annotation at the same time; Kubernetes then takes the newest for a claim.
     return each.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
 
 
