@@ -119,3 +119,16 @@ class BareDaemon(Daemon):
         text = self.config.read_text()
         self.config.write_text(text.replace(str(self.kubeconfig), str(cluster.kubeconfig)))
         self.kubeconfig = cluster.kubeconfig
+
+
+class HostDaemon(Daemon):
+    """A daemon in all namespaces of its cluster's host: what it starts ends with the cluster."""
+
+    def start(self) -> None:
+        """Start the daemon on the host."""
+        spawn = self.cluster.spawn
+        self.cluster.spawn = self.cluster.host.spawn  # type: ignore[method-assign]
+        try:
+            super().start()
+        finally:
+            self.cluster.spawn = spawn  # type: ignore[method-assign]

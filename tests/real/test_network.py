@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from liqod.model.names import REFLECTED_SLICE
-from tests.real.daemons import Daemon
+from tests.real.daemons import Daemon, HostDaemon
 from tests.real.manifests import service, slice_of
 from tests.real.pair import PairTests
 from tests.real.path import (
@@ -51,19 +51,6 @@ CONFIGURATION = """
 [network]
 mode = "wireguard"
 """
-
-
-class HostDaemon(Daemon):
-    """A daemon in all namespaces of its cluster's host: what it starts ends with the cluster."""
-
-    def start(self) -> None:
-        """Start the daemon on the host."""
-        spawn = self.cluster.spawn
-        self.cluster.spawn = self.cluster.host.spawn  # type: ignore[method-assign]
-        try:
-            super().start()
-        finally:
-            self.cluster.spawn = spawn  # type: ignore[method-assign]
 
 
 def fetch(cluster: Cluster, pod: str, namespace: str, address: str) -> str:

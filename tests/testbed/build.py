@@ -8,6 +8,7 @@ cache keeps what was compiled. Of several runs at the same time one builds and t
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import platform
 import re
@@ -20,6 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from attrs import frozen
+
 from tests.testbed import versions
 from tests.testbed.process import CommandFailed, tail
 
@@ -27,13 +30,23 @@ _SAY_EVERY = 10.0
 _VERSION_VARIABLES: Final = ("k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion")
 
 
-def ensure() -> None:
-    """Build what is missing; returns at once when nothing is."""
-    if not versions.missing():
+@frozen
+class Source:
+    """What a program is built from: the directory of a module, a package, variables of the linker, the command."""
+
+    module: Path
+    package: str
+    variables: Sequence[str] = ()
+    command: Sequence[str] = ("build",)
+
+
+def ensure(names: Sequence[str] = versions.PROGRAMS) -> None:
+    """Build what is missing of these programs; returns at once when nothing is."""
+    if not versions.missing(names):
         return
     versions.cache().mkdir(parents=True, exist_ok=True)
     with _only_one():
-        wanted = versions.missing()
+        wanted = versions.missing(names)
         if not wanted:
             return
         begin = time.monotonic()
@@ -45,38 +58,82 @@ def ensure() -> None:
 
 
 def _build(go: Path, name: str, title: str) -> None:
-    module, package, variables = _source(name)
+    source = _source(go, name)
     destination = versions.built(name) / name
     destination.parent.mkdir(parents=True, exist_ok=True)
     fresh = destination.with_name(f".{name}.{os.getpid()}")
-    flags = " ".join(["-s", "-w", *variables])
+    flags = " ".join(["-s", "-w", *source.variables])
+    words = [*source.command, "-trimpath", "-ldflags", flags, "-o", str(fresh), source.package]
     try:
-        _run_go(go, ["build", "-trimpath", "-ldflags", flags, "-o", str(fresh), package], module, title)
+        _run_go(go, words, source.module, title)
         fresh.replace(destination)
     finally:
         fresh.unlink(missing_ok=True)
 
 
-def _source(name: str) -> tuple[Path, str, list[str]]:
-    """Return the module directory, the package and the linker variables of a program."""
+def _source(go: Path, name: str) -> Source:
     if name == "etcd":
-        return versions.GOMOD / "etcd", "go.etcd.io/etcd/server/v3", []
+        return Source(versions.GOMOD / "etcd", "go.etcd.io/etcd/server/v3")
     if name == "coredns":
         # A program of our own around CoreDNS, with the few plugins that a cluster's names need.
-        return versions.GOMOD / "coredns", ".", []
+        return Source(versions.GOMOD / "coredns", ".")
     if name == "kwok":
-        return versions.GOMOD / "kwok", "sigs.k8s.io/kwok/cmd/kwok", []
+        return Source(versions.GOMOD / "kwok", "sigs.k8s.io/kwok/cmd/kwok")
+    if name == "e2e.test":
+        command = ("test", "-vet=off", "-c")
+        return Source(_patched_suite(go), "k8s.io/kubernetes/test/e2e", command=command)
+    if name in versions.E2E_PROGRAMS:
+        images = {"agnhost": "agnhost", "nnp": "nonewprivs"}
+        return Source(versions.GOMOD / "e2e", f"k8s.io/kubernetes/test/images/{images[name]}")
     variables = [f"-X {variable}=v{versions.KUBERNETES}" for variable in _VERSION_VARIABLES]
-    return versions.GOMOD / "kubernetes", f"k8s.io/kubernetes/cmd/{name}", variables
+    return Source(versions.GOMOD / "kubernetes", f"k8s.io/kubernetes/cmd/{name}", variables)
+
+
+def kubernetes_source(go: Path) -> Path:
+    """Return where Go keeps the source of Kubernetes' module, after downloading it where it is missing."""
+    argv = [str(go), "mod", "download", "-json", f"k8s.io/kubernetes@v{versions.KUBERNETES}"]
+    done = subprocess.run(
+        argv, cwd=versions.GOMOD / "e2e", env=_environment(), capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise CommandFailed(argv, done.returncode, done.stderr + done.stdout)
+    return Path(json.loads(done.stdout)["Dir"])
+
+
+def _patched_suite(go: Path) -> Path:
+    """Return a module that builds the end-to-end tests from a copy of Kubernetes with one line changed.
+
+    ``isNodeUntainted`` ignores ``--non-blocking-taints``, so that a virtual node would not count as schedulable.
+    Go refuses an overlay for files in its module cache, hence the copy.
+    """
+    module = versions.built("e2e.test").parent / "source"
+    shutil.rmtree(module, ignore_errors=True)
+    shutil.copytree(versions.GOMOD / "e2e", module)
+    left_out = shutil.ignore_patterns("vendor", "staging", "go.work*", "CHANGELOG", "LICENSES")
+    kubernetes = module / "kubernetes"
+    shutil.copytree(kubernetes_source(go), kubernetes, ignore=left_out, copy_function=shutil.copyfile)
+    for directory, _, _ in os.walk(kubernetes):
+        Path(directory).chmod(0o755)
+    patched = kubernetes / "test/e2e/framework/node/resource.go"
+    before, after = (
+        'Nonblocking(logger, node, "")',
+        "Nonblocking(logger, node, framework.TestContext.NonblockingTaints)",
+    )
+    text = patched.read_text()
+    if text.count(before) != 1:
+        raise CommandFailed(["patch", str(patched)], 1, f"{before} is there {text.count(before)} times, not once")
+    patched.write_text(text.replace(before, after))
+    modfile = module / "go.mod"
+    modfile.write_text(modfile.read_text().replace("replace (\n", "replace (\n\tk8s.io/kubernetes => ./kubernetes\n"))
+    return module
 
 
 def _run_go(go: Path, words: Sequence[str], directory: Path, title: str) -> None:
     log = versions.cache() / "build.log"
-    environment = {**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"}
     begin = said = time.monotonic()
     _say(f"{title}: building")
     with log.open("wb") as out:
-        running = subprocess.Popen([str(go), *words], cwd=directory, env=environment, stdout=out, stderr=out)
+        running = subprocess.Popen([str(go), *words], cwd=directory, env=_environment(), stdout=out, stderr=out)
         try:
             while running.poll() is None:
                 time.sleep(0.2)
@@ -90,6 +147,10 @@ def _run_go(go: Path, words: Sequence[str], directory: Path, title: str) -> None
     if running.returncode != 0:
         raise CommandFailed([str(go), *words], running.returncode, tail(log))
     _say(f"{title}: done in {time.monotonic() - begin:.0f} s")
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"}
 
 
 def _go() -> Path:

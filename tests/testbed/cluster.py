@@ -28,9 +28,11 @@ class Shape:
     ``qps``: requests per second that controller-manager and scheduler may make, 0 for their own defaults.
     ``same_pod_cidr``: all clusters use the same addresses for their pods. ``workers``: further real nodes of the first
     cluster, each on a host of its own. ``dns``: CoreDNS answers the pods. ``proxies``: the modes of kube-proxy,
-    for one cluster after the other and again. ``audit``: the API server notes what it is asked for (``audited``).
+    for one cluster after the other and again. ``audit``: the API server notes what it is asked for (``audited``);
+    ``audit_pods``: the pods that anybody makes as well, with their content.
     ``families``: the IP versions of nodes, pods and services, in the same way: "4", "6", or both, the first one first
-    ("46", "64"); clusters with further nodes have "4".
+    ("46", "64"); clusters with further nodes have "4". ``nodeless``: the numbers of clusters that have no real node all
+    the same; kube-proxy runs on their host. ``snapshotter``: how containerd lays out images.
     """
 
     nodes: bool = True
@@ -41,7 +43,10 @@ class Shape:
     dns: bool = False
     proxies: Sequence[str] = ("nftables",)
     audit: bool = False
+    audit_pods: bool = False
     families: Sequence[str] = ("4",)
+    nodeless: Sequence[int] = ()
+    snapshotter: str = "native"
 
 
 class Cluster:
@@ -59,6 +64,7 @@ class Cluster:
         self.directory = directory
         self.namespace = f"{testbed}-{self.name}"
         self.cgroup = self.namespace
+        self.has_node = shape.nodes and index not in shape.nodeless
         self.address = address(index)
         self.addresses = _addresses(index, shape)
         self.kubeconfig = directory / "admin.conf"
@@ -77,8 +83,17 @@ class Cluster:
     @property
     def node_options(self) -> dict[str, Any]:
         """What all nodes of the cluster have in common."""
-        proxies = self.shape.proxies
-        return {"proxy": proxies[(self.index - 1) % len(proxies)], "dns": self.shape.dns}
+        return {"proxy": self.proxy, "dns": self.shape.dns}
+
+    @property
+    def audit_options(self) -> dict[str, bool]:
+        """What the API server notes."""
+        return {"audit": self.shape.audit, "audit_pods": self.shape.audit_pods}
+
+    @property
+    def proxy(self) -> str:
+        """The mode of kube-proxy."""
+        return self.shape.proxies[(self.index - 1) % len(self.shape.proxies)]
 
     def start(self, archive: Path) -> None:
         """Start everything and wait until pods can be made and the node is Ready."""
@@ -87,24 +102,32 @@ class Cluster:
         authority = controlplane.issue(self.host, self.namespace, self.node_name, self.addresses, self.address)
         with ThreadPoolExecutor(1) as beside:
             runtime = (
-                beside.submit(node.start_runtime, self.host, self.addresses, archive) if self.shape.nodes else None
+                beside.submit(
+                    node.start_runtime, self.host, self.addresses, archive, snapshotter=self.shape.snapshotter
+                )
+                if self.has_node
+                else None
             )
-            self._daemons += controlplane.start_api(self.host, self.addresses, audit=self.shape.audit)
+            self._daemons += controlplane.start_api(
+                self.host, self.addresses, audit=self.shape.audit, audit_pods=self.shape.audit_pods
+            )
             self._wait("the API server", lambda: self.kubectl("get", "--raw=/readyz") == "ok")
             self._daemons += controlplane.start_controllers(
-                self.host, self.addresses, qps=self.shape.qps, node_cidrs=self.shape.nodes
+                self.host, self.addresses, qps=self.shape.qps, node_cidrs=self.has_node
             )
             if runtime is not None:
                 self._daemons += runtime.result()
                 self._daemons += node.start_kubelet(
                     self.host, self.addresses, self.node_name, self.cgroup, **self.node_options
                 )
+        if self.shape.nodes and not self.has_node:
+            self._daemons.append(node.start_proxy(self.host, self.addresses, self.node_name, self.proxy))
         if self.shape.kwok:
             self._start_kwok()
         if self.shape.dns:
             self._daemons.append(dns.start(self))
         self._wait("the default service account", lambda: bool(self.kubectl("get", "sa", "default", "-o=name")))
-        if self.shape.nodes:
+        if self.has_node:
             self._wait("the node", lambda: self._node_ready(self.node_name))
         for worker in self.workers:
             self._daemons += worker.join(authority, archive)
@@ -131,12 +154,14 @@ class Cluster:
         kube-proxy are started again as well, which containers do not notice.
         """
         self._daemons = [daemon for daemon in self._daemons if daemon.name not in controlplane.PROGRAMS]
-        self._daemons += controlplane.start_api(self.host, self.addresses, audit=self.shape.audit)
+        self._daemons += controlplane.start_api(
+            self.host, self.addresses, audit=self.shape.audit, audit_pods=self.shape.audit_pods
+        )
         self._wait("the API server", lambda: self.kubectl("get", "--raw=/readyz") == "ok")
         self._daemons += controlplane.start_controllers(
-            self.host, self.addresses, qps=self.shape.qps, node_cidrs=bool(self.shape.nodes)
+            self.host, self.addresses, qps=self.shape.qps, node_cidrs=self.has_node
         )
-        if self.shape.nodes and kubelet:
+        if self.has_node and kubelet:
             for daemon in self._daemons:
                 if daemon.name in node.PROGRAMS:
                     daemon.stop()
@@ -147,7 +172,7 @@ class Cluster:
             )
             # What the node said before it was away would do as well otherwise.
             self._wait("the kubelet", lambda: self._heartbeat() != before)
-        if self.shape.nodes:
+        if self.has_node:
             self._wait("the node", lambda: self._node_ready(self.node_name))
 
     def _heartbeat(self) -> str:

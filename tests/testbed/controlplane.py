@@ -22,12 +22,17 @@ _AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
+}
+_AUDIT_RULES: Final = (
     # The cluster's own parts ask all day long.
-    "rules": [
-        {"level": "None", "userGroups": ["system:nodes", "system:serviceaccounts:kube-system"]},
-        {"level": "None", "users": ["system:apiserver", "system:kube-controller-manager", "system:kube-scheduler"]},
-        {"level": "Metadata"},
-    ],
+    {"level": "None", "userGroups": ["system:nodes", "system:serviceaccounts:kube-system"]},
+    {"level": "None", "users": ["system:apiserver", "system:kube-controller-manager", "system:kube-scheduler"]},
+    {"level": "Metadata"},
+)
+_AUDITED_PODS: Final = {
+    "level": "Request",
+    "verbs": ["create"],
+    "resources": [{"group": "", "resources": ["pods", "pods/binding"]}],
 }
 
 
@@ -86,8 +91,11 @@ def issue_node(authority: certs.Authority, node: str, addresses: Sequence[str], 
     authority.kubeconfig("kube-proxy", server, "system:kube-proxy")
 
 
-def start_api(host: Host, addresses: Addresses, *, audit: bool = False) -> list[Process]:
-    """Start etcd and the API server; with ``audit`` it notes every request of others than the cluster's own parts."""
+def start_api(host: Host, addresses: Addresses, *, audit: bool = False, audit_pods: bool = False) -> list[Process]:
+    """Start etcd and the API server; with ``audit`` it notes every request of others than the cluster's own parts.
+
+    With ``audit_pods`` it also notes, with their content, the pods that anybody makes, and to which nodes they go.
+    """
     d = host.directory
     client = "http://127.0.0.1:2379"
     etcd = [
@@ -119,7 +127,8 @@ def start_api(host: Host, addresses: Addresses, *, audit: bool = False) -> list[
         "--kubelet-preferred-address-types=InternalIP,Hostname",
     ]
     if audit:
-        (d / "audit.json").write_text(json.dumps(_AUDIT_POLICY))
+        rules = [*([_AUDITED_PODS] if audit_pods else []), *_AUDIT_RULES]
+        (d / "audit.json").write_text(json.dumps({**_AUDIT_POLICY, "rules": rules}))
         api += [f"--audit-policy-file={d}/audit.json", f"--audit-log-path={d}/{AUDIT_LOG}"]
     return [
         host.spawn("etcd", [str(versions.program("etcd")), *etcd]),

@@ -20,6 +20,8 @@ BUSYBOX: Final = "localhost/busybox:1"
 PAUSE: Final = "localhost/pause:1"
 
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+ARCHITECTURE: Final = _ARCHITECTURES.get(platform.machine(), platform.machine())
+"""This machine's architecture as images name it."""
 _PAUSE: Final = b"#!/bin/sh\ntrap 'exit 0' TERM INT\nwhile :; do sleep 1000000 & wait $!; done\n"
 _FILES: Final = {
     "pause": (_PAUSE, 0o755),
@@ -35,32 +37,43 @@ def make_image(archive: Path) -> None:
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for directory, mode in (("bin", 0o755), ("etc", 0o755), ("tmp", 0o1777), ("www", 0o755)):
-            entry = tarfile.TarInfo(directory)
-            entry.type, entry.mode = tarfile.DIRTYPE, mode
-            tar.addfile(entry)
-        _add(tar, "bin/busybox", Path(busybox).read_bytes(), 0o755)
+            add_directory(tar, directory, mode)
+        add_file(tar, "bin/busybox", Path(busybox).read_bytes(), 0o755)
         for applet in applets:
             if applet != "busybox":
-                entry = tarfile.TarInfo(f"bin/{applet}")
-                entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
-                tar.addfile(entry)
+                add_link(tar, f"bin/{applet}", "busybox")
         for name, (content, mode) in _FILES.items():
-            _add(tar, name, content, mode)
+            add_file(tar, name, content, mode)
     content = layer.getvalue()
     config = {
-        "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
+        "architecture": ARCHITECTURE,
         "os": "linux",
         "config": {"Env": ["PATH=/bin"], "Entrypoint": [], "Cmd": ["/pause"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(content).hexdigest()}"]},
     }
     index = [{"Config": "config.json", "RepoTags": [PAUSE, BUSYBOX], "Layers": ["layer.tar"]}]
     with tarfile.open(archive, "w") as tar:
-        _add(tar, "config.json", json.dumps(config).encode(), 0o644)
-        _add(tar, "layer.tar", content, 0o644)
-        _add(tar, "manifest.json", json.dumps(index).encode(), 0o644)
+        add_file(tar, "config.json", json.dumps(config).encode(), 0o644)
+        add_file(tar, "layer.tar", content, 0o644)
+        add_file(tar, "manifest.json", json.dumps(index).encode(), 0o644)
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
+def add_directory(tar: tarfile.TarFile, name: str, mode: int) -> None:
+    """Add a directory."""
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.mode = tarfile.DIRTYPE, mode
+    tar.addfile(entry)
+
+
+def add_link(tar: tarfile.TarFile, name: str, target: str) -> None:
+    """Add a symbolic link."""
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = tarfile.SYMTYPE, target
+    tar.addfile(entry)
+
+
+def add_file(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
+    """Add a file."""
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(content), mode
     tar.addfile(entry, io.BytesIO(content))

@@ -18,7 +18,9 @@ _SOCKET: Final = "/run/containerd/containerd.sock"
 _CNI_DIRECTORIES: Final = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
 
 
-def start_runtime(host: Host, addresses: Addresses, archive: Path, *, first: bool = True) -> list[Process]:
+def start_runtime(
+    host: Host, addresses: Addresses, archive: Path, *, first: bool = True, snapshotter: str = "native"
+) -> list[Process]:
     """Start containerd and give it the image; it needs no API server, so that this goes beside its start.
 
     The first node of a cluster has the first addresses of its pods; what others have is known when they have joined.
@@ -28,12 +30,18 @@ def start_runtime(host: Host, addresses: Addresses, archive: Path, *, first: boo
     (directory / "cni").mkdir()
     if first:
         write_network(host, [_first_of(text) for text in addresses.pod_cidr.split(",")])
-    (directory / "containerd.toml").write_text(_containerd(directory))
+    (directory / "containerd.toml").write_text(_containerd(directory, snapshotter))
     daemon = host.spawn("containerd", ["containerd", "--config", str(directory / "containerd.toml")])
     ctr = ["ctr", "--address", _SOCKET, "--namespace", "k8s.io"]
     wait("containerd", lambda: "Server:" in host.run([*ctr, "version"]), [daemon], 30)
-    host.run([*ctr, "images", "import", str(archive)])
+    import_images(host, archive, snapshotter)
     return [daemon]
+
+
+def import_images(host: Host, archive: Path, snapshotter: str) -> None:
+    """Give the node's containerd the images of an archive."""
+    ctr = ["ctr", "--address", _SOCKET, "--namespace", "k8s.io"]
+    host.run([*ctr, "images", "import", "--snapshotter", snapshotter, str(archive)], timeout=300)
 
 
 PROGRAMS: Final = ("kubelet", "kube-proxy")
@@ -47,7 +55,6 @@ def start_kubelet(
     make_cgroups(cgroup)
     (d / "resolv.conf").write_text("nameserver 127.0.0.1\n")
     (d / "kubelet.yaml").write_text(json.dumps(_kubelet(d, cgroup, [addresses.dns] if dns else [])))
-    (d / "kube-proxy.yaml").write_text(json.dumps(_proxy(d, addresses, proxy)))
     kubelet = [
         f"--config={d}/kubelet.yaml",
         f"--kubeconfig={d}/node.conf",
@@ -56,11 +63,18 @@ def start_kubelet(
         f"--hostname-override={node}",
         f"--node-ip={','.join(addresses.hosts)}",
     ]
-    proxying = [f"--config={d}/kube-proxy.yaml", f"--hostname-override={node}"]
     return [
         host.spawn("kubelet", [str(versions.program("kubelet")), *kubelet]),
-        host.spawn("kube-proxy", [str(versions.program("kube-proxy")), *proxying]),
+        start_proxy(host, addresses, node, proxy),
     ]
+
+
+def start_proxy(host: Host, addresses: Addresses, node: str, mode: str) -> Process:
+    """Start kube-proxy; it does without a Node object of its name."""
+    d = host.directory
+    (d / "kube-proxy.yaml").write_text(json.dumps(_proxy(d, addresses, mode)))
+    argv = [str(versions.program("kube-proxy")), f"--config={d}/kube-proxy.yaml", f"--hostname-override={node}"]
+    return host.spawn("kube-proxy", argv)
 
 
 def write_network(host: Host, subnets: Sequence[str]) -> None:
@@ -93,7 +107,7 @@ def _network(directory: Path, subnets: Sequence[str]) -> dict[str, object]:
     return {"cniVersion": "0.4.0", "name": "testbed", "plugins": [bridge, portmap]}
 
 
-def _containerd(directory: Path) -> str:
+def _containerd(directory: Path, snapshotter: str) -> str:
     plugins = next((place for place in _CNI_DIRECTORIES if Path(place, "bridge").exists()), _CNI_DIRECTORIES[0])
     return f"""version = 2
 root = "{directory}/containerd"
@@ -108,7 +122,7 @@ state = "/run/containerd"
     bin_dir = "{plugins}"
     conf_dir = "{directory}/cni"
   [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "native"
+    snapshotter = "{snapshotter}"
 """
 
 

@@ -112,6 +112,13 @@ class Process:
         """Return the last lines of the log."""
         return tail(self.log, lines)
 
+    def wait(self, timeout: float) -> int | None:
+        """Wait until the program has ended and return its exit status, or None when it still runs after that time."""
+        try:
+            return self._popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
     def stop(self, grace: float = 5.0) -> None:
         """Ask the program and its children to end, end them after the grace period, and wait for all of them.
 

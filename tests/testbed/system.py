@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 # Package -> the program, or one of the files, that shows that it is installed.
@@ -38,35 +40,41 @@ class Missing(Exception):
     """The machine cannot carry test clusters; the text is the list of reasons."""
 
 
-def missing() -> list[str]:
-    """Return, in one sentence each, what this machine lacks; programs that are built are not part of it."""
+Packages = Mapping[str, str | tuple[str, ...]]
+
+
+def missing(more: Packages = MappingProxyType({})) -> list[str]:
+    """Return, in one sentence each, what this machine lacks; programs that are built are not part of it.
+
+    ``more``: packages that are needed beside those of all test clusters, in the form of ``PACKAGES``.
+    """
     if not sys.platform.startswith("linux"):
         return ["test clusters need Linux"]
     lacking = [] if os.geteuid() == 0 else ["test clusters need root: they make namespaces, bridges and mounts"]
-    lacking += [f"the system package {package} is not installed" for package in missing_packages()]
+    lacking += [f"the system package {package} is not installed" for package in missing_packages(more)]
     return lacking + (_missing_features() if not lacking else [])
 
 
-def missing_packages() -> list[str]:
+def missing_packages(more: Packages = MappingProxyType({})) -> list[str]:
     """Return the Debian packages that are not installed."""
-    lacking = [package for package, proof in PACKAGES.items() if not _present(proof)]
+    lacking = [package for package, proof in {**PACKAGES, **more}.items() if not _present(proof)]
     busybox = _find("busybox")
     if busybox and not _static(Path(busybox)):
         lacking.append("busybox-static")
     return lacking
 
 
-def require() -> None:
+def require(more: Packages = MappingProxyType({})) -> None:
     """Raise Missing unless this machine can carry test clusters; packages are installed where that is possible."""
-    install()
-    if lacking := missing():
+    install(more)
+    if lacking := missing(more):
         raise Missing("; ".join(lacking))
     _make_room()
 
 
-def install() -> None:
+def install(more: Packages = MappingProxyType({})) -> None:
     """Install missing packages when this is root on Debian or a relative; else raise Missing with the command."""
-    packages = missing_packages()
+    packages = missing_packages(more)
     if not packages:
         return
     command = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]

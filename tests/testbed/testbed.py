@@ -47,7 +47,10 @@ class Testbed:
         dns: bool = False,
         proxies: Sequence[str] = ("nftables",),
         audit: bool = False,
+        audit_pods: bool = False,
         families: Sequence[str] = ("4",),
+        nodeless: Sequence[int] = (),
+        snapshotter: str = "native",
         name: str = "",
         stays: bool = False,
     ) -> None:
@@ -62,7 +65,10 @@ class Testbed:
             dns=dns,
             proxies=proxies,
             audit=audit,
+            audit_pods=audit_pods,
             families=families,
+            nodeless=nodeless,
+            snapshotter=snapshotter,
         )
         self.directory = Path(tempfile.gettempdir()).resolve() / "liqod-testbed" / self.name
         self.stays = stays
@@ -165,7 +171,10 @@ class Testbed:
                     "dns": self.shape.dns,
                     "proxies": list(self.shape.proxies),
                     "audit": self.shape.audit,
+                    "audit_pods": self.shape.audit_pods,
                     "families": list(self.shape.families),
+                    "nodeless": list(self.shape.nodeless),
+                    "snapshotter": self.shape.snapshotter,
                 },
             }
         )

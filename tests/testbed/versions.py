@@ -30,6 +30,8 @@ KUBERNETES_PROGRAMS: Final = (
     "kube-proxy",
 )
 PROGRAMS: Final = ("etcd", *KUBERNETES_PROGRAMS, "kwok", "coredns")
+E2E_PROGRAMS: Final = ("e2e.test", "agnhost", "nnp")
+"""Kubernetes' own end-to-end tests, and the programs in the images that these use."""
 
 
 def cache() -> Path:
@@ -39,7 +41,9 @@ def cache() -> Path:
 
 
 def built(name: str = "") -> Path:
-    """Return the directory that the build fills; the DNS server is apart, so that its version changes alone."""
+    """Return the directory that the build fills; what is of use alone is apart, so that its version changes alone."""
+    if name in E2E_PROGRAMS:
+        return cache() / f"e2e-{KUBERNETES}" / "bin"
     return cache() / (f"coredns-{COREDNS}" if name == "coredns" else VERSION_KEY) / "bin"
 
 

@@ -1,0 +1,98 @@
+"""Runs Kubernetes' conformance specs on a virtual node: ``python -m tests.e2e [GROUP...]``, such as ``sig-storage``.
+
+The groups run one after the other. What came of each is kept in ``.cache/conformance/<commit>``; a group that is there
+is not run again, so that a run that was interrupted goes on where it was. The specs that fail for no reason of their
+own run on the lender as well, three times. In the end the page in ``docs`` is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.e2e import table, verdicts
+from tests.e2e.clusters import E2EClusters, prepare
+from tests.e2e.suite import SpecResult, run
+from tests.e2e.verdicts import CONTROL_RUNS, Row
+from tests.nightly import state
+from tests.real.path import virtual_node
+from tests.testbed import versions
+
+GROUPS: Final = (
+    "sig-apps",
+    "sig-auth",
+    "sig-cli",
+    "sig-instrumentation",
+    "sig-network",
+    "sig-node",
+    "sig-scheduling",
+    "sig-storage",
+)
+KEPT: Final = Path(__file__).resolve().parents[2] / ".cache" / "conformance"
+_LIMIT: Final = 3 * 3600.0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run what is missing, write the page, and return 1 when a spec fails without a reason."""
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e", description=__doc__)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(GROUPS))
+    parser.add_argument("--focus", default=r"\[Conformance\]", help="a pattern of the specs' names beside the group")
+    parser.add_argument("--no-page", action="store_true", help="leave the page in docs as it is")
+    args = parser.parse_args(argv)
+    if unknown := set(args.groups) - set(GROUPS):
+        parser.error(f"no group is called {', '.join(sorted(unknown))}")
+    prepare()
+    folder = KEPT / state()
+    rows: list[Row] = []
+    for group in args.groups or GROUPS:
+        rows += _group(group, args.focus, folder / group)
+    if not args.no_page:
+        table.write(rows, commit=state(), kubernetes=versions.KUBERNETES)
+    print(", ".join(f"{count} {verdict}" for verdict, count in sorted(Counter(row.verdict for row in rows).items())))
+    return int(any(row.verdict == "failed" for row in rows))
+
+
+def _group(group: str, focus: str, folder: Path) -> list[Row]:
+    """Run a group that has no rows yet; return its rows."""
+    kept = folder / "rows.json"
+    if not kept.exists():
+        print(f"{group}: running", flush=True)
+        with E2EClusters() as clusters:
+            node = virtual_node(clusters.home)["metadata"]["name"]
+            results = run(clusters.home, folder, focus=[rf"\[{group}\].*{focus}"], limit=_LIMIT)
+            seen = verdicts.traces(clusters.home.audited())
+            control = _control(clusters, verdicts.rows(results, seen, {}, node), folder)
+            found = verdicts.rows(results, seen, control, node)
+        kept.write_text(json.dumps([_plain(row) for row in found], indent=1))
+    rows = [Row(**one) for one in json.loads(kept.read_text())]
+    print(f"{group}: {dict(Counter(row.verdict for row in rows))}", flush=True)
+    return rows
+
+
+def _control(clusters: E2EClusters, rows: Sequence[Row], folder: Path) -> dict[str, list[SpecResult]]:
+    """Run what failed without a reason on the lender itself, with the daemons stopped."""
+    failed = [row.name for row in rows if row.verdict == "failed"]
+    found: dict[str, list[SpecResult]] = {}
+    if not failed:
+        return found
+    clusters.stop_daemons()
+    for number in range(CONTROL_RUNS):
+        report = folder / f"lender-{number}"
+        results = run(clusters.lender, report, focus=[re.escape(name) for name in failed], limit=_LIMIT)
+        for result in results:
+            found.setdefault(result.name, []).append(result)
+    return found
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return {"name": row.name, "group": row.group, "verdict": row.verdict, "seconds": row.seconds, "text": row.text}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

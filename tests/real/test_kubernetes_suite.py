@@ -1,0 +1,63 @@
+"""Some of Kubernetes' own conformance specs, on a virtual node that is the only schedulable node of its cluster."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import ClassVar, Final
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.e2e import verdicts
+from tests.e2e.clusters import E2EClusters, prepare
+from tests.e2e.suite import SpecResult, run
+from tests.e2e.verdicts import Traces
+from tests.real.base import require_clusters
+from tests.real.path import virtual_node
+
+SPECS: Final = (
+    "[sig-apps] Deployment RollingUpdateDeployment should delete old pods and create new ones [Conformance]",
+    "[sig-apps] ReplicaSet should serve a basic image on each replica with a public image [Conformance]",
+    "[sig-cli] Kubectl client Kubectl logs should be able to retrieve and filter logs [Conformance]",
+    "[sig-network] Services should serve a basic endpoint from pods [Conformance]",
+    "[sig-node] Container Lifecycle Hook when create a pod with lifecycle hook"
+    " should execute poststart exec hook properly [NodeConformance] [Conformance]",
+    "[sig-node] Downward API should provide pod name, namespace and IP address as env vars"
+    " [NodeConformance] [Conformance]",
+    "[sig-node] InitContainer [NodeConformance] should invoke init containers on a RestartNever pod [Conformance]",
+    "[sig-node] Pods should be submitted and removed [NodeConformance] [Conformance]",
+    "[sig-node] Pods should contain environment variables for services [NodeConformance] [Conformance]",
+    "[sig-node] Variable Expansion should allow composing env vars into new env vars [NodeConformance] [Conformance]",
+    "[sig-storage] ConfigMap should be consumable from pods in volume [NodeConformance] [Conformance]",
+    "[sig-storage] Projected secret should be consumable from pods in volume [NodeConformance] [Conformance]",
+)
+
+
+class KubernetesSuiteTests(SynchronousTestCase):
+    """The specs run once, for all tests of the class."""
+
+    results: ClassVar[list[SpecResult]] = []
+    seen: ClassVar[dict[str, Traces]] = {}
+    node: ClassVar[str] = ""
+
+    def setUp(self) -> None:
+        """Run the specs before the first test."""
+        require_clusters()
+        cls = type(self)
+        if not cls.node:
+            prepare()
+            with E2EClusters() as clusters, tempfile.TemporaryDirectory() as folder:
+                cls.node = virtual_node(clusters.home)["metadata"]["name"]
+                focus = [f"^{re.escape(name)}" for name in SPECS]
+                cls.results = run(clusters.home, Path(folder), focus=focus, limit=900)
+                cls.seen = verdicts.traces(clusters.home.audited())
+
+    def test_specs_pass(self) -> None:
+        """Each of them passes, and none was left out."""
+        self.assertEqual({result.name: result.text for result in self.results}, dict.fromkeys(SPECS, ""))
+        self.assertEqual({result.verdict for result in self.results}, {"passed"})
+
+    def test_pods_ran_on_the_virtual_node(self) -> None:
+        """They had their pods on the virtual node and on no other."""
+        self.assertEqual({name: self.seen[name].nodes for name in SPECS}, {name: {self.node} for name in SPECS})
