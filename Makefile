@@ -10,7 +10,7 @@ N ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit nightly lint types arch format bench fuzz mutants testbed testbed-up testbed-down dist deb \
+.PHONY: help venv demo test unit nightly conformance lint types arch format bench fuzz mutants testbed testbed-up testbed-down dist deb \
 	lock clean distclean
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make test          all checks and tests; T='tests.test_x tests.real.test_y' for some of them"
 	@echo "make unit          the tests that need no root and no clusters, in a few minutes"
 	@echo "make nightly       what takes hours, in parts; goes on where it was interrupted; ARGS='PART' for one"
+	@echo "make conformance   Kubernetes' own conformance tests on a virtual node, some hours; ARGS='sig-storage' for a part"
 	@echo "make lint          style, types and import contracts"
 	@echo "make types | arch  only the types, only the import contracts"
 	@echo "make format        put the source into the project's format"
@@ -62,6 +63,9 @@ unit: .venv/.development
 nightly: .venv/.development
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	@$(BIN)/python -m tests.nightly $(ARGS)
+
+conformance: .venv/.development
+	@$(BIN)/python -m tests.e2e $(ARGS)
 
 lint: .venv/.development
 	$(BIN)/ruff check .

@@ -65,6 +65,7 @@ PARTS: Final = (
     Part(
         "unit", ("tests.run", "--unit", "--patience=10", f"--junit={JUNIT}"), 6 * HOUR, {"LIQOD_SCENARIO_FACTOR": "10"}
     ),
+    Part("conformance", ("tests.e2e",), 8 * HOUR),
     Part("mutants", ("tests.mutants",), 8 * HOUR),
     *(
         Part(f"fuzz-{target.name}", ("tests.fuzz", target.name, "--seconds=300"), 900.0)
