@@ -19,9 +19,8 @@ from tests.real.path import virtual_node
 SPECS: Final = (
     "[sig-apps] Deployment RollingUpdateDeployment should delete old pods and create new ones [Conformance]",
     "[sig-apps] ReplicaSet should serve a basic image on each replica with a public image [Conformance]",
+    "[sig-apps] Job should create pods for an Indexed job with completion indexes and specified hostname [Conformance]",
     "[sig-cli] Kubectl logs logs should be able to retrieve and filter logs [Conformance]",
-    "[sig-network] Networking Granular Checks: Pods should function for intra-pod communication: http"
-    " [NodeConformance] [Conformance]",
     "[sig-node] Container Lifecycle Hook when create a pod with lifecycle hook"
     " should execute poststart exec hook properly [NodeConformance] [Conformance]",
     "[sig-node] Downward API should provide pod name, namespace and IP address as env vars"
