@@ -64,11 +64,21 @@ def cluster(peer: str, name: str = "", **status: object) -> ForeignCluster:
 
 class FindingTests(SynchronousTestCase):
     def test_by_id_and_name(self) -> None:
-        """A peer is found by its ID and by its name; the ID wins over another peer's name."""
-        peers = [cluster("c1", "rome"), cluster("c2", "milan"), cluster("c3", "c1")]
+        """A peer is found by its ID, by its name, and by ``id:`` and its ID."""
+        peers = [cluster("c1", "rome"), cluster("c2", "milan"), cluster("c3", "c3")]
         self.assertEqual(find("c2", peers).metadata.name, "c2")
         self.assertEqual(find("milan", peers).metadata.name, "c2")
         self.assertEqual(find("c1", peers).metadata.name, "c1")
+        self.assertEqual(find("c3", peers).metadata.name, "c3")
+        self.assertEqual(find("id:c1", peers).metadata.name, "c1")
+
+    def test_an_id_that_is_the_name_of_another(self) -> None:
+        """A stranger whose ID is the name of a peer is not taken for that peer, nor the other way round."""
+        peers = [cluster("milan"), cluster("c2", "milan")]
+        error = self.assertRaises(CliError, find, "milan", peers)
+        self.assertEqual(error.code, AMBIGUOUS)
+        self.assertEqual(find("id:milan", peers).metadata.name, "milan")
+        self.assertEqual(find("c2", peers).metadata.name, "c2")
 
     def test_ambiguous(self) -> None:
         """A name that two peers have names neither; the complaint lists both IDs."""

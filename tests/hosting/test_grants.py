@@ -47,6 +47,10 @@ class NameTests(SynchronousTestCase):
             self.assertEqual(self.refused("c1", "shop", remote), "NameReserved", remote)
         self.assertEqual(self.refused("system", "kube", "kube-system"), "NameReserved")
         self.assertEqual(self.refused("public", "kube", "kube-public"), "NameReserved")
+        self.assertEqual(self.refused("storage", "liqo", "liqo-storage"), "NameReserved")
+        self.assertEqual(self.refused("system", "istio", "istio-system"), "NameReserved")
+        self.assertEqual(self.refused("c1", "istio", "istio-system-c1"), "")
+        self.assertEqual(self.refused("c1", "liqo-demo", "liqo-demo-c1"), "")
         self.assertEqual(self.refused("c1", "liqo-tenant", "liqo-tenant-c1"), "NameReserved")
         for local, remote in (
             ("shop", "Shop-c1"),

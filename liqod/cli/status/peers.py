@@ -58,18 +58,25 @@ DISCOVER_WIDE = {
 
 
 def find(wanted: str, clusters: Iterable[ForeignCluster]) -> ForeignCluster:
-    """Return the peer with this ID or name. Raises CliError when there is none, or several have the name."""
+    """Return the peer with this ID or name, or with the ID alone for ``id:ID``.
+
+    Raises CliError when there is none, or several: a cluster chooses its ID and its name, so that a stranger can have
+    the name of a peer as its ID.
+    """
     known = list(clusters)
-    for cluster in known:
-        if cluster.metadata.name == wanted:
-            return cluster
-    named = [cluster for cluster in known if cluster.status.cluster_name == wanted]
-    if len(named) == 1:
-        return named[0]
-    if named:
-        both = ", ".join(sorted(cluster.metadata.name for cluster in named))
+    id_only = wanted.removeprefix("id:") if wanted.startswith("id:") else None
+    if id_only is None:
+        found = [cluster for cluster in known if wanted in (cluster.metadata.name, cluster.status.cluster_name)]
+    else:
+        found = [cluster for cluster in known if cluster.metadata.name == id_only]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        both = ", ".join(sorted(cluster.metadata.name for cluster in found))
         raise CliError(
-            errors.AMBIGUOUS, f"{wanted} is the name of several peers: {both}", "give the cluster ID instead"
+            errors.AMBIGUOUS,
+            f"{printable(wanted)[:80]} is the name or the ID of several peers: {both}",
+            f"give id:ID instead, such as id:{found[0].metadata.name}",
         )
     names = sorted(label(cluster) for cluster in known)
     close = did_you_mean(wanted, [*names, *(cluster.metadata.name for cluster in known)])

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+from liqod.config.schema import Storage
 from liqod.model.ids import is_dns_label
 from liqod.model.names import (
     ORIGINAL_NAME_ANNOTATION,
@@ -24,7 +25,9 @@ from liqod.model.records.offer import Refusal
 MAX_NAMESPACES: Final = 1000
 """Namespaces that are granted to one borrower at most."""
 _RESERVED: Final = ("kube-", "openshift-", tenant_namespace(""))
-_OWN: Final = frozenset({"default", SYSTEM_NAMESPACE})
+_OWN: Final = frozenset({"default", SYSTEM_NAMESPACE, Storage().namespace})
+# Add-ons' namespaces are named so, such as istio-system: a cluster chooses its ID, and all of them end with this one.
+_RESERVED_ID: Final = "system"
 _SECURITY: Final = "pod-security.kubernetes.io"
 
 
@@ -36,7 +39,7 @@ def check_name(peer: str, local: str, remote: str, allowed: Iterable[str] = ()) 
         )
     if remote.startswith(_RESERVED):
         raise Refusal("NameReserved", f"{remote}: names that begin with {', '.join(_RESERVED)} belong to this cluster")
-    if remote in _OWN:
+    if remote in _OWN or (peer == _RESERVED_ID and remote.endswith(f"-{peer}")):
         raise Refusal("NameReserved", f"{remote} belongs to this cluster")
     its_own = remote == remote_namespace(local, peer) or remote.endswith(f"-{peer}")
     if not its_own and not any(_matches(pattern, remote) for pattern in allowed):
