@@ -178,21 +178,21 @@ class DistrustTests(TombstoneCase):
         self.recorder.unpinned(ROME, KEY)
         for _ in range(3):
             self.does(self.recorder.reconcile(ROME))
-        self.assertTrue(self.recorder.is_remembered(ROME))
+        self.assertTrue(self.recorder.is_settled(ROME))
         self.assertEqual((self.server.writes, self.around.ended), (1, [KEY] * 3))
         self.recorder.unpinned(ROME, Fingerprint("another"))
         self.does(self.recorder.reconcile(ROME))
         self.assertEqual((self.server.writes, self.entry().fingerprint), (2, "another"))
 
     def test_a_write_that_failed_is_made_again(self) -> None:
-        """Until it is on record, nothing counts as remembered, and no token is spent for it."""
+        """Until it is on record, nothing counts as settled, and no token is spent for it."""
         self.recorder.unpinned(ROME, KEY)
         self.server.refusals = 1
         self.failureResultOf(Deferred.fromCoroutine(self.recorder.reconcile(ROME)), Forbidden)
-        self.assertFalse(self.recorder.is_remembered(ROME))
+        self.assertFalse(self.recorder.is_settled(ROME))
         self.assertEqual(self.around.ended, [])
         self.does(self.recorder.reconcile(ROME))
-        self.assertTrue(self.recorder.is_remembered(ROME))
+        self.assertTrue(self.recorder.is_settled(ROME))
         self.assertEqual((self.entry().distrusted, self.around.ended), (True, [KEY]))
 
     def test_the_tombstone_of_an_ended_peering_becomes_one_of_distrust(self) -> None:
