@@ -17,9 +17,10 @@ from liqod.agent.state import Leading, StandingBy, Waiting
 from liqod.config.load import parse
 from liqod.config.schema import Settings
 from liqod.demo.access import client_config
+from liqod.fabric.agent.recorded import RecordedFabric
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig
-from liqod.kube.resources import LEASES, MUTATINGWEBHOOKS
+from liqod.kube.resources import CRDS, LEASES, MUTATINGWEBHOOKS, NAMESPACES
 
 REACTOR: Any = reactor
 SETTINGS = """
@@ -106,6 +107,27 @@ class DaemonTests(TestCase):
         self.assertIn(
             f'liqod_events_dropped_total{{cluster="home"}} {float(dropped)}\n', (await self.page(agent, "/metrics"))[1]
         )
+
+    async def test_the_network_agent_does_nothing_else(self) -> None:
+        """With role = "network" no feature runs: no listener for peers, no webhook, no kubelet; one lease."""
+        agent = self.start(LIQOD_DAEMON__ROLE="network", LIQOD_NETWORK__MODE="wireguard")
+        await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        await self.until(lambda: agent.node is not None)
+        self.assertIsInstance(agent.node, RecordedFabric)
+        self.assertIsNone(agent.features)
+        self.assertIsNone(agent.home)
+        leases = (await self.client.list(LEASES, "liqo-system")).items
+        self.assertEqual([one["metadata"]["name"] for one in leases], ["liqod-network"])
+        self.assertEqual((await self.client.list(MUTATINGWEBHOOKS)).items, [])
+        self.assertEqual((await self.client.list(CRDS)).items, [])
+
+    async def test_control_has_no_kernel(self) -> None:
+        """With role = "control" all but the network agent runs, and the daemon is ready without one."""
+        agent = self.start(LIQOD_DAEMON__ROLE="control", LIQOD_NETWORK__MODE="wireguard")
+        await agent.ready.wait()
+        assert agent.features is not None
+        self.assertEqual(agent.features.fabric.services if agent.features.fabric else None, [])
+        self.assertIsNone(agent.node)
 
     async def test_stops(self) -> None:
         """Stopping it leaves nothing behind in the process, and the lease to others."""
