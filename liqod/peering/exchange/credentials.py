@@ -23,6 +23,7 @@ from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import NAMESPACES, SECRETS
 from liqod.model.ids import ClusterID
 from liqod.model.names import CREDENTIAL_SECRET, REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
+from liqod.model.records.api_url import api_url_problem
 from liqod.model.records.offer import AccessGrant, Refusal
 from liqod.model.records.unpeering import is_trust_withdrawn, order_of
 from liqod.model.timestamps import rfc3339
@@ -201,8 +202,8 @@ class CredentialStore(PeerController):
         problem = ""
         if not MIN_LIFETIME <= credential.lifetime <= MAX_LIFETIME:
             problem = f"a lifetime of {credential.lifetime} seconds"
-        if not credential.api_url.startswith("https://") and (credential.api_url or not credential.relay):
-            problem = "its URL is not an https one"
+        if credential.api_url or not credential.relay:
+            problem = api_url_problem(credential.api_url) or problem
         if problem:
             self._refusals.record("BadCredential", peer.id, f"a credential was dropped: {problem}")
             return
