@@ -26,7 +26,7 @@ class ServiceManagerTests(SynchronousTestCase):
         self.socket.setblocking(False)
         self.address = "@" + self.socket.getsockname()[1:].decode()
 
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         messages = []
         while True:
             try:
@@ -42,13 +42,13 @@ class ServiceManagerTests(SynchronousTestCase):
         notifier.ready()
         notifier.ready()
         notifier.stopping()
-        self.assertEqual(self.told(), ["STATUS=waiting: for the API", "READY=1", "STOPPING=1"])
+        self.assertEqual(self.reported(), ["STATUS=waiting: for the API", "READY=1", "STOPPING=1"])
 
     def test_without(self) -> None:
         """Without a service manager nothing is sent, and one that is gone does no harm."""
         Notifier.from_environment({}).ready()
         Notifier(str(Path(self.mktemp()).absolute())).ready()
-        self.assertEqual(self.told(), [])
+        self.assertEqual(self.reported(), [])
 
     def test_interval(self) -> None:
         """The watchdog is fed three times in its limit, and only where it is meant for this process."""
@@ -62,16 +62,16 @@ class ServiceManagerTests(SynchronousTestCase):
         watchdog = Watchdog(clock, Notifier(self.address, 10.0), lambda: stuck[0])
         watchdog.startService()
         clock.advance(10)
-        self.assertEqual(self.told(), ["WATCHDOG=1", "WATCHDOG=1"])
+        self.assertEqual(self.reported(), ["WATCHDOG=1", "WATCHDOG=1"])
         stuck[0] = "the main task has ended"
         with capturedLogs() as logs:
             clock.advance(10)
             clock.advance(10)
-        self.assertEqual(self.told(), [])
+        self.assertEqual(self.reported(), [])
         self.assertEqual([event["why"] for event in logs], ["the main task has ended"])
         stuck[0] = ""
         clock.advance(10)
-        self.assertEqual(self.told(), ["WATCHDOG=1"])
+        self.assertEqual(self.reported(), ["WATCHDOG=1"])
         watchdog.stopService()
         self.assertEqual(clock.getDelayedCalls(), [])
 

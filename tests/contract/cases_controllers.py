@@ -116,14 +116,14 @@ class WorkloadCase(ContractCase):
         await self.eventually(lambda: self.gone(f"{self.space}/pods/p"), "the pod to go")
 
     async def unschedulable(self, name: str) -> str:
-        async def told() -> str:
+        async def reported() -> str:
             pod = await self.call("GET", f"{self.space}/pods/{name}")
             for each in pod["status"].get("conditions", []):
                 if (each["type"], each["status"], each.get("reason")) == ("PodScheduled", "False", "Unschedulable"):
                     return str(each["message"])
             return ""
 
-        return str(await self.eventually(told, f"pod {name} to be unschedulable"))
+        return str(await self.eventually(reported, f"pod {name} to be unschedulable"))
 
     async def test_too_large_pod_waits(self) -> None:
         """A pod that asks for more than there is stays pending, with the reason."""
@@ -132,11 +132,11 @@ class WorkloadCase(ContractCase):
         await self.pod("p", self.on(node) | spec)
         self.assertIn("Insufficient cpu", await self.unschedulable("p"))
 
-        async def told() -> bool:
+        async def reported() -> bool:
             events = await self.call("GET", f"{self.space}/events", fieldSelector="involvedObject.name=p")
             return any(each["reason"] == "FailedScheduling" for each in events["items"])
 
-        await self.eventually(told, "the event")
+        await self.eventually(reported, "the event")
 
     async def test_taint_keeps_pods_away(self) -> None:
         """A pod goes to a tainted node only when it tolerates the taint."""

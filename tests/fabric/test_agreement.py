@@ -189,10 +189,10 @@ class PeersOverTimeTests(SynchronousTestCase):
                 records.pop(name, None)
             else:
                 before = records[name].spec.remap if name in records else NO_ENTRIES
-                told = side(pod_cidrs=[str(one) for one in (*wanted, six)])
+                reported = side(pod_cidrs=[str(one) for one in (*wanted, six)])
                 others = [one.spec.remap for peer, one in records.items() if peer != name]
-                remap = allocation(ours, config(name, told, before), others, [])
-                records[name] = config(name, told, remap)
+                remap = allocation(ours, config(name, reported, before), others, [])
+                records[name] = config(name, reported, remap)
             held = [one for record in records.values() for one in given_to(record.spec.remap)]
             taken = [*ours.pods, ours.external, *ours.reserved]
             for index, one in enumerate(held):

@@ -81,22 +81,22 @@ class ObserveTests(SynchronousTestCase):
     def test_only_changes_are_reported(self) -> None:
         """An equal value is not news; an ended subscription hears nothing."""
         latest = Latest(1)
-        heard: list[int] = []
-        end = latest.subscribe(heard.append)
+        received: list[int] = []
+        end = latest.subscribe(received.append)
         for value in (1, 2, 2, 3):
             latest.set(value)
         end()
         latest.set(4)
-        self.assertEqual((heard, latest.value), ([2, 3], 4))
+        self.assertEqual((received, latest.value), ([2, 3], 4))
 
     def test_one_bad_observer_does_not_silence_the_others(self) -> None:
         """A subscriber that raises is logged; those after it are called."""
         latest = Latest(1)
-        heard: list[int] = []
+        received: list[int] = []
         latest.subscribe(self.divide)
-        latest.subscribe(heard.append)
+        latest.subscribe(received.append)
         latest.set(2)
-        self.assertEqual(heard, [2])
+        self.assertEqual(received, [2])
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def divide(self, value: int) -> None:

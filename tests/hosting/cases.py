@@ -176,7 +176,7 @@ class HostingCase(TestCase):
         assert found is not None
         return found
 
-    async def told(self, namespace: str, name: str, **status: str) -> dict[str, Any]:
+    async def status_becomes(self, namespace: str, name: str, **status: str) -> dict[str, Any]:
         """Wait for a status of a ShadowPod."""
 
         async def check() -> list[dict[str, Any]]:
@@ -244,7 +244,7 @@ class HostingCase(TestCase):
         await self.shadow(borrower, namespace, spec=pod_spec(restartPolicy="Never"))
         await self.runs(namespace)
         await self.end_pod(namespace, "web", "Succeeded")
-        await self.told(namespace, "web", phase="Succeeded")
+        await self.status_becomes(namespace, "web", phase="Succeeded")
         self.assertEqual(dict(self.hosting.used_by(self.peer)), {})
         await self.admin.delete(PODS, "web", namespace, grace=0)
         await self.has_no_pod(namespace)
@@ -261,7 +261,7 @@ class HostingCase(TestCase):
         await self.hosting.stopService()
         await self.end_pod(namespace, "web", "Failed", "Oops")
         await self.start_hosting()
-        await self.told(namespace, "web", phase="Failed", reason="Oops")
+        await self.status_becomes(namespace, "web", phase="Failed", reason="Oops")
 
     async def test_an_evicted_pod_returns(self) -> None:
         """A pod that was to run for ever and was evicted is replaced."""
@@ -270,7 +270,7 @@ class HostingCase(TestCase):
         first = await self.runs(namespace)
         await self.end_pod(namespace, "web", "Failed", "Evicted", disrupted=True)
         await self.runs(namespace, beside=first["metadata"]["uid"])
-        await self.told(namespace, "web", phase="")
+        await self.status_becomes(namespace, "web", phase="")
 
     async def test_a_pod_beyond_its_limits_has_ended(self) -> None:
         """A pod that was evicted for the storage it used itself is not made again, also one to run for ever."""
@@ -278,7 +278,7 @@ class HostingCase(TestCase):
         await self.shadow(borrower, namespace)
         await self.runs(namespace)
         await self.end_pod(namespace, "web", "Failed", "Evicted")
-        await self.told(namespace, "web", phase="Failed", reason="Evicted")
+        await self.status_becomes(namespace, "web", phase="Failed", reason="Evicted")
 
     async def test_deleted_with_its_shadow_pod(self) -> None:
         """The pod goes when the ShadowPod goes, and its quota with it."""
@@ -332,7 +332,7 @@ class HostingCase(TestCase):
         await self.shadow(borrower, namespace)
         await self.shadow(borrower, namespace, "odd", origin="other")
         before = await self.runs(namespace)
-        await self.told(namespace, "odd", reason="OriginMismatch")
+        await self.status_becomes(namespace, "odd", reason="OriginMismatch")
         await self.hosting.stopService()
         hosting, client = await self.start_hosting()
         await self.settle()
@@ -388,11 +388,11 @@ class HostingCase(TestCase):
             await self.shadow(borrower, namespace, name, cpu="1")
             await self.runs(namespace, name)
         await self.shadow(borrower, namespace, "c", cpu="1")
-        status = await self.told(namespace, "c", phase="Pending", reason="QuotaExceeded")
+        status = await self.status_becomes(namespace, "c", phase="Pending", reason="QuotaExceeded")
         self.assertIn("asks cpu 1, 0 left of 2", status["message"])
         await borrower.delete(SHADOWPODS, "a", namespace)
         await self.runs(namespace, "c")
-        await self.told(namespace, "c", phase="", reason="")
+        await self.status_becomes(namespace, "c", phase="", reason="")
 
     async def test_at_the_same_time(self) -> None:
         """Many ShadowPods at once do not use more than was lent together."""
@@ -423,7 +423,7 @@ class HostingCase(TestCase):
         await self.admin.delete(FOREIGNCLUSTERS, self.peer)
         await self.settle()
         await self.shadow(borrower, namespace)
-        await self.told(namespace, "web", reason="NotLent")
+        await self.status_becomes(namespace, "web", reason="NotLent")
         await self.lend()
         await self.runs(namespace)
 
@@ -433,7 +433,7 @@ class HostingCase(TestCase):
         spec = pod_spec()
         spec["containers"][0]["securityContext"] = {"privileged": True}
         await self.shadow(borrower, namespace, "root", spec=spec)
-        status = await self.told(namespace, "root", phase="Pending", reason="PodSecurity")
+        status = await self.status_becomes(namespace, "root", phase="Pending", reason="PodSecurity")
         self.assertIn("privileged", status["message"])
         self.assertIn(f"Warning {namespace}/root PodSecurity", [what for what, _ in self.events.seen])
         await self.shadow(borrower, namespace)
@@ -446,7 +446,7 @@ class HostingCase(TestCase):
         await self.shadow(borrower, namespace, "none", spec={"containers": []})
         await self.shadow(borrower, namespace, "odd", spec={"containers": [{"name": "UPPER", "image": "x"}]})
         for name in ("none", "odd"):
-            await self.told(namespace, name, phase="Pending", reason="InvalidPod")
+            await self.status_becomes(namespace, name, phase="Pending", reason="InvalidPod")
 
     # Life of a tenant
 

@@ -34,8 +34,8 @@ class IsolationCase(cases.HostingCase):
         borrower, namespace = await self.tenant()
         token = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
         await self.shadow(borrower, namespace, name="thief", spec=pod_spec(volumes=[token]))
-        told = await self.told(namespace, "thief", reason="InvalidPod")
-        self.assertIn("serviceAccountToken", told["message"])
+        status = await self.status_becomes(namespace, "thief", reason="InvalidPod")
+        self.assertIn("serviceAccountToken", status["message"])
         term = {"topologyKey": "kubernetes.io/os", "labelSelector": {}, "namespaceSelector": {}}
         alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
         await self.shadow(borrower, namespace, name="alone", spec=pod_spec(affinity=alone))
@@ -103,7 +103,7 @@ class IsolationCase(cases.HostingCase):
             await self.hosting.map_namespace(self.peer, "shop", theirs)
         self.assertEqual(caught.exception.reason, "NameNotYours")
         await self.shadow(borrower, namespace, origin=other)
-        await self.told(namespace, "web", phase="Pending", reason="OriginMismatch")
+        await self.status_becomes(namespace, "web", phase="Pending", reason="OriginMismatch")
         await self.has_no_pod(namespace)
         self.assertEqual(dict(self.hosting.used_by(ClusterID(other))), {})
 
@@ -112,7 +112,7 @@ class IsolationCase(cases.HostingCase):
         borrower, namespace = await self.tenant()
         stranger = await self.admin.create(PODS, {"metadata": {"name": "web"}, "spec": pod_spec()}, namespace)
         await self.shadow(borrower, namespace)
-        await self.told(namespace, "web", phase="Pending", reason="NameTaken")
+        await self.status_becomes(namespace, "web", phase="Pending", reason="NameTaken")
         await borrower.delete(SHADOWPODS, "web", namespace)
         await self.settle()
         self.assertEqual((await self.pod(namespace))["metadata"]["uid"], stranger["metadata"]["uid"])

@@ -87,10 +87,10 @@ class AdmitTests(SynchronousTestCase):
 
     def test_a_wrong_origin_is_named(self) -> None:
         """The sentence says what the label says, also when it is not there, and whose the namespace is."""
-        for origin, told in (("c2", "says c2,"), ("", "says nothing,")):
+        for origin, reported in (("c2", "says c2,"), ("", "says nothing,")):
             refused = admit(shadow(origin=origin), "c1", self.offered, {})
             assert isinstance(refused, Refuse)
-            self.assertIn(told, refused.message)
+            self.assertIn(reported, refused.message)
             self.assertIn("granted to c1", refused.message)
 
     def test_only_what_is_lent(self) -> None:
@@ -210,14 +210,14 @@ class DecideTests(SynchronousTestCase):
 
     def test_the_borrower_saw_it_end(self) -> None:
         """A pod that is gone and that the borrower saw end is not made again; other notes mean nothing."""
-        for told, step in (
+        for reported, step in (
             ("Succeeded", RecordResult("Succeeded", "SeenByBorrower")),
             ("Failed", RecordResult("Failed", "SeenByBorrower")),
             ("Running", Create()),
             ("", Create()),
         ):
             noted = shadow()
-            noted.metadata.annotations["offloading.liqo.io/finished"] = told
+            noted.metadata.annotations["offloading.liqo.io/finished"] = reported
             self.assertEqual(decide(noted, None), step)
             self.assertEqual(decide(noted, pod()), Update())
 

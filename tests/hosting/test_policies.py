@@ -79,9 +79,9 @@ class ServicePolicyTests(SynchronousTestCase):
     def test_the_type_stays_as_it_was_made(self, user: str, before: str, after: str) -> None:
         """A borrower may make a service of any type, and change anything of it but the type."""
         self.assertEqual(asked(user, "services", service(before)), [])
-        told = asked(user, "services", service(after, selector={"a": "b"}), service(before))
-        self.assertEqual(bool(told), before != after)
-        self.assertTrue(all("may not change the type" in message for message in told))
+        reported = asked(user, "services", service(after, selector={"a": "b"}), service(before))
+        self.assertEqual(bool(reported), before != after)
+        self.assertTrue(all("may not change the type" in message for message in reported))
 
     @given(st.sampled_from(BORROWERS), st.booleans(), st.sampled_from([None, [], ["192.0.2.1"]]))
     @STEADILY
@@ -90,9 +90,9 @@ class ServicePolicyTests(SynchronousTestCase):
         for field, value in (("externalIPs", external), ("loadBalancerIP", external and external[0])):
             given: dict[str, Any] = {field: value if value != [] or field[0] == "e" else ""}
             new = service() if value is None else service(**given)
-            told = asked(user, "services", new, service() if update else None)
-            self.assertEqual(bool(told), bool(value), (field, told))
-            self.assertTrue(all(field in message for message in told))
+            reported = asked(user, "services", new, service() if update else None)
+            self.assertEqual(bool(reported), bool(value), (field, reported))
+            self.assertTrue(all(field in message for message in reported))
 
 
 class ServiceContractTests(SynchronousTestCase):
@@ -126,8 +126,8 @@ class IngressPolicyTests(SynchronousTestCase):
 
     def test_none_by_default(self) -> None:
         """Without a granted host there are no ingresses, and the reason says what to do."""
-        (told,) = asked(BORROWERS[0], "ingresses", ingress())
-        self.assertIn("ingress-hosts", told)
+        (reported,) = asked(BORROWERS[0], "ingresses", ingress())
+        self.assertIn("ingress-hosts", reported)
 
     def test_hosts(self) -> None:
         """Only the granted names and those under them, never all hosts."""
@@ -211,8 +211,10 @@ class MetadataPolicyTests(SynchronousTestCase):
     def test_the_same_as_the_daemon(self, key: str, allowed: list[str]) -> None:
         """The policy and the daemon agree about every key."""
         contract = granted(annotations=allowed)
-        told = asked(BORROWERS[0], "configmaps", {"metadata": {"name": "x", "annotations": {key: "v"}}}, None, contract)
-        self.assertEqual(not told, is_allowed(key, contract.annotations))
+        reported = asked(
+            BORROWERS[0], "configmaps", {"metadata": {"name": "x", "annotations": {key: "v"}}}, None, contract
+        )
+        self.assertEqual(not reported, is_allowed(key, contract.annotations))
 
     def test_finalizers(self) -> None:
         """None is added by a borrower, on any kind; what this cluster added may stay, and go."""
@@ -253,8 +255,8 @@ class SecretAndClaimPolicyTests(SynchronousTestCase):
         """A claim is made without a volume, and a borrower's update leaves the one that was bound."""
         for user in BORROWERS:
             self.assertEqual(bool(asked(user, "persistentvolumeclaims", claim(volumeName=after))), bool(after))
-            told = asked(user, "persistentvolumeclaims", claim(volumeName=after), claim(volumeName=before))
-            self.assertEqual(bool(told), (before or "") != (after or ""))
+            reported = asked(user, "persistentvolumeclaims", claim(volumeName=after), claim(volumeName=before))
+            self.assertEqual(bool(reported), (before or "") != (after or ""))
 
     @given(st.booleans(), st.sampled_from([None, "", "fast"]), st.sampled_from([None, "shop-rome", "kube-system"]))
     @STEADILY
@@ -263,9 +265,9 @@ class SecretAndClaimPolicyTests(SynchronousTestCase):
         reference = {"kind": "VolumeSnapshot", "name": "x", **({} if source is None else {"namespace": source})}
         for fields in ({}, {"dataSourceRef": reference}):
             new = claim(storageClassName=storage_class, **fields)
-            told = asked(BORROWERS[0], "persistentvolumeclaims", new, claim() if update else None)
+            reported = asked(BORROWERS[0], "persistentvolumeclaims", new, claim() if update else None)
             allowed = bool(storage_class) and (not fields or source in (None, "shop-rome"))
-            self.assertEqual(not told, allowed, (new, told))
+            self.assertEqual(not reported, allowed, (new, reported))
 
 
 class ClaimContractTests(SynchronousTestCase):
@@ -281,13 +283,13 @@ class ClaimContractTests(SynchronousTestCase):
         allowed = granted(annotations=["volume.beta.kubernetes.io/"])
         self.assertTrue(asked(BORROWERS[0], "persistentvolumeclaims", beta, contract=allowed))
         for name, fine in (("fast", True), ("manual", False)):
-            told = asked(
+            reported = asked(
                 BORROWERS[0],
                 "persistentvolumeclaims",
                 claim(storageClassName=name),
                 contract=granted(storage_classes=["fast"]),
             )
-            self.assertEqual(not told, fine)
+            self.assertEqual(not reported, fine)
 
 
 class PolicyScopeTests(SynchronousTestCase):

@@ -86,10 +86,10 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
         self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(3, 2))
         await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": pod_spec("3")}}, namespace)
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return [what for what, _ in self.events.seen] == [f"Warning {namespace}/web UpdateRefused"]
 
-        await self.becomes(told, "the refusal is told")
+        await self.becomes(reported, "the refusal is told")
         await self.settle()
         self.assertTrue(await followed())
         self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(3, 2))
@@ -106,10 +106,10 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
         await self.runs(namespace, "other")
         await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": pod_spec("1")}}, namespace)
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return [what for what, _ in self.events.seen] == [f"Warning {namespace}/web UpdateRefused"]
 
-        await self.becomes(told, "the refusal is told")
+        await self.becomes(reported, "the refusal is told")
         await self.settle()
         writes = sum(count for (verb, _), count in self.requests.requests.items() if verb == "patch")
         await borrower.patch(SHADOWPODS, "web", {"metadata": {"labels": {"tier": "x"}}}, namespace)
@@ -119,7 +119,7 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
 
         await self.becomes(labelled, "the label is there")
         await self.settle()
-        self.assertTrue(await told())
+        self.assertTrue(await reported())
         after = sum(count for (verb, _), count in self.requests.requests.items() if verb == "patch")
         self.assertEqual(after - writes, 1)
         await self.hosting.stopService()
@@ -183,10 +183,10 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
         container = {"name": "root", "image": "localhost/busybox:1", "securityContext": {"privileged": True}}
         await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": {"ephemeralContainers": [container]}}}, namespace)
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return [what for what, _ in self.events.seen] == [f"Warning {namespace}/web UpdateRefused"]
 
-        await self.becomes(told, "the refusal is told")
+        await self.becomes(reported, "the refusal is told")
         self.assertIn("privileged", self.events.seen[0][1])
         await self.settle()
         seen = await self.pod(namespace)

@@ -111,7 +111,7 @@ class Away:
     following: str = ""
     by: str = ""
     connected: bool = True
-    told: bool = False
+    announced: bool = False
     left_behind: bool = False
 
 
@@ -156,7 +156,7 @@ class Rotating(RuleBasedStateMachine):
         """The daemon ends: what it knew is gone, the key is read from the Secret, every session is new."""
         self.using = self.secret["key"]
         for peer in self.peers.values():
-            peer.told = False
+            peer.announced = False
             peer.connected = peer.connected and self._meets(peer)
 
     @rule(name=strategies.sampled_from("abc"))
@@ -164,12 +164,12 @@ class Rotating(RuleBasedStateMachine):
         """It arrives and is put on record; that the peer says so may come later, or never."""
         peer = self.peers[name]
         if peer.connected and self.secret["next"] and peer.pin == self.using:
-            peer.following, peer.by, peer.told = self.secret["next"], peer.pin, True
+            peer.following, peer.by, peer.announced = self.secret["next"], peer.pin, True
 
     @rule(name=strategies.sampled_from("abc"))
     def acknowledgement(self, name: str) -> None:
         peer = self.peers[name]
-        if peer.connected and peer.told:
+        if peer.connected and peer.announced:
             self.knows[name] = peer.following
 
     @rule()

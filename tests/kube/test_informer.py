@@ -26,7 +26,7 @@ class InformerTests(SynchronousTestCase):
         self.uris: list[str] = []
         self.client, self.server = memory_client(self.answer, self.clock)
         self.informers = Informers(self.client, self.clock)
-        self.told: list[tuple[str, str | None, str | None]] = []
+        self.reported: list[tuple[str, str | None, str | None]] = []
         self.informer = self.informers.of(CONFIGMAPS, ConfigMap)
         self.informer.subscribe(self.tell)
 
@@ -41,7 +41,7 @@ class InformerTests(SynchronousTestCase):
         return None
 
     def tell(self, key: Key, old: ConfigMap | None, new: ConfigMap | None) -> None:
-        self.told.append(
+        self.reported.append(
             (key.name, old and old.metadata.resource_version, new and new.metadata.resource_version)  # type: ignore[arg-type]
         )
 
@@ -73,7 +73,7 @@ class InformerTests(SynchronousTestCase):
         self.live()
         self.successResultOf(self.informers.when_synced())
         self.send(("MODIFIED", config_map("a", 10)), ("DELETED", config_map("b", 11)))
-        self.assertEqual(self.told, [("a", None, "3"), ("b", None, "4"), ("a", "3", "10"), ("b", "4", None)])
+        self.assertEqual(self.reported, [("a", None, "3"), ("b", None, "4"), ("a", "3", "10"), ("b", "4", None)])
         self.assertEqual(self.names(), ["a"])
         self.assertIn("sendInitialEvents=true", self.uris[0])
         self.assertIn("allowWatchBookmarks=true", self.uris[0])
@@ -102,12 +102,12 @@ class InformerTests(SynchronousTestCase):
     def test_a_late_subscriber_hears_what_there_is(self) -> None:
         """Stored objects are replayed at subscription; an ended subscription hears nothing more."""
         self.live()
-        heard: list[str] = []
-        end = self.informer.subscribe(lambda key, old, new: heard.append(key.name))
-        self.assertEqual(heard, ["a", "b"])
+        received: list[str] = []
+        end = self.informer.subscribe(lambda key, old, new: received.append(key.name))
+        self.assertEqual(received, ["a", "b"])
         end()
         self.send(("MODIFIED", config_map("a", 10)))
-        self.assertEqual(heard, ["a", "b"])
+        self.assertEqual(received, ["a", "b"])
 
     def test_a_bad_subscriber_does_not_end_the_watch(self) -> None:
         """A subscriber that raises is logged; the others hear the change."""
@@ -115,7 +115,7 @@ class InformerTests(SynchronousTestCase):
         self.informer.subscribe(self.divide)
         self.flushLoggedErrors(ZeroDivisionError)
         self.send(("MODIFIED", config_map("a", 10)))
-        self.assertEqual(self.told[-1], ("a", "3", "10"))
+        self.assertEqual(self.reported[-1], ("a", "3", "10"))
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_an_old_server_is_listed_in_pages(self) -> None:
@@ -198,7 +198,7 @@ class InformerTests(SynchronousTestCase):
         self.clock.advance(15)
         self.send(("ERROR", status(410, "Expired")))
         self.send(("ADDED", config_map("a", 3)), self.bookmark(50, end=True))
-        self.assertEqual(self.told[-1], ("b", "4", None))
+        self.assertEqual(self.reported[-1], ("b", "4", None))
         self.assertEqual(self.names(), ["a"])
 
     def test_an_unreadable_object_is_left_out_and_reported_once(self) -> None:
@@ -207,7 +207,7 @@ class InformerTests(SynchronousTestCase):
         self.live()
         bad = config_map("c", 12) | {"data": {"x": 5}}
         self.send(("ADDED", bad), ("MODIFIED", bad), ("MODIFIED", config_map("a", 13)))
-        self.assertEqual(self.told[-1], ("a", "3", "13"))
+        self.assertEqual(self.reported[-1], ("a", "3", "13"))
         self.assertEqual(self.names(), ["a", "b"])
         self.assertEqual(len(caught), 1)
 
@@ -247,8 +247,8 @@ class InformerTests(SynchronousTestCase):
 
         self.clock.callLater = call_later  # type: ignore[assignment, method-assign]
         self.send(*(("MODIFIED", config_map("a", 100 + number)) for number in range(50)))
-        self.assertEqual(self.told[-1], ("a", "148", "149"))
-        self.assertEqual(len(self.told), 52)
+        self.assertEqual(self.reported[-1], ("a", "148", "149"))
+        self.assertEqual(len(self.reported), 52)
         self.assertGreater(len([call for call in turns if "_drain" in repr(call)]), 5)
 
     def ticking(self) -> Any:

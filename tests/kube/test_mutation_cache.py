@@ -23,13 +23,13 @@ class Cache:
     """What a watch has reported so far of one object."""
 
     def __init__(self) -> None:
-        self.told: Object | None = None
+        self.shown: Object | None = None
 
     def get(self, key: Key) -> Object | None:
-        return self.told
+        return self.shown
 
     def keys(self) -> list[Key]:
-        return [KEY] if self.told is not None else []
+        return [KEY] if self.shown is not None else []
 
 
 class World:
@@ -37,7 +37,7 @@ class World:
 
     def __init__(self) -> None:
         self.states: list[Object | None] = [None]
-        self.told = 0
+        self.shown = 0
         self.cache = Cache()
         self.mutations: MutationCache[Object] = MutationCache(cast(Informer[Object], self.cache), Clock())
 
@@ -50,8 +50,8 @@ class World:
         """Take a step; returns whether the object was changed as its writer wished."""
         present = self.states[-1]
         if name == "the watch tells":
-            self.told = min(self.told + 1, len(self.states) - 1)
-            self.cache.told = self.states[self.told]
+            self.shown = min(self.shown + 1, len(self.states) - 1)
+            self.cache.shown = self.states[self.shown]
         elif name == "another writes":
             self.put(True)
         elif name == "another removes" and present is not None:
@@ -109,7 +109,7 @@ class MutationCacheTests(SynchronousTestCase):
             self.assertEqual(step in OURS, world.step(step))
         self.assertIsNone(world.mutations.get(KEY))
         world.step("the watch tells")
-        self.assertIsNotNone(world.cache.told)
+        self.assertIsNotNone(world.cache.shown)
         self.assertIsNone(world.mutations.get(KEY))
         self.assertEqual([], world.mutations.items())
 

@@ -287,11 +287,11 @@ class KubeletSides(TestCase):
     async def settled(self) -> None:
         """Wait until the record says that all is well."""
 
-        async def told() -> bool:
+        async def reported() -> bool:
             record = await self.home.get(VIRTUALNODES, str(self.peer), tenant_namespace(self.peer))
             return bool(record["status"]["phase"] == "Ready" and condition(record, "Reflection")["status"] == "True")
 
-        await self.eventually(told)
+        await self.eventually(reported)
 
     async def runs(self, name: str) -> dict[str, Any]:
         """Wait until a home pod is Running and ready."""
@@ -425,18 +425,18 @@ class KubeletCase(KubeletSides):
         """A pod beyond what was lent stays Pending, with the lender's reason as condition and event."""
         await self.pod("greedy", cpu="64")
 
-        async def told() -> dict[str, Any]:
+        async def reported() -> dict[str, Any]:
             return condition(await self.home.get(PODS, "greedy", self.space), "liqo.io/Offloaded")
 
-        said = await self.eventually(told)
+        said = await self.eventually(reported)
         self.assertEqual(said["status"], "False")
         self.assertIn("cpu", said["message"])
 
-        async def heard() -> bool:
+        async def received() -> bool:
             return ("greedy", said["reason"], said["message"]) in self.events.seen
 
         # The event follows the condition's write.
-        await self.eventually(heard)
+        await self.eventually(received)
         await self.pause(1)
         self.assertEqual(len([seen for seen in self.events.seen if seen[0] == "greedy"]), 1)
         await self.home.delete(PODS, "greedy", self.space)
@@ -448,11 +448,11 @@ class KubeletCase(KubeletSides):
         await self.namespace(other, {})
         await self.pod("stray", namespace=other)
 
-        async def told() -> bool:
+        async def reported() -> bool:
             status = (await self.home.get(PODS, "stray", other))["status"]
             return bool(status.get("reason") == "OffloadingBackOff" and status["phase"] == "Pending")
 
-        await self.eventually(told)
+        await self.eventually(reported)
         self.assertEqual(self.session.asked, [])
         await self.home.delete(PODS, "stray", other)
         await self.gone(self.home, PODS, "stray", other)
@@ -521,11 +521,11 @@ class KubeletCase(KubeletSides):
         await self.home.create(NODES, {"metadata": {"name": self.node, "labels": {"mine": "yes"}}})
         await self.start()
 
-        async def told() -> bool:
+        async def reported() -> bool:
             record = await self.home.get(VIRTUALNODES, str(self.peer), tenant_namespace(self.peer))
             return bool(condition(record, "Node")["reason"] == "NameTaken")
 
-        await self.eventually(told)
+        await self.eventually(reported)
         node = await self.home.get(NODES, self.node)
         self.assertNotIn("liqo.io/type", node["metadata"]["labels"])
 
@@ -534,12 +534,12 @@ class KubeletCase(KubeletSides):
         self.session.connected = False
         await self.pod("web")
 
-        async def told() -> bool:
+        async def reported() -> bool:
             table = await self.home.get(NATTINGTABLES, str(self.peer))
             self.assertEqual(table["spec"]["nattingTable"], {self.space: self.remote})
             return bool(table["status"]["mappings"][self.space]["reason"] == "PeerUnreachable")
 
-        await self.eventually(told)
+        await self.eventually(reported)
         self.session.connected = True
         await self.runs("web")
 

@@ -61,10 +61,10 @@ class KubeletTests(sandboxes.Sandboxes, cases.KubeletCase):
                 FOREIGNCLUSTERS, str(self.peer), {"status": {"phase": phase}}, subresource="status", view=None
             )
 
-        async def heard() -> bool:
+        async def received() -> bool:
             return bool(asked)
 
-        await self.eventually(heard)
+        await self.eventually(received)
         await self.pause(0.2)
         self.assertEqual(len(asked), 1)
 

@@ -77,8 +77,8 @@ def _judge(drawn: list[Mutant], trials: Trials, results: Results, *, again: bool
             result = trials.attempt(mutant)
             results.add(Verdict(mutant, result))
         verdicts.append(Verdict(mutant, result))
-        told = f"{result.outcome} by {result.by}" if result.by else result.outcome
-        print(f"[{number}/{len(drawn)}] {mutant.name} {mutant.where}: {told}, {result.seconds:.0f} s", flush=True)
+        reported = f"{result.outcome} by {result.by}" if result.by else result.outcome
+        print(f"[{number}/{len(drawn)}] {mutant.name} {mutant.where}: {reported}, {result.seconds:.0f} s", flush=True)
         if result.outcome == "survived":
             print(f"  - {mutant.was}\n  + {mutant.now}", flush=True)
     return verdicts

@@ -193,8 +193,8 @@ def first(host: str, port: str) -> None:
         # One that was sent before the path stood is never answered: the last two seconds are enough.
         while len(asked) > 200:
             asked.pop(0).close()
-        heard, _, _ = select.select(asked, [], [], 0.01)
-        for one in heard:
+        got, _, _ = select.select(asked, [], [], 0.01)
+        for one in got:
             with contextlib.suppress(OSError):
                 if one.recv(100) == b"first":
                     print(json.dumps(time.time()))

@@ -184,8 +184,8 @@ class TwoAlikeTests(FabricTests):
     def test_a_cut_behind_the_gateway_is_seen_and_named(self) -> None:
         """With a healthy gateway, pods that stop answering turn it red within ten seconds, naming the place."""
         pod = self.hosts.seen("a", "b")
-        heard = f"icmp type echo-reply ip saddr {pod} counter"
-        self.hosts.nft("a", f"table inet ear {{ chain in {{ type filter hook input priority 0; {heard}; }}; }}")
+        received = f"icmp type echo-reply ip saddr {pod} counter"
+        self.hosts.nft("a", f"table inet ear {{ chain in {{ type filter hook input priority 0; {received}; }}; }}")
         self.hosts.add_pod("a", "offloaded", pod)
         ear = self.hosts.inside("a", "nft", "list", "table", "inet", "ear")
         eventually("answers of the pod", lambda: "packets 0 " not in self.hosts.output(ear))
@@ -221,7 +221,7 @@ class TwoAlikeTests(FabricTests):
         # Asking goes on all the time: what the kernel remembers of the flow does not end by itself.
         eventually("an answer", partial(self.question, client))
 
-        def heard() -> bool:
+        def received() -> bool:
             tunnels = self.hosts.tunnel("a", "b"), self.hosts.tunnel("b", "a")
             return all(one["phase"] == "Connected" for one in tunnels)
 
@@ -229,7 +229,7 @@ class TwoAlikeTests(FabricTests):
         for _ in range(8):
             eventually("an answer", partial(self.question, client))
             time.sleep(1)
-        eventually("both tunnels", heard)
+        eventually("both tunnels", received)
 
     def pipe(self, at: str, *words: str) -> subprocess.Popen[str]:
         """Begin something in the pod of a cluster that is spoken with by lines."""

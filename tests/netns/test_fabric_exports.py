@@ -163,8 +163,8 @@ class SixTests(ExportSteps):
         self.refused(("b", self.hosts.exported("a", "b", host), SHUT), ("c", self.hosts.exported("a", "c", API), SHUT))
         # The one pod of b that a knows has an address of IPv6 alone: it is pinged, and missed when it is cut off.
         self.hosts.add_pod("a", "offloaded", pod)
-        heard = f"icmpv6 type echo-reply ip6 saddr {pod} counter"
-        self.hosts.nft("a", f"table inet ear {{ chain in {{ type filter hook input priority 0; {heard}; }}; }}")
+        received = f"icmpv6 type echo-reply ip6 saddr {pod} counter"
+        self.hosts.nft("a", f"table inet ear {{ chain in {{ type filter hook input priority 0; {received}; }}; }}")
         eventually("answers of the pod", lambda: "packets 0 " not in self.rules_of("a", "ear"))
         self.assertTrue(self.hosts.connected(("a", "b")))
         rule = 'iifname "liqod" meta nfproto ipv6 drop'

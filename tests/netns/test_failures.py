@@ -147,8 +147,8 @@ class FailureTests(SynchronousTestCase):
 
     def test_03_one_way_is_found_whichever_way(self) -> None:
         """A host that only receives, and one that only sends, are Suspect on both sides like one that is gone."""
-        for heard in (True, False):
-            self.world.cut(MILAN, heard=heard, said=not heard)
+        for receives in (True, False):
+            self.world.cut(MILAN, received=receives, said=not receives)
             for name, peer in BOTH:
                 self.world.phase(name, peer, "Suspect", "Lost")
             self.intact()
@@ -260,8 +260,8 @@ class FailureTests(SynchronousTestCase):
         self.assertTrue(self.world.node(MILAN, ROME), "the dead one knows nothing yet")
         self.world.start(MILAN)
         self.strangers(MILAN, ROME)
-        told = self.world.eventually("the tombstone is done", lambda: self._told(self.world.get(ROME, TOMBSTONES)))
-        self.assertTrue(told)
+        reported = self.world.eventually("the tombstone is done", lambda: self._told(self.world.get(ROME, TOMBSTONES)))
+        self.assertTrue(reported)
         self.done()
 
     def strangers(self, name: str, peer: str) -> None:

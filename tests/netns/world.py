@@ -172,10 +172,10 @@ class World:
         """Have a host's nftables changed."""
         process.run_in(self.namespace(name), ["nft", "-f", "-"], input=script + "\n")
 
-    def cut(self, name: str, *, ports: str = "5872, 6443", heard: bool = True, said: bool = True) -> None:
+    def cut(self, name: str, *, ports: str = "5872, 6443", received: bool = True, said: bool = True) -> None:
         """Drop what a host hears from others, or says to them, on some TCP ports of either end; mDNS goes on."""
         chains = []
-        for hook, end, wanted in (("input", "saddr", heard), ("output", "daddr", said)):
+        for hook, end, wanted in (("input", "saddr", received), ("output", "daddr", said)):
             if wanted:
                 rules = f"ip {end} {{ 127.0.0.0/8, {self.address(name)} }} accept; ip6 {end} ::1 accept; "
                 rules += f"tcp sport {{ {ports} }} drop; tcp dport {{ {ports} }} drop;"

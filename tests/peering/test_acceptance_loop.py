@@ -187,7 +187,7 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.offers_changed(self.ids[0])
         self.run_once()
         self.assertEqual(len(self.changed), 64)
-        self.assertEqual(len([told for told in self.changed if told.endswith("Expired")]), 63)
+        self.assertEqual(len([reported for reported in self.changed if reported.endswith("Expired")]), 63)
 
     def test_after_an_outage_peers_have_a_minute_to_renew_their_offers(self) -> None:
         """A daemon that was away for longer than their time to live takes none for expired before they could."""
@@ -198,13 +198,13 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.clock.advance(RETURN - 1)
         self.offers_changed()
         self.run_once()
-        self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Accepted"})
+        self.assertEqual({reported.partition(" ")[2] for reported in self.changed}, {"Accepted"})
         self.changed.clear()
         self.hears(self.ids[0])
         self.clock.advance(2)
         self.offers_changed()
         self.run_once()
-        self.assertEqual(len([told for told in self.changed if told.endswith(" Expired")]), 63)
+        self.assertEqual(len([reported for reported in self.changed if reported.endswith(" Expired")]), 63)
         self.assertIn("peer-0 Accepted", self.changed)
 
     def test_setting_the_clock_ends_no_offer_and_keeps_none(self) -> None:
@@ -230,12 +230,12 @@ class AcceptanceLoopTests(SynchronousTestCase):
                 self.changed.clear()
                 self.offers_changed()
                 self.run_once()
-                self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Accepted"})
+                self.assertEqual({reported.partition(" ")[2] for reported in self.changed}, {"Accepted"})
                 self.clock.advance(TTL)
                 self.changed.clear()
                 self.offers_changed()
                 self.run_once()
-                self.assertEqual({told.partition(" ")[2] for told in self.changed}, {"Expired"})
+                self.assertEqual({reported.partition(" ")[2] for reported in self.changed}, {"Expired"})
 
     def test_the_note_of_when_an_offer_was_received_is_kept_fresh(self) -> None:
         """A renewed offer changes nothing but the note, once in half a time to live."""

@@ -99,8 +99,8 @@ class WorthSendingTests(SynchronousTestCase):
     def test_five_percent_is_the_edge(self) -> None:
         """A change of 4.9 % is kept quiet, one of 5 % is reported, in both directions."""
         old = Offer(resources={"cpu": "1000m"})
-        for text, told in (("1049m", False), ("1050m", True), ("951m", False), ("950m", True)):
-            self.assertEqual(worth_sending(old, Offer(resources={"cpu": text}), 5), told, text)
+        for text, reported in (("1049m", False), ("1050m", True), ("951m", False), ("950m", True)):
+            self.assertEqual(worth_sending(old, Offer(resources={"cpu": text}), 5), reported, text)
 
     def test_to_and_from_zero_and_new_names_are_reported(self) -> None:
         """What appears or vanishes is reported whatever the percentage; so are labels and prices."""

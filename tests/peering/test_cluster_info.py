@@ -15,8 +15,8 @@ class ClusterInfoTests(PairCase):
     async def offered(self, alpha: PeerCluster, beta: PeerCluster, storage: list[str], ingress: list[str]) -> str:
         async def check() -> str:
             offer = (await alpha.offer_record(beta)).spec.offer
-            told = (offer.storage_classes, offer.ingress_classes) == (storage, ingress)
-            return offer.kubernetes_version if told else ""
+            reported = (offer.storage_classes, offer.ingress_classes) == (storage, ingress)
+            return offer.kubernetes_version if reported else ""
 
         return await self.becomes(check, f"the offer names {storage} and {ingress}")
 

@@ -31,16 +31,16 @@ class FakeSession:
     """A session that keeps what is sent through it."""
 
     def __init__(self, *features: str) -> None:
-        self.heard: list[Event] = []
+        self.answers: list[Event] = []
         self.peer_hello = Hello("beta", "beta", 1, 0, 0, list(features))
 
     def send(self, event: Event) -> bool:
-        self.heard.append(event)
+        self.answers.append(event)
         return True
 
     @property
     def credentials(self) -> list[Credential]:
-        return [event for event in self.heard if isinstance(event, Credential)]
+        return [event for event in self.answers if isinstance(event, Credential)]
 
 
 class RelayOnlyLender(FakeLender):
@@ -107,8 +107,8 @@ class RenewalTests(SynchronousTestCase):
         self.assertEqual((self.room.minted, len(self.session.credentials)), (1, 1))
         self.clock.advance(1.0)
         self.assertEqual(self.look(), 2400.0)
-        self.assertEqual([told.token for told in self.session.credentials], ["token-1", "token-2"])
-        self.assertEqual([told.lifetime for told in self.session.credentials], [3600, 3600])
+        self.assertEqual([reported.token for reported in self.session.credentials], ["token-1", "token-2"])
+        self.assertEqual([reported.lifetime for reported in self.session.credentials], [3600, 3600])
 
     def test_a_new_session_gets_the_same_credential_with_what_is_left_of_its_life(self) -> None:
         """After a short break no token is minted, and the borrower learns how long it has."""
@@ -118,7 +118,7 @@ class RenewalTests(SynchronousTestCase):
         self.peer.session = cast(Any, later)
         self.assertEqual(self.look(), 1800.0)
         self.assertEqual(self.room.minted, 1)
-        self.assertEqual([(told.token, told.lifetime) for told in later.credentials], [("token-1", 3000)])
+        self.assertEqual([(reported.token, reported.lifetime) for reported in later.credentials], [("token-1", 3000)])
 
     def test_a_break_across_the_renewal_renews_at_once_afterwards(self) -> None:
         """Without a session nothing is minted; with the next one the renewal is made up for."""
@@ -177,18 +177,18 @@ class RenewalTests(SynchronousTestCase):
         newer = FakeSession("relay")
         self.peer.session = cast(Any, newer)
         self.look()
-        (told,) = newer.credentials
-        self.assertEqual((told.relay, told.api_url, told.token), (True, "", ""))
+        (reported,) = newer.credentials
+        self.assertEqual((reported.relay, reported.api_url, reported.token), (True, "", ""))
 
     def test_a_credential_without_a_url_travels_only_as_one_for_the_relay(self) -> None:
         """Neither URL nor token may be missing alone, nor both where there is no relay."""
         limits = Limits()
-        for told in (
+        for reported in (
             Credential("", "", "", 3600, "tenant", True),
             Credential("https://a:6443", "", "token", 3600, "tenant", True),
             Credential("https://a:6443", "", "token", 3600, "tenant"),
         ):
-            self.assertEqual(decode(encode(told, limits), limits), told)
+            self.assertEqual(decode(encode(reported, limits), limits), reported)
         for wrong in (
             Credential("", "", "", 3600, "tenant"),
             Credential("", "", "token", 3600, "tenant", True),
@@ -234,7 +234,7 @@ class StoreTests(SynchronousTestCase):
         self.refused = context.refusals.counts
         self.credential_store = CredentialStore(context)
 
-    def told(self, token: str, *, accepted: bool, lifetime: int = 3600) -> None:
+    def reported(self, token: str, *, accepted: bool, lifetime: int = 3600) -> None:
         credential = Credential("https://milan:6443", "", token, lifetime, "tenant", False)
         self.credential_store.received(self.peer, credential, accepted=accepted)
         self.work()
@@ -248,7 +248,7 @@ class StoreTests(SynchronousTestCase):
 
     def test_one_that_comes_before_the_offer_is_accepted_waits(self) -> None:
         """It is not written while the offer is not accepted, and written once when it is."""
-        self.told("early", accepted=False)
+        self.reported("early", accepted=False)
         self.assertEqual((self.client.tokens, self.kept), ([], []))
         self.accept()
         self.assertEqual((self.client.tokens, self.kept), (["early"], [PEER]))
@@ -257,24 +257,24 @@ class StoreTests(SynchronousTestCase):
 
     def test_the_newest_counts(self) -> None:
         """Of several that come early the last is kept, and none of them after one that comes in time."""
-        self.told("first", accepted=False)
-        self.told("second", accepted=False)
+        self.reported("first", accepted=False)
+        self.reported("second", accepted=False)
         self.accept()
-        self.told("third", accepted=False)
-        self.told("fourth", accepted=True)
+        self.reported("third", accepted=False)
+        self.reported("fourth", accepted=True)
         self.accept()
         self.assertEqual(self.client.tokens, ["second", "fourth"])
 
     def test_one_that_expires_is_not_kept(self) -> None:
         """What waited until hardly anything of its life is left is not written."""
-        self.told("old", accepted=False, lifetime=3600)
+        self.reported("old", accepted=False, lifetime=3600)
         self.clock.advance(3600 - MIN_LIFETIME + 1)
         self.accept()
         self.assertEqual(self.client.tokens, [])
 
     def test_nothing_is_kept_of_a_peer_that_is_known_no_more(self) -> None:
         """What waited goes with the peer's record."""
-        self.told("early", accepted=False)
+        self.reported("early", accepted=False)
         self.credential_store.forget(PEER)
         self.accept()
         self.assertEqual(self.client.tokens, [])
@@ -308,6 +308,6 @@ class StoreTests(SynchronousTestCase):
     def test_nonsense_does_not_wait(self) -> None:
         """A life of a moment, or of for ever, is refused also while the offer is not accepted."""
         for lifetime in (MIN_LIFETIME - 1, 10**9):
-            self.told("odd", accepted=False, lifetime=lifetime)
+            self.reported("odd", accepted=False, lifetime=lifetime)
         self.accept()
         self.assertEqual((self.client.tokens, self.refused), ([], {"BadCredential": 2}))

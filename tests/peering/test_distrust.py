@@ -82,11 +82,11 @@ class DistrustCase(PairCase):
         await self.becomes(check, f"{side.name} has no peering with {other.name} any more")
 
     async def refused(self, guest: PeerCluster, issuer: PeerCluster) -> str:
-        async def told() -> str:
+        async def reported() -> str:
             status = (await guest.cluster_record(issuer)).status
             return status.message if status.reason == "TokenRefused" else ""
 
-        return await self.becomes(told, f"{guest.name} is refused")
+        return await self.becomes(reported, f"{guest.name} is refused")
 
     async def recorded(self, side: PeerCluster, other: PeerCluster) -> Tombstone:
         """Return the tombstone as it is in the ConfigMap, once it is there."""

@@ -35,13 +35,13 @@ class HeartbeatTests(SynchronousTestCase):
 
     @given(st.lists(st.booleans()))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    def test_it_is_dead_only_after_three_in_a_row(self, heard: list[bool]) -> None:
+    def test_it_is_dead_only_after_three_in_a_row(self, received: list[bool]) -> None:
         """Whatever the sequence, dead means that nothing came during the last three beats."""
         heartbeat = Heartbeat()
-        for n, was_heard in enumerate(heard):
+        for n, was_heard in enumerate(received):
             heartbeat = (heartbeat.note_activity() if was_heard else heartbeat).beat()
             if heartbeat.dead:
-                self.assertFalse(any(heard[max(0, n - MISSES + 1) : n + 1]))
+                self.assertFalse(any(received[max(0, n - MISSES + 1) : n + 1]))
 
 
 class LivenessTests(SynchronousTestCase):

@@ -58,7 +58,7 @@ class ExchangeTests(PairCase):
         }
         await side.admin.apply(NETWORKCONFIGS, body, manager="fabric")
 
-    async def heard(self, side: PeerCluster, other: PeerCluster, remote: Side, ack: Subnets) -> None:
+    async def received(self, side: PeerCluster, other: PeerCluster, remote: Side, ack: Subnets) -> None:
         """Wait until a cluster's record shows what the other reported."""
 
         async def check() -> bool:
@@ -72,18 +72,18 @@ class ExchangeTests(PairCase):
         alpha, beta = await self.connect(networked(), networked())
         await self.tells(alpha, beta, ALPHA, SEEN)
         await self.tells(beta, alpha, BETA, Subnets(reason="PoolExhausted", message="no room"))
-        await self.heard(beta, alpha, ALPHA, SEEN)
-        await self.heard(alpha, beta, BETA, Subnets(reason="PoolExhausted", message="no room"))
+        await self.received(beta, alpha, ALPHA, SEEN)
+        await self.received(alpha, beta, BETA, Subnets(reason="PoolExhausted", message="no room"))
 
     async def test_changes_and_removals_of_fields(self) -> None:
         """What changes is reported again; a reason that is gone and networks that came replace what was there."""
         alpha, beta = await self.connect(networked(), networked())
         await self.tells(beta, alpha, BETA, SEEN)
         await self.tells(alpha, beta, ALPHA, Subnets(reason="PoolExhausted", message="no room"))
-        await self.heard(beta, alpha, ALPHA, Subnets(reason="PoolExhausted", message="no room"))
+        await self.received(beta, alpha, ALPHA, Subnets(reason="PoolExhausted", message="no room"))
         moved = msgspec.structs.replace(ALPHA, endpoints=[], mtu=1280)
         await self.tells(alpha, beta, moved, SEEN)
-        await self.heard(beta, alpha, moved, SEEN)
+        await self.received(beta, alpha, moved, SEEN)
 
     async def test_who_comes_later_hears_what_was_said_before(self) -> None:
         """What a peer said before there was a record for it is written down when there is one."""
@@ -91,21 +91,21 @@ class ExchangeTests(PairCase):
         await self.tells(alpha, beta, ALPHA, SEEN)
         await self.pause(0.3)
         await self.tells(beta, alpha, BETA, SEEN)
-        await self.heard(beta, alpha, ALPHA, SEEN)
+        await self.received(beta, alpha, ALPHA, SEEN)
 
     async def test_a_new_session_tells_all_again(self) -> None:
         """After a restart of the other side nothing is missing, though nothing changed."""
         alpha, beta = await self.connect(networked(), networked())
         await self.tells(alpha, beta, ALPHA, SEEN)
         await self.tells(beta, alpha, BETA, SEEN)
-        await self.heard(beta, alpha, ALPHA, SEEN)
+        await self.received(beta, alpha, ALPHA, SEEN)
         await beta.stop()
         status = {"status": {"remote": None, "ack": None}}
         await beta.admin.patch(NETWORKCONFIGS, alpha.id, status, subresource="status")
         await beta.start()
         alpha.sees(beta)
         beta.sees(alpha)
-        await self.heard(beta, alpha, ALPHA, SEEN)
+        await self.received(beta, alpha, ALPHA, SEEN)
 
     async def test_without_a_fabric_nothing_is_kept(self) -> None:
         """A cluster that leaves the network to others ignores what a peer sends of it, and the session goes on."""

@@ -108,11 +108,11 @@ class JoinTests(PairCase):
     async def refused(self, guest: PeerCluster, issuer: PeerCluster) -> str:
         """Wait until the guest is refused; returns why."""
 
-        async def told() -> str:
+        async def reported() -> str:
             status = (await guest.cluster_record(issuer)).status
             return status.message if status.reason == "TokenRefused" else ""
 
-        return await self.becomes(told, f"{guest.name} is refused")
+        return await self.becomes(reported, f"{guest.name} is refused")
 
     async def test_a_token_is_trust_on_both_sides(self) -> None:
         """Nothing more is said on either side; the token is spent, and neither side keeps its secret."""
@@ -175,11 +175,11 @@ class JoinTests(PairCase):
         address = [f"127.0.0.1:{impostor.peering.port}"]
         await self.use(guest, Token(token.id, token.issuer, token.name, token.fingerprint, address, token.secret))
 
-        async def told() -> bool:
+        async def reported() -> bool:
             status = (await guest.cluster_record(issuer)).status
             return status.reason == "UnexpectedKey" and "nothing was sent" in status.message
 
-        await self.becomes(told, "the guest says that another key answers")
+        await self.becomes(reported, "the guest says that another key answers")
         self.assertEqual((await impostor.admin.list(FOREIGNCLUSTERS)).items, [])
         self.assertNotIn("used-by", await self.kept(issuer))
 

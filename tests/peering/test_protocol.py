@@ -95,7 +95,7 @@ class ConnectionTests(SynchronousTestCase):
     def says(self, event: Event) -> None:
         self.connection.dataReceived(self.peer.send(event))
 
-    def heard(self) -> list[Event]:
+    def answers(self) -> list[Event]:
         self.peer.receive_data(self.transport.value())
         self.transport.clear()
         events: list[Event] = []
@@ -106,7 +106,7 @@ class ConnectionTests(SynchronousTestCase):
     def establish(self) -> None:
         self.connection.handshakeCompleted()
         self.says(Hello("peer", "peer", 1, 0, 0, []))
-        self.assertEqual([type(event) for event in self.heard()], [Hello, Welcome])
+        self.assertEqual([type(event) for event in self.answers()], [Hello, Welcome])
         self.says(self.peer.welcome())
 
     def test_nothing_is_said_before_the_handshake(self) -> None:
@@ -158,7 +158,7 @@ class ConnectionTests(SynchronousTestCase):
                 self.lose()
             else:
                 check.errback(KeyError("x"))
-                self.assertEqual([type(event) for event in self.heard()], [Hello, Bye])
+                self.assertEqual([type(event) for event in self.answers()], [Hello, Bye])
                 self.lose()
             self.assertEqual(len(self.flushLoggedErrors(KeyError)), logged)
 
@@ -175,7 +175,7 @@ class ConnectionTests(SynchronousTestCase):
         self.owner.answer = Bye("TrustPending", "not yet")
         self.connection.handshakeCompleted()
         self.says(Hello("peer", "peer", 1, 0, 0, []))
-        self.assertEqual([type(event) for event in self.heard()], [Hello, Bye])
+        self.assertEqual([type(event) for event in self.answers()], [Hello, Bye])
         self.assertTrue(self.transport.disconnecting)
         self.clock.advance(CLOSING)
         self.assertTrue(self.transport.aborted)
@@ -191,13 +191,13 @@ class ConnectionTests(SynchronousTestCase):
         self.patch(self.owner, "authenticate", authenticate)
         self.connection.handshakeCompleted()
         self.says(Hello("peer", "peer", 1, 0, 0, [JOINING]))
-        self.assertEqual([type(event) for event in self.heard()], [Hello])
+        self.assertEqual([type(event) for event in self.answers()], [Hello])
         self.assertEqual(judged, [])
         for number in range(5):
             self.says(Join(f"{number:04x}", "0" * 64))
         self.assertEqual(len(judged), 1)
         judged[0].callback(None)
-        self.assertEqual([type(event) for event in self.heard()], [Welcome])
+        self.assertEqual([type(event) for event in self.answers()], [Welcome])
         self.says(Join("ffff", "0" * 64))
         self.assertEqual(len(judged), 1)
 
@@ -205,7 +205,7 @@ class ConnectionTests(SynchronousTestCase):
         """A peer that did not say that it brings a token is judged by its key alone."""
         self.connection.handshakeCompleted()
         self.says(Hello("peer", "peer", 1, 0, 0, []))
-        self.heard()
+        self.answers()
         self.says(Join("0000", "0" * 64))
         self.assertEqual(self.owner.trace, ["authenticate peer"])
 
@@ -214,7 +214,7 @@ class ConnectionTests(SynchronousTestCase):
         self.establish()
         for _ in range(3):
             self.clock.advance(TIMES.ping_interval)
-            self.assertEqual([type(event) for event in self.heard()], [Ping])
+            self.assertEqual([type(event) for event in self.answers()], [Ping])
             self.assertFalse(self.transport.aborted)
         self.clock.advance(TIMES.ping_interval)
         self.assertTrue(self.transport.aborted)
@@ -237,7 +237,7 @@ class ConnectionTests(SynchronousTestCase):
         dialer.handshakeCompleted()
         listener = Session("listener")
 
-        def told() -> list[Event]:
+        def reported() -> list[Event]:
             listener.receive_data(transport.value())
             transport.clear()
             events: list[Event] = []
@@ -245,18 +245,18 @@ class ConnectionTests(SynchronousTestCase):
                 events.append(cast(Event, event))
             return events
 
-        self.assertEqual([type(event) for event in told()], [Hello])
+        self.assertEqual([type(event) for event in reported()], [Hello])
         dialer.dataReceived(listener.send(Hello("peer", "peer", 1, 0, 0, [])))
         dialer.dataReceived(listener.send(listener.welcome()))
-        self.assertEqual([type(event) for event in told()], [Welcome])
+        self.assertEqual([type(event) for event in reported()], [Welcome])
         for _ in range(5):
             self.clock.advance(TIMES.ping_interval)
             dialer.dataReceived(listener.send(Ping(0)))
-            self.assertEqual(told(), [Pong(0)])
+            self.assertEqual(reported(), [Pong(0)])
         self.clock.advance(TIMES.ping_interval)
         for missed in (1, 2):
             self.clock.advance(TIMES.ping_interval)
-            self.assertEqual(told(), [Ping(missed)])
+            self.assertEqual(reported(), [Ping(missed)])
         self.clock.advance(TIMES.ping_interval)
         self.assertTrue(transport.aborted)
         dialer.connectionLost()

@@ -138,8 +138,8 @@ class TrustTests(PairCase):
         condition = find_condition(record.status.conditions, "Authenticated")
         self.assertEqual(condition.status if condition else "", "True")
         self.assertEqual([session.peer for session in alpha.peering.sessions()], ["beta"])
-        told = await self.phase(impostor, alpha, "Refused")
-        self.assertEqual(told.status.reason, "ClusterIDRepetition")
+        reported = await self.phase(impostor, alpha, "Refused")
+        self.assertEqual(reported.status.reason, "ClusterIDRepetition")
 
     async def test_strangers_do_not_fill_the_records(self) -> None:
         """Beyond max-untrusted nothing more is recorded; that is counted."""
@@ -295,11 +295,11 @@ class OfferTests(PairCase):
         home, (lender,) = await self.lending(1, accepting("Manual"))
         self.assertEqual((await home.offer_record(lender)).status.phase, "Pending")
 
-        async def told() -> bool:
+        async def reported() -> bool:
             lent = (await lender.cluster_record(home)).status.lent
             return lent is not None and lent.verdict == "Pending"
 
-        await self.becomes(told, "the lender is told Pending")
+        await self.becomes(reported, "the lender is told Pending")
         self.assertEqual(lender.room.tenants, {})
         await home.admin.patch(ADVERTISEMENTS, advertisement_name(lender.id), {"spec": {"decision": "Accept"}})
         await self.peered(home, lender)
@@ -347,13 +347,13 @@ class OfferTests(PairCase):
         await home.trust(lender)
         home.sees(lender)
 
-        async def told() -> str:
+        async def reported() -> str:
             status = (await lender.cluster_record(home)).status
             lending = find_condition(status.conditions, "Lending")
             known = lending is not None and lending.message == status.message
             return status.message if known and "somebody else's namespace" in status.message else ""
 
-        message = await self.becomes(told, "the lender's record tells why")
+        message = await self.becomes(reported, "the lender's record tells why")
         self.assertRegex(message, r"tried again within \d+ s")
         self.assertEqual((await home.offer_record(lender)).status.phase, "Accepted")
         lender.room.refuse = None

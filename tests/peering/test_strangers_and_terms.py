@@ -136,10 +136,10 @@ class TransitionTests(SynchronousTestCase):
             ("Ready", "Withdrawing", ""),
         ):
             status = ForeignClusterStatus(phase=after, reason="Why", message="because")
-            told = transition(ForeignClusterStatus(phase=before), status)
-            self.assertEqual(told[0] if told else "", kind, (before, after))
-            if told:
-                self.assertEqual((told[1], told[2][-7:]), ("Why", "because"))
+            reported = transition(ForeignClusterStatus(phase=before), status)
+            self.assertEqual(reported[0] if reported else "", kind, (before, after))
+            if reported:
+                self.assertEqual((reported[1], reported[2][-7:]), ("Why", "because"))
 
 
 class TermsTests(PairCase):
@@ -202,10 +202,10 @@ class PaceTests(PairCase):
             await self.pause(0.1)
         await beta.set_cpu("one", "60")
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return (await alpha.offer_record(beta)).spec.offer.resources["cpu"] == "18"
 
-        await self.becomes(told, "the last capacity is offered")
+        await self.becomes(reported, "the last capacity is offered")
         sent, took = (await alpha.offer_record(beta)).spec.seq - before, alpha.reactor.seconds() - begun
         self.assertLessEqual(sent, took + 1)
 

@@ -61,8 +61,8 @@ class GuessTests(SynchronousTestCase):
             for number in range(GUESSES + 5):
                 work = Deferred.fromCoroutine(tokens.redeem(Join(f"{number:04x}", "0" * 64), b"x" * 32, KEY, ROME))
                 refusal = cast(Refusal, self.failureResultOf(work, Refusal).value)
-                told = "too many" if number >= GUESSES else "no such token"
-                self.assertIn(told, refusal.message)
+                reported = "too many" if number >= GUESSES else "no such token"
+                self.assertIn(reported, refusal.message)
                 clock.advance(1)
             self.assertEqual(server.asked, minute * GUESSES)
             clock.advance(60 - GUESSES - 5)

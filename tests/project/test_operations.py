@@ -74,7 +74,7 @@ def reasons(tree: ast.AST) -> Iterator[str]:
                     yield one.value
 
 
-def told() -> set[str]:
+def reported() -> set[str]:
     """Return the words that the page's tables explain: those in the first column."""
     rows = (line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `"))
     return {word for row in rows for word in re.findall(r"`([A-Za-z]+)`", row)}
@@ -84,7 +84,7 @@ class ReasonsTests(SynchronousTestCase):
     def test_every_reason_is_explained(self) -> None:
         """Each reason in the code stands in a table of docs/operations.md."""
         kinds = {one.kind for one in vars(resources).values() if isinstance(one, Resource)}
-        known = told() | kinds | {*_OF_KUBERNETES.split(), *_OF_OURS.split()}
+        known = reported() | kinds | {*_OF_KUBERNETES.split(), *_OF_OURS.split()}
         unknown = {
             word: str(path.relative_to(ROOT))
             for path in sources()
@@ -96,7 +96,7 @@ class ReasonsTests(SynchronousTestCase):
     def test_no_reason_is_left_over(self) -> None:
         """What the page explains, the code still says."""
         texts = "\n".join(path.read_text() for path in sources())
-        self.assertEqual([word for word in sorted(told()) if word not in texts and "HasNo" not in word], [])
+        self.assertEqual([word for word in sorted(reported()) if word not in texts and "HasNo" not in word], [])
 
     def test_it_finds_reasons(self) -> None:
         """A reason is found as a text of its own, as a first argument and by its name."""

@@ -145,21 +145,21 @@ class LivesTests(TestCase):
         }
         start = "import sys; from twisted.scripts.twistd import run; sys.argv[0] = 'twistd'; run()"
         twistd = ["-n", "liqod", "--config", str(config)]
-        told: list[str] = []
+        reported: list[str] = []
         with subprocess.Popen(
             [sys.executable, "-c", start, *twistd], env=environ, cwd=config.parent, stdout=subprocess.PIPE, text=True
         ) as process:
             try:
-                await self.until(lambda: _collect(manager, told), lambda: "STATUS=leading" in told)
-                await self.until(lambda: _collect(manager, told), lambda: told.count("WATCHDOG=1") > 2)
+                await self.until(lambda: _collect(manager, reported), lambda: "STATUS=leading" in reported)
+                await self.until(lambda: _collect(manager, reported), lambda: reported.count("WATCHDOG=1") > 2)
             finally:
                 process.send_signal(signal.SIGTERM)
-            await self.until(lambda: _collect(manager, told), lambda: process.poll() is not None)
+            await self.until(lambda: _collect(manager, reported), lambda: process.poll() is not None)
             assert process.stdout is not None
             log = process.stdout.read()
-        self.assertIn("READY=1", told)
-        self.assertIn("STOPPING=1", told)
-        self.assertLess(told.index("STATUS=leading"), told.index("READY=1"))
+        self.assertIn("READY=1", reported)
+        self.assertIn("STOPPING=1", reported)
+        self.assertLess(reported.index("STATUS=leading"), reported.index("READY=1"))
         self.assertIn("this daemon leads as", log)
         self.assertNotIn("Traceback", log)
         self.assertEqual(process.returncode, -signal.SIGTERM)
@@ -215,9 +215,9 @@ class JournalTests(SynchronousTestCase):
         self.assertFalse(tap.is_journal(StringIO(), there))
 
 
-def _collect(manager: socket.socket, told: list[str]) -> None:
+def _collect(manager: socket.socket, reported: list[str]) -> None:
     while True:
         try:
-            told.append(manager.recv(4096).decode())
+            reported.append(manager.recv(4096).decode())
         except BlockingIOError:
             return

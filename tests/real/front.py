@@ -17,7 +17,7 @@ _STAMP = re.compile(rb'("creationTimestamp":")([-0-9T:]+Z)(")')
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
-def told(answer: bytes, skew: float) -> bytes:
+def reported(answer: bytes, skew: float) -> bytes:
     """Return an answer with its time shifted; it stays as long as it was."""
     if not skew or b'"SelfSubjectReview"' not in answer:
         return answer
@@ -44,7 +44,7 @@ def main(directory: Path, port: int) -> None:
     async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool) -> None:
         try:
             while content := await reader.read(1 << 16):
-                writer.write(told(content, skew()) if answers else content)
+                writer.write(reported(content, skew()) if answers else content)
                 await writer.drain()
         except OSError:
             pass

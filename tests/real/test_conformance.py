@@ -97,12 +97,12 @@ class NodeAndPodsTests(Steps):
         self.assertEqual(self.here("pod", "web")["spec"]["nodeName"], "liqo-milan")
         field = "--field-selector=involvedObject.name=web"
 
-        def told() -> tuple[dict[str, Any], dict[str, Any]]:
+        def reported() -> tuple[dict[str, Any], dict[str, Any]]:
             events = self.lender.get("events", "-n", self.remote(), field)["items"]
             said = {event["reason"]: event for event in events}
             return said["Scheduled"], said["Started"]
 
-        scheduler, kubelet = eventually("its scheduler and its kubelet tell", told)
+        scheduler, kubelet = eventually("its scheduler and its kubelet tell", reported)
         self.assertEqual(scheduler.get("reportingComponent") or scheduler["source"]["component"], "default-scheduler")
         self.assertEqual(kubelet["source"], {"component": "kubelet", "host": self.lender.node_name})
         self.assertTrue(there["status"]["containerStatuses"][0]["containerID"].startswith("containerd://"))

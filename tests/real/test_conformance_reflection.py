@@ -278,14 +278,14 @@ class ReflectionTests(Steps):
     def test_10_events(self) -> None:
         """What happens to pods and reflected objects at the lender is reported at home, and nothing the other way."""
 
-        def told(kind: str, name: str, reason: str) -> bool:
+        def reported(kind: str, name: str, reason: str) -> bool:
             field = f"--field-selector=involvedObject.kind={kind},involvedObject.name={name},reason={reason}"
             events = self.home.get("events", "-n", NAMESPACE, field)["items"]
             return any("milan" in e["message"] or "at " in e["message"] for e in events)
 
         self.make("told")
         self.runs("told")
-        eventually("the start of the container is told", lambda: told("Pod", "told", "Started"))
+        eventually("the start of the container is told", lambda: reported("Pod", "told", "Started"))
         for kind, name in (("ConfigMap", "data"), ("Secret", "basic"), ("Service", "web"), ("Ingress", "entry"),
                            ("EndpointSlice", "follows"), ("Deployment", "web")):  # fmt: skip
             about = {"kind": kind, "name": name, "namespace": self.remote()}
@@ -294,8 +294,8 @@ class ReflectionTests(Steps):
                                "metadata": {"name": f"{name}-{kind}".lower(), "namespace": self.remote()}})  # fmt: skip
         for kind, name in (("ConfigMap", "data"), ("Secret", "basic"), ("Service", "web"), ("Ingress", "entry"),
                            ("EndpointSlice", "follows")):  # fmt: skip
-            eventually(f"about {kind}", lambda kind=kind, name=name: told(kind, name, f"About{kind}"))  # type: ignore[misc]
-        self.assertFalse(told("Deployment", "web", "AboutDeployment"))
+            eventually(f"about {kind}", lambda kind=kind, name=name: reported(kind, name, f"About{kind}"))  # type: ignore[misc]
+        self.assertFalse(reported("Deployment", "web", "AboutDeployment"))
         about = {"kind": "ConfigMap", "name": "data", "namespace": NAMESPACE}
         local: dict[str, Any] = {
             "reason": "OnlyAtHome",

@@ -77,7 +77,7 @@ class NamespaceTests(PairTests):
     def phase_is(self, namespace: str, phase: str, words: str = "") -> None:
         """Wait for a NamespaceOffloading to be looked at, and found so."""
 
-        def told() -> bool:
+        def reported() -> bool:
             found = self.offloading(namespace)
             status = found.get("status", {})
             return bool(
@@ -86,7 +86,7 @@ class NamespaceTests(PairTests):
                 and words in status.get("message", "")
             )
 
-        eventually(f"{namespace} is {phase}", told)
+        eventually(f"{namespace} is {phase}", reported)
 
     def run_here(self, app: str, count: int) -> dict[str, dict[str, Any]]:
         """Wait until so many pods run on rome's own node, and return them."""

@@ -471,12 +471,12 @@ class NetworkTests(PairTests):
         self.assertLess(took, 10)
         eventually("its pods are not Ready, and say why", lambda: self.reasons() == {"NetworkDown"})
 
-        def told() -> bool:
+        def reported() -> bool:
             node = virtual_node(self.rome.cluster)
             self.assertEqual((condition(node, "Ready"), condition(node, "NetworkUnavailable")), ("False", "True"))
             return True
 
-        eventually("the node says so", told)
+        eventually("the node says so", reported)
         eventually("no service leads there", lambda: not self.served())
         self.milan.cluster.run(["nft", "delete table inet cut"])
         eventually("green again", partial(self.connected, self.rome, self.milan))

@@ -152,7 +152,7 @@ class MeshTests(SynchronousTestCase):
 
     def one_is_external(self, name: str) -> bool:
         """Announce to a cluster two endpoints elsewhere, one of them by an address of rome's external network."""
-        remote = self.told(name, SERVICE)
+        remote = self.reported(name, SERVICE)
         self.assertEqual([self.is_external(name, address) for address in remote].count(True), 1, remote)
         self.assertEqual(len(remote), 2, remote)
         return True
@@ -166,7 +166,7 @@ class MeshTests(SynchronousTestCase):
         found.update(word for word in said.split() if word.startswith("at-"))
         return found == {f"at-{other}" for other in NAMES}
 
-    def told(self, name: str, what: str) -> list[str]:
+    def reported(self, name: str, what: str) -> list[str]:
         """Return the addresses of the endpoints that a cluster got for a service of rome's."""
         label = f"kubernetes.io/service-name={what},endpointslice.kubernetes.io/managed-by={REFLECTED_SLICE}"
         slices = self.daemons[name].cluster.get("endpointslices", "-n", self.space(name), "-l", label)["items"]
@@ -192,7 +192,7 @@ class MeshTests(SynchronousTestCase):
         front = service(OUTSIDE, {}, OUTSIDE_PORT, namespace=NAMESPACE)
         del front["spec"]["selector"]
         rome.apply(front, slice_of(OUTSIDE, TEST_ADDRESS, OUTSIDE_PORT, namespace=NAMESPACE))
-        (address,) = eventually("milan is told", partial(self.told, "milan", OUTSIDE))
+        (address,) = eventually("milan is told", partial(self.reported, "milan", OUTSIDE))
         self.assertTrue(self.is_external("milan", address), address)
         cluster, space = self.daemons["milan"].cluster, self.space("milan")
         called = cluster.get("service", OUTSIDE, "-n", space)["spec"]["clusterIP"]

@@ -132,7 +132,7 @@ class NodeTests(PairTests):
 
         eventually("it is resized", resized)
 
-        def told() -> bool:
+        def reported() -> bool:
             here, there = self.here(WORK)["status"], self.there(WORK)["status"]
             self.assertEqual(*(condition({"status": s}, "PodResizeInProgress") for s in (here, there)))
             self.assertEqual(*(condition({"status": s}, "PodResizePending") for s in (here, there)))
@@ -141,7 +141,7 @@ class NodeTests(PairTests):
             self.assertEqual(one.get("resources"), two.get("resources"))
             return bool(two.get("allocatedResources"))
 
-        eventually("home knows", told)
+        eventually("home knows", reported)
         self.assertEqual(self.there(WORK)["metadata"]["uid"], before)
         # More than is left of what is lent, though not more than the node has: that much its own API server lets pass.
         much = {"requests": {"cpu": virtual_node(self.rome.cluster)["status"]["allocatable"]["cpu"]}}

@@ -174,7 +174,7 @@ class OffloadPathTests(PairTests):
         bad["spec"]["template"]["spec"]["containers"][0]["securityContext"] = {"privileged": True}
         self.rome.cluster.apply(bad)
 
-        def told() -> bool:
+        def reported() -> bool:
             (pod,) = live_pods(self.rome.cluster, "forbidden").values()
             said = [c for c in pod["status"].get("conditions", []) if c["type"] == "liqo.io/Offloaded"]
             events = self.rome.cluster.kubectl(
@@ -182,7 +182,7 @@ class OffloadPathTests(PairTests):
             )
             return bool(said) and "privileged" in said[0]["message"] and "privileged" in events
 
-        eventually("the pod says why", told)
+        eventually("the pod says why", reported)
         self.rome.cluster.kubectl("delete", "deployment", "-n", NAMESPACE, "forbidden")
         forced = {
             "apiVersion": "v1",

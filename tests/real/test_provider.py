@@ -169,13 +169,13 @@ class ProviderTests(Steps):
         name = f"mandatory-{source}"
         self.referring(name, source, optional=False)
 
-        def told(pod_name: str) -> bool:
+        def reported(pod_name: str) -> bool:
             field = f"--field-selector=involvedObject.name={pod_name},type=Warning"
             events = self.home.get("events", "-n", NAMESPACE, field)["items"]
             return any(f'{kind} "nowhere" not found' in event["message"] for event in events)
 
         for form in ("env", "volume"):
-            eventually(f"an event names the missing {source}", lambda form=form: told(f"{name}-{form}"))  # type: ignore[misc]
+            eventually(f"an event names the missing {source}", lambda form=form: reported(f"{name}-{form}"))  # type: ignore[misc]
             body = self.here("pod", f"{name}-{form}")
             self.assertEqual(body["status"]["phase"], "Pending")
             self.assertNotIn(body["metadata"]["uid"], self.running())

@@ -104,10 +104,10 @@ class ReflectionOnRealClustersTests(Pair, cases.ReflectionCase):
         await self.home.create(CONFIGMAPS, {"metadata": {"name": "good"}, "data": {"a": "1"}}, self.space)
         await self.there(CONFIGMAPS, "good")
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return any("words are not allowed" in message for about, _, message in self.events.seen if about == "bad")
 
-        await self.eventually(told)
+        await self.eventually(reported)
         await self.home.patch(CONFIGMAPS, "bad", {"data": {"word": None, "b": "2"}}, self.space)
         self.assertEqual((await self.there(CONFIGMAPS, "bad"))["data"], {"b": "2"})
 

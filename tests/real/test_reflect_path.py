@@ -156,11 +156,11 @@ class ReflectionPathTests(PairTests):
         self.rome.cluster.apply(namespaced("ConfigMap", "too-much"), namespaced("Secret", "fine"))
         eventually("others go on", lambda: self.at_milan("secret", "fine"))
 
-        def told() -> bool:
+        def reported() -> bool:
             field = "--field-selector=involvedObject.name=too-much"
             return "exceeded quota" in self.rome.cluster.kubectl("get", "events", "-n", NAMESPACE, field)
 
-        eventually("the event has the lender's words", told)
+        eventually("the event has the lender's words", reported)
         self.milan.cluster.kubectl("delete", "resourcequota", "-n", self.remote, "few")
         eventually("it goes when there is room", lambda: self.at_milan("configmap", "too-much"))
 

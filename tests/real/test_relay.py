@@ -144,9 +144,9 @@ class RelayTests(PairTests):
         done = self.trespass({}, self.relay_identity())
         print("relay:", done)
         self.assertGreaterEqual(self.refused("RelayDenied", "RelayBadRequest") - before, done["tried"])
-        told = self.milan.log.read_text().count(f"refused {self.rome_id}: Relay")
-        self.assertGreater(told, 0)
-        self.assertLess(told, done["tried"] / 100)
+        reported = self.milan.log.read_text().count(f"refused {self.rome_id}: Relay")
+        self.assertGreater(reported, 0)
+        self.assertLess(reported, done["tried"] / 100)
         reached = {event["objectRef"].get("namespace", "") for event in self.impersonated() if "objectRef" in event}
         own = {remote_namespace(NAMESPACE, self.rome_id), tenant_namespace(self.rome_id)}
         self.assertTrue(reached)

@@ -76,10 +76,10 @@ class Scene:
         """Let time pass until something holds; returns how long that took. Fails with what the sides say."""
         passed = self.world.until(holds, seconds)
         if passed is None:
-            raise FailTest(f"not within {seconds:g} s: {what}; {self.told()}")
+            raise FailTest(f"not within {seconds:g} s: {what}; {self.situation()}")
         return passed
 
-    def told(self) -> str:
+    def situation(self) -> str:
         """Return what the sides say about themselves, for the message of a failure."""
         parts = []
         for side in self.sides:

@@ -218,10 +218,10 @@ class WebhookCase(TestCase):
         await self.pod("other", self.plain, nodeName="somewhere")
         await self.start()
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return {"runs", "waits"} <= {name for name, _ in self.events.seen}
 
-        await self.eventually(told)
+        await self.eventually(reported)
         await self.webhook._backfill.search()
         await self.webhook._backfill.search_local([self.space])
         told_of = sorted(name for name, reason in self.events.seen if not name.startswith("try-"))

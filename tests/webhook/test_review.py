@@ -283,7 +283,7 @@ class ReviewTests(SynchronousTestCase):
 
     def test_what_it_was_instead_is_named(self) -> None:
         """Version and kind of what came, cut to a bounded length; or that it names neither."""
-        for given_version, given_kind, told in (
+        for given_version, given_kind, reported in (
             ("admission.k8s.io/v1beta1", "AdmissionReview", "is admission.k8s.io/v1beta1 AdmissionReview"),
             ("v1", "Pod", "is v1 Pod"),
             ("", "", "is nothing of that"),
@@ -292,7 +292,7 @@ class ReviewTests(SynchronousTestCase):
             body = msgspec.json.encode({"apiVersion": given_version, "kind": given_kind, "request": {"uid": "1"}})
             with self.assertRaises(Malformed) as caught:
                 answer(body)
-            self.assertTrue(str(caught.exception).endswith(told), str(caught.exception))
+            self.assertTrue(str(caught.exception).endswith(reported), str(caught.exception))
 
     @given(st.binary(max_size=200))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -45,23 +45,23 @@ class ReleaseTests(SynchronousTestCase):
         """All that either party of a release said is decoded and in order; the minor agreed upon is the release's."""
         for minor in range(OLDEST_MINOR, NEWEST_MINOR + 1):
             for role in ("dialer", "listener"):
-                heard = self.play(minor, role)
+                received = self.play(minor, role)
                 expected = {event.number for event in EVENTS if SINCE.get(event.number, 0) <= minor} - {18}
                 if role == "dialer":
                     expected = (expected | {18}) - {Bye.number}
-                self.assertEqual({event.number for event in heard}, expected, (minor, role))
+                self.assertEqual({event.number for event in received}, expected, (minor, role))
 
     def play(self, minor: int, role: str) -> list[Event]:
         """Be the other end of a recorded party; returns what it said."""
         session = Session("listener" if role == "dialer" else "dialer")
-        heard: list[Event] = []
+        received: list[Event] = []
         if session.role == "dialer":
             session.send(OURS)
         for data in [data for who, data in recording(minor) if who == role]:
             session.receive_data(data)
             while (event := session.next_event()) is not NEED_DATA:
                 assert isinstance(event, Event), event
-                heard.append(event)
+                received.append(event)
                 if isinstance(event, Hello):
                     if session.role == "listener":
                         session.send(OURS)
@@ -69,7 +69,7 @@ class ReleaseTests(SynchronousTestCase):
                     self.assertEqual(session.minor, minor)
                 elif isinstance(event, Welcome):
                     self.assertIs(session.state, State.ESTABLISHED)
-        return heard
+        return received
 
     def test_fields_are_only_appended(self) -> None:
         """What a release said is said today with the same fields in the same places, and perhaps some more after."""
@@ -146,9 +146,9 @@ class AdjacentReleaseTests(HostileCase):
         cast(Any, stranger.transport).write(Session("dialer").send(hello))
         await stranger.lost
         await self.counted(side, "NoCommonMinor")
-        buffer, told = FrameBuffer(Limits()), []
+        buffer, reported = FrameBuffer(Limits()), []
         buffer.feed(stranger.data)
         while (payload := buffer.take()) is not None:
-            told.append(decode(payload, Limits()))
-        self.assertEqual([type(event) for event in told], [Hello, Bye])
-        self.assertEqual(cast(Bye, told[1]).reason, "NoCommonMinor")
+            reported.append(decode(payload, Limits()))
+        self.assertEqual([type(event) for event in reported], [Hello, Bye])
+        self.assertEqual(cast(Bye, reported[1]).reason, "NoCommonMinor")

@@ -25,7 +25,7 @@ class FakeClient:
         self.clock = clock
         self.answer: Any = b"ok"
         self.asked = 0
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
         self.path_since: Latest[float] = Latest(float("-inf"))
 
     async def raw(self, method: str, path: str) -> bytes:
@@ -37,10 +37,10 @@ class FakeClient:
         return b"ok"
 
     def path_is_doubtful(self) -> None:
-        self.told.append("doubtful")
+        self.reported.append("doubtful")
 
     def path_is_new(self, since: float) -> None:
-        self.told.append(since)
+        self.reported.append(since)
 
 
 class LenderHealthTests(SynchronousTestCase):
@@ -60,12 +60,12 @@ class LenderHealthTests(SynchronousTestCase):
 
     def test_the_path_is_new_after_silence(self) -> None:
         """After silence the client hears, before anybody else, that what was connected before the last probe is old."""
-        self.assertEqual(self.client.told, [])
+        self.assertEqual(self.client.reported, [])
         self.silence(40)
         self.assertFalse(self.health.ok)
-        self.assertEqual(set(self.client.told), {"doubtful"})
+        self.assertEqual(set(self.client.reported), {"doubtful"})
         order: list[Any] = []
-        self.health.state.subscribe(lambda state: order.append([*self.client.told][-1]))
+        self.health.state.subscribe(lambda state: order.append([*self.client.reported][-1]))
         self.client.answer = b"ok"
         self.clock.pump([1.0] * int(PROBE_TIMEOUT + RETRY_INTERVAL + 1))
         self.assertTrue(self.health.ok)
@@ -80,26 +80,26 @@ class LenderHealthTests(SynchronousTestCase):
             self.health.request_failed()
             self.clock.advance(0)
         self.assertTrue(self.health.ok)
-        self.assertEqual(self.client.told, [])
+        self.assertEqual(self.client.reported, [])
 
     def test_what_was_refused_is_tried_at_once(self) -> None:
         """After refusals what waits to be tried again need wait no longer; watches that live are not touched."""
-        told: list[float] = []
-        self.client.path_since.subscribe(told.append)
+        reported: list[float] = []
+        self.client.path_since.subscribe(reported.append)
         for refusal in (Unauthorized(401, "Unauthorized", "no"), ServerError(503, "ServiceUnavailable", "later")):
-            told.clear()
+            reported.clear()
             self.client.answer = refusal
             self.health.request_failed()
             self.clock.advance(0)
             self.assertFalse(self.health.ok)
-            self.assertEqual(told, [])
+            self.assertEqual(reported, [])
             self.client.answer = b"ok"
             self.clock.advance(RETRY_INTERVAL)
             self.assertTrue(self.health.ok)
-            self.assertEqual(told, [self.clock.seconds() - SILENCE])
+            self.assertEqual(reported, [self.clock.seconds() - SILENCE])
         self.clock.pump([1.0] * 60)
-        self.assertEqual(len(told), 1)
-        self.assertEqual(self.client.told, [])
+        self.assertEqual(len(reported), 1)
+        self.assertEqual(self.client.reported, [])
 
     def test_another_client_has_no_old_connections(self) -> None:
         """A client that was made in the silence learns nothing."""
@@ -108,7 +108,7 @@ class LenderHealthTests(SynchronousTestCase):
         self.latest.set(other)
         self.clock.pump([1.0] * 10)
         self.assertTrue(self.health.ok)
-        self.assertEqual(other.told, [])
+        self.assertEqual(other.reported, [])
 
     def test_a_session_that_is_back_has_it_asked_at_once(self) -> None:
         """When the peer is known to answer otherwise the API is asked at once, in place of a probe that hangs; not if
@@ -132,7 +132,7 @@ class LenderHealthTests(SynchronousTestCase):
         self.health.request_failed()
         self.clock.advance(0)
         self.assertEqual(self.health.state.value.reason, "PeerUnreachable")
-        self.assertEqual(self.client.told, ["doubtful"])
+        self.assertEqual(self.client.reported, ["doubtful"])
 
     def test_phases(self) -> None:
         """A session is back when its phase leaves Suspect or Lost for one that needs a session."""

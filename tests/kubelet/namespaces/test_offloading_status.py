@@ -71,8 +71,8 @@ class StatusTests(SynchronousTestCase):
         """Each cluster has two conditions with reasons; those of clusters that went away go too."""
 
         def reasons(found: NamespaceOffloading, one: MappedLender) -> list[tuple[str, str]]:
-            told = status(found, one)["remoteNamespacesConditions"][one.cluster_id]
-            return [(condition["status"], condition["reason"]) for condition in told]
+            reported = status(found, one)["remoteNamespacesConditions"][one.cluster_id]
+            return [(condition["status"], condition["reason"]) for condition in reported]
 
         self.assertEqual(reasons(offloading(), lender("milan")), [("True", "ClusterSelected"), ("Unknown", "NoPodYet")])
         left = lender("milan", "shop-rome", "Ready")
@@ -133,12 +133,12 @@ class OffloadingStatusTests(cases.KubeletSides):
         await self.home.patch(NODES, self.node, {"metadata": {"labels": {"region": region}}})
 
     async def backs_off(self, name: str, words: str) -> None:
-        async def told() -> bool:
+        async def reported() -> bool:
             found = (await self.home.get(PODS, name, self.space))["status"]
             self.assertIn(words, str(found.get("conditions")), found)
             return bool(found.get("reason") == "OffloadingBackOff")
 
-        await self.eventually(told)
+        await self.eventually(reported)
 
     async def test_the_selector_follows_labels(self) -> None:
         """Pods run where the selector selects the node; when it no longer does they leave and the namespace goes."""
@@ -223,11 +223,11 @@ class OffloadingStatusTests(cases.KubeletSides):
         await self.home.create(NAMESPACEOFFLOADINGS, body)
         await self.pod("web", namespace=other)
 
-        async def told() -> bool:
+        async def reported() -> bool:
             found = await self.home.get(PODS, "web", other)
             return "is mapped to the namespace" in str(found["status"].get("conditions"))
 
-        await self.eventually(told)
+        await self.eventually(reported)
 
     async def test_written_once(self) -> None:
         """A status that tells no news is not written: a label of the node that no selector names changes nothing."""

@@ -117,16 +117,16 @@ class NodeTests(SynchronousTestCase):
         clusters.
         """
 
-        def told(**facts: Any) -> list[tuple[str, str]]:
+        def reported(**facts: Any) -> list[tuple[str, str]]:
             found = status_patch({}, self.facts(**facts), NOW)["status"]["conditions"]
             return [(c["status"], c["reason"]) for c in found if c["type"] == "NetworkUnavailable"]
 
         down = Readiness(ready=False, reason="NetworkDown", message="cut")
-        self.assertEqual(told(), [])
-        self.assertEqual(told(network=Readiness(ready=False, reason="Unknown", message="", known=False)), [])
-        self.assertEqual(told(network=down), [("True", "NetworkDown")])
+        self.assertEqual(reported(), [])
+        self.assertEqual(reported(network=Readiness(ready=False, reason="Unknown", message="", known=False)), [])
+        self.assertEqual(reported(network=down), [("True", "NetworkDown")])
         up = Readiness(ready=True, reason="NetworkReady", message="packets cross")
-        self.assertEqual(told(network=up), [("False", "NetworkReady")])
+        self.assertEqual(reported(network=up), [("False", "NetworkReady")])
 
     def test_a_network_that_is_given_up_leaves_no_condition(self) -> None:
         """What was said of the network goes when there is none any more; what others say of theirs stays."""

@@ -74,8 +74,8 @@ class NetworkConditionTests(SynchronousTestCase):
         self.clock = Clock()
         self.status: Latest[Readiness] = Latest(not_known("no probe yet"))
         self.condition = NetworkCondition(self.clock, self.status, "milan")
-        self.told: list[str] = []
-        self.condition.state.subscribe(lambda state: self.told.append(state.reason))
+        self.reported: list[str] = []
+        self.condition.state.subscribe(lambda state: self.reported.append(state.reason))
         self.condition.startService()
 
     def say(self, status: Readiness) -> None:
@@ -85,13 +85,13 @@ class NetworkConditionTests(SynchronousTestCase):
         """A word that stays counts when its time is over, without another one; no timer is left at the end."""
         self.say(READY)
         self.say(CUT)
-        self.assertEqual(self.told, [READY.reason])
+        self.assertEqual(self.reported, [READY.reason])
         self.clock.advance(DOWN_HOLD)
-        self.assertEqual(self.told, [READY.reason, "NetworkDown"])
+        self.assertEqual(self.reported, [READY.reason, "NetworkDown"])
         self.say(READY)
-        self.assertEqual(self.told, [READY.reason, "NetworkDown"])
+        self.assertEqual(self.reported, [READY.reason, "NetworkDown"])
         self.clock.advance(UP_HOLD)
-        self.assertEqual(self.told, [READY.reason, "NetworkDown", READY.reason])
+        self.assertEqual(self.reported, [READY.reason, "NetworkDown", READY.reason])
         self.say(CUT)
         self.successResultOf(self.condition.stopService())
         self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -127,14 +127,14 @@ class DecideTests(SynchronousTestCase):
         key = "offloading.liqo.io/deletion-grace-period-seconds"
         usual, other = home(**DELETING), home(**{**DELETING, "deletionGracePeriodSeconds": 7})
         gone = DeleteShadow("s1")
-        told = Patch({"metadata": {"uid": "s1", "annotations": {key: "7"}}})
+        reported = Patch({"metadata": {"uid": "s1", "annotations": {key: "7"}}})
         annotations = shadow().metadata.annotations
         knows = shadow(annotations={**annotations, key: "7"})
         knew = shadow(annotations={**annotations, key: "30"})
         table: list[tuple[str, Any, Any, Any, Any]] = [
             ("its own", usual, shadow(), remote(), gone),
-            ("another", other, shadow(), remote(), told),
-            ("it changed", other, knew, remote(), told),
+            ("another", other, shadow(), remote(), reported),
+            ("it changed", other, knew, remote(), reported),
             ("no pod yet", other, shadow(), None, gone),
             ("heeded", other, knows, remote(deletionTimestamp=NOW), gone),
             ("it leaves anyway", other, shadow(), remote(deletionTimestamp=NOW), gone),
@@ -151,12 +151,12 @@ class DecideTests(SynchronousTestCase):
         """A pod whose spec says 0 is deleted with 1 by the API server: that is its own grace, and nothing is
         reported.
         """
-        for own, grace, told in ((0, 1, False), (1, 1, False), (0, 2, True), (0, 30, True), (None, 30, False)):
+        for own, grace, reported in ((0, 1, False), (1, 1, False), (0, 2, True), (0, 30, True), (None, 30, False)):
             body = {**SPEC, **({} if own is None else {"terminationGracePeriodSeconds": own})}
             meta = {"name": "web", "namespace": "shop", "uid": "u1", **DELETING, "deletionGracePeriodSeconds": grace}
             encoded = msgspec.json.encode({"metadata": meta, "spec": body, "status": PENDING})
             decision = ask(msgspec.json.decode(encoded, type=HomePod), shadow(), remote())
-            self.assertIsInstance(decision, Patch if told else DeleteShadow, (own, grace))
+            self.assertIsInstance(decision, Patch if reported else DeleteShadow, (own, grace))
 
     def test_unreachable(self) -> None:
         """While the lender does not answer no pod becomes ready; after long none is, and no status is written twice."""
@@ -251,18 +251,18 @@ class DecideTests(SynchronousTestCase):
         """
         late = {"phase": "Failed", "reason": "DeadlineExceeded"}
         done = {"name": "main", "ready": False, "restartCount": 0, "state": {"terminated": {"exitCode": 137}}}
-        told = home({**RUNNING, **late})
-        self.assertIsInstance(ask(told, shadow(), remote({**RUNNING, **late})), Keep)
+        reported = home({**RUNNING, **late})
+        self.assertIsInstance(ask(reported, shadow(), remote({**RUNNING, **late})), Keep)
         ended = remote({**late, "containerStatuses": [done]})
-        decision = ask(told, shadow(), ended)
+        decision = ask(reported, shadow(), ended)
         assert isinstance(decision, WriteStatus)
         self.assertEqual((decision.status["phase"], decision.status["reason"]), ("Failed", "DeadlineExceeded"))
         self.assertEqual(decision.status["containerStatuses"], [done])
         self.assertIsInstance(ask(home(decision.status), shadow(), ended), Keep)
         other = remote({"phase": "Succeeded", "containerStatuses": [done]})
-        self.assertIsInstance(ask(told, shadow(), other), Keep)
+        self.assertIsInstance(ask(reported, shadow(), other), Keep)
         earlier = remote({**late, "containerStatuses": [done]}, annotations={"offloading.liqo.io/home-pod-uid": "u0"})
-        self.assertIsInstance(ask(told, shadow(), earlier), Keep)
+        self.assertIsInstance(ask(reported, shadow(), earlier), Keep)
 
     def test_a_refusal_is_reported_once(self) -> None:
         """The lender's words become a condition and an event; seeing them again is no news."""

@@ -39,11 +39,11 @@ class HostileStatusTests(SynchronousTestCase):
     def test_containers_of_the_pod(self) -> None:
         """Only the pod's own containers are shown, each once, whatever else the lender tells of."""
         spec = {"containers": [{"name": "main"}], "initContainers": [{"name": "first"}]}
-        told = {
+        reported = {
             "containerStatuses": [{"name": "injected", "image": "x"}, {"name": "main"}, {"name": "main", "image": "y"}],
             "initContainerStatuses": [{"name": "main"}, {"name": "first"}],
         }
-        forged = self.forge({}, told, spec)
+        forged = self.forge({}, reported, spec)
         self.assertEqual(forged["containerStatuses"], [{"name": "main", "restartCount": 0}])
         self.assertEqual([one["name"] for one in forged["initContainerStatuses"]], ["first"])
 

@@ -55,7 +55,7 @@ class ReflectionCase(KubeletSides):
         with self.assertRaises(NotFound):
             await self.lender.get(resource, name, self.remote)
 
-    def told(self, name: str) -> list[str]:
+    def reported(self, name: str) -> list[str]:
         return [reason for about, reason, _ in self.events.seen if about == name]
 
     # The cases
@@ -245,7 +245,7 @@ class ReflectionCase(KubeletSides):
         await self.home.create(CONFIGMAPS, {"metadata": {"name": "taken"}, "data": {"ours": "1"}}, self.space)
 
         async def said() -> bool:
-            return "RemoteNameTaken" in self.told("taken")
+            return "RemoteNameTaken" in self.reported("taken")
 
         await self.eventually(said)
         await self.home.delete(CONFIGMAPS, "taken", self.space)
@@ -522,12 +522,12 @@ class ReflectionCase(KubeletSides):
             await self.lender.create(EVENTS, event, self.remote)
 
         async def said() -> bool:
-            return "AboutPod" in self.told("first") and "AboutConfigMap" in self.told("conf")
+            return "AboutPod" in self.reported("first") and "AboutConfigMap" in self.reported("conf")
 
         await self.eventually(said)
         await self.pause(0.3)
-        self.assertEqual(self.told("unknown"), [])
-        self.assertEqual([r for r in self.told("conf") if r.startswith("About")], ["AboutConfigMap"])
+        self.assertEqual(self.reported("unknown"), [])
+        self.assertEqual([r for r in self.reported("conf") if r.startswith("About")], ["AboutConfigMap"])
 
     async def test_a_verdict_among_noise(self) -> None:
         """Why the lender refuses something is reported at home in the midst of more warnings than there is room for."""
@@ -543,7 +543,7 @@ class ReflectionCase(KubeletSides):
         await self.lender.create(EVENTS, event | verdict | {"source": {"component": "liqod"}}, self.remote)
 
         async def said() -> bool:
-            return "UpdateRefused" in self.told("first")
+            return "UpdateRefused" in self.reported("first")
 
         await self.eventually(said)
-        self.assertLess(self.told("first").count("Noise"), 40)
+        self.assertLess(self.reported("first").count("Noise"), 40)

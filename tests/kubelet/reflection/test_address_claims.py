@@ -176,16 +176,16 @@ class ReflectorTests(SynchronousTestCase):
 
     def test_what_never_goes_is_reported_once(self) -> None:
         """With its reason, and again only when it is another one; no turn is wasted on waiting for it."""
-        told = Events()
-        sides = self.sides = Sides(ENDPOINTSLICE, recorder=told)
+        reported = Events()
+        sides = self.sides = Sides(ENDPOINTSLICE, recorder=reported)
         sides.inputs = attrs.evolve(sides.inputs, context=self.network.context())
         sides.home.put("db-1", slice_of("10.1.0.5", "169.254.169.254"))
         sides.pass_time(0.1)
         sides.reflector.enqueue_all()
         sides.pass_time(0.1)
-        self.assertEqual([reason for reason, _ in told.seen], ["EndpointNotExported"])
-        self.assertIn("the endpoint 169.254.169.254 has a meaning", told.seen[0][1])
+        self.assertEqual([reason for reason, _ in reported.seen], ["EndpointNotExported"])
+        self.assertIn("the endpoint 169.254.169.254 has a meaning", reported.seen[0][1])
         self.assertEqual(self.sent(), ["10.1.0.5"])
         sides.home.put("db-1", slice_of("10.1.0.5", "169.254.1.1"))
         sides.pass_time(1.0)
-        self.assertEqual(len(told.seen), 2)
+        self.assertEqual(len(reported.seen), 2)

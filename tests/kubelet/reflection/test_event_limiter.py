@@ -28,9 +28,9 @@ class EventLimiterTests(SynchronousTestCase):
 
     def test_ordinary_ones_leave_room(self) -> None:
         """Ordinary events use the burst but for what is kept for warnings, and are dropped then."""
-        told = [self.turns.add(number, number, ORDINARY, 0.0) for number in range(30)]
-        self.assertEqual(sum(told), BURST - RESERVE)
-        self.assertEqual(self.turns.dropped, 30 - sum(told))
+        reported = [self.turns.add(number, number, ORDINARY, 0.0) for number in range(30)]
+        self.assertEqual(sum(reported), BURST - RESERVE)
+        self.assertEqual(self.turns.dropped, 30 - sum(reported))
         self.assertIsNone(self.turns.wait(0.0))
         self.assertTrue(self.turns.add(100, 100, WARNING, 0.0))
 
@@ -78,17 +78,17 @@ class EventLimiterTests(SynchronousTestCase):
     def test_rate(self, events: list[tuple[int, Urgency, int]]) -> None:
         """Whatever comes: the rate holds, and each is reported, replaced by a later one, or dropped for its kind."""
         turns: EventLimiter[int] = EventLimiter(0.0)
-        now, told, taken = 0.0, 0, 0
+        now, reported, taken = 0.0, 0, 0
         for key, urgency, pause in events * 2:
             now += pause / 4
-            told += turns.due(now) is not None
+            reported += turns.due(now) is not None
             before = len(turns)
             done = turns.add((urgency, key), key, urgency, now)
-            told += done
+            reported += done
             taken += done or len(turns) > before
-            self.assertLessEqual(told, BURST + now * PER_SECOND + 1)
+            self.assertLessEqual(reported, BURST + now * PER_SECOND + 1)
             self.assertEqual(turns.wait(now) is None, len(turns) == 0)
         while len(turns):
             now += max(turns.wait(now) or 0.0, 1e-3)
-            told += turns.due(now) is not None
-        self.assertEqual(told, taken)
+            reported += turns.due(now) is not None
+        self.assertEqual(reported, taken)

@@ -52,13 +52,13 @@ def sides(kind: Kind = CONFIGMAP) -> tuple[Sides, Refusing, Events]:
     home.
     """
     made = Sides(kind, Refusing)
-    lender, told = made.lender, Events()
+    lender, reported = made.lender, Events()
     assert isinstance(lender, Refusing)
     made.crash()
-    made.recorder = told
+    made.recorder = reported
     made.begin()
     made.pass_time(0.1)
-    return made, lender, told
+    return made, lender, reported
 
 
 def put(server: Server, name: str, uid: str = "", **data: Any) -> None:
@@ -72,7 +72,7 @@ class RefusalTests(SynchronousTestCase):
     def test_each(self) -> None:
         """Reported at home in the lender's words; a few attempts in an hour; others go at once; it goes when it may."""
         for what, refusal in REFUSALS.items():
-            both, lender, told = sides()
+            both, lender, reported = sides()
             lender.refusal = refusal
             put(both.home, "bad", data={"a": "1"})
             put(both.home, "good", data={"a": "1"})
@@ -80,7 +80,7 @@ class RefusalTests(SynchronousTestCase):
             self.assertIn("good", lender.objects, what)
             both.clock.advance(11)
             both.pass_time(0.1)
-            name, reason, message = told.seen[0]
+            name, reason, message = reported.seen[0]
             self.assertEqual(name, "bad", what)
             self.assertTrue(reason.startswith("Remote"), what)
             self.assertIn(refusal[2][:60], message, what)
@@ -111,7 +111,7 @@ class RefusalTests(SynchronousTestCase):
 
     def test_an_object_in_the_way(self) -> None:
         """An object of the lender's own with the name is not touched, however often; the home object says so."""
-        both, lender, told = sides()
+        both, lender, reported = sides()
         lender.objects["mine"] = {"metadata": {"name": "mine", "namespace": "shop-home", "uid": "x"}, "data": {}}
         before = json.dumps(lender.objects["mine"])
         lender.write = lambda method, name, body: (409, status(409, "AlreadyExists"))  # type: ignore[method-assign]
@@ -120,24 +120,24 @@ class RefusalTests(SynchronousTestCase):
             both.clock.advance(10)
             both.flush()
         self.assertEqual(json.dumps(lender.objects["mine"]), before)
-        self.assertEqual({reason for name, reason, _ in told.seen if name == "mine"}, {"RemoteNameTaken"})
+        self.assertEqual({reason for name, reason, _ in reported.seen if name == "mine"}, {"RemoteNameTaken"})
         both.crash()
 
     def test_a_token_that_stays(self) -> None:
         """That a token of a service account stays at home is said once with what to do, unless that is wished."""
-        both, lender, told = sides(SECRET)
+        both, lender, reported = sides(SECRET)
         put(both.home, "token", type=TOKEN_TYPE)
         both.pass_time(0.1)
         put(both.home, "token", type=TOKEN_TYPE, data={"token": "eHg="})
         both.reflector.enqueue_all()
         both.pass_time(0.1)
-        ((name, reason, message),) = told.seen
+        ((name, reason, message),) = reported.seen
         self.assertEqual((name, reason), ("token", "NotReflected"))
         self.assertIn("never expires; mount the pod's own token", message)
         both.inputs = attrs.evolve(both.inputs, listing="AllowList")
         put(both.home, "other", type=TOKEN_TYPE)
         both.pass_time(0.1)
-        self.assertEqual((len(told.seen), lender.writes), (1, []))
+        self.assertEqual((len(reported.seen), lender.writes), (1, []))
         both.crash()
 
 
@@ -190,7 +190,7 @@ class OddInputTests(SynchronousTestCase):
 
     def test_bytes_that_are_no_text(self) -> None:
         """What is no text travels as the base64 that it is in the API; what is no UTF-8 harms no other object."""
-        both, lender, told = sides(SECRET)
+        both, lender, reported = sides(SECRET)
         odd = base64.b64encode(bytes(range(256))).decode()
         put(both.home, "odd", data={"raw": odd}, type="Opaque")
         assert both.home.watch is not None
@@ -201,7 +201,7 @@ class OddInputTests(SynchronousTestCase):
         both.home.watch.write(b'{"type":"ADDED","object":{"metadata":{"name":"\xff","namespace":"shop"}}}\n')
         put(both.home, "after", data={"raw": odd}, type="Opaque")
         both.pass_time(1)
-        self.assertEqual([(name, reason) for name, reason, _ in told.seen], [("bad", "UnreadableObject")])
+        self.assertEqual([(name, reason) for name, reason, _ in reported.seen], [("bad", "UnreadableObject")])
         self.assertEqual(lender.objects["odd"]["data"], {"raw": odd})
         self.assertEqual(lender.objects["after"]["data"], {"raw": odd})
         self.assertNotIn("bad", lender.objects)

@@ -61,7 +61,7 @@ class ReflectionTests(sandboxes.Sandboxes, cases.ReflectionCase):
 
         async def counted() -> bool:
             dropped = dict(Numbers(daemon).events())[(str(self.peer),)]
-            return dropped > 0 and dropped + self.told("first").count("Noise") == 60
+            return dropped > 0 and dropped + self.reported("first").count("Noise") == 60
 
         await self.eventually(counted)
         self.assertEqual(len(lines), 1)

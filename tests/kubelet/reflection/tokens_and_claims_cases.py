@@ -85,9 +85,9 @@ class TokenCase(KubeletSides):
         self.assertEqual(texts.pop("namespace"), self.space)
         tokens = {tuple(claims(token)["aud"]): claims(token) for token in texts.values()}
         self.assertEqual(len(tokens), 2)
-        for told in tokens.values():
-            self.assertEqual(told["sub"], f"system:serviceaccount:{self.space}:builder")
-            self.assertEqual(told["kubernetes.io"]["pod"], {"name": "web", "uid": made["metadata"]["uid"]})
+        for reported in tokens.values():
+            self.assertEqual(reported["sub"], f"system:serviceaccount:{self.space}:builder")
+            self.assertEqual(reported["kubernetes.io"]["pod"], {"name": "web", "uid": made["metadata"]["uid"]})
         self.assertIn(("vault",), tokens)
         self.assertEqual(tokens["vault",]["exp"] - tokens["vault",]["iat"], 700)
         shadow = await self.eventually(lambda: self.lender.get(SHADOWPODS, "web", self.remote))
@@ -160,10 +160,10 @@ class TokenCase(KubeletSides):
         await self.lender.create(SECRETS, body, self.remote)
         await self.token_pod("web")
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return ("web", "RemoteNameTaken") in {(about, reason) for about, reason, _ in self.events.seen}
 
-        await self.eventually(told)
+        await self.eventually(reported)
         await self.home.delete(PODS, "web", self.space, grace=0)
         await self.gone(self.home, PODS, "web", self.space)
         self.assertEqual((await self.lender.get(SECRETS, "web.liqo-token", self.remote))["data"], {"theirs": "MQ=="})
@@ -196,10 +196,10 @@ class TokenCase(KubeletSides):
         await self.home.delete(SERVICEACCOUNTS, "builder", self.space)
         await self.start()
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return ("web", "ServiceAccountTokenRefused") in {(about, reason) for about, reason, _ in self.events.seen}
 
-        await self.eventually(told)
+        await self.eventually(reported)
         with self.assertRaises(NotFound):
             await self.lender.get(SECRETS, "web.liqo-token", self.remote)
         await self.account()
@@ -294,10 +294,10 @@ class ClaimCase(KubeletSides):
         again = await self.claim("data", self.node, "keeps")
         await self.bound(again)
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return ("data", "RemoteNameTaken") in {(about, reason) for about, reason, _ in self.events.seen}
 
-        await self.eventually(told)
+        await self.eventually(reported)
         now = await self.there("data")
         self.assertEqual(now["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"])
         await self.home.get(PERSISTENTVOLUMES, volume)
@@ -308,10 +308,10 @@ class ClaimCase(KubeletSides):
         await self.eventually(lambda: self.home.get(STORAGECLASSES, "liqo"))
         claim = await self.claim("data", self.node)
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return ("data", "StorageNotOffered") in {(about, reason) for about, reason, _ in self.events.seen}
 
-        await self.eventually(told)
+        await self.eventually(reported)
 
         async def unselected() -> bool:
             now = await self.home.get(PERSISTENTVOLUMECLAIMS, "data", self.space)
