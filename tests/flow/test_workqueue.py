@@ -145,6 +145,10 @@ class WorkQueueTests(SynchronousTestCase):
         self.failureResultOf(waiting, QueueClosed)
         self.failureResultOf(self.take(), QueueClosed)
         self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.queue.add_after("c", 5)
+        self.queue.add("d")
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.failureResultOf(self.take(), QueueClosed)
 
     def test_giving_up_waiting_loses_no_key(self) -> None:
         """A cancelled ``get`` takes no key with it."""

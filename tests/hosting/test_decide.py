@@ -17,9 +17,11 @@ from liqod.hosting.shadowpods.decide import (
     Delete,
     NameTaken,
     Nothing,
+    Observed,
     RecordResult,
     Step,
     Terminate,
+    Tracked,
     Update,
     decide,
     result_of,
@@ -255,6 +257,18 @@ class DecideTests(SynchronousTestCase):
             self.assertEqual(decide(shadow(), pod(phase=phase, deleting=True)), Nothing())
             self.assertIsNone(result_of(pod(phase=phase, deleting=True)))
             self.assertEqual(decide(shadow(), pod(phase=phase, deleting=True, policy="Never")), RecordResult(phase))
+
+
+class TrackedTests(SynchronousTestCase):
+    """What is remembered of a name."""
+
+    def test_a_result_is_of_one_shadow_pod(self) -> None:
+        """How a pod finished counts for the ShadowPod that it was created for, not for a later one of that name."""
+        finished = RecordResult("Succeeded")
+        tracked = Tracked(observed=Observed("s-1", finished))
+        for asked, known in ((shadow("s-1"), finished), (shadow("s-2"), None), (None, None)):
+            self.assertEqual(tracked.result_of(asked), known)
+        self.assertIsNone(Tracked().result_of(shadow("s-1")))
 
 
 class CreationsTests(SynchronousTestCase):

@@ -66,6 +66,13 @@ class ConfigTests(SynchronousTestCase):
         assert config.token is not None
         self.assertEqual(config.token(), "of-v")
 
+    def test_a_pod_that_names_a_context_means_a_kubeconfig(self) -> None:
+        """In a pod its own account counts only where neither a file nor a context is named."""
+        inside = {"KUBERNETES_SERVICE_HOST": "10.9.9.9", "KUBECONFIG": self.kubeconfig({})}
+        self.patch(os, "environ", {**os.environ, **inside})
+        self.assertEqual(load("", "two").token(), "of-v")
+        self.assertEqual(load(self.kubeconfig({"token": "of-u"})).token(), "of-u")
+
     def test_a_token_file_is_found_beside_the_kubeconfig(self) -> None:
         """A relative token file is relative to the kubeconfig, and renewable."""
         (self.folder / "token").write_text("abc\n")

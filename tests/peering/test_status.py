@@ -59,6 +59,8 @@ class PhaseTests(SynchronousTestCase):
                 "Refused",
                 "ClusterIDRepetition",
             ),
+            (Facts(withdrawn=True), "TrustPending", "TrustWithdrawn"),
+            (attrs.evolve(away, pinned=False, withdrawn=True), "TrustPending", "TrustWithdrawn"),
             (UP, "Authenticated", "SessionEstablished"),
             (attrs.evolve(UP, offer=offer("Pending", "DecisionPending")), "Offered", "DecisionPending"),
             (attrs.evolve(UP, offer=offer("Refused", "NoRoom")), "Refused", "NoRoom"),

@@ -17,8 +17,8 @@ from liqod.kubelet.common.naming import choose_remote, label_value
 from liqod.kubelet.pods.forge import HOST_NAMESPACES, REMOVED, digest_of, forge_patch, forge_shadow, forge_spec
 from liqod.kubelet.pods.restarts import Tally, tally
 from liqod.kubelet.pods.status import forge_status, not_offloaded_status, not_ready_status, refused_status
-from liqod.model.ids import ClusterID
-from liqod.model.names import TAINT_KEY
+from liqod.model.ids import ClusterID, is_dns_label
+from liqod.model.names import TAINT_KEY, remote_namespace
 from liqod.model.objects.meta import ObjectMeta
 from tests.kubelet.networks import Services, SimulatedNetwork
 
@@ -474,6 +474,8 @@ class NameTests(SynchronousTestCase):
         self.assertEqual(label_value("liqo-c2"), "liqo-c2")
         self.assertLessEqual(len(label_value(long)), 63)
         self.assertNotEqual(label_value(long + "1"), label_value(long + "2"))
+        self.assertEqual(label_value(long[:63]), long[:63])
+        self.assertEqual(len(label_value(long[:64])), 63)
 
     def test_a_taken_name_is_avoided(self) -> None:
         """The rule's name is used and kept, unless another local namespace has it."""
@@ -484,3 +486,8 @@ class NameTests(SynchronousTestCase):
         assert other is not None
         self.assertNotEqual(other, "shop-c1")
         self.assertLessEqual(len(other), 63)
+        for length in (1, 21, 22, 23, 63):
+            local = "x" * length
+            other = choose_remote(local, home, {remote_namespace(local, home): "other"})
+            assert other is not None
+            self.assertTrue(is_dns_label(other), (length, other))

@@ -15,6 +15,7 @@ from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.write_limiter import SETTLED, WriteLimiter
 from liqod.kubelet.reflection import policy
 from liqod.kubelet.reflection.decide import Create, Delete, Keep, Patch, Skip, decide
+from liqod.kubelet.reflection.forge.claim import REMOTE_MODES
 from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
 from liqod.kubelet.reflection.kinds import CLAIM, CONFIGMAP, ENDPOINTSLICE, INGRESS, KINDS, SECRET, SERVICE, Kind
 from liqod.kubelet.reflection.views import Reflectable
@@ -161,9 +162,10 @@ class DecideTests(SynchronousTestCase):
 class ClaimTests(SynchronousTestCase):
     """Claims at the lender hold data: they are made and may grow, and nothing else is ever done about them here."""
 
-    def desired(self, size: str = "1Gi", uid: str = "h1") -> Desired:
+    def desired(self, size: str = "1Gi", uid: str = "h1", **annotations: str) -> Desired:
         spec = {"volumeName": "pvc-1", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
-        body = {"metadata": {"name": "data", "namespace": "shop", "uid": uid}, "spec": spec}
+        metadata = {"name": "data", "namespace": "shop", "uid": uid, "annotations": annotations}
+        body = {"metadata": metadata, "spec": spec}
         inputs = ForgeInputs(CONTEXT, home=LenderObjects(volumes=("pvc-1",), storage_class="x"))
         desired = CLAIM.forge(thing(CLAIM.home_view, body), inputs)
         assert isinstance(desired, Desired)
@@ -174,6 +176,18 @@ class ClaimTests(SynchronousTestCase):
             CLAIM.there_view,
             apply_merge_patch(made(CLAIM, step(CLAIM, self.desired(), None)), {"spec": {"volumeName": "v"}}),
         )
+
+    def test_access_modes_that_are_wanted_there(self) -> None:
+        """The annotation names modes of Kubernetes for the lender; without one that exists the claim's own count."""
+        for text, modes in (
+            ("", ["ReadWriteOnce"]),
+            ("ReadWriteMany", ["ReadWriteMany"]),
+            (" ReadWriteMany , ReadOnlyMany", ["ReadWriteMany", "ReadOnlyMany"]),
+            ("ReadWriteEverywhere,ReadWriteMany", ["ReadWriteMany"]),
+            ("ReadWriteEverywhere", ["ReadWriteOnce"]),
+        ):
+            create = step(CLAIM, self.desired(**{REMOTE_MODES: text}), None)
+            self.assertEqual(made(CLAIM, create)["spec"]["accessModes"], modes, text)
 
     def test_it_grows(self) -> None:
         """A larger claim is patched in its size alone; the class, once chosen, is not looked at."""
