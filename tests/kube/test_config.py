@@ -70,8 +70,10 @@ class ConfigTests(SynchronousTestCase):
         """In a pod its own account counts only where neither a file nor a context is named."""
         inside = {"KUBERNETES_SERVICE_HOST": "10.9.9.9", "KUBECONFIG": self.kubeconfig({})}
         self.patch(os, "environ", {**os.environ, **inside})
-        self.assertEqual(load("", "two").token(), "of-v")
-        self.assertEqual(load(self.kubeconfig({"token": "of-u"})).token(), "of-u")
+        config = load("", "two")
+        assert config.token is not None
+        self.assertEqual((config.server, config.token()), ("https://10.0.0.1:6443", "of-v"))
+        self.assertEqual(load(self.kubeconfig({"token": "of-u"})).server, "https://10.0.0.1:6443")
 
     def test_a_token_file_is_found_beside_the_kubeconfig(self) -> None:
         """A relative token file is relative to the kubeconfig, and renewable."""
