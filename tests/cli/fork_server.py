@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+HOME = "/dev/null"
+"""No home: kubectl would make its cache in one."""
 LIMIT = 60.0
 """Seconds that a run may take before it is killed, and its status is -9."""
 
@@ -152,7 +154,7 @@ def run_child(request: dict[str, Any], streams: list[int], ends: list[int], term
             os.close(one)
         for name in ("COLUMNS", "NO_COLOR", "KUBECONFIG", "_LIQODCTL_COMPLETE"):
             os.environ.pop(name, None)
-        os.environ.update({"HOME": "/nonexistent", "TERM": "xterm", **request.get("env", {})})
+        os.environ.update({"HOME": HOME, "TERM": "xterm", **request.get("env", {})})
         encoding = request.get("encoding", "utf-8")
         sys.stdin = open(0, encoding=encoding, closefd=False)  # noqa: SIM115
         sys.stdout = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115

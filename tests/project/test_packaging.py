@@ -110,7 +110,15 @@ class InstalledTests(SynchronousTestCase):
 
     def test_kubectl_plugin(self) -> None:
         """``kubectl liqod`` runs the program ``kubectl-liqod``."""
-        self.assertIn("Usage: liqodctl", self._output("kubectl-liqod", "--help"))
+        self.assertIn("Usage: kubectl liqod", self._output("kubectl-liqod", "--help"))
+
+    def test_tables_of_the_commands(self) -> None:
+        """The package has the table of reasons, which ``explain`` reads, and the one that completion reads."""
+        self.assertIn("compare the words", self._output("liqodctl", "explain", "TrustPending"))
+        environment = InstalledTests.place
+        assert environment is not None
+        (found,) = (environment / "environment").rglob("command_tree.json")
+        self.assertIn("rotate-key", found.read_text())
 
     def test_installs_a_host(self) -> None:
         """The package alone has all that a host needs: configuration, units, user and completions."""

@@ -10,6 +10,7 @@ from liqod.cli.console.options import Options, cluster_options, wait_options
 from liqod.cli.console.render import join_reason
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
+from liqod.cli.status.facts import peer_hint
 from liqod.cli.status.peers import brief, find, label
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
@@ -67,7 +68,8 @@ async def _decide(session: Session, name: str, decision: Decision, phase: str, s
             return now is not None and now.status.phase == phase
 
         waiting = until(session, ADVERTISEMENTS, Advertisement, offer.metadata.key, decided)
-        await session.within(seconds, waiting, f"the offer to be {phase.lower()}")
+        what = f"the offer to be {phase.lower()}"
+        await session.within(seconds, waiting, what, lambda: peer_hint(session, cluster.metadata.name))
         final = await session.client.get(ADVERTISEMENTS, record, view=Advertisement)
         session.say(f"{label(cluster)}: {phase} {join_reason(final.status.reason, final.status.message)}".rstrip())
     session.publish(

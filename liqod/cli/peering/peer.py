@@ -17,6 +17,7 @@ from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.cli.peering.probe_peer import probe_peer
 from liqod.cli.peering.token import PORT, with_port
+from liqod.cli.status.facts import peer_hint
 from liqod.cli.status.peers import is_true, label
 from liqod.cli.status.whoami import own_cluster
 from liqod.identity.fingerprint_words import words
@@ -58,7 +59,9 @@ def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
         await _record(session, token.issuer, token.addresses, {"fingerprint": token.fingerprint})
         session.say(f"invited by {token.name or token.issuer} at {', '.join(token.addresses)}")
         if wait:
-            await session.within(timeout, _settled(session, token.issuer), f"a session with {token.issuer}")
+            settled = _settled(session, token.issuer)
+            what = f"a session with {token.issuer}"
+            await session.within(timeout, settled, what, lambda: peer_hint(session, token.issuer))
             await _check_outcome(session, token.issuer)
         result = {"peer": token.issuer, "name": token.name, "addresses": token.addresses, "connected": wait}
         session.publish({**result, "fingerprint": token.fingerprint, "trusted": True})
