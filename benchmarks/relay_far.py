@@ -74,9 +74,10 @@ def serve_api(directory: Path, reactor: Reactor) -> int:
     own = ssl.PrivateCertificate.loadPEM(leaf.key_pem + leaf.certificate_pem)
     options: Any = ssl.CertificateOptions(privateKey=own.privateKey.original, certificate=own.original)
     (directory / "ca.crt").write_bytes(authority.pem)
-    factory = TLSMemoryBIOFactory(options, False, Factory.forProtocol(Fixed), reactor)
+    factory: Any = TLSMemoryBIOFactory(options, False, Factory.forProtocol(Fixed), reactor)
     factory.noisy = False
-    return int(reactor.listenTCP(0, factory, interface=HOST).getHost().port)
+    listening: Any = reactor.listenTCP(0, factory, interface=HOST)
+    return int(listening.getHost().port)
 
 
 class Rights:
@@ -155,14 +156,15 @@ def api_url(directory: Path) -> str:
 
 def be() -> None:
     """Be one of the two until ended."""
-    from twisted.internet import reactor
+    from twisted.internet import reactor as global_reactor
 
+    reactor = cast(Reactor, global_reactor)
     role, directory = sys.argv[1], Path(sys.argv[2])
     port = (serve_api if role == "api" else serve_relay)(directory, reactor)
     waiting = directory / f"{role}.new"
     waiting.write_text(str(port))
     waiting.rename(directory / role)
-    cast(Any, reactor).run()
+    cast(Any, global_reactor).run()
 
 
 if __name__ == "__main__":

@@ -108,6 +108,7 @@ class Features:
             wall=wall,
             metrics=metrics,
         )
+        revoked = [Fingerprint(text) for text in settings.identity.revoked]
         self.peering = Peering(
             reactor=reactor,
             client=client,
@@ -116,7 +117,7 @@ class Features:
             cluster=OwnCluster(
                 id=home.cluster_id,
                 name=home.cluster_name,
-                tls=PeerTLS(home.keypair, home.ca_pem, now=wall, revoked=settings.identity.revoked),
+                tls=PeerTLS(home.keypair, home.ca_pem, now=wall, revoked=revoked),
                 # Wall clock: the monotonic clock restarts at boot, and offers of a later epoch must compare as newer.
                 epoch=int(wall().timestamp()),
             ),

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from liqod.model.names import remote_namespace
+from tests.real.daemons import HostDaemon
 from tests.real.pair import PairTests
 from tests.real.path import (
     NAMESPACE,
@@ -21,7 +22,7 @@ from tests.real.path import (
     peer_of,
     trust_each_other,
 )
-from tests.real.test_network import CONFIGURATION, WEB, HostDaemon
+from tests.real.test_network import CONFIGURATION, WEB
 from tests.testbed.cluster import Cluster
 
 SERVER, CLIENT, PORT = "server", "client", 8080

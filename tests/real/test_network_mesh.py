@@ -18,7 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.names import REFLECTED_SLICE, remote_namespace
 from tests.real.base import require_clusters
-from tests.real.daemons import Daemon
+from tests.real.daemons import Daemon, HostDaemon
 from tests.real.manifests import pod, service, slice_of
 from tests.real.path import (
     NAMESPACE,
@@ -30,7 +30,7 @@ from tests.real.path import (
     peer_of,
     trust_each_other,
 )
-from tests.real.test_network import WEB, HostDaemon, fetch
+from tests.real.test_network import WEB, fetch
 from tests.testbed.cluster import Cluster
 from tests.testbed.lan import TEST_ADDRESS
 from tests.testbed.process import spawn_in, tail

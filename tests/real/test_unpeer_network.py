@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
-from tests.real.daemons import Daemon
+from tests.real.daemons import Daemon, HostDaemon
 from tests.real.endings import SYSTEM, TOMBSTONE, EndingTests, peer_id
 from tests.real.path import eventually
-from tests.real.test_network import CONFIGURATION, HostDaemon
+from tests.real.test_network import CONFIGURATION
 from tests.testbed.cluster import Cluster
 
 
