@@ -12,18 +12,18 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-HOME = "/dev/null"
-"""No home: kubectl would make its cache in one."""
 LIMIT = 60.0
 """Seconds that a run may take before it is killed, and its status is -9."""
 
@@ -32,12 +32,14 @@ class ForkServer:
     """The client side: ``run`` blocks; ``close`` ends the process."""
 
     def __init__(self) -> None:
+        # kubectl, which completes names, makes its cache in the home.
+        self._home = tempfile.mkdtemp()
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", str(Path(__file__))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'sandbox'}"},
+            env={**os.environ, "HOME": self._home, "PYTHONPATH": f"{ROOT}:{ROOT / 'sandbox'}"},
         )
 
     def run(self, *argv: str, **request: Any) -> tuple[str, str, int]:
@@ -58,6 +60,7 @@ class ForkServer:
         self._process.stdin.close()
         self._process.wait(10)
         self._process.stdout.close()
+        shutil.rmtree(self._home, ignore_errors=True)
 
 
 def serve() -> None:
@@ -154,7 +157,7 @@ def run_child(request: dict[str, Any], streams: list[int], ends: list[int], term
             os.close(one)
         for name in ("COLUMNS", "NO_COLOR", "KUBECONFIG", "_LIQODCTL_COMPLETE"):
             os.environ.pop(name, None)
-        os.environ.update({"HOME": HOME, "TERM": "xterm", **request.get("env", {})})
+        os.environ.update({"TERM": "xterm", **request.get("env", {})})
         encoding = request.get("encoding", "utf-8")
         sys.stdin = open(0, encoding=encoding, closefd=False)  # noqa: SIM115
         sys.stdout = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115
