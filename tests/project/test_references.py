@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 PATHS: Final = re.compile(r"`((?!liqod/\d)(?:liqod|sandbox|tests|docs|etc|systemd|benchmarks)/[\w./-]*)`")
+NOW: Final = re.compile(r"`([\w.-]+/[\w./-]*)`")
 NAMES: Final = re.compile(r"`([A-Za-z_0-9]+(?:\.[A-Za-z_0-9]+)*)`")
 
 
@@ -69,6 +70,15 @@ class ReferenceTests(SynchronousTestCase):
             for path in PATHS.findall(page.read_text())
             if not (CHECKOUT / path).exists()
         ]
+        self.assertEqual(absent, [])
+
+    def test_moved_files_are_where_they_are_said_to_be(self) -> None:
+        """Every path in the last column of docs/moved.md exists."""
+        absent = []
+        for line in (CHECKOUT / "docs" / "moved.md").read_text().splitlines():
+            if line.startswith("| `"):
+                now = line.rstrip(" |").rpartition(" | ")[2]
+                absent += [path for path in NOW.findall(now) if not (CHECKOUT / path).exists()]
         self.assertEqual(absent, [])
 
     def test_tests_exist(self) -> None:
