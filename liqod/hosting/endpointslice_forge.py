@@ -5,6 +5,7 @@ The nodeName of each endpoint is always the borrower's cluster ID; the borrower'
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
@@ -86,8 +87,8 @@ def labels_of(shadow: ObjectMeta) -> dict[str, str]:
     return {**{key: shadow.labels[key] for key in _LABELS_KEPT if key in shadow.labels}, **LABELS}
 
 
-def template_of(shadow: ShadowEndpointSlice, tenant: str) -> SliceTemplate:
-    """Return what the slice should hold; endpoints without an address are left out.
+def template_of(shadow: ShadowEndpointSlice, tenant: str, refused: Collection[str] = ()) -> SliceTemplate:
+    """Return what the slice should hold; endpoints without an address, or with a refused one, are left out.
 
     The addresses were translated by the borrower into addresses that are reachable from this cluster.
     """
@@ -95,9 +96,15 @@ def template_of(shadow: ShadowEndpointSlice, tenant: str) -> SliceTemplate:
     endpoints = [
         msgspec.structs.replace(endpoint, node_name=tenant)
         for endpoint in template.endpoints or ()
-        if endpoint.addresses and all(endpoint.addresses)
+        if endpoint.addresses and all(one and one not in refused for one in endpoint.addresses)
     ]
     return SliceTemplate(address_type=template.address_type, endpoints=endpoints or None, ports=template.ports or None)
+
+
+def refused_addresses(shadow: ShadowEndpointSlice, objection: Callable[[str], str]) -> dict[str, str]:
+    """Return the addresses that the slice may not hold, each with the reason."""
+    named = {one for endpoint in shadow.spec.template.endpoints or () for one in endpoint.addresses if one}
+    return {one: why for one in sorted(named) if (why := objection(one))}
 
 
 def body_of(shadow: ShadowEndpointSlice, wanted: SliceTemplate) -> dict[str, Any]:

@@ -5,7 +5,7 @@ The slice is owned by its ShadowEndpointSlice and deleted with it by the garbage
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from typing import Final
 
 import attrs
@@ -22,11 +22,13 @@ from liqod.hosting.endpointslice_forge import (
     Update,
     body_of,
     decide,
+    refused_addresses,
     template_of,
 )
 from liqod.hosting.shadowpods.admission import sentence
 from liqod.hosting.shadowpods.crash_backoff import Creations
 from liqod.hosting.tenants.namespaces import Namespaces
+from liqod.hosting.tenants.networks import Networks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
@@ -36,6 +38,7 @@ from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.refusals import Refusal, Refusals, Retry, refusal_of
 from liqod.model.ids import Key
 from liqod.model.objects.meta import reference_to
+from liqod.model.records.network import TunnelEndpoint
 from liqod.model.records.views import ShadowEndpointSlice, SliceTemplate
 
 REFUSED: Final = Backoff(initial=4.0, cap=300.0)
@@ -71,6 +74,7 @@ class ShadowEndpointSlices(Controller[Key]):
         shadows: Informer[ShadowEndpointSlice],
         slices: Informer[EndpointSlice],
         namespaces: Namespaces,
+        networks: Networks,
         recorder: Recorder,
         workers: int,
         metrics: ReconcileMetrics = NO_METRICS,
@@ -81,18 +85,26 @@ class ShadowEndpointSlices(Controller[Key]):
         self._shadows = shadows
         self._slices = MutationCache(slices, clock)
         self._namespaces = namespaces
+        self._networks = networks
         self._recorder = recorder
         self._refusals: Refusals[Key] = Refusals(REFUSED)
         self._written: dict[Key, Written] = {}
+        self._left_out: dict[Key, dict[str, str]] = {}
 
     def sources(self) -> Iterable[Source[Key]]:
-        """ShadowEndpointSlices and their slices."""
+        """ShadowEndpointSlices, their slices, and the networks of tenants."""
         yield watch(self._shadows)
         yield watch(self._slices.informer, self._slice_changed)
+        if self._networks.tunnels is not None:
+            yield watch(self._networks.tunnels, self._tunnel_changed)
 
     async def prepare(self) -> None:
-        """Await the namespaces: a namespace missing from an unsynced cache is not taken for one that is not granted."""
+        """Await namespaces and networks.
+
+        A namespace missing from an unsynced cache is not taken for one that is not granted.
+        """
         await self._namespaces.informer.when_synced()
+        await self._networks.prepare()
 
     def fair_by(self, key: Key) -> Hashable:
         """Return the tenant that the namespace of a ShadowEndpointSlice was granted to."""
@@ -105,12 +117,13 @@ class ShadowEndpointSlices(Controller[Key]):
         if shadow is None or self._namespaces.is_terminating(key.namespace):
             self._refusals.forget(key)
             self._written.pop(key, None)
+            self._left_out.pop(key, None)
             return None
         tenant = await self._namespaces.tenant_of(key.namespace)
         if not tenant:
             self._record_event(shadow, "NotGranted", f"namespace {key.namespace} was granted to no cluster")
             return None
-        wanted = template_of(shadow, tenant)
+        wanted = template_of(shadow, tenant, self._refused_addresses(shadow, tenant))
         step = decide(shadow, self._slices.get(key), wanted)
         if isinstance(step, Nothing):
             return None
@@ -154,6 +167,26 @@ class ShadowEndpointSlices(Controller[Key]):
                 # key when the slice is gone.
                 await client.delete(ENDPOINTSLICES, key.name, key.namespace, uid=uid)
         return False
+
+    def _refused_addresses(self, shadow: ShadowEndpointSlice, tenant: str) -> Collection[str]:
+        """Return the addresses to leave out; an event records them when they change."""
+        key = shadow.metadata.key
+        refused = refused_addresses(shadow, lambda address: self._networks.objection(tenant, address))
+        if refused and refused != self._left_out.get(key):
+            parts = [f"the endpoint {address} {why}" for address, why in refused.items()]
+            self._record_event(shadow, "AddressRefused", sentence("; ".join(parts)))
+        if refused:
+            self._left_out[key] = refused
+        else:
+            self._left_out.pop(key, None)
+        return refused
+
+    def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[Key]:
+        if old is not None and new is not None and old.spec.remote_seen == new.spec.remote_seen:
+            return
+        for shadow in self._shadows.items():
+            if self._namespaces.known_tenant(shadow.metadata.namespace) == key.name:
+                yield shadow.metadata.key
 
     def _slice_changed(self, key: Key, old: EndpointSlice | None, new: EndpointSlice | None) -> Iterable[Key]:
         if new is None:

@@ -22,6 +22,7 @@ from liqod.hosting.tenants import authorizer
 from liqod.hosting.tenants.access import Access, ApiAccess
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces, selector
+from liqod.hosting.tenants.networks import Networks
 from liqod.hosting.tenants.offers import Offers
 from liqod.hosting.tenants.rights import BORROWER_ROLE
 from liqod.hosting.views import Pod
@@ -99,12 +100,14 @@ class Hosting(MultiService):
             wall=wall,
             metrics=metrics,
         )
+        self._networks = Networks(client, informers, settings.network)
         endpointslices = ShadowEndpointSlices(
             client,
             clock,
             shadows=informers.of(SHADOWENDPOINTSLICES, ShadowEndpointSlice),
             slices=informers.of(ENDPOINTSLICES, EndpointSlice, labels=label_selector(LABELS)),
             namespaces=self._namespaces,
+            networks=self._networks,
             recorder=recorder,
             workers=own.workers,
             metrics=metrics,
@@ -115,6 +118,7 @@ class Hosting(MultiService):
     def stopService(self) -> Deferred[None]:
         self._offers.close()
         self._namespaces.close()
+        self._networks.close()
         stopped: Deferred[None] = super().stopService()
         return stopped
 

@@ -17,6 +17,7 @@ from liqod.kube.resources import (
     PODS,
     ROLEBINDINGS,
     SECRETS,
+    SHADOWENDPOINTSLICES,
     SHADOWPODS,
 )
 from liqod.model.ids import ClusterID
@@ -43,6 +44,24 @@ class IsolationCase(cases.HostingCase):
         (kept,) = pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         self.assertEqual(kept["namespaceSelector"]["matchLabels"], {REMOTE_CLUSTER_LABEL: str(self.peer)})
         await self.has_no_pod(namespace, "thief")
+
+    async def test_endpoints_of_the_lender(self) -> None:
+        """A slice leads to no pod of this cluster, nor to loopback or the metadata service; the rest of it works."""
+        borrower, namespace = await self.tenant()
+        nodes = (await self.admin.list(NODES)).items
+        ours = [text.partition("/")[0] for node in nodes for text in node["spec"].get("podCIDRs") or ()]
+        hostile = [*ours, "127.0.0.1", "169.254.169.254"]
+        endpoints = [{"addresses": [address]} for address in (*hostile, "192.0.2.7")]
+        template = {"addressType": "IPv4", "endpoints": endpoints, "ports": [{"port": 443, "protocol": "TCP"}]}
+        metadata = {"name": "db-1", "labels": {"kubernetes.io/service-name": "db"}}
+        await borrower.create(SHADOWENDPOINTSLICES, {"metadata": metadata, "spec": {"template": template}}, namespace)
+
+        async def there() -> list[str]:
+            found = await self.admin.get(ENDPOINTSLICES, "db-1", namespace)
+            return [address for endpoint in found["endpoints"] or () for address in endpoint["addresses"]]
+
+        self.assertEqual(await self.becomes(there, "the slice is there"), ["192.0.2.7"])
+        self.assertIn(f"Warning {namespace}/db-1 AddressRefused", [what for what, _ in self.events.seen])
 
     async def test_an_origin_rewritten_later(self) -> None:
         """A pod stays on its tenant's account, whatever origin its ShadowPod claims afterwards."""

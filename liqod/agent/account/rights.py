@@ -155,6 +155,9 @@ def _hosting(contract: Contract) -> Iterator[Right]:
     yield from _record(kinds.SHADOWPODS, "get")
     yield from _verbs(kinds.SHADOWENDPOINTSLICES, "list", "watch")
     yield from _verbs(kinds.ENDPOINTSLICES, "list", "watch", "create", "patch", "delete")
+    # This cluster's networks: no tenant's endpoints are in them.
+    yield from _verbs(SERVICE_CIDRS, "list")
+    yield from _verbs(kinds.SERVICES, "get", names=["kubernetes"], namespace="default")
     yield from _verbs(kinds.PODS, "create", "patch")
     # What changes in place in the pods of borrowers.
     for subresource in ("resize", "ephemeralcontainers"):
@@ -225,8 +228,6 @@ def _reflection(settings: Settings) -> Iterator[Right]:
 def _network(own: str) -> Iterator[Right]:
     yield from _record(kinds.NETWORKCONFIGS, "create", "patch", "delete")
     yield from _record(kinds.TUNNELENDPOINTS, "create", "patch", "delete")
-    yield from _verbs(SERVICE_CIDRS, "list")
-    yield from _verbs(kinds.SERVICES, "get", names=["kubernetes"], namespace="default")
 
 
 def _tunnel_key(own: str) -> Iterator[Right]:
