@@ -11,7 +11,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test unit nightly conformance lint types arch format bench fuzz mutants testbed testbed-up testbed-down dist deb \
-	lock clean distclean
+	lock release clean distclean
 
 help:
 	@echo "make demo          two clusters in one process: watch them find each other and share pods"
@@ -32,6 +32,7 @@ help:
 	@echo "make dist          the wheel and the source distribution, with the same bytes from the same commit"
 	@echo "make deb           the Debian package, for the release of the distribution that it is built on"
 	@echo "make lock          choose the versions that the packages bring, with their digests"
+	@echo "make release       check what a release needs, and show its steps; publishes nothing"
 	@echo "make clean         remove caches and build results; distclean: the Python environment too"
 
 # The environment of the daemon alone.
@@ -116,6 +117,9 @@ lock:
 	@.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --no-header --no-annotate \
 		--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file packaging/requirements.lock setup.cfg
 	@rm -rf .venv-lock
+
+release: .venv/.development
+	@$(BIN)/python packaging/tools/release.py
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage _trial_temp*

@@ -106,6 +106,8 @@ def _files(stage: Path, interpreter: str) -> None:
     systemd = CHECKOUT / "systemd"
     for unit in systemd.glob("*.service"):
         _copy(unit, stage / "lib/systemd/system" / unit.name)
+    # Debian enables whatever has no preset when a machine boots for the first time, as one made from an image does.
+    _write(stage / "usr/lib/systemd/system-preset/80-liqod.preset", "disable liqod*.service\n")
     _copy(systemd / "liqod.sysusers", stage / "usr/lib/sysusers.d/liqod.conf")
     _copy(systemd / "liqod-tunnel.rules", stage / "usr/share/polkit-1/rules.d/liqod-tunnel.rules")
     _copy(CHECKOUT / "etc/liqod.toml", stage / "etc/liqod/liqod.toml")

@@ -1,0 +1,78 @@
+"""``make release``: checks what a release needs, and shows its steps; it changes and publishes nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import dist
+from project import CHECKOUT, version
+
+KINDS: Final = ("added", "changed", "deprecated", "removed", "fixed", "security")
+STEPS: Final = """\
+1. set `version` in setup.cfg, run `make lock`, and commit
+2. move what is below to CHANGELOG.md, remove its files in changes/, and commit
+3. git tag --sign v{version} --message 'liqod {version}'
+4. make dist deb, and compare the digests with those of a second machine
+5. upload dist/* to the package index and to the release's page, then push the tag
+"""
+
+
+def main() -> None:
+    """Show problems, or the steps; exits with status 1 if there are problems."""
+    problems = check()
+    for problem in problems:
+        print(f"not yet: {problem}")
+    print(STEPS.format(version=version()))
+    print(news(fragments(CHECKOUT / "changes")))
+    sys.exit(1 if problems else 0)
+
+
+def check() -> list[str]:
+    """Return what keeps this commit from being released."""
+    problems = []
+    if _git("status", "--porcelain"):
+        problems.append("there are changes that are not committed")
+    if _git("tag", "--list", f"v{version()}"):
+        problems.append(f"v{version()} is released already: set the next version in setup.cfg")
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        builds = [[path.read_bytes() for path in dist.build(Path(place))] for place in (first, second)]
+        if builds[0] != builds[1]:
+            problems.append("two builds of this commit differ")
+    return problems
+
+
+def fragments(directory: Path) -> Mapping[str, Sequence[str]]:
+    """Return the sentences by kind; raises ValueError for a file with another name."""
+    found: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for file in sorted(directory.glob("*")):
+        if file.name == "README.md":
+            continue
+        _, _, kind = file.name.removesuffix(".md").rpartition(".")
+        if kind not in found or not file.name.endswith(".md"):
+            raise ValueError(f"{file.name}: files are named NAME.KIND.md; kinds are {', '.join(KINDS)}")
+        found[kind].append(" ".join(file.read_text(encoding="utf-8").split()))
+    return found
+
+
+def news(found: Mapping[str, Sequence[str]]) -> str:
+    """Return the section for CHANGELOG.md."""
+    lines = []
+    for kind, sentences in found.items():
+        if sentences:
+            lines += [f"### {kind.capitalize()}", "", *(f"* {sentence}" for sentence in sentences), ""]
+    return "\n".join(lines)
+
+
+def _git(*words: str) -> str:
+    argv = ["git", "-C", str(CHECKOUT), *words]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""What the project's files promise: changes, the one version, and distribution files that can be built again."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+TOOLS = CHECKOUT / "packaging" / "tools"
+
+
+def tool(code: str) -> str:
+    """Run Python with the packaging tools at hand; returns what it prints. AssertionError when it fails."""
+    environment = os.environ | {"PYTHONPATH": f"{TOOLS}:{CHECKOUT}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+    return done.stdout.strip()
+
+
+class ChangesTests(SynchronousTestCase):
+    def test_fragments(self) -> None:
+        """Every file of a change has a kind and a sentence."""
+        shown = tool("import release, project; print(release.news(release.fragments(project.CHECKOUT / 'changes')))")
+        for line in filter(None, shown.splitlines()):
+            self.assertRegex(line, r"^(### [A-Z][a-z]+|\* .+\.)$")
+
+    def test_other_kinds(self) -> None:
+        """A file of another kind is refused with those there are."""
+        place = Path(self.mktemp()).absolute()
+        place.mkdir()
+        (place / "x.improved.md").write_text("Better.")
+        with self.assertRaisesRegex(AssertionError, "x.improved.md: files are named NAME.KIND.md; kinds are added"):
+            tool(f"import pathlib, release; release.fragments(pathlib.Path({str(place)!r}))")
+
+    def test_version(self) -> None:
+        """The changelog has a section for the version of setup.cfg."""
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.read(CHECKOUT / "setup.cfg")
+        self.assertRegex((CHECKOUT / "CHANGELOG.md").read_text(), rf"(?m)^## {parser['metadata']['version']}\b")
+
+
+class RepackedTests(SynchronousTestCase):
+    """The source distribution does not depend on when and by whom it was built."""
+
+    def test_same_bytes(self) -> None:
+        """Two archives of the same files, of other owners, dates and orders, become the same bytes."""
+        code = (
+            "import dist, hashlib, io, tarfile\n"
+            "def archive(names, owner, date):\n"
+            "    file = io.BytesIO()\n"
+            "    with tarfile.open(fileobj=file, mode='w:gz') as tar:\n"
+            "        for name in names:\n"
+            "            member = tarfile.TarInfo(name)\n"
+            "            member.uname, member.uid, member.mtime, member.size = owner, len(owner), date, 3\n"
+            "            tar.addfile(member, io.BytesIO(b'abc'))\n"
+            "    return file.getvalue()\n"
+            "first, second = archive(['a', 'b'], 'me', 5), archive(['b', 'a'], 'you', 9)\n"
+            "assert first != second\n"
+            "once = dist.repacked(first, 7)\n"
+            "print(once == dist.repacked(second, 7), once == dist.repacked(first, 8))"
+        )
+        self.assertEqual(tool(code), "True False")
+
+
+class ManualTests(SynchronousTestCase):
+    def test_commands(self) -> None:
+        """liqodctl(1) has every command, and no line of it is taken for a request of troff."""
+        page = tool("import manual; from liqod.cli.main import cli; print(manual.pages(cli)['man1/liqodctl.1'])")
+        for name in ("install", "trust", "unoffload"):
+            self.assertIn(f".SS liqodctl {name}\n", page)
+        requests = {line.split()[0] for line in page.splitlines() if line.startswith((".", "'"))}
+        self.assertEqual(requests, {".TH", ".SH", ".SS", ".B", ".nf", ".fi"})
