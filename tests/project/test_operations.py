@@ -35,9 +35,9 @@ GIVERS = {
 _OF_KUBERNETES = """
     AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterIP ConfigMap
     ConnectingCancelledError ContainersReady CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure
-    DisruptionTarget DoNotSchedule DoesNotExist ExternalIP IfNeeded IfNotPresent InternalError InternalIP JSONPatch
-    LoadBalancer MemoryPressure MethodNotAllowed NetworkUnavailable NoExecute NodeAffinity NodePort NodeShutdown
-    NotFound NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers
+    DisruptionTarget DoNotSchedule DoesNotExist ExternalIP ExternalName IfNeeded IfNotPresent InternalError InternalIP
+    JSONPatch LoadBalancer MemoryPressure MethodNotAllowed NetworkUnavailable NoExecute NodeAffinity NodePort
+    NodeShutdown NotFound NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers
     PodResizeInProgress PodResizePending PodScheduled ReadOnlyMany ReadWriteMany ReadWriteOnce ReadWriteOncePod
     RequestEntityTooLarge ResourceVersionTooLarge ScheduleAnyway SelfSubjectAccessReview SelfSubjectReview
     ServiceAccount ServiceCIDR ServiceUnavailable StatefulSet SubjectAccessReview TokenRequest TokenReview
