@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 import yaml
@@ -147,17 +147,10 @@ class EveryCase(TestCase):
     """A cluster of the sandbox with one peer, and a warm ``liqodctl``."""
 
     timeout = 300
-    server: ClassVar[ForkServer]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.server = ForkServer()
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls.server.close()
 
     async def setUp(self) -> None:  # type: ignore[override]
+        self.server = ForkServer()
+        self.addCleanup(self.server.close)
         self.cluster = SandboxCluster(REACTOR, "rome")
         self.cluster.listen(REACTOR)
         self.cluster.startService()
