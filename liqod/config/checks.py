@@ -77,6 +77,14 @@ def _hosting(settings: Settings) -> Iterator[str]:
         if not _NAMESPACE_PATTERN.fullmatch(name):
             yield _complain("hosting.namespace-names", name, "must be the name of a namespace, such as shop or team-*")
     granted = settings.hosting
+    for text in granted.egress_networks:
+        if not is_network(text):
+            yield _complain("hosting.egress-networks", text, "must be a network, such as 10.20.0.0/16")
+    for name, text in granted.objects.items():
+        if not is_qualified_name(name) or not _is_amount(text):
+            yield _complain(
+                f"hosting.objects.{name}", text, 'must be an entry of a ResourceQuota: "count/secrets" = "200"'
+            )
     for key, names, is_valid, allowed in (
         ("annotations", granted.annotations, _GRANTED_KEY.fullmatch, "must be a key, or a prefix such as example.com/"),
         ("labels", granted.labels, _GRANTED_KEY.fullmatch, "must be a key, or a prefix such as example.com/"),

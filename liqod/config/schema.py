@@ -150,7 +150,9 @@ class Hosting(Section, frozen=True):
     ``namespace_names`` are the names, with ``*`` for any text, that they may have beside ``<name>-<their ID>``. The
     lists are granted beside what every tenant may (``hosting.tenants.contract``): ``annotations`` and ``labels`` by
     key, or by prefix with a slash or dot at its end. ``ingress_hosts`` are names, with all names under them.
-    ``storage_classes`` and ``ingress_classes`` empty: all classes of this cluster.
+    ``storage_classes`` and ``ingress_classes`` empty: all classes of this cluster. ``quota`` soft: a ResourceQuota in
+    each namespace, hard: beside that, limits for every container; ``objects`` are entries of that quota. ``egress`` is
+    what pods may reach beside their tenant's namespaces, name servers, the peer and ``egress_networks``.
     """
 
     pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
@@ -170,6 +172,10 @@ class Hosting(Section, frozen=True):
     ingress_hosts: Granted = []
     ingress_classes: Granted = []
     storage_classes: Granted = []
+    quota: Literal["none", "soft", "hard"] = "soft"
+    objects: dict[str, str] = {}
+    egress: Literal["tenant", "internet", "all"] = "internet"
+    egress_networks: Granted = []
     workers: Annotated[int, Meta(ge=1, le=64)] = 16
 
 

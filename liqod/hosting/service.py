@@ -21,6 +21,7 @@ from liqod.hosting.shadowpods.controller import ShadowPods
 from liqod.hosting.tenants import authorizer
 from liqod.hosting.tenants.access import Access, ApiAccess
 from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.namespace_bounds import NamespaceBounds
 from liqod.hosting.tenants.namespaces import Namespaces, selector
 from liqod.hosting.tenants.networks import Networks
 from liqod.hosting.tenants.offers import Offers
@@ -82,11 +83,20 @@ class Hosting(MultiService):
         own = settings.hosting
         contract = Contract.of(settings)
         self._cluster_id = cluster_id
-        self._namespaces = Namespaces(
-            client, informers.of(NAMESPACES, Object, labels=selector()), own.pod_security, own.namespace_names
-        )
-        self._access = Access(client, self._namespaces, access, contract)
+        namespaces = informers.of(NAMESPACES, Object, labels=selector())
         self._offers = Offers(informers.of(FOREIGNCLUSTERS, ForeignCluster))
+        self._networks = Networks(client, informers, settings.network)
+        bounds = NamespaceBounds(
+            client,
+            clock,
+            namespaces=namespaces,
+            offers=self._offers,
+            networks=self._networks,
+            contract=contract,
+            metrics=metrics,
+        )
+        self._namespaces = Namespaces(client, namespaces, contract, bounds.apply)
+        self._access = Access(client, self._namespaces, access, contract)
         self._shadowpods = ShadowPods(
             client,
             clock,
@@ -100,7 +110,6 @@ class Hosting(MultiService):
             wall=wall,
             metrics=metrics,
         )
-        self._networks = Networks(client, informers, settings.network)
         endpointslices = ShadowEndpointSlices(
             client,
             clock,
@@ -112,7 +121,12 @@ class Hosting(MultiService):
             workers=own.workers,
             metrics=metrics,
         )
-        for controller in (BorrowerRole(clock, self._access, metrics=metrics), self._shadowpods, endpointslices):
+        for controller in (
+            BorrowerRole(clock, self._access, metrics=metrics),
+            bounds,
+            self._shadowpods,
+            endpointslices,
+        ):
             controller.setServiceParent(self)
 
     def stopService(self) -> Deferred[None]:

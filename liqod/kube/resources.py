@@ -55,6 +55,8 @@ VALIDATINGPOLICIES: Final = Resource(
 VALIDATINGPOLICYBINDINGS: Final = Resource(
     "admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False
 )
+RESOURCEQUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota", True)
+NETWORKPOLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True)
 PRIORITYCLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
 STORAGECLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False)
 PERSISTENTVOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", False)

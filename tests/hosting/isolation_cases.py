@@ -13,8 +13,10 @@ from liqod.kube.resources import (
     ENDPOINTSLICES,
     FOREIGNCLUSTERS,
     NAMESPACES,
+    NETWORKPOLICIES,
     NODES,
     PODS,
+    RESOURCEQUOTAS,
     ROLEBINDINGS,
     SECRETS,
     SHADOWENDPOINTSLICES,
@@ -44,6 +46,26 @@ class IsolationCase(cases.HostingCase):
         (kept,) = pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         self.assertEqual(kept["namespaceSelector"]["matchLabels"], {REMOTE_CLUSTER_LABEL: str(self.peer)})
         await self.has_no_pod(namespace, "thief")
+
+    async def test_bounds_of_a_namespace(self) -> None:
+        """A granted namespace has a quota and a network policy before its borrower has rights in it; it may not
+        remove them, and the quota follows the offer.
+        """
+        borrower, namespace = await self.tenant(cpu="2", pods="10")
+        quota = await self.admin.get(RESOURCEQUOTAS, "liqod-tenant", namespace)
+        self.assertEqual(quota["spec"]["hard"]["count/secrets"], "510")
+        policy = await self.admin.get(NETWORKPOLICIES, "liqod-tenant", namespace)
+        self.assertEqual(policy["spec"]["policyTypes"], ["Egress"])
+        for resource in (RESOURCEQUOTAS, NETWORKPOLICIES):
+            with self.assertRaises(Forbidden):
+                await borrower.delete(resource, "liqod-tenant", namespace)
+        await self.lend(cpu="2", pods="20")
+
+        async def grown() -> bool:
+            found = await self.admin.get(RESOURCEQUOTAS, "liqod-tenant", namespace)
+            return bool(found["spec"]["hard"]["count/secrets"] == "520")
+
+        await self.becomes(grown, "the quota follows the offer")
 
     async def test_endpoints_of_the_lender(self) -> None:
         """A slice leads to no pod of this cluster, nor to loopback or the metadata service; the rest of it works."""

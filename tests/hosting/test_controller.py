@@ -12,6 +12,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.shadowpods.controller import SETTLING, ShadowPods
+from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.offers import Offers
 from liqod.hosting.views import Pod
@@ -25,6 +26,10 @@ from liqod.model.records.views import ForeignCluster, ShadowPod, ShadowPodSpec
 KEY = Key("shop", "web")
 REQUEST = 0.01
 """Seconds that the server takes to answer a request."""
+
+
+async def _unbounded(tenant: str, namespace: str) -> None:
+    """Set no bounds: these tests have no such objects."""
 
 
 class Cache:
@@ -139,7 +144,7 @@ class ControllerCases(SynchronousTestCase):
             self.clock,
             shadows=caches[0],
             pods=caches[1],
-            namespaces=Namespaces(client, caches[2], "baseline"),
+            namespaces=Namespaces(client, caches[2], Contract(), _unbounded),
             offers=Offers(caches[3]),
             recorder=Events(),
             workers=self.workers,

@@ -19,6 +19,7 @@ from liqod.fabric.agent import key as tunnel
 from liqod.fabric.control.cluster_networks import SERVICE_CIDRS
 from liqod.hosting.tenants import policies
 from liqod.hosting.tenants import rights as borrowers
+from liqod.hosting.tenants.bounds import NAME as BOUNDS
 from liqod.hosting.tenants.contract import Contract
 from liqod.kube import resources as kinds
 from liqod.kube.client import Client
@@ -171,6 +172,10 @@ def _hosting(contract: Contract) -> Iterator[Right]:
     yield from _verbs(kinds.ROLEBINDINGS, "create")
     names = [borrowers.BORROWER_ROLE, borrowers.TENANT_ROLE]
     yield from _verbs(kinds.ROLEBINDINGS, "get", "patch", "delete", names=names)
+    # What bounds a granted namespace.
+    for resource in (kinds.RESOURCEQUOTAS, kinds.NETWORKPOLICIES):
+        yield from _verbs(resource, "create")
+        yield from _verbs(resource, "get", "patch", "delete", names=[BOUNDS])
     # `liqodctl install` makes the borrowers' role. To bind that one role is all that it takes to give it on: neither
     # writing it nor its rights (exec into any pod, all secrets) are needed.
     yield from _verbs(kinds.CLUSTERROLES, "get", "bind", names=[borrowers.BORROWER_ROLE])

@@ -38,6 +38,7 @@ from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.capacity import Capacity
 from liqod.hosting.shadowpods.quota.ledger import Waiting
 from liqod.hosting.shadowpods.status import ShadowPodReports
+from liqod.hosting.tenants.bounds import with_limits
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.offers import Offers
@@ -176,6 +177,8 @@ class ShadowPods(Controller[Key]):
             return await self._refuse(shadow, verdict, tenant)
         try:
             body = forge.pod(restrict(shadow, self._contract), self._contract.granted.priority_class)
+            if self._contract.granted.quota == "hard":
+                body["spec"] = with_limits(body["spec"], offered)
         except ValueError as error:
             return await self._refuse(shadow, Refuse("InvalidPod", f"spec.pod cannot be run: {error}"))
         self.capacity.charge(key, tenant, verdict.asked)

@@ -37,6 +37,9 @@ def _forbidden(error: ApiError, text: str) -> Refuse | None:
     # The service account controller creates the default account of a namespace a moment after the namespace.
     if "error looking up service account" in text or "no API token found for service account" in text:
         return None
+    # A new quota admits nothing until the controller manager has counted what is there (plugin ResourceQuota).
+    if "status unknown for quota" in text:
+        return None
     if "violates PodSecurity" in text:
         return Refuse("PodSecurity", text)
     if "exceeded quota" in text or "failed quota" in text:

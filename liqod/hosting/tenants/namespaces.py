@@ -6,12 +6,13 @@ not shown yet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from twisted.logger import Logger
 
 from liqod.hosting.tenants import grants, rights
+from liqod.hosting.tenants.contract import Contract
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound
@@ -24,20 +25,22 @@ from liqod.model.records.offer import Refusal
 
 _MAX_RECENT: Final = 4096
 
+Bound = Callable[[str, str], Awaitable[None]]
+"""Sets the bounds of a namespace, with the tenant and the name of the namespace."""
+
 
 class Namespaces:
     """The namespaces granted by this cluster; ``informer`` watches those with the label of a remote cluster."""
 
     _log = Logger()
 
-    def __init__(
-        self, client: Client, informer: Informer[Object], pod_security: str, names: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, client: Client, informer: Informer[Object], contract: Contract, bound: Bound) -> None:
         self._client = client
         self.informer = informer
-        self._pod_security = pod_security
-        self._names = tuple(names)
+        self._pod_security = contract.granted.pod_security
+        self._names = tuple(contract.granted.namespace_names)
         self._recent: dict[str, str] = {}
+        self._bound = bound
         self._unsubscribe = informer.subscribe(self._namespace_changed)
 
     def close(self) -> None:
@@ -79,6 +82,8 @@ class Namespaces:
         """
         grants.check_name(peer, local, remote, self._names)
         await self._create(peer, local, remote)
+        # Before the rights: nothing is written in a namespace without bounds.
+        await self._bound(peer, remote)
         await ensure(
             self._client, ROLEBINDINGS, rights.binding(peer, remote, rights.BORROWER_ROLE, "ClusterRole"), ["roleRef"]
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from liqod.config import schema
+from liqod.hosting.tenants.bounds import Surroundings
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -70,8 +72,9 @@ class Networks:
 
     def __init__(self, client: Client, informers: Informers, settings: schema.Network) -> None:
         self._client = client
-        self._configured = parse_networks([*settings.pod_cidrs, *settings.service_cidrs])
-        self._services: list[Network] = []
+        server = urlsplit(client.config.server).hostname or ""
+        self._configured = parse_networks([*settings.pod_cidrs, *settings.service_cidrs, server])
+        self._services: list[Network] | None = None
         self.nodes: Informer[Node] = informers.of(NODES, Node)
         self.tunnels: Informer[TunnelEndpoint] | None = None
         if settings.mode == "wireguard":
@@ -88,8 +91,18 @@ class Networks:
         await self.nodes.when_synced()
         if self.tunnels is not None:
             await self.tunnels.when_synced()
-        self._services = parse_networks(await self._service_networks())
-        self._own = None
+        if self._services is None:
+            self._services = parse_networks(await self._service_networks())
+            self._own = None
+
+    def around(self, tenant: str) -> Surroundings:
+        """Return this cluster's networks, and those of a tenant."""
+        return Surroundings(self._networks(), self._of(tenant))
+
+    @staticmethod
+    def is_same(old: Node | None, new: Node | None) -> bool:
+        """Return whether a change of a node leaves the networks as they are."""
+        return _of_node(old) == _of_node(new)
 
     def objection(self, tenant: str, address: str) -> str:
         """Return why an endpoint of a tenant may not have an address; empty if it may."""
@@ -105,11 +118,11 @@ class Networks:
         if self._own is None:
             parts = [_of_node(node) for node in self.nodes.items()]
             nodes = parse_networks(text for pods, addresses in parts for text in (*pods, *addresses))
-            self._own = [*self._configured, *self._services, *nodes]
+            self._own = [*self._configured, *(self._services or ()), *nodes]
         return self._own
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
-        if _of_node(old) != _of_node(new):
+        if not self.is_same(old, new):
             self._own = None
 
     async def _service_networks(self) -> list[str]:

@@ -83,6 +83,12 @@ def binding(peer: str, namespace: str, role: str, kind: str) -> dict[str, Any]:
     }
 
 
+def tenant_object(api_version: str, kind: str, name: str, namespace: str, peer: str) -> dict[str, Any]:
+    """Return the head of an object that is made for a tenant in a namespace of its own."""
+    metadata = {"name": name, "namespace": namespace, "labels": {REMOTE_CLUSTER_LABEL: peer}}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+
 def tenant_labels(peer: str) -> dict[str, str]:
     """Return the labels that make a namespace the tenant namespace of a peer."""
     return {TENANT_NAMESPACE_LABEL: "true", REMOTE_CLUSTER_LABEL: peer}

@@ -1,0 +1,165 @@
+"""The objects that bound a granted namespace: how much a tenant may keep in it, and what its pods may reach. Pure.
+
+Sources: Kubernetes, "Resource Quotas" (object count quota), "Network Policies".
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.rights import tenant_object
+from liqod.model.names import REMOTE_CLUSTER_LABEL
+from liqod.model.objects.quantity import Resources, render
+from liqod.model.records.network import Network
+
+NAME: Final = "liqod-tenant"
+"""The name of the ResourceQuota and of the NetworkPolicy in each granted namespace."""
+DEFAULT_PODS: Final = 1000
+"""Pods for which there is room where the offer does not say how many."""
+MAX_BLOCKS: Final = 1000
+"""Networks in one list at most: an object has room for some ten thousand of them, a network plugin rarely."""
+
+_COUNTS: Final = {
+    "count/configmaps": 500,
+    "count/secrets": 500,
+    "count/ingresses.networking.k8s.io": 100,
+    "services": 250,
+    "services.loadbalancers": 10,
+    "services.nodeports": 50,
+    "persistentvolumeclaims": 250,
+}
+_STORAGE: Final = "1Ti"
+_SPECIAL: Final = (
+    "0.0.0.0/8",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+    "::/127",
+    "fe80::/10",
+    "ff00::/8",
+)
+"""Networks of no other cluster; the metadata services of clouds are link-local (169.254.169.254)."""
+_PRIVATE: Final = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+"""Private networks (RFC 1918, RFC 4193), and shared ones (RFC 6598), which clouds use for their own services."""
+_EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
+_DNS_PORTS: Final = [{"protocol": protocol, "port": port} for protocol in ("UDP", "TCP") for port in (53, 5353)]
+_DNS_NAMESPACES: Final = ["kube-system", "openshift-dns"]
+_NODE_LOCAL_DNS: Final = "169.254.20.10/32"
+"""The address of NodeLocal DNSCache (Kubernetes: "Using NodeLocal DNSCache")."""
+
+
+@attrs.frozen
+class Surroundings:
+    """The networks around a tenant: this cluster's ``own``, and the ``peer``'s as seen here (None: not known)."""
+
+    own: Sequence[Network] = ()
+    peer: Sequence[Network] | None = None
+
+
+def resource_quota(peer: str, namespace: str, contract: Contract, offered: Resources | None) -> dict[str, Any] | None:
+    """Return the quota of a granted namespace; None where there is none.
+
+    Requests of pods are not in it: the ledger counts them for all namespaces of the tenant together. Custom resources
+    are not either: until the controller manager has discovered and counted them, which takes minutes after a new
+    definition, the API server refuses every one ("status unknown for quota").
+    """
+    if contract.granted.quota == "none":
+        return None
+    pods = int((offered or {}).get("pods", DEFAULT_PODS))
+    hard = {name: str(count) for name, count in _COUNTS.items()}
+    # Each pod with a token of its home has a secret.
+    hard["count/secrets"] = str(_COUNTS["count/secrets"] + pods)
+    hard["requests.storage"] = _STORAGE
+    hard |= contract.granted.objects
+    return {**tenant_object("v1", "ResourceQuota", NAME, namespace, peer), "spec": {"hard": hard}}
+
+
+def network_policy(peer: str, namespace: str, contract: Contract, around: Surroundings) -> dict[str, Any] | None:
+    """Return the network policy of a granted namespace; None where its pods may reach everything."""
+    level = contract.granted.egress
+    if level == "all":
+        return None
+    open_networks = [*(around.peer or ()), *map(ipaddress.ip_network, contract.granted.egress_networks)]
+    blocks = [{"ipBlock": {"cidr": str(one)}} for one in _collapsed(open_networks)]
+    if level == "internet":
+        # Where others connect the clusters, the peer's networks are private ones that are not known here.
+        closed = [*_SPECIAL, *(_PRIVATE if around.peer is not None else ())]
+        blocks += _everything_but([*map(ipaddress.ip_network, closed), *around.own])
+    egress: list[dict[str, Any]] = [
+        {"to": [{"namespaceSelector": {"matchLabels": {REMOTE_CLUSTER_LABEL: peer}}}]},
+        {
+            "to": [
+                {
+                    "namespaceSelector": {
+                        "matchExpressions": [
+                            {"key": "kubernetes.io/metadata.name", "operator": "In", "values": _DNS_NAMESPACES}
+                        ]
+                    }
+                },
+                {"ipBlock": {"cidr": _NODE_LOCAL_DNS}},
+            ],
+            "ports": _DNS_PORTS,
+        },
+    ]
+    if blocks:  # a rule without destinations would allow all (Kubernetes API: NetworkPolicyEgressRule)
+        egress.append({"to": blocks})
+    spec = {"podSelector": {}, "policyTypes": ["Egress"], "egress": egress}
+    return {**tenant_object("networking.k8s.io/v1", "NetworkPolicy", NAME, namespace, peer), "spec": spec}
+
+
+def with_limits(spec: Mapping[str, Any], offered: Resources | None) -> dict[str, Any]:
+    """Return a pod spec of which no container may use more than the whole offer, for the quota level ``hard``.
+
+    A limit without a request would become the request (defaulting of the API server), so that one of 0 is set.
+    """
+    bounds = {name: offered[name] for name in ("cpu", "memory") if name in offered} if offered else {}
+    made = dict(spec)
+    for kind in ("containers", "initContainers"):
+        if kind in spec:
+            made[kind] = [_limited(container, bounds) for container in spec[kind]]
+    return made
+
+
+def _limited(container: Mapping[str, Any], bounds: Resources) -> dict[str, Any]:
+    resources = container.get("resources") or {}
+    limits, requests = dict(resources.get("limits") or {}), dict(resources.get("requests") or {})
+    missing = [name for name in bounds if name not in limits]
+    if not missing:
+        return dict(container)
+    for name in missing:
+        limits[name] = render(bounds[name], resource=name)
+        requests.setdefault(name, "0")
+    return {**container, "resources": {**resources, "limits": limits, "requests": requests}}
+
+
+def _everything_but(closed: Iterable[Network]) -> list[dict[str, Any]]:
+    networks = _collapsed(closed)
+    return [
+        {
+            "ipBlock": {
+                "cidr": whole,
+                "except": [str(one) for one in networks if one.version == (6 if ":" in whole else 4)],
+            }
+        }
+        for whole in _EVERYWHERE
+    ]
+
+
+def _collapsed(networks: Iterable[Network]) -> list[Network]:
+    """Return the networks without those that others contain; beyond ``MAX_BLOCKS`` the narrowest ones are widened."""
+    given = list(networks)
+    while True:
+        found: list[Network] = [
+            *ipaddress.collapse_addresses(one for one in given if isinstance(one, ipaddress.IPv4Network)),
+            *ipaddress.collapse_addresses(one for one in given if isinstance(one, ipaddress.IPv6Network)),
+        ]
+        if len(found) <= MAX_BLOCKS:
+            return found
+        narrowest = max(one.prefixlen for one in found)
+        given = [one.supernet() if one.prefixlen == narrowest else one for one in found]

@@ -1,0 +1,103 @@
+"""Keeps the quota and the network policy of each granted namespace as contract, offer and networks say."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any, Final
+
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
+from liqod.hosting.tenants import bounds, grants
+from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.networks import Networks
+from liqod.hosting.tenants.offers import Offers
+from liqod.kube.cache.informer import Informer
+from liqod.kube.client import Client
+from liqod.kube.manifests import covers
+from liqod.kube.resources import NETWORKPOLICIES, RESOURCEQUOTAS, Resource
+from liqod.kube.writing.ensure import ensure
+from liqod.model.ids import Key
+from liqod.model.objects.meta import Object
+from liqod.model.objects.node import Node
+from liqod.model.records.network import TunnelEndpoint
+
+AGAIN: Final = 600.0
+"""Seconds until a namespace is looked at again: the objects in it are not watched."""
+
+
+class NamespaceBounds(Controller[Key]):
+    """Reconciles each granted namespace with its ResourceQuota and its NetworkPolicy; tenants take turns."""
+
+    name = "tenant-bounds"
+    workers = 2
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        *,
+        namespaces: Informer[Object],
+        offers: Offers,
+        networks: Networks,
+        contract: Contract,
+        metrics: ReconcileMetrics = NO_METRICS,
+    ) -> None:
+        super().__init__(clock, metrics=metrics)
+        self._client = client
+        self._namespaces = namespaces
+        self._offers = offers
+        self._networks = networks
+        self._contract = contract
+
+    def sources(self) -> Iterable[Source[Key]]:
+        """Namespaces, the offers to their tenants, nodes and tunnels."""
+        yield watch(self._namespaces)
+        yield observe(self._offers, self._of_tenant)
+        yield watch(self._networks.nodes, self._node_changed)
+        if self._networks.tunnels is not None:
+            yield watch(self._networks.tunnels, self._tunnel_changed)
+
+    async def prepare(self) -> None:
+        """Await the networks and the offers."""
+        await self._networks.prepare()
+        await self._offers.informer.when_synced()
+
+    def fair_by(self, key: Key) -> Hashable:
+        """Return the tenant of a namespace."""
+        found = self._namespaces.get(key)
+        return grants.tenant_of(found) if found is not None else ""
+
+    async def reconcile(self, key: Key) -> After | None:
+        """Write what differs in one namespace."""
+        found = self._namespaces.get(key)
+        if found is None or found.metadata.deleting or not (tenant := grants.tenant_of(found)):
+            return None
+        await self.apply(tenant, key.name)
+        return After(AGAIN)
+
+    async def apply(self, tenant: str, namespace: str) -> None:
+        """Create or update the bounds of a namespace, before anything is created in it. Raises KubeError."""
+        await self._networks.prepare()
+        quota = bounds.resource_quota(tenant, namespace, self._contract, self._offers.get(tenant))
+        policy = bounds.network_policy(tenant, namespace, self._contract, self._networks.around(tenant))
+        await self._ensure(RESOURCEQUOTAS, namespace, quota)
+        await self._ensure(NETWORKPOLICIES, namespace, policy)
+
+    async def _ensure(self, resource: Resource, namespace: str, body: dict[str, Any] | None) -> None:
+        if body is None:
+            await self._client.delete(resource, bounds.NAME, namespace)
+        else:
+            await ensure(self._client, resource, body, same=covers)
+
+    def _of_tenant(self, tenant: str) -> Iterable[Key]:
+        return [one.metadata.key for one in self._namespaces.items() if grants.tenant_of(one) == tenant]
+
+    def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[Key]:
+        same = old is not None and new is not None and old.spec.remote_seen == new.spec.remote_seen
+        return () if same else self._of_tenant(key.name)
+
+    def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
+        if self._networks.is_same(old, new):
+            return ()
+        return [one.metadata.key for one in self._namespaces.items() if grants.tenant_of(one)]

@@ -1,0 +1,158 @@
+"""How much a tenant may keep in a namespace, what its pods may use of a node, and what they may reach."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.config.schema import Hosting
+from liqod.hosting.tenants.bounds import (
+    MAX_BLOCKS,
+    Surroundings,
+    network_policy,
+    resource_quota,
+    with_limits,
+)
+from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.networks import parse_networks
+
+OWN = parse_networks(["10.96.0.0/12", "10.201.0.0/16", "203.0.113.10", "fd00:10::/64"])
+PEER = parse_networks(["10.64.0.0/16", "10.70.0.0/20"])
+OURS = ("10.96.0.1", "10.201.3.4", "203.0.113.10", "fd00:10::5")
+NEVER = ("169.254.169.254", "127.0.0.1", "::1", "fe80::1", "224.0.0.1")
+
+
+def contract(**settings: Any) -> Contract:
+    return Contract(Hosting(**settings))
+
+
+def policy(around: Surroundings, **settings: Any) -> dict[str, Any]:
+    made = network_policy("rome", "shop-rome", contract(**settings), around)
+    assert made is not None
+    return made
+
+
+def reaches(made: dict[str, Any], text: str) -> bool:
+    """Return whether a policy lets pods reach an address on any port."""
+    address = ip_address(text)
+    for rule in made["spec"]["egress"]:
+        assert rule["to"], "a rule without destinations allows all"
+        for peer in rule["to"]:
+            block = peer.get("ipBlock")
+            if block is None or "ports" in rule or address not in ip_network(block["cidr"]):
+                continue
+            if not any(address in ip_network(closed) for closed in block.get("except", ())):
+                return True
+    return False
+
+
+class NetworkPolicyTests(SynchronousTestCase):
+    """What pods of a tenant may reach."""
+
+    def test_internet(self) -> None:
+        """Public addresses and the peer; no private one, nothing of this cluster, no metadata service."""
+        made = policy(Surroundings(OWN, PEER))
+        for address in ("1.1.1.1", "2606:4700::1", "10.64.3.4", "10.70.0.1"):
+            self.assertTrue(reaches(made, address), address)
+        for address in (*OURS, *NEVER, "192.168.7.7", "10.1.2.3", "100.100.100.200", "fd00:ec2::254"):
+            self.assertFalse(reaches(made, address), address)
+
+    def test_internet_where_others_connect_the_clusters(self) -> None:
+        """The peer may be at any private address that is not this cluster's."""
+        made = policy(Surroundings(OWN))
+        for address in ("1.1.1.1", "10.1.2.3", "192.168.7.7"):
+            self.assertTrue(reaches(made, address), address)
+        for address in (*OURS, *NEVER):
+            self.assertFalse(reaches(made, address), address)
+
+    def test_tenant(self) -> None:
+        """The peer and what is granted, nothing else; without either there is no rule that allows all."""
+        made = policy(Surroundings(OWN, PEER), egress="tenant", egress_networks=["192.0.2.0/24"])
+        for address in ("10.64.3.4", "192.0.2.9"):
+            self.assertTrue(reaches(made, address), address)
+        for address in ("1.1.1.1", *OURS, *NEVER):
+            self.assertFalse(reaches(made, address), address)
+        self.assertFalse(reaches(policy(Surroundings(OWN, []), egress="tenant"), "1.1.1.1"))
+
+    def test_each_other_and_names(self) -> None:
+        """Pods of the same tenant in all its namespaces, and name servers, are in reach of all pods."""
+        for level in ("tenant", "internet"):
+            spec = policy(Surroundings(OWN, PEER), egress=level)["spec"]
+            self.assertEqual((spec["podSelector"], spec["policyTypes"]), ({}, ["Egress"]))
+            own = {"namespaceSelector": {"matchLabels": {"liqo.io/remote-cluster-id": "rome"}}}
+            self.assertIn({"to": [own]}, spec["egress"])
+            (names,) = [rule for rule in spec["egress"] if "ports" in rule]
+            self.assertIn({"protocol": "UDP", "port": 53}, names["ports"])
+
+    def test_all(self) -> None:
+        """Where everything is granted there is no policy."""
+        self.assertIsNone(network_policy("rome", "shop-rome", contract(egress="all"), Surroundings(OWN, PEER)))
+
+    def test_thousands_of_nodes(self) -> None:
+        """The lists are bounded, and what was closed stays closed."""
+        count = MAX_BLOCKS + 300
+        nodes = parse_networks(f"203.{number // 128}.{number % 128 * 2}.1" for number in range(count))
+        made = policy(Surroundings(nodes, PEER))
+        for rule in made["spec"]["egress"]:
+            for peer in rule["to"]:
+                self.assertLessEqual(len(peer.get("ipBlock", {}).get("except", ())), MAX_BLOCKS)
+        for node in nodes[::297]:
+            self.assertFalse(reaches(made, str(node.network_address)))
+
+
+class QuotaTests(SynchronousTestCase):
+    """Objects and storage."""
+
+    def hard(self, offered: Any = None, **settings: Any) -> dict[str, str]:
+        made = resource_quota("rome", "shop-rome", contract(**settings), offered)
+        assert made is not None
+        found: dict[str, str] = made["spec"]["hard"]
+        return found
+
+    def test_what_is_counted(self) -> None:
+        """Each kind of Kubernetes that a borrower may create is, and so are node ports, load balancers and storage."""
+        names = {f"count/{kind}" for kind in ("configmaps", "secrets", "ingresses.networking.k8s.io")}
+        more = {
+            "services",
+            "services.nodeports",
+            "services.loadbalancers",
+            "persistentvolumeclaims",
+            "requests.storage",
+        }
+        self.assertEqual(set(self.hard()), names | more)
+
+    def test_the_size_of_the_offer(self) -> None:
+        """There is room for the pods that are lent, and for the secrets of their tokens."""
+        for pods in (0, 110, 5000):
+            hard = self.hard({"pods": Fraction(pods)})
+            self.assertGreater(int(hard["count/secrets"]), pods)
+            self.assertLess(int(hard["count/secrets"]), pods + 1000)
+
+    def test_settings(self) -> None:
+        """Entries are overruled by name; without quotas there is none."""
+        self.assertEqual(self.hard(objects={"count/secrets": "7", "pods": "3"})["count/secrets"], "7")
+        self.assertIsNone(resource_quota("rome", "shop-rome", contract(quota="none"), None))
+
+
+class LimitTests(SynchronousTestCase):
+    """What a container may use."""
+
+    def test_a_pod_that_names_nothing(self) -> None:
+        """It may use as much as the whole offer, and requests nothing more than before."""
+        offered = {"cpu": Fraction(2), "memory": Fraction(2**30), "pods": Fraction(3)}
+        (made,) = with_limits({"containers": [{"name": "a"}]}, offered)["containers"]
+        wanted = {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "0", "memory": "0"}}
+        self.assertEqual(made["resources"], wanted)
+
+    def test_what_is_named_stays(self) -> None:
+        """Limits and requests of the pod's own are kept; nothing is set for what is not lent by name."""
+        resources = {"requests": {"cpu": "1", "memory": "1Mi"}, "limits": {"memory": "5Mi"}}
+        spec = {"containers": [], "initContainers": [{"name": "a", "resources": resources}]}
+        (made,) = with_limits(spec, {"cpu": Fraction(2), "memory": Fraction(2**30)})["initContainers"]
+        self.assertEqual(made["resources"]["requests"], resources["requests"])
+        self.assertEqual(made["resources"]["limits"], {"memory": "5Mi", "cpu": "2"})
+        self.assertEqual(with_limits(spec, {"pods": Fraction(1)}), spec)
+        self.assertEqual(with_limits(spec, None), spec)
