@@ -140,7 +140,10 @@ class InstallTests(HostCase):
     def test_existing_user(self) -> None:
         """A system user that was there before is used, and stays."""
         with (self.root / "etc/passwd").open("a") as file:
-            file.write("liqod:x:200:200::/var/lib/liqod:/usr/sbin/nologin\n")
+            file.write(
+                "liqod:x:200:200::/var/lib/liqod:/usr/sbin/nologin\n"
+                "liqod-network:x:201:201::/var/lib/liqod-network:/usr/sbin/nologin\n"
+            )
         before = self.listing()
         self.install()
         uninstall_host(Output(Options()), root=self.root, dry_run=False)

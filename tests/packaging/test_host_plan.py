@@ -18,10 +18,11 @@ from liqod.cli.setup.host.plan import (
     plan_removal,
     settled,
 )
-from liqod.cli.setup.host.wanted import Entry, digest_of
+from liqod.cli.setup.host.wanted import USERS, Entry, digest_of
 
 NEW, OLD, THEIRS = (digest_of(text) for text in (b"new", b"old", b"theirs"))
 SYSTEM_USER = Account(200, "/usr/sbin/nologin")
+SYSTEM_USERS = dict.fromkeys(USERS, SYSTEM_USER)
 
 
 def unit(*, configuration: bool = False, optional: bool = False) -> Entry:
@@ -32,7 +33,7 @@ def unit(*, configuration: bool = False, optional: bool = False) -> Entry:
 class InstallTests(SynchronousTestCase):
     def verb(self, entry: Entry, found: str, *written: str) -> str:
         receipt = Receipt({entry.path: written}) if written else None
-        plan = plan_installation([entry], Observed({entry.path: found}, account=SYSTEM_USER, receipt=receipt))
+        plan = plan_installation([entry], Observed({entry.path: found}, accounts=SYSTEM_USERS, receipt=receipt))
         (change,) = plan.changes
         self.assertEqual(bool(plan.refusals), change.verb == "conflict")
         return change.verb
@@ -67,21 +68,23 @@ class InstallTests(SynchronousTestCase):
 
     def test_not_ours(self) -> None:
         """What was there before, even if equal to what is wanted, is not in the receipt."""
-        plan = plan_installation([unit()], Observed({"/etc/unit": NEW}, frozenset({"/etc", "/etc/liqod"}), SYSTEM_USER))
-        self.assertEqual((plan.receipt.entries, plan.receipt.directories, plan.receipt.user), ({}, [], False))
+        plan = plan_installation(
+            [unit()], Observed({"/etc/unit": NEW}, frozenset({"/etc", "/etc/liqod"}), SYSTEM_USERS)
+        )
+        self.assertEqual((plan.receipt.entries, plan.receipt.directories, plan.receipt.users), ({}, [], []))
 
     def test_accounts(self) -> None:
         """An existing user is used if it is a system user that cannot log in, else refused."""
         for account, refused, created in (
-            (None, False, True),
-            (SYSTEM_USER, False, False),
-            (Account(200, "/bin/false"), False, False),
-            (Account(200, "/bin/sh"), True, False),
-            (Account(1000, "/usr/sbin/nologin"), True, False),
-            (Account(0, "/usr/sbin/nologin"), True, False),
+            (None, False, list(USERS)),
+            (SYSTEM_USER, False, []),
+            (Account(200, "/bin/false"), False, []),
+            (Account(200, "/bin/sh"), True, []),
+            (Account(1000, "/usr/sbin/nologin"), True, []),
+            (Account(0, "/usr/sbin/nologin"), True, []),
         ):
-            plan = plan_installation([], Observed({}, account=account))
-            self.assertEqual((bool(plan.refusals), plan.create_user), (refused, created), account)
+            plan = plan_installation([], Observed({}, accounts=dict.fromkeys(USERS, account) if account else {}))
+            self.assertEqual((bool(plan.refusals), plan.create_users), (refused, created), account)
 
 
 class LifeTests(SynchronousTestCase):
@@ -110,7 +113,7 @@ class LifeTests(SynchronousTestCase):
         host = carried_out(plan_installation(entries, host), entries, host, 9)
         again = plan_installation(entries, host)
         self.assertEqual([change.verb for change in again.changes], ["unchanged", "unchanged"])
-        self.assertFalse(again.create_user)
+        self.assertEqual(again.create_users, [])
         self.assertEqual(again.receipt, host.receipt)
 
     def test_changed_configuration_stays(self) -> None:
@@ -130,7 +133,7 @@ def carried_out(plan: Plan, entries: list[Entry], host: Observed, end: int) -> O
     return Observed(
         digests,
         host.directories | frozenset(plan.receipt.directories),
-        SYSTEM_USER if plan.create_user and done else host.account,
+        SYSTEM_USERS if plan.create_users and done else host.accounts,
         settled(plan.receipt, entries) if done else plan.receipt,
     )
 
@@ -142,6 +145,6 @@ def removed(plan: Plan, host: Observed) -> Observed:
         host,
         digests={path: ABSENT if path in gone else digest for path, digest in host.digests.items()},
         directories=host.directories - set(plan.receipt.directories),
-        account=None if plan.remove_user else host.account,
+        accounts={} if plan.remove_users else host.accounts,
         receipt=None,
     )

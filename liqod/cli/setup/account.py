@@ -19,7 +19,7 @@ from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.render import as_documents
 from liqod.cli.console.session import Session
-from liqod.cli.setup.host.wanted import CONFIGURATION, USER
+from liqod.cli.setup.host.wanted import READERS
 from liqod.config.schema import Settings
 from liqod.kube.connection.config import ClientConfig
 from liqod.kube.errors import NotFound
@@ -146,10 +146,11 @@ def kubeconfig(config: ClientConfig, token: str) -> str:
 def write_private(name: str, text: str) -> None:
     """Write a file with mode 0600 atomically; an existing file keeps its owner.
 
-    In /etc/liqod the daemon's group may read it, where there is one, and only root may change it. Raises CliError.
+    A kubeconfig of the units is readable by their group, where there is one, and only root may change it.
+    Raises CliError.
     """
     path = Path(name).expanduser()
-    readers = daemon_group() if path.parent == Path(CONFIGURATION).parent and os.geteuid() == 0 else None
+    readers = group_id(READERS.get(str(path), "")) if os.geteuid() == 0 else None
     try:
         handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -173,9 +174,9 @@ def write_private(name: str, text: str) -> None:
         ) from None
 
 
-def daemon_group() -> int | None:
-    """Return the ID of the group that the daemon's service runs as, or None where it was not created."""
+def group_id(name: str) -> int | None:
+    """Return the ID of a group, or None where there is none."""
     try:
-        return grp.getgrnam(USER).gr_gid
+        return grp.getgrnam(name).gr_gid
     except KeyError:
         return None

@@ -15,10 +15,11 @@ from typing import Final
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.setup.host.plan import ABSENT, OTHER, Account, Observed, Plan, Receipt, parents
-from liqod.cli.setup.host.wanted import POLKIT, RECEIPT, USER, Entry, digest_of
+from liqod.cli.setup.host.wanted import POLKIT, RECEIPT, USERS, Entry, digest_of
 
 RECEIPT_LIMIT: Final = 1 << 20
 SYSTEMD: Final = ("usr/lib/systemd/systemd", "lib/systemd/systemd")
+SERVICES: Final = ("liqod.service", "liqod-control.service", "liqod-network.service")
 POLKIT_PLACES: Final = (POLKIT, "/usr/share/polkit-1")
 
 
@@ -35,7 +36,7 @@ def observe(root: Path, paths: Iterable[str]) -> Observed:
         return Observed(
             {path: _digest(_at(root, path)) for path in everything},
             frozenset(path for path in parents([*everything, RECEIPT]) if _at(root, path).is_dir()),
-            _account(root),
+            _accounts(root),
             receipt,
         )
     except OSError as error:
@@ -56,12 +57,12 @@ def preflight(root: Path, prefix: str, plan: Plan) -> list[str]:
         elif not os.access(path, os.W_OK | os.X_OK):
             read_only = os.statvfs(path).f_flag & os.ST_RDONLY
             refusals.append(f"{path} cannot be written: {'the file system is read-only' if read_only else 'no rights'}")
-    if plan.create_user and not shutil.which("systemd-sysusers"):
-        refusals.append(f"systemd-sysusers, which creates the user {USER}, is not installed")
+    if plan.create_users and not shutil.which("systemd-sysusers"):
+        refusals.append("systemd-sysusers, which creates users, is not installed")
     if root == Path("/"):
         refusals += [
-            f"{directory} is closed to the user {USER}, who runs what is in {prefix}; create the Python environment in "
-            "/opt/liqod"
+            f"{directory} is closed to the user {USERS[0]}, who runs what is in {prefix}; "
+            "create the Python environment in /opt/liqod"
             for directory in [Path(prefix), *Path(prefix).parents]
             if not directory.stat().st_mode & stat.S_IXOTH
         ]
@@ -78,7 +79,7 @@ def install(root: Path, entries: Sequence[Entry], plan: Plan) -> None:
         for entry in entries:
             if verbs[entry.path] in ("write", "replace"):
                 _write(_at(root, entry.path), entry)
-        if plan.create_user:
+        if plan.create_users:
             _run("systemd-sysusers", f"--root={root}", str(_at(root, "/etc/sysusers.d/liqod.conf")))
     except OSError as error:
         raise _failure(error) from None
@@ -94,13 +95,13 @@ def remove(root: Path, plan: Plan) -> list[str]:
             if change.verb == "remove":
                 _at(root, change.path).unlink(missing_ok=True)
                 removed.append(change.path)
-        if plan.remove_user:
+        for user in plan.remove_users:
             prefix = [] if root == Path("/") else ["--prefix", str(root)]
-            _run("userdel", *prefix, USER)
+            _run("userdel", *prefix, user)
             # With USERGROUPS_ENAB in login.defs(5) the group went with its user.
-            if f"\n{USER}:" in "\n" + _at(root, "/etc/group").read_text(encoding="utf-8", errors="replace"):
-                _run("groupdel", *prefix, USER)
-            removed.append(f"the user {USER}")
+            if f"\n{user}:" in "\n" + _at(root, "/etc/group").read_text(encoding="utf-8", errors="replace"):
+                _run("groupdel", *prefix, user)
+            removed.append(f"the user {user}")
         # The receipt goes last, so that an interrupted removal can be repeated.
         _at(root, RECEIPT).unlink(missing_ok=True)
         for directory in sorted(plan.receipt.directories, key=lambda path: -path.count("/")):
@@ -118,14 +119,18 @@ def reload_systemd(root: Path) -> None:
         _run("systemctl", "daemon-reload")
 
 
-def is_active(root: Path) -> bool:
-    """Return whether this host's systemd runs the daemon, or would at its next start."""
+def in_use(root: Path) -> list[str]:
+    """Return the services that this host's systemd runs, or would at its next start."""
     if root != Path("/") or not Path("/run/systemd/system").is_dir():
-        return False
-    return any(
-        subprocess.run(["systemctl", "--quiet", question, "liqod.service"], check=False).returncode == 0  # noqa: S603, S607
-        for question in ("is-active", "is-enabled")
-    )
+        return []
+    return [
+        unit
+        for unit in SERVICES
+        if any(
+            subprocess.run(["systemctl", "--quiet", question, unit], check=False).returncode == 0  # noqa: S603, S607
+            for question in ("is-active", "is-enabled")
+        )
+    ]
 
 
 def read_receipt(root: Path) -> Receipt | None:
@@ -137,7 +142,7 @@ def read_receipt(root: Path) -> Receipt | None:
         return Receipt(
             {str(path): [str(one) for one in digests] for path, digests in said["entries"].items()},
             [str(directory) for directory in said["directories"]],
-            bool(said["user"]),
+            [str(user) for user in said["users"]],
         )
     except FileNotFoundError:
         return None
@@ -153,7 +158,7 @@ def save_receipt(root: Path, receipt: Receipt) -> None:
     body = {
         "entries": dict(sorted(receipt.entries.items())),
         "directories": sorted(receipt.directories),
-        "user": receipt.user,
+        "users": sorted(receipt.users),
     }
     try:
         _write(_at(root, RECEIPT), Entry(RECEIPT, f"{json.dumps(body, indent=1)}\n".encode()))
@@ -200,16 +205,17 @@ def _digest(path: Path) -> str:
     return digest_of(path.read_bytes()) if stat.S_ISREG(mode) else OTHER
 
 
-def _account(root: Path) -> Account | None:
+def _accounts(root: Path) -> dict[str, Account]:
     try:
         text = _at(root, "/etc/passwd").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        return None
-    for line in text.splitlines():
-        fields = line.split(":")
-        if fields[0] == USER and len(fields) == 7 and fields[2].isdigit():
-            return Account(int(fields[2]), fields[6])
-    return None
+        return {}
+    lines = (line.split(":") for line in text.splitlines())
+    return {
+        fields[0]: Account(int(fields[2]), fields[6])
+        for fields in lines
+        if fields[0] in USERS and len(fields) == 7 and fields[2].isdigit()
+    }
 
 
 def _run(*words: str) -> None:

@@ -14,7 +14,7 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.session import Output
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.plan import Plan, plan_installation, plan_removal, settled
-from liqod.cli.setup.host.wanted import RECEIPT, USER, Entry, wanted
+from liqod.cli.setup.host.wanted import RECEIPT, Entry, wanted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -85,10 +85,8 @@ def uninstall_host(output: Output, *, root: Path, dry_run: bool) -> None:
         output.say(f"nothing to remove: there is no {RECEIPT}")
         output.publish({"steps": [], "done": not dry_run})
         return
-    if apply.is_active(root):
-        raise CliError(
-            errors.IN_USE, "the service runs, or is enabled", "end it first: systemctl disable --now liqod.service"
-        )
+    if units := " ".join(apply.in_use(root)):
+        raise CliError(errors.IN_USE, f"running, or enabled: {units}", f"end it first: systemctl disable --now {units}")
     plan = plan_removal(observed)
     steps = lines(plan)
     if dry_run:
@@ -110,8 +108,6 @@ def lines(plan: Plan) -> list[str]:
         for change in plan.changes
         if change.verb != "unchanged"
     ]
-    if plan.create_user:
-        shown.append(f"create the system user {USER}")
-    if plan.remove_user:
-        shown.append(f"remove the user {USER}")
+    shown += [f"create the system user {name}" for name in plan.create_users]
+    shown += [f"remove the user {name}" for name in plan.remove_users]
     return shown

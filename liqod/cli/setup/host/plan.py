@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import attrs
 
-from liqod.cli.setup.host.wanted import RECEIPT, USER, Entry
+from liqod.cli.setup.host.wanted import RECEIPT, USERS, Entry
 
 ABSENT: Final = ""
 OTHER: Final = "other"
@@ -30,23 +30,23 @@ class Account:
 
 @attrs.frozen
 class Receipt:
-    """What was written: digests of files and links by path, directories that were created, and whether the user was.
+    """What was written: digests of files and links by path, directories and users that were created.
 
     It is saved before the first change, so while an installation is under way a path may have two digests.
     """
 
     entries: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
     directories: Sequence[str] = ()
-    user: bool = False
+    users: Sequence[str] = ()
 
 
 @attrs.frozen
 class Observed:
-    """The host: digests by path, directories that exist (of those that matter), the user, and the receipt."""
+    """The host: digests by path, directories that exist (of those that matter), users, and the receipt."""
 
     digests: Mapping[str, str]
     directories: frozenset[str] = frozenset()
-    account: Account | None = None
+    accounts: Mapping[str, Account] = attrs.field(factory=dict)
     receipt: Receipt | None = None
 
 
@@ -65,8 +65,8 @@ class Plan:
 
     changes: Sequence[Change]
     receipt: Receipt
-    create_user: bool = False
-    remove_user: bool = False
+    create_users: Sequence[str] = ()
+    remove_users: Sequence[str] = ()
     refusals: Sequence[str] = ()
 
 
@@ -75,22 +75,21 @@ def plan_installation(entries: Sequence[Entry], observed: Observed) -> Plan:
     before = observed.receipt or Receipt()
     changes = [_installed(entry, observed.digests.get(entry.path, ABSENT), before) for entry in entries]
     refusals = [f"{change.path} {change.why}" for change in changes if change.verb == "conflict"]
-    if refusal := _account_refusal(observed.account):
-        refusals.append(refusal)
+    refusals += filter(None, (_account_refusal(name, account) for name, account in sorted(observed.accounts.items())))
     ours = {
         entry.path: list(dict.fromkeys([entry.digest, *before.entries.get(entry.path, ())]))
         for entry, change in zip(entries, changes, strict=True)
         if change.verb in ("write", "replace") or (change.verb == "unchanged" and entry.path in before.entries)
     }
     missing = [path for path in parents([*ours, RECEIPT]) if path not in observed.directories]
-    create_user = observed.account is None
+    create = [name for name in USERS if name not in observed.accounts]
     receipt = Receipt(
         # What an earlier release wrote and this one does not have stays in the receipt: uninstall removes it.
         {**before.entries, **ours},
         sorted({*before.directories, *missing}),
-        before.user or create_user,
+        sorted({*before.users, *create}),
     )
-    return Plan(changes, receipt, create_user=create_user, refusals=refusals)
+    return Plan(changes, receipt, create_users=create, refusals=refusals)
 
 
 def _installed(entry: Entry, digest: str, before: Receipt) -> Change:
@@ -114,14 +113,12 @@ def settled(receipt: Receipt, entries: Sequence[Entry]) -> Receipt:
     return attrs.evolve(receipt, entries={path: digests.get(path, old) for path, old in receipt.entries.items()})
 
 
-def _account_refusal(account: Account | None) -> str:
-    if account is None:
-        return ""
+def _account_refusal(name: str, account: Account) -> str:
     if account.uid == 0:
-        return f"the user {USER} is root under another name (user ID 0); remove it"
+        return f"the user {name} is root under another name (user ID 0); remove it"
     if account.uid >= SYSTEM_UIDS or not account.shell.endswith(NOLOGIN):
         return (
-            f"there is a user {USER} who may log in (user ID {account.uid}, shell {account.shell}), and the daemon is "
+            f"there is a user {name} who may log in (user ID {account.uid}, shell {account.shell}), and the daemon is "
             "not run as a person; rename that user, or make it a system user with the shell /usr/sbin/nologin"
         )
     return ""
@@ -137,7 +134,7 @@ def plan_removal(observed: Observed) -> Plan:
             changes.append(Change("remove", path))
         elif digest != ABSENT:
             changes.append(Change("keep", path, "it was changed since it was written"))
-    return Plan(changes, before, remove_user=before.user and observed.account is not None)
+    return Plan(changes, before, remove_users=[name for name in before.users if name in observed.accounts])
 
 
 def parents(paths: Sequence[str]) -> list[str]:
