@@ -204,6 +204,22 @@ class DistrustTests(TombstoneCase):
             self.does(self.recorder.reconcile(ROME))
             self.assertEqual((self.entry().fingerprint, self.entry().distrusted), (KEY, True))
 
+    def test_a_pin_ends_the_tombstone(self) -> None:
+        """A record that a user trusts again removes it; one that is being deleted, or never had a pin, does not."""
+        for fingerprint, deleted, finalizers, goes in (
+            (KEY, "", [FINALIZER], True),
+            (KEY, "2030-01-01T00:00:00Z", [FINALIZER], False),
+            (Fingerprint(""), "", [], False),
+        ):
+            self.begin()
+            self.does(self.tombstones.put(ROME, Tombstone(KEY, rfc3339(self.clock.wall()), distrusted=True)))
+            self.around.record = ForeignCluster(
+                metadata=ObjectMeta(name="rome", finalizers=finalizers, deletion_timestamp=deleted),
+                spec=ForeignClusterSpec(cluster_id=ROME, fingerprint=fingerprint),
+            )
+            self.does(self.recorder.reconcile(ROME))
+            self.assertEqual(self.tombstones.get(ROME) is None, goes, (fingerprint, deleted))
+
     def entry(self) -> Tombstone:
         found = read((self.server.data or {}).get(ROME, ""))
         assert found is not None
