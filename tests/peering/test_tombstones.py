@@ -207,9 +207,9 @@ class DistrustTests(TombstoneCase):
     def test_a_pin_ends_the_tombstone(self) -> None:
         """A record that a user trusts again removes it; one that is being deleted, or never had a pin, does not."""
         for fingerprint, deleted, finalizers, goes in (
-            (KEY, "", [FINALIZER], True),
+            (KEY, None, [FINALIZER], True),
             (KEY, "2030-01-01T00:00:00Z", [FINALIZER], False),
-            (Fingerprint(""), "", [], False),
+            (Fingerprint(""), None, [], False),
         ):
             self.begin()
             self.does(self.tombstones.put(ROME, Tombstone(KEY, rfc3339(self.clock.wall()), distrusted=True)))
