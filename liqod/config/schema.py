@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from liqod.model.objects.tenant_nodes import ControlPlane
 from liqod.model.records.views import Switch
 
 Seconds = Annotated[float, Meta(gt=0, le=86400 * 365, description="seconds, more than 0")]
@@ -150,6 +151,7 @@ class Hosting(Section, frozen=True):
     ``namespace_names`` are the names, with ``*`` for any text, that they may have beside ``<name>-<their ID>``. The
     lists are granted beside what every tenant may (``hosting.tenants.contract``): ``annotations`` and ``labels`` by
     key, or by prefix with a slash or dot at its end. ``ingress_hosts`` are names, with all names under them.
+    ``control_plane_nodes`` auto: only where no other node can be used; true is "yes", false is "no".
     ``storage_classes`` and ``ingress_classes`` empty: all classes of this cluster. ``quota`` soft: a ResourceQuota in
     each namespace, hard: beside that, limits for every container; ``objects`` are entries of that quota. ``egress`` is
     what pods may reach beside their tenant's namespaces, name servers, the peer and ``egress_networks``.
@@ -164,7 +166,7 @@ class Hosting(Section, frozen=True):
     runtime_classes: Granted = []
     volumes: Granted = []
     image_pull_policy: Literal["Always", "any"] = "Always"
-    control_plane_nodes: bool = False
+    control_plane_nodes: ControlPlane | bool = "auto"
     priority_class: str = "liqod-tenant"
     service_types: list[Literal["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"]] = msgspec.field(
         default_factory=lambda: list(_SERVICE_TYPES)

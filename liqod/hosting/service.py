@@ -102,6 +102,7 @@ class Hosting(MultiService):
             clock,
             shadows=informers.of(SHADOWPODS, ShadowPod),
             pods=informers.of(PODS, Pod, labels=f"{MANAGED_BY_LABEL}={MANAGED_BY_SHADOWPOD}"),
+            nodes=self._networks.nodes,
             namespaces=self._namespaces,
             offers=self._offers,
             recorder=recorder,

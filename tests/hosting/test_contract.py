@@ -145,7 +145,7 @@ class WithoutTests(SynchronousTestCase):
         )
 
     def test_never_on_the_control_plane(self) -> None:
-        """Every term by which the pod may be placed excludes it, whatever is selected; unless that is granted."""
+        """Every term by which the pod may be placed excludes it, whatever is selected; unless it may be used."""
         role = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
         wanted = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [role]}]}}}
         for affinity in ({}, {"affinity": wanted}):
@@ -154,8 +154,8 @@ class WithoutTests(SynchronousTestCase):
             for name in ("control-plane", "master"):
                 out = {"key": f"node-role.kubernetes.io/{name}", "operator": "DoesNotExist"}
                 self.assertIn(out, term["matchExpressions"])
-        free = pod({}, granted(control_plane_nodes=True))["spec"]["affinity"]["nodeAffinity"]
-        self.assertNotIn("control-plane", json.dumps(free))
+        free = restrict(shadow({"containers": [MAIN]}), Contract(), off_control_plane=False)
+        self.assertNotIn("control-plane", json.dumps(forge.pod(free)["spec"]["affinity"]["nodeAffinity"]))
 
     def test_images_of_the_node(self) -> None:
         """Each image is pulled with the pod's own credentials, also one that is a volume."""

@@ -21,6 +21,8 @@ from liqod.kube.resources import PODS, Resource
 from liqod.model.ids import Key
 from liqod.model.names import ORIGIN_LABEL, ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object, ObjectMeta
+from liqod.model.objects.node import Node
+from liqod.model.objects.tenant_nodes import CONTROL_PLANE
 from liqod.model.records.views import ForeignCluster, ShadowPod, ShadowPodSpec
 
 KEY = Key("shop", "web")
@@ -37,6 +39,7 @@ class Cache:
 
     def __init__(self) -> None:
         self.held: dict[Key, Any] = {}
+        self.synced = True
         self.subscribers: list[Callable[[Key, Any, Any], None]] = []
 
     def get(self, key: Key) -> Any:
@@ -72,12 +75,14 @@ class Server:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.created: list[tuple[str, float]] = []
+        self.bodies: list[Mapping[str, Any]] = []
         self.deleted: list[tuple[str, int | None]] = []
         self.patches = 0
 
     async def create(self, resource: Resource, body: Mapping[str, Any], namespace: str, **options: Any) -> Pod:
         await deferLater(self.clock, REQUEST)
         self.created.append((body["metadata"]["name"], self.clock.seconds()))
+        self.bodies.append(body)
         return msgspec.convert({**body, "metadata": {**body["metadata"], "uid": "p1", "resourceVersion": "9"}}, Pod)
 
     async def patch(self, resource: Resource, name: str, body: Any, namespace: str, **options: Any) -> ShadowPod:
@@ -130,7 +135,7 @@ class ControllerCases(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.shadows, self.pods, self.namespaces, self.foreign = (Cache() for _ in range(4))
+        self.shadows, self.pods, self.namespaces, self.foreign, self.nodes = (Cache() for _ in range(5))
         self.server = Server(self.clock)
         self.date = datetime(2030, 1, 1, tzinfo=UTC)
         self.namespaces.held[Key("", "shop")] = namespace("shop", "borrower")
@@ -138,12 +143,13 @@ class ControllerCases(SynchronousTestCase):
 
     def start(self) -> None:
         client: Any = self.server
-        caches: list[Any] = [self.shadows, self.pods, self.namespaces, self.foreign]
+        caches: list[Any] = [self.shadows, self.pods, self.namespaces, self.foreign, self.nodes]
         self.controller = ShadowPods(
             client,
             self.clock,
             shadows=caches[0],
             pods=caches[1],
+            nodes=caches[4],
             namespaces=Namespaces(client, caches[2], Contract(), _unbounded),
             offers=Offers(caches[3]),
             recorder=Events(),
@@ -159,6 +165,29 @@ class ControllerCases(SynchronousTestCase):
         while self.clock.seconds() < end:
             self.clock.advance(min(REQUEST / 4, end - self.clock.seconds()))
         self.clock.pump([0.0] * 4)
+
+
+class ControlPlaneTests(ControllerCases):
+    """Whether a pod may be placed on the control plane is decided when it is created."""
+
+    def created_with(self, *nodes: dict[str, str]) -> str:
+        """Return the node affinity of a pod that is created in a cluster with nodes of these labels."""
+        for number, labels in enumerate(nodes):
+            made = {"metadata": {"name": f"n{number}", "labels": labels}}
+            self.nodes.put(msgspec.convert(made, Node))
+        self.shadows.put(shadow())
+        self.start()
+        self.pass_time(1.0)
+        (body,) = self.server.bodies
+        return str(body["spec"]["affinity"]["nodeAffinity"])
+
+    def test_the_only_node(self) -> None:
+        """It is used although it is the control plane's."""
+        self.assertNotIn("control-plane", self.created_with({CONTROL_PLANE[0]: ""}))
+
+    def test_with_another_node(self) -> None:
+        """Where there is another one, the control plane's is not."""
+        self.assertIn("control-plane", self.created_with({CONTROL_PLANE[0]: ""}, {}))
 
 
 class SettlingTests(ControllerCases):

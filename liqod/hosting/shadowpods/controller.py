@@ -52,6 +52,7 @@ from liqod.kube.writing.mutation_cache import TTL, MutationCache
 from liqod.kube.writing.refusals import Refusal, Refusals, Retry
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
+from liqod.model.objects.node import Node
 from liqod.model.records.views import ShadowPod, ShadowPodStatus
 
 RETRY_ADMISSION: Final = 300.0
@@ -84,6 +85,7 @@ class ShadowPods(Controller[Key]):
         *,
         shadows: Informer[ShadowPod],
         pods: Informer[Pod],
+        nodes: Informer[Node],
         namespaces: Namespaces,
         offers: Offers,
         recorder: Recorder,
@@ -98,9 +100,11 @@ class ShadowPods(Controller[Key]):
         self._wall = wall or wall_clock(clock)
         self._shadows = MutationCache(shadows, clock)
         self._pods = MutationCache(pods, clock)
+        self._nodes = nodes
         self._namespaces = namespaces
         self._offers = offers
         self._contract = contract
+        self._tenant_nodes = contract.nodes
         self.capacity = Capacity(clock, pods=self._pods, namespaces=namespaces, offers=offers, metrics=metrics)
         self.capacity.setServiceParent(self)
         self._reports = ShadowPodReports(client, recorder, self._shadows)
@@ -117,9 +121,9 @@ class ShadowPods(Controller[Key]):
         yield observe(self.capacity, lambda key: (key,))
 
     async def prepare(self) -> None:
-        """Count the pods and enqueue everything, the oldest first, once namespaces and offers are known."""
-        for synced in (self._namespaces.informer.when_synced(), self._offers.informer.when_synced()):
-            await synced
+        """Count the pods and enqueue everything, the oldest first, once namespaces, offers and nodes are known."""
+        for informer in (self._namespaces.informer, self._offers.informer, self._nodes):
+            await informer.when_synced()
         for pod in self._pods.informer.items():
             self._observe(pod)
             self.capacity.recount(pod.metadata.key)
@@ -176,7 +180,9 @@ class ShadowPods(Controller[Key]):
         if isinstance(verdict, Refuse):
             return await self._refuse(shadow, verdict, tenant)
         try:
-            body = forge.pod(restrict(shadow, self._contract), self._contract.granted.priority_class)
+            avoided = self._tenant_nodes.avoids_control_plane(self._nodes.items())
+            restricted = restrict(shadow, self._contract, off_control_plane=avoided)
+            body = forge.pod(restricted, self._contract.granted.priority_class)
             if self._contract.granted.quota == "hard":
                 body["spec"] = with_limits(body["spec"], offered)
         except ValueError as error:

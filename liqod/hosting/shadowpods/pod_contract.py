@@ -15,8 +15,9 @@ from liqod.hosting.shadowpods import pod_restrictions
 from liqod.hosting.shadowpods.admission import MAX_POD_BYTES
 from liqod.hosting.shadowpods.forge import DROPPED
 from liqod.hosting.shadowpods.validation import items_in, mapping_in
-from liqod.hosting.tenants.contract import CONTROL_PLANE, Contract
+from liqod.hosting.tenants.contract import Contract
 from liqod.model.objects.portable_metadata import is_allowed, is_of_cluster, portable
+from liqod.model.objects.tenant_nodes import CONTROL_PLANE
 from liqod.model.records.views import ShadowPod
 
 # A shape is None (any value), a mapping of allowed fields to shapes, or a list of one shape for each item. Source:
@@ -197,9 +198,10 @@ _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _OFF_CONTROL_PLANE: Final = [{"key": key, "operator": "DoesNotExist"} for key in CONTROL_PLANE]
 
 
-def restrict(shadow: ShadowPod, contract: Contract) -> ShadowPod:
+def restrict(shadow: ShadowPod, contract: Contract, *, off_control_plane: bool = True) -> ShadowPod:
     """Return a ShadowPod within the contract; restricting is idempotent.
 
+    ``off_control_plane``: whether nodes of the control plane are excluded (``TenantNodes.avoids_control_plane``).
     Raises ValueError, with a sentence for the borrower, for what is not granted and for a field of the wrong type.
     """
     raw = bytes(shadow.spec.pod)
@@ -209,7 +211,7 @@ def restrict(shadow: ShadowPod, contract: Contract) -> ShadowPod:
         wanted = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"it is not a pod spec: {error}") from None
-    spec = restrict_spec(mapping_in(wanted, "spec"), contract)
+    spec = restrict_spec(mapping_in(wanted, "spec"), contract, off_control_plane=off_control_plane)
     metadata = msgspec.structs.replace(
         shadow.metadata,
         labels=_labels(shadow.metadata.labels, contract),
@@ -219,7 +221,7 @@ def restrict(shadow: ShadowPod, contract: Contract) -> ShadowPod:
     return msgspec.structs.replace(shadow, metadata=metadata, spec=pod)
 
 
-def restrict_spec(wanted: Mapping[str, Any], contract: Contract) -> dict[str, Any]:
+def restrict_spec(wanted: Mapping[str, Any], contract: Contract, *, off_control_plane: bool = True) -> dict[str, Any]:
     """Return a pod spec within the contract; raises ValueError like ``restrict``."""
     _check(wanted, _POD, "spec")
     spec = dict(wanted)
@@ -240,7 +242,7 @@ def restrict_spec(wanted: Mapping[str, Any], contract: Contract) -> dict[str, An
         for kind in _CONTAINERS:
             if kind in spec:
                 spec[kind] = [{**one, "imagePullPolicy": "Always"} for one in items_in(spec[kind], f"spec.{kind}")]
-    if not contract.granted.control_plane_nodes:
+    if off_control_plane:
         affinity = mapping_in(spec.get("affinity"), "spec.affinity")
         node = mapping_in(affinity.get("nodeAffinity"), "spec.affinity.nodeAffinity")
         spec["affinity"] = {**affinity, "nodeAffinity": pod_restrictions.only_nodes(node, _OFF_CONTROL_PLANE)}

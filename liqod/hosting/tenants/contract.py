@@ -13,9 +13,8 @@ import attrs
 
 from liqod.config.schema import Hosting, Settings
 from liqod.model.objects.portable_metadata import ANNOTATION_DOMAINS, LABEL_DOMAINS
+from liqod.model.objects.tenant_nodes import TenantNodes
 
-TOLERATIONS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
-"""Keys of taints that every pod tolerates for a time (admission plugin DefaultTolerationSeconds)."""
 VOLUMES: Final = frozenset(
     {
         "configMap",
@@ -29,9 +28,6 @@ VOLUMES: Final = frozenset(
     }
 )
 """Kinds of volumes that hold what is the tenant's own."""
-CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-"""Labels of control plane nodes (kubeadm); the second one up to Kubernetes 1.23."""
-
 PRIORITY_CLASS: Final = "liqod-tenant"
 """The priority class of tenants' pods that liqod creates; with another name in the settings it creates none."""
 
@@ -64,9 +60,14 @@ class Contract:
         return (*ANNOTATION_DOMAINS, *self.granted.annotations)
 
     @property
+    def nodes(self) -> TenantNodes:
+        """The nodes that pods may use."""
+        return TenantNodes.of(self.granted.control_plane_nodes, self.granted.tolerations)
+
+    @property
     def tolerations(self) -> frozenset[str]:
-        """Keys of taints that pods may tolerate."""
-        return TOLERATIONS | frozenset(self.granted.tolerations)
+        """Keys of taints that pods may tolerate; two of them every pod has (admission DefaultTolerationSeconds)."""
+        return self.nodes.tolerated
 
     @property
     def volumes(self) -> frozenset[str]:

@@ -12,10 +12,18 @@ from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.objects.meta import Condition, Object, View, find_condition
 
 
+class Taint(View, frozen=True):
+    """What keeps pods off a node unless they tolerate it; its value decides nothing here."""
+
+    key: str = ""
+    effect: str = ""
+
+
 class NodeSpec(View, frozen=True):
     """Whether the scheduler may use a node, and the networks from which its pods get addresses."""
 
     unschedulable: bool = False
+    taints: list[Taint] = []
     pod_cidrs: list[str] = msgspec.field(name="podCIDRs", default=[])
 
 

@@ -1,12 +1,13 @@
 """The free capacity of this cluster, from the watches of nodes and pods.
 
 Totals are kept per node and updated incrementally, so that an event costs the same in a cluster of ten pods and of ten
-thousand. Pods that are finished, not bound, or on nodes that are not lent do not count.
+thousand. Pods that are finished, not bound, or on nodes that are not lent do not count; nor do nodes that tenants
+cannot use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Final
 
@@ -21,6 +22,7 @@ from liqod.model.objects import quantity
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import Pod, is_finished, pod_requests
 from liqod.model.objects.quantity import Resources
+from liqod.model.objects.tenant_nodes import TenantNodes, is_control_plane
 from liqod.peering.lending import advert
 
 FIRST: Final = 0.05
@@ -30,14 +32,17 @@ SPACING: Final = 1.0
 
 
 class Capacity:
-    """The free resources of lendable nodes; ``revision`` changes, coalesced, when they may have changed."""
+    """The free resources of the nodes that tenants can use; ``revision`` changes, coalesced, when they may have."""
 
     _log = Logger()
 
-    def __init__(self, nodes: Informer[Node], pods: Informer[Pod], clock: IReactorTime) -> None:
+    def __init__(
+        self, nodes: Informer[Node], pods: Informer[Pod], clock: IReactorTime, tenant_nodes: TenantNodes
+    ) -> None:
         self._nodes = nodes
         self._pods = pods
         self._clock = clock
+        self._tenant_nodes = tenant_nodes
         self.revision = Latest(0)
         """Increases whenever the result may have changed."""
         self._requests: dict[Key, tuple[str, Resources]] = {}
@@ -72,21 +77,20 @@ class Capacity:
             self._timer.cancel()
 
     def free(self) -> dict[str, Fraction]:
-        """Return the free resources of all lendable nodes."""
+        """Return the free resources of all nodes that tenants can use."""
         parts = []
-        for node in self._nodes.items():
-            if node.lendable:
-                try:
-                    allocatable = quantity.parse_all(node.status.allocatable)
-                except ValueError as error:
-                    self._warn_once(node.key, "node", error)
-                    continue
-                parts.append((allocatable, self._totals.get(node.metadata.name, {})))
+        for node in self._tenant_nodes.usable(self._nodes.items()):
+            try:
+                allocatable = quantity.parse_all(node.status.allocatable)
+            except ValueError as error:
+                self._warn_once(node.key, "node", error)
+                continue
+            parts.append((allocatable, self._totals.get(node.metadata.name, {})))
         return advert.free(parts)
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
         if _lent_by(old) == _lent_by(new):
-            return  # a node that is not lent (every virtual node) does not count
+            return
         self._unreadable.discard(key)
         self._schedule()
 
@@ -146,6 +150,9 @@ class Capacity:
         self.revision.set(self.revision.value + 1)
 
 
-def _lent_by(node: Node | None) -> Mapping[str, str] | None:
-    """Return the allocatable resources of a lendable node, None for any other node."""
-    return node.status.allocatable if node is not None and node.lendable else None
+def _lent_by(node: Node | None) -> tuple[object, ...] | None:
+    """Return what decides of a node what is lent; None for a virtual node, which does not count."""
+    if node is None or node.virtual:
+        return None
+    allocatable = node.status.allocatable if node.lendable else None
+    return allocatable, node.spec, node.metadata.deleting, is_control_plane(node)

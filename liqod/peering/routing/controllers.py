@@ -19,6 +19,7 @@ from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import ClusterID
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import OCCUPYING_PODS, Pod
+from liqod.model.objects.tenant_nodes import TenantNodes
 from liqod.model.records.network import NetworkConfig
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 from liqod.peering.borrowing.advertisements import Advertisements
@@ -214,7 +215,8 @@ def make_lending(
     # A field selector leaves out pods that are not bound or have finished: they occupy nothing, and would cost an event
     # for each change.
     occupying = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
-    capacity = Capacity(informers.of(NODES, Node), occupying, context.clock)
+    tenant_nodes = TenantNodes.of(settings.hosting.control_plane_nodes, settings.hosting.tolerations)
+    capacity = Capacity(informers.of(NODES, Node), occupying, context.clock, tenant_nodes)
     cluster_info = ClusterInfo(context.client, informers, context.clock, tasks)
     advertiser = Advertiser(
         context,
