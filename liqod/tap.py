@@ -34,6 +34,7 @@ from twisted.python.components import Componentized
 from twisted.python.usage import Options as UsageOptions
 from zope.interface import implementer
 
+from liqod.audit.events import LOGGER as AUDIT_LOG
 from liqod.config.load import DEFAULT_PATH, ConfigError, load
 from liqod.config.schema import Settings
 
@@ -134,6 +135,7 @@ def _observer(level: str, twistd: Mapping[str, object]) -> ILogObserver | None:
     if twistd.get("logfile") not in (None, "-"):
         return None
     predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.levelWithName(level))
+    predicate.setLogLevelForNamespace(AUDIT_LOG, LogLevel.info)
     stream = journal_observer(sys.stdout) if is_journal(sys.stdout, os.environ) else textFileLogObserver(sys.stdout)
     return FilteringLogObserver(stream, [predicate, WithoutPluginCache()])
 

@@ -16,10 +16,13 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
+from liqod.agent.audit_events import AuditEvents
 from liqod.agent.errors import StartupError
 from liqod.agent.fabric_networks import FabricNetworks
 from liqod.agent.home import Home
 from liqod.agent.processes import runs
+from liqod.audit.file import RotatingFile
+from liqod.audit.log import AuditLog
 from liqod.config.schema import Settings
 from liqod.discovery.domains import DomainSearch, make_resolver
 from liqod.discovery.service import Announcement, Discovery
@@ -32,13 +35,14 @@ from liqod.identity.tls import PeerTLS
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.events import EventRecorder
-from liqod.kube.resources import NAMESPACEOFFLOADINGS, SEARCHDOMAINS
+from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACEOFFLOADINGS, SEARCHDOMAINS
 from liqod.kubelet.common.network import NoNetworks
 from liqod.kubelet.ports import HomeCluster
 from liqod.kubelet.service import Kubelets
 from liqod.model.ids import Fingerprint
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.search_domain import SearchDomain
+from liqod.model.records.views import ForeignCluster
 from liqod.peering.ports import OwnCluster
 from liqod.peering.service import Peering
 from liqod.webhook.service import AdmissionWebhook
@@ -89,6 +93,13 @@ class Features:
         self.client = client
         self.informers = Informers(client, reactor)
         self.recorder = EventRecorder(client, reactor, "liqod", host, wall)
+        own = settings.audit
+        self.audit = AuditLog(
+            reactor,
+            wall,
+            file=RotatingFile(own.file, own.max_bytes, own.backups) if own.file else None,
+            notify=AuditEvents(self.recorder, self.informers.of(FOREIGNCLUSTERS, ForeignCluster)).notify,
+        )
         # Without a CA of its own the API server's certificate is one that every system trusts, the borrower's too.
         ca = (client.config.ca_pem or b"").decode("ascii")
         access = ApiAccess(
@@ -107,6 +118,7 @@ class Features:
             recorder=self.recorder,
             wall=wall,
             metrics=metrics,
+            audit=self.audit,
         )
         revoked = [Fingerprint(text) for text in settings.identity.revoked]
         self.peering = Peering(
@@ -124,6 +136,7 @@ class Features:
             tenants=self.hosting,
             recorder=self.recorder,
             metrics=metrics,
+            audit=self.audit,
         )
         self.peering.own_key.subscribe(self._announce_key)
         self.fabric: Fabric | None = None
@@ -222,6 +235,7 @@ class Features:
             name, service = self._started.pop()
             await self._quiet(name, service.stopService)
         await self._quiet("events", self.recorder.stop)
+        await self._quiet("audit", self.audit.close)
 
     async def _quiet(self, name: str, stop: Callable[[], object]) -> None:
         stopping: Deferred[object] = maybeDeferred(stop)

@@ -319,6 +319,14 @@ class Log(Section, frozen=True):
     level: Literal["debug", "info", "warn", "error"] = "info"
 
 
+class Audit(Section, frozen=True):
+    """Where security events are written; an empty ``file``: to the log. ``max_bytes``, ``backups`` bound the files."""
+
+    file: str = ""
+    max_bytes: Annotated[int, Meta(ge=64 * 1024, le=1 << 30)] = 10 * 1024 * 1024
+    backups: Annotated[int, Meta(ge=0, le=100)] = 5
+
+
 class Settings(Section, frozen=True):
     """All of the configuration."""
 
@@ -339,3 +347,4 @@ class Settings(Section, frozen=True):
     leader: Leader = Leader()
     metrics: Metrics = Metrics()
     log: Log = Log()
+    audit: Audit = Audit()

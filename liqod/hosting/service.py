@@ -12,6 +12,7 @@ from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from liqod.audit.events import NO_AUDIT, Audit
 from liqod.config.schema import Settings
 from liqod.flow.clocks import WallClock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always
@@ -78,6 +79,7 @@ class Hosting(MultiService):
         recorder: Recorder,
         wall: WallClock | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
+        audit: Audit = NO_AUDIT,
     ) -> None:
         super().__init__()
         own = settings.hosting
@@ -110,6 +112,7 @@ class Hosting(MultiService):
             contract=contract,
             wall=wall,
             metrics=metrics,
+            audit=audit,
         )
         endpointslices = ShadowEndpointSlices(
             client,

@@ -8,6 +8,7 @@ from typing import ClassVar
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
+from liqod.audit.events import NO_AUDIT, Audit
 from liqod.flow.controller import NO_METRICS, Controller, ReconcileMetrics, Source
 from liqod.kube.client import Client
 from liqod.model.ids import ClusterID
@@ -26,6 +27,7 @@ class PeeringContext:
     changes: Changes
     refusals: RefusalLog
     metrics: ReconcileMetrics = NO_METRICS
+    audit: Audit = NO_AUDIT
 
 
 class PeerController(Controller[ClusterID]):
@@ -41,6 +43,7 @@ class PeerController(Controller[ClusterID]):
         self._peers = context.peers
         self._changes = context.changes
         self._refusals = context.refusals
+        self._audit = context.audit
 
     def sources(self) -> Iterable[Source[ClusterID]]:
         """Return the changes of peers that concern this controller."""

@@ -21,6 +21,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from liqod.acceptance.stages import Rules
+from liqod.audit.events import NO_AUDIT, Audit
 from liqod.config.schema import Settings
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import Reactor
@@ -80,6 +81,7 @@ class Peering(MultiService):
         tenants: Tenants,
         recorder: Recorder,
         metrics: ReconcileMetrics = NO_METRICS,
+        audit: Audit = NO_AUDIT,
         random: Callable[[], float] = _random.random,
     ) -> None:
         super().__init__()
@@ -91,8 +93,9 @@ class Peering(MultiService):
             clock=reactor,
             peers={},
             changes=Changes(),
-            refusals=RefusalLog(reactor),
+            refusals=RefusalLog(reactor, audit),
             metrics=metrics,
+            audit=audit,
         )
         self._peers = context.peers
         self._watches = watches_of(informers)
@@ -232,14 +235,16 @@ class Peering(MultiService):
 
     async def _begin(self) -> None:
         watches, trust, lending = self._watches, self._controllers.trust, self._controllers.lending
-        invitations = trust.records.invitations.informer
+        invitations, issued = trust.records.invitations.informer, trust.issued_tokens
         await gatherResults([informer.when_synced() for informer in watches.all()], consumeErrors=True)
         await invitations.when_synced()
+        await issued.informer.when_synced()
         await trust.rotation.load()
         await self._load_tombstones()
         if self._stopping:
             return
         self._record_router.start(watches, invitations)
+        self._ends.append(issued.start())
         self._ends.append(self.own_key.subscribe(lambda _: self._sessions.key_changed()))
         if (relay := self.relay) is not None:
             # Subscribed after the record router: the pins are up to date when this subscriber is called.

@@ -138,6 +138,7 @@ class Sessions:
             tasks=tasks,
             directory=self,
             subscriber=subscriber,
+            audit=context.audit,
         )
         self._connections: set[PeerConnection] = set()
         self._stopped: Deferred[None] | None = None
@@ -381,7 +382,15 @@ class Sessions:
         if connection.ended_by_peer:
             self._rejected_by_peer(connection, ending)
         elif connection.role == "listener" or ending.reason not in ("ConnectionLost", "HandshakeFailed"):
-            self._refusals.record(ending.reason, connection.address.rpartition(":")[0], ending.message)
+            certificate, address = connection.certificate, connection.address.rpartition(":")[0]
+            self._refusals.record(
+                ending.reason,
+                address,
+                ending.message,
+                peer=connection.peer_id or "",
+                fingerprint=certificate.fingerprint if certificate is not None else "",
+                address=address,
+            )
 
     def _rejected_by_peer(self, connection: PeerConnection, ending: Bye) -> None:
         """Record that the peer rejected us, so that users see it where we trust the peer."""

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.audit.events import NO_AUDIT, Audit
 from liqod.hosting.shadowpods.controller import SETTLING, ShadowPods
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces
@@ -132,6 +133,7 @@ class ControllerCases(SynchronousTestCase):
     """A controller with caches, a server and a clock of its own; no case."""
 
     workers = 1
+    audit: Audit = NO_AUDIT
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -155,6 +157,7 @@ class ControllerCases(SynchronousTestCase):
             recorder=Events(),
             workers=self.workers,
             wall=lambda: self.date,
+            audit=self.audit,
         )
         self.addCleanup(self.controller.stopService)
         self.controller.startService()

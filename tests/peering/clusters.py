@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import FailTest, TestCase
 
+from liqod.audit.events import AuditEvent
 from liqod.config.schema import Acceptance, Settings
 from liqod.config.schema import Peering as PeeringSettings
 from liqod.identity.certs import KeyPair, generate
@@ -101,6 +102,20 @@ class FakeLender:
         return self.used
 
 
+class RecordedAudit:
+    """Keeps the security events that were recorded."""
+
+    def __init__(self) -> None:
+        self.events: list[AuditEvent] = []
+
+    def record(self, event: AuditEvent) -> None:
+        self.events.append(event)
+
+    def of(self, type: str) -> list[AuditEvent]:
+        """Return the events of one type."""
+        return [event for event in self.events if event.type == type]
+
+
 class FakeRecorder:
     """Keeps the events that were emitted."""
 
@@ -139,6 +154,7 @@ class PeerCluster:
         self.key = key or keypair(name)
         self.room = FakeLender()
         self.events = FakeRecorder()
+        self.audit = RecordedAudit()
         self.epoch = 1
 
     async def make(self, cpu: str = "10") -> None:
@@ -176,6 +192,7 @@ class PeerCluster:
             cluster=OwnCluster(id=self.id, name=self.name, tls=PeerTLS(self.key, self.ca), epoch=self.epoch),
             tenants=self.room,
             recorder=self.events,
+            audit=self.audit,
         )
         self.epoch += 1
         self.informers.startService()

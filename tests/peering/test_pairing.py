@@ -73,8 +73,8 @@ class TokenTests(SynchronousTestCase):
         self.assertFalse(any(is_proven(good, other) for other in others))
 
 
-class JoinTests(PairCase):
-    """Two clusters and a token."""
+class TokenCase(PairCase):
+    """Clusters that issue tokens and use them."""
 
     async def issue(self, issuer: PeerCluster, *, ttl: float = 60.0, secret: bytes = TOKEN.secret) -> Token:
         data = {
@@ -100,6 +100,10 @@ class JoinTests(PairCase):
             "endpoints": [{"address": each} for each in token.addresses],
         }
         await guest.admin.create(FOREIGNCLUSTERS, {"metadata": {"name": token.issuer}, "spec": spec})
+
+
+class JoinTests(TokenCase):
+    """Two clusters and a token."""
 
     async def kept(self, issuer: PeerCluster) -> dict[str, str]:
         data = (await issuer.admin.get(SECRETS, token_name("0a1b"), SYSTEM))["data"]

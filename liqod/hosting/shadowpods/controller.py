@@ -12,6 +12,7 @@ from typing import Final
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from liqod.audit.events import NO_AUDIT, Audit, AuditEvent
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import WallClock, wall_clock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
@@ -93,10 +94,12 @@ class ShadowPods(Controller[Key]):
         contract: Contract = _DEFAULT,
         wall: WallClock | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
+        audit: Audit = NO_AUDIT,
     ) -> None:
         super().__init__(clock, metrics=metrics)
         self.workers = workers
         self._client = client
+        self._audit = audit
         self._wall = wall or wall_clock(clock)
         self._shadows = MutationCache(shadows, clock)
         self._pods = MutationCache(pods, clock)
@@ -248,6 +251,8 @@ class ShadowPods(Controller[Key]):
             return After(retry)
         again = await self._reports.write(shadow, status)
         self._reports.record_event(shadow, refuse.reason, refuse.message)
+        peer = self._namespaces.known_tenant(key.namespace) or ""
+        self._audit.record(AuditEvent("PolicyDenied", refuse.reason, peer=peer, object=f"shadowpod/{key}"))
         return again or After(retry)
 
     # Deletion

@@ -15,6 +15,7 @@ from typing import Final
 
 import attrs
 
+from liqod.audit.events import AuditEvent
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import wall_clock
 from liqod.flow.controller import After
@@ -92,6 +93,7 @@ class CredentialIssuer(PeerController):
                 return After(left)
             self._issued.pop(peer_id, None)
             await self._tenants.dismiss(peer_id)
+            self._audit.record(AuditEvent("AccessRevoked", "Dismissed", peer=peer_id))
             peer.advance(Dismissed())
             peer.lending = peer.lending.revoked()
             self._records.enqueue(peer_id)
@@ -146,6 +148,9 @@ class CredentialIssuer(PeerController):
             issued = self._issued[peer.id] = _Issued(grant, now)
             # The record may have changed during the request; this controller writes only this field.
             if peer.lent.tenant_namespace != grant.namespace:
+                self._audit.record(
+                    AuditEvent("AccessGranted", "Admitted", peer=peer.id, object=f"namespace/{grant.namespace}")
+                )
                 peer.lending = peer.lending.granted(grant.namespace)
                 self._records.enqueue(peer.id)
         if peer.session is not None and issued.sent_through is not peer.session:

@@ -11,6 +11,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from liqod.audit.events import NO_AUDIT, Audit, AuditEvent
 from liqod.flow.errors import is_expected
 from liqod.flow.tasks import Tasks
 from liqod.model.ids import ClusterID
@@ -102,11 +103,13 @@ class NamespaceResponses:
         tasks: Tasks,
         records: ForeignClusters,
         directions: DirectionPolicy,
+        audit: Audit = NO_AUDIT,
     ) -> None:
         self._tenants = tenants
         self._tasks = tasks
         self._records = records
         self._directions = directions
+        self._audit = audit
         self._waiting: dict[PeerConnection, deque[Request]] = {}
 
     def request_received(self, peer: Peer, connection: PeerConnection, request: Request) -> None:
@@ -137,9 +140,15 @@ class NamespaceResponses:
                 raise Refusal("NotLending", "we lend nothing to you now: accept an offer of ours first")
             if isinstance(request, MapNamespace):
                 remote = await self._tenants.map_namespace(peer.id, request.local, request.remote)
+                self._audit.record(
+                    AuditEvent("AccessGranted", "NamespaceGranted", peer=peer.id, object=f"namespace/{remote}")
+                )
             else:
                 remote = request.remote
                 await self._tenants.release_namespace(peer.id, remote)
+                self._audit.record(
+                    AuditEvent("AccessRevoked", "NamespaceReleased", peer=peer.id, object=f"namespace/{remote}")
+                )
         except CancelledError:
             raise  # the daemon stops: the borrower repeats its request in the next session
         except Refusal as refusal:

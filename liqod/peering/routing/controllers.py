@@ -38,6 +38,7 @@ from liqod.peering.records.leftovers import Leftovers
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.session.peer import Peer
 from liqod.peering.trust.distrust import DistrustRecorder
+from liqod.peering.trust.issued_tokens import IssuedTokens
 from liqod.peering.trust.next_keys import NextKeys
 from liqod.peering.trust.pairing import Invitations, PairingTokens
 from liqod.peering.trust.records import TrustRecords
@@ -108,6 +109,7 @@ class Trust:
 
     records: TrustRecords
     distrust: DistrustRecorder
+    issued_tokens: IssuedTokens
     rotation: KeyRotation
     next_keys: NextKeys
 
@@ -233,7 +235,7 @@ def make_lending(
         cluster_info=cluster_info,
         advertiser=advertiser,
         credential_issuer=CredentialIssuer(context, records, tenants, directions),
-        namespace_responses=NamespaceResponses(tenants, tasks, records, directions),
+        namespace_responses=NamespaceResponses(tenants, tasks, records, directions, context.audit),
     )
 
 
@@ -268,7 +270,7 @@ def make_trust(
     namespace = settings.kubernetes.namespace
     kept = TrustRecords(
         Tombstones(context.client, context.clock, namespace),
-        PairingTokens(context.client, context.clock, namespace, cluster.tls),
+        PairingTokens(context.client, context.clock, namespace, cluster.tls, context.audit),
         Invitations(context.client, informers, namespace, cluster.tls),
     )
     rotation = KeyRotation(
@@ -283,6 +285,7 @@ def make_trust(
     return Trust(
         records=kept,
         distrust=DistrustRecorder(context, records, kept),
+        issued_tokens=IssuedTokens(informers, context.clock, namespace, context.audit),
         rotation=rotation,
         next_keys=NextKeys(context, cluster.tls, records),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from liqod.audit.events import AuditEvent, Type
 from liqod.flow.clocks import reactor_time
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import ClusterID, Fingerprint, Key
@@ -39,6 +40,7 @@ class RecordRouter:
     ) -> None:
         self._clock = context.clock
         self._peers = context.peers
+        self._audit = context.audit
         self._changes = context.changes
         self._controllers = controllers
         self._sessions = sessions
@@ -119,6 +121,10 @@ class RecordRouter:
             self._controllers.borrowing.credential_store.forget(peer.id)
         if pinned:
             self._controllers.records.pins[peer.id] = pinned
+            # Keys that this daemon pinned itself are in ``pins`` already; at its start every key is a known one.
+            if before != pinned and self._sessions.ready:
+                type: Type = "TrustGranted" if before is None else "KeyChanged"
+                self._audit.record(AuditEvent(type, "Administrator", peer=peer.id, fingerprint=pinned))
             if before != pinned and peer.problem is not None and peer.problem.reason == "TrustPending":
                 peer.problem = None
         elif (former := self._controllers.records.pins.pop(peer.id, None)) is not None:
@@ -134,7 +140,9 @@ class RecordRouter:
                 session.end(Bye("TrustPending", "the key is not trusted any more"))
 
     def _cluster_gone(self, cluster_id: ClusterID) -> None:
-        self._controllers.records.pins.pop(cluster_id, None)
+        former = self._controllers.records.pins.pop(cluster_id, None)
+        if former is not None:
+            self._audit.record(AuditEvent("TrustWithdrawn", "RecordDeleted", peer=cluster_id, fingerprint=former))
         peer = self._peers.get(cluster_id)
         if peer is None:
             return

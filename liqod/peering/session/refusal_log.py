@@ -1,12 +1,16 @@
-"""Counts refusals, and logs them with a rate limit so that a peer cannot fill the log."""
+"""Counts refusals, logs them with a rate limit so that a peer cannot fill the log, and records them for the audit."""
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
 from typing import Final
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
+
+from liqod.audit.events import NO_AUDIT, Audit, AuditEvent, Type
+from liqod.model.ids import is_dns_label
 
 QUIET: Final = 60.0
 """Seconds in which one source is logged at most once."""
@@ -14,19 +18,36 @@ MAX_SOURCES: Final = 1024
 """Sources that are remembered; beyond that the oldest is dropped, and may be logged again sooner."""
 
 
+ORDINARY: Final = frozenset(
+    {"ConnectionLost", "Duplicate", "NotNeeded", "StaleOffer", "Starting", "Stopping", "TokenRefused", "Unreachable"}
+)
+"""Reasons that are no security events here: networks and restarts; refused tokens are recorded with their name."""
+DENIALS: Final = frozenset({"RelayDenied", "RelayForbidden"})
+"""Reasons by which a request was within the protocol, and not within what was granted."""
+
+
 class RefusalLog:
     """Counts by reason; logs each source at most once a minute."""
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime) -> None:
+    def __init__(self, clock: IReactorTime, audit: Audit = NO_AUDIT) -> None:
         self.counts: Counter[str] = Counter()
         self._clock = clock
+        self._audit = audit
         self._logged: dict[str, float] = {}
 
-    def record(self, reason: str, source: str, message: str) -> None:
-        """Count a refusal; ``source`` is an address or a cluster ID."""
+    def record(
+        self, reason: str, source: str, message: str, *, peer: str = "", fingerprint: str = "", address: str = ""
+    ) -> None:
+        """Count a refusal; ``source`` is an address or a cluster ID, the others are more for the audit."""
         self.counts[reason] += 1
+        if reason not in ORDINARY:
+            if not peer and not address:
+                peer, address = ("", source) if is_address(source) else (source, "")
+            self._audit.record(
+                AuditEvent(audit_type(reason), reason, peer=peer, fingerprint=fingerprint, address=address)
+            )
         now = self._clock.seconds()
         last = self._logged.pop(source, None)
         loud = last is None or now - last >= QUIET
@@ -35,3 +56,19 @@ class RefusalLog:
             del self._logged[next(iter(self._logged))]
         if loud:
             self._log.warn("refused {source}: {reason}: {message}", source=source, reason=reason, message=message)
+
+
+def audit_type(reason: str) -> Type:
+    """Return which security event a refusal is."""
+    if "TooMany" in reason:
+        return "RateLimited"
+    return "PolicyDenied" if reason in DENIALS else "Refused"
+
+
+def is_address(source: str) -> bool:
+    """Return whether the source of a refusal is an address, with or without a port, rather than a cluster ID."""
+    try:
+        ipaddress.ip_address(source)
+    except ValueError:
+        return not is_dns_label(source)
+    return True

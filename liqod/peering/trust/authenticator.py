@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from liqod.audit.events import NO_AUDIT, Audit, AuditEvent
 from liqod.config.schema import Settings
 from liqod.flow.tasks import Tasks
 from liqod.identity.fingerprint_words import words
@@ -27,7 +28,7 @@ from liqod.peering.session.lifecycle import UntrustedKeyShown
 from liqod.peering.session.peer import ConnectionProblem, Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.peering.session.refusal_log import RefusalLog
-from liqod.peering.trust.pairing import REFUSED, PairingTokens
+from liqod.peering.trust.pairing import REFUSED, PairingTokens, token_object
 from liqod.wire.events import Bye, Hello, Join
 
 T = TypeVar("T")
@@ -71,6 +72,7 @@ class Authenticator:
         tasks: Tasks,
         directory: PeerDirectory,
         subscriber: KeySubscriber,
+        audit: Audit = NO_AUDIT,
     ) -> None:
         self._me = cluster.id
         self._tls = cluster.tls
@@ -83,6 +85,7 @@ class Authenticator:
         self._tasks = tasks
         self._directory = directory
         self._subscriber = subscriber
+        self._audit = audit
         self._redeemed: dict[PeerConnection, str] = {}
         self._by_hand = {peer.fingerprint for peer in settings.discovery.peers if peer.fingerprint}
 
@@ -137,6 +140,17 @@ class Authenticator:
             return self._reject_stranger(connection, hello, claimed, certificate)
         if claimed not in self._records.pins:
             bye = await self._pin(claimed, certificate, joined=join is None)
+            if bye is None:
+                reason = "Token" if join is not None else "Certificate" if vouched else "Configuration"
+                self._audit.record(
+                    AuditEvent(
+                        "TrustGranted",
+                        reason,
+                        peer=claimed,
+                        fingerprint=certificate.fingerprint,
+                        address=connection.address,
+                    )
+                )
             if bye is not None:
                 return bye
         return None
@@ -170,11 +184,32 @@ class Authenticator:
         try:
             await self._tokens.redeem(join, connection.binding(), certificate.fingerprint, claimed)
         except Refusal as refusal:
+            self._record_token(connection, claimed, certificate, join, refusal.reason)
             return Bye(refusal.reason, refusal.message)
         if self._is_dismissed(claimed, certificate):
             return Bye("TrustPending", "the key was distrusted meanwhile")
         self._redeemed[connection] = join.token
+        self._record_token(connection, claimed, certificate, join)
         return None
+
+    def _record_token(
+        self,
+        connection: PeerConnection,
+        claimed: ClusterID,
+        certificate: PeerCertificate,
+        join: Join,
+        refused: str = "",
+    ) -> None:
+        self._audit.record(
+            AuditEvent(
+                "TokenRefused" if refused else "TokenUsed",
+                refused or "Proven",
+                peer=claimed,
+                fingerprint=certificate.fingerprint,
+                address=connection.address,
+                object=token_object(join.token),
+            )
+        )
 
     async def _pin(self, claimed: ClusterID, certificate: PeerCertificate, *, joined: bool) -> Bye | None:
         pins = self._records.pins
@@ -204,6 +239,7 @@ class Authenticator:
             return self._reject_key(claimed, certificate)
         self._records.pins[claimed] = certificate.fingerprint
         self._log.info("{peer} has a new key: {words}", peer=claimed, words=words(certificate.fingerprint))
+        self._audit.record(AuditEvent("KeyChanged", "Announced", peer=claimed, fingerprint=certificate.fingerprint))
         self._subscriber.key_rotated(claimed, certificate.fingerprint)
         return None
 

@@ -6,6 +6,7 @@ pairing tokens that the key used are spent. A pin, which only a user can set for
 
 from __future__ import annotations
 
+from liqod.audit.events import AuditEvent
 from liqod.flow.clocks import wall_clock
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.unpeering import DISTRUSTED, JOINED, Tombstone, is_trust_withdrawn
@@ -76,6 +77,7 @@ class DistrustRecorder(PeerController):
             at = rfc3339(wall_clock(self._clock)())
             tombstone = Tombstone(key, at, "us", joined=JOINED in annotations, distrusted=True)
             await self._tombstones.put(peer, tombstone)
+            self._audit.record(AuditEvent("TrustWithdrawn", "Distrusted", peer=peer, fingerprint=key))
         if key:
             await self._tokens.revoke(key)
         await self._invitations.delete(peer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -17,6 +18,7 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from liqod.audit.events import NO_AUDIT, Audit, AuditEvent
 from liqod.flow.clocks import wall_clock
 from liqod.identity.pairing import BadToken, Token, is_proven, proof, read_token, verifier
 from liqod.identity.tls import PeerTLS
@@ -48,6 +50,7 @@ REFUSED: Final = "TokenRefused"
 GUESSES: Final = 30
 """Joins per minute with an unknown token; beyond that they are refused without a request to the API server."""
 RACES: Final = 4
+_TOKEN_ID: Final = re.compile(r"[0-9a-f]{1,16}")
 
 
 class Secret(Object, frozen=True):
@@ -64,9 +67,12 @@ class PairingTokens:
 
     _log = Logger()
 
-    def __init__(self, client: Client, clock: IReactorTime, namespace: str, tls: PeerTLS) -> None:
+    def __init__(
+        self, client: Client, clock: IReactorTime, namespace: str, tls: PeerTLS, audit: Audit = NO_AUDIT
+    ) -> None:
         self._client = client
         self._clock = clock
+        self._audit = audit
         self._namespace = namespace
         self._tls = tls
         self._minute = 0
@@ -91,8 +97,8 @@ class PairingTokens:
         raise Refusal(REFUSED, "the token is being tried by others at the same moment: try again")
 
     async def _try(self, found: Secret, join: Join, binding: bytes, key: Fingerprint) -> bool:
-        used_by, attempts = _text(found, USED_BY), int(_text(found, ATTEMPTS) or 0)
-        expires = parse_rfc3339(_text(found, EXPIRES))
+        used_by, attempts = text_of(found, USED_BY), int(text_of(found, ATTEMPTS) or 0)
+        expires = parse_rfc3339(text_of(found, EXPIRES))
         if expires is None or wall_clock(self._clock)() >= expires:
             await self._client.delete(SECRETS, found.metadata.name, self._namespace, uid=found.metadata.uid)
             raise Refusal(REFUSED, "the token has expired: ask for a new one")
@@ -104,7 +110,7 @@ class PairingTokens:
             raise Refusal(REFUSED, "the token's secret was not proven")
         if used_by and used_by != key:
             raise Refusal(REFUSED, "the token was used by another cluster: a token is good for one")
-        if _text(found, SPENT):
+        if text_of(found, SPENT):
             raise Refusal(REFUSED, "the token was used already, and is good for once: ask for a new one")
         if not used_by:
             await self._write(found, {USED_BY: key})
@@ -121,8 +127,12 @@ class PairingTokens:
         """Spend all tokens that a key used; raises KubeError."""
         page = await self._client.list(SECRETS, self._namespace, labels=f"{TOKEN_LABEL}=true", view=Secret)
         for found in page.items:
-            if _text(found, USED_BY) == key and not _text(found, SPENT):
-                await self.spend(found.metadata.name.removeprefix(token_name("")))
+            if text_of(found, USED_BY) == key and not text_of(found, SPENT):
+                token_id = found.metadata.name.removeprefix(token_name(""))
+                await self.spend(token_id)
+                self._audit.record(
+                    AuditEvent("TokenRevoked", "TrustWithdrawn", fingerprint=key, object=token_object(token_id))
+                )
 
     async def _write(self, found: Secret, change: Mapping[str, str]) -> None:
         data = {name: base64.b64encode(text.encode()).decode() for name, text in change.items()}
@@ -184,7 +194,7 @@ class Invitations:
         if found is None:
             return None
         try:
-            token = read_token(_text(found, INVITATION))
+            token = read_token(text_of(found, INVITATION))
         except BadToken:
             return None
         return _Invited(token, found.metadata.uid) if token.issuer == issuer else None
@@ -197,8 +207,14 @@ def _raw(secret: Secret, key: str) -> bytes:
         return b""
 
 
-def _text(secret: Secret, key: str) -> str:
+def text_of(secret: Secret, key: str) -> str:
+    """Return a value of a Secret as text; an empty one where there is none."""
     return _raw(secret, key).decode("utf-8", "replace")
+
+
+def token_object(token_id: str) -> str:
+    """Return a token's name for the audit; a peer that sends something else as one may have mixed up ID and secret."""
+    return f"token/{token_id}" if _TOKEN_ID.fullmatch(token_id) else "token/unknown"
 
 
 def encoded(values: Mapping[str, Any]) -> dict[str, str]:

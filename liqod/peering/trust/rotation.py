@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
+from liqod.audit.events import AuditEvent
 from liqod.flow.clocks import wall_clock
 from liqod.flow.controller import After, Controller, Source, watch
 from liqod.flow.observe import Latest
@@ -85,6 +86,7 @@ class KeyRotation(Controller[str]):
         self._clock = context.clock
         self._changes = context.changes
         self._key = Key(namespace, names.IDENTITY_SECRET)
+        self._audit = context.audit
         self._me = cluster.id
         self._tls = cluster.tls
         self._peers = context.peers
@@ -170,6 +172,7 @@ class KeyRotation(Controller[str]):
             self._tls.use(kept)
             self._announced.clear()
             self._log.info("this cluster's key is now {words}", words=words(kept.fingerprint))
+            self._audit.record(AuditEvent("KeyChanged", "OwnKey", peer=self._me, fingerprint=kept.fingerprint))
             self.own_key.set(kept.fingerprint)
         return True
 
