@@ -46,6 +46,7 @@ COMMANDS = {
         "unpeer": ("liqod.cli.peering.unpeer:unpeer", "End a peering on both sides"),
         "accept": ("liqod.cli.peering.offers:accept", "Accept a peer's offer"),
         "refuse": ("liqod.cli.peering.offers:refuse", "Refuse a peer's offer"),
+        "tenant": ("liqod.cli.peering.tenant:tenant", "Show what a peer may do and uses here"),
         "rotate-key": ("liqod.cli.peering.rotate_key:rotate_key", "Replace this cluster's key"),
         "dns-records": ("liqod.cli.peering.dns_records:dns_records", "Print DNS records to publish"),
     },

@@ -71,6 +71,7 @@ RUNS: dict[tuple[str, ...], list[str]] = {
     ("drain",): ["milan", "--force", "--timeout=5"],
     ("offload", "namespace"): ["shop"],
     ("unoffload", "namespace"): ["shop"],
+    ("tenant", "show"): ["milan"],
     ("dns-records",): ["example.com", "--address=192.0.2.1"],
     ("rotate-key",): ["--timeout=0.1"],
     ("rotate-tunnel-key",): [],

@@ -1,0 +1,151 @@
+"""``tenant``: what a peer may do in this cluster, what it has here, and what it has left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+import click
+import msgspec
+
+from liqod.cli.console import complete
+from liqod.cli.console.group import Group
+from liqod.cli.console.options import Options, cluster_options, group_options
+from liqod.cli.console.session import Session, in_cluster
+from liqod.cli.status.peers import find, label
+from liqod.config.schema import Hosting
+from liqod.hosting.shadowpods.quota import resource_requests
+from liqod.hosting.tenants import bounds, grants
+from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.namespaces import selector
+from liqod.hosting.views import Pod, is_managed
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, PODS, RESOURCEQUOTAS
+from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
+from liqod.model.objects import quantity
+from liqod.model.objects.meta import Object, View
+from liqod.model.objects.quantity import Resources
+from liqod.model.records.views import ForeignCluster
+
+COLUMNS = {"of": "OF", "what": "WHAT", "used": "USED", "bound": "BOUND", "left": "LEFT"}
+_OWN = ("workers", "token-lifetime", "labels", "annotations", "tolerations", "volumes")
+"""Settings that are not shown as they stand: they are no bound, or are part of a longer list."""
+
+
+class _Amounts(View, frozen=True):
+    hard: dict[str, str] = {}
+    used: dict[str, str] = {}
+
+
+class _Quota(Object, frozen=True):
+    """The ResourceQuota of a namespace: what it allows, and what the controller manager has counted."""
+
+    spec: _Amounts = _Amounts()
+    status: _Amounts = _Amounts()
+
+
+@click.group(cls=Group)
+@group_options
+def tenant() -> None:
+    """Tenants: peers that borrow from this cluster.
+
+    \b
+    Example:
+      liqodctl tenant show milan
+    """
+
+
+@tenant.command()
+@click.argument("name", metavar="PEER", shell_complete=complete.peers)
+@cluster_options
+def show(options: Options, name: str) -> None:
+    """Show what a peer may do here, what it has here, and what it has left.
+
+    \b
+    Examples:
+      liqodctl tenant show milan
+      liqodctl tenant show milan -o json
+    """
+
+    async def work(session: Session) -> None:
+        cluster = find(name, (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
+        rows = [*await _held(session, cluster), *_granted(session)]
+        session.show(rows, COLUMNS)
+        lent = cluster.status.lent
+        if lent is None or not lent.resources:
+            session.say(f"nothing is lent to {label(cluster)} at present", "yellow")
+
+    in_cluster(options, work)
+
+
+async def _held(session: Session, cluster: ForeignCluster) -> list[dict[str, Any]]:
+    """Return what the pods of a peer use of the offer, its namespaces, and the quota of each."""
+    peer = cluster.metadata.name
+    listed = (await session.client.list(NAMESPACES, view=Object, labels=selector(peer))).items
+    names = sorted(one.metadata.name for one in listed if grants.tenant_of(one) == peer)
+    managed = f"{MANAGED_BY_LABEL}={MANAGED_BY_SHADOWPOD}"
+    pods = [
+        pod
+        for pod in (await session.client.list(PODS, view=Pod, labels=managed)).items
+        if pod.metadata.namespace in names and is_managed(pod) and not pod.finished
+    ]
+    lent = cluster.status.lent.resources if cluster.status.lent is not None else {}
+    used = quantity.add(resource_requests.of_pod(pod.spec) for pod in pods)
+    rows = [*_amounts("offer", quantity.parse_all(lent), used)]
+    left = grants.MAX_NAMESPACES - len(names)
+    rows.append(_row("offer", "namespaces", str(len(names)), str(grants.MAX_NAMESPACES), left))
+    for name in names:
+        try:
+            quota = await session.client.get(RESOURCEQUOTAS, bounds.NAME, name, view=_Quota)
+        except NotFound:
+            rows.append(_row(name, "quota", bound="none"))
+            continue
+        hard, counted = quantity.parse_all(quota.spec.hard), quantity.parse_all(quota.status.used)
+        rows += _amounts(name, hard, counted, others=False)
+    return rows
+
+
+def _amounts(of: str, bound: Resources, used: Resources, *, others: bool = True) -> Iterator[dict[str, Any]]:
+    """Yield a row for each resource that is bounded, and for ``others`` that are used without a bound."""
+    for name in sorted({*bound, *(used if others else ())}):
+        limit, taken = bound.get(name), used.get(name, Fraction(0))
+        if limit is None:
+            yield _row(of, name, _text(name, taken), "0", "0")
+        else:
+            yield _row(of, name, _text(name, taken), _text(name, limit), _text(name, max(Fraction(0), limit - taken)))
+
+
+def _granted(session: Session) -> Iterator[dict[str, Any]]:
+    """Yield the contract of all tenants: the settings that differ from nothing, and the lists that they add to."""
+    contract = Contract.of(session.settings)
+    for field in msgspec.structs.fields(Hosting):
+        if field.encode_name not in _OWN:
+            yield _row("contract", field.encode_name, bound=_words(getattr(contract.granted, field.name)))
+    lists: Mapping[str, Iterable[str]] = {
+        "annotations": contract.annotations,
+        "labels": contract.labels,
+        "load-balancer-classes": contract.load_balancer_classes,
+        "tolerations": contract.tolerations,
+        "volumes": contract.volumes,
+    }
+    for name, allowed in lists.items():
+        yield _row("contract", name, bound=_words(sorted(allowed)))
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={amount}" for name, amount in sorted(value.items())) or "-"
+    if isinstance(value, list):
+        return " ".join(value) or "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value) or "-"
+
+
+def _row(of: str, what: str, used: str = "", bound: str = "", left: object = "") -> dict[str, Any]:
+    return {"of": of, "what": what, "used": used, "bound": bound, "left": str(left)}
+
+
+def _text(name: str, value: Fraction) -> str:
+    return quantity.render(value, resource=name.removeprefix("requests."))
